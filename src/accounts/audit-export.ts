@@ -27,16 +27,17 @@ const MOST_LOOKS = 250;
  * The last entry that can be exported: every lower id that was drawn is committed, or never will be. A transaction has locked the
  * table before it draws an id, whichever release it is of, so those that hold such a lock now are all that may commit a lower one.
  * They are looked at, not waited for: a waiting lock would hold up those who write entries. Later ones draw higher ids.
- * @returns null if one of them did not end within five seconds
+ * @param mostLooks how often they are looked at
+ * @returns null if one of them had not ended by then, by default within five seconds
  */
-export async function auditHorizon(sql: Sql): Promise<number | null> {
+export async function auditHorizon(sql: Sql, mostLooks = MOST_LOOKS): Promise<number | null> {
   // The locks are read after the snapshot that the highest entry is of.
   const [now] = await sql<{ last: number; writers: string[] }[]>`
     SELECT (SELECT coalesce(max(id), 0)::float8 FROM audit_entries) AS last, ARRAY(${writersOf(sql)}) AS writers`;
   if (now === undefined) throw new Error('SELECT of the last entry returned no row');
   let { writers } = now;
   for (let looks = 1; writers.length > 0; looks += 1) {
-    if (looks === MOST_LOOKS) return null;
+    if (looks === mostLooks) return null;
     await sleep(LOOK_EVERY_MS);
     const left = await sql<{ writer: string }[]>`
       SELECT writer FROM (${writersOf(sql)}) AS writers (writer) WHERE writer = ANY(${writers})`;

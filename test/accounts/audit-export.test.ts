@@ -126,6 +126,25 @@ test('waits for those alone that were writing when it began: others may write wi
   await meanwhile.end();
 });
 
+test('there is no horizon while one of those who were writing goes on for too long', async () => {
+  const slow = await service.sql.reserve();
+  await slow`BEGIN`;
+  await slow`LOCK TABLE audit_entries IN ROW EXCLUSIVE MODE`;
+  expect(await auditHorizon(service.sql, 2)).toBeNull();
+  await slow`COMMIT`;
+  slow.release();
+  expect(await auditHorizon(service.sql, 2)).toEqual(expect.any(Number));
+});
+
+test('no entry is exported from beyond the horizon: a lower one may still come', async () => {
+  const horizon = (await auditHorizon(service.sql)) ?? 0;
+  expect((await owner.post(`${app.path}/types`, { name: 'Beyond' })).status).toBe(201);
+  const found: number[] = [];
+  const everything = { appId: null, from: null, until: null, after: 0 };
+  for await (const { lastEntryId } of auditLines(service.sql, everything, horizon)) found.push(lastEntryId);
+  expect(found.at(-1)).toBe(horizon);
+});
+
 test('that wait for others count as running: of three at once one is refused before it asks the database anything', async () => {
   const slow = await service.sql.reserve();
   await slow`BEGIN`;

@@ -95,8 +95,11 @@ export class TestCitus {
         await once(server.urlOf(name), (sql) => sql.unsafe(own));
       }),
     );
-    // The number first: the name may have its digits.
-    const ownShards = inPlaceOf(ofShards, ['32', String(shards)], ['DATABASE tidemark', `DATABASE ${name}`]);
+    const ownShards = inPlaceOf(
+      ofShards,
+      ['DATABASE tidemark', `DATABASE ${name}`],
+      ['count = 32', `count = ${shards}`],
+    );
     await once(this.coordinator.url, (sql) => sql.unsafe(ownShards));
     const url = this.coordinator.urlOf(name);
     const address = { url };
