@@ -117,13 +117,8 @@ async function enterToWrite(tx: Transaction, mode: string, shard: string): Promi
     SET LOCAL citus.enable_manual_changes_to_shards = on;
     ${lock}
     SET LOCAL lock_timeout = ${SHARD_LOCK_MS}`);
-  await tx`
-    SELECT lock_shard_metadata(${SHARE_LOCK}, ARRAY(
-      SELECT other.shardid FROM pg_dist_shard AS shard
-        JOIN pg_dist_partition AS partition USING (logicalrelid)
-        JOIN pg_dist_partition AS beside USING (colocationid)
-        JOIN pg_dist_shard AS other ON other.logicalrelid = beside.logicalrelid AND other.shardminvalue = shard.shardminvalue
-       WHERE shard.shardid = ${shard}::text::bigint ORDER BY 1))`;
+  // Of events: the others are moved together with it.
+  await tx`SELECT lock_shard_metadata(${SHARE_LOCK}, ARRAY[${shard}::text::bigint])`;
   await tx`SET LOCAL lock_timeout = DEFAULT`;
 }
 
