@@ -1,5 +1,6 @@
 /** Formats numbers and times in English, with the user's own conventions if the browser's language is English. */
 import { DAY, HOUR, MINUTE, PERIODS, type Period, PRESETS, type Range, UNIT_NAMES } from './range.ts';
+import { toWall } from './time-zone.ts';
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
 
@@ -27,13 +28,19 @@ export function average(value: number): string {
   return value < 100 ? rough.format(value) : plain.format(Math.round(value));
 }
 
-/** How a number has changed, such as `+12%` or `×25`; null where there was nothing before, or nothing at all. */
+/** In full while it has at most six digits: 12,345 or 1.2M. */
+export const amount = (value: number): string => (value < 1e6 ? count(value) : compact(value));
+
+/** A tenfold number says little more than that there was hardly any before. */
+const MOST_PERCENT = 900;
+
+/** How a number has changed, such as `+12%`; null where a percentage says nothing: after nothing, or hardly any. */
 export function change(value: number, before: number): string | null {
   if (before === 0) return null;
   const percent = ((value - before) / before) * 100;
   const size = Math.abs(percent);
   if (size < 0.05) return '±0%';
-  return size >= 1_000 ? `×${compact(value / before)}` : `${signed[size < 10 ? 1 : 0]?.format(percent)}%`;
+  return size >= MOST_PERCENT ? null : `${signed[size < 10 ? 1 : 0]?.format(percent)}%`;
 }
 
 /** `1 event`, `2 events` */
@@ -124,9 +131,15 @@ export function rangeLabel(range: Range, zone: string): string {
   if (range.kind === 'all') return 'All time';
   if (range.kind === 'calendar') return PERIOD_NAMES[range.period];
   if (range.kind === 'since') return `${dateTime(range.from, zone)} to now`;
-  if (range.kind === 'between') return spanText(range.from, range.to, zone);
+  if (range.kind === 'between') return betweenText(range, zone);
   const unit = UNIT_NAMES[range.unit];
   return range.amount === 1 ? `Last ${unit}` : `Last ${range.amount} ${unit}s`;
+}
+
+/** Whole days have no times: `1 – 2 Jan 2020`. */
+function betweenText({ from, to }: { readonly from: number; readonly to: number }, zone: string): string {
+  const isWhole = [from, to].every((end) => toWall(end, zone) % DAY === 0);
+  return isWhole ? formatter(zone, DATE).formatRange(from, to - 1) : spanText(from, to, zone);
 }
 
 /** The presets as pairs of URL value and label. */

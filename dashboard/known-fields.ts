@@ -1,5 +1,5 @@
 /** The fields of an app's payloads from the server: those of recent events, and the declared ones. */
-import type { Catalog, DeclaredField, DeclaredFields, SeenField } from './answers.ts';
+import type { Catalog, DeclaredField, DeclaredFields, FieldKind, SeenField } from './answers.ts';
 import { callText } from './api.ts';
 import { children, members } from './raw-json.ts';
 import { type Resource, useResource } from './resource.ts';
@@ -50,16 +50,17 @@ function nameOf(quoted: string): string {
   }
 }
 
-/** The declared fields that count the values at a path, for a type or for all. @param typeId null: of all types */
+/** The declared fields that count the values, or numbers, at a path, for a type or for all. @param typeId null: of all types */
 export function countersOf(
   declared: readonly DeclaredField[],
   path: string,
   typeId: string | null,
+  kind: FieldKind = 'value',
 ): DeclaredField[] {
   const key = pathKey(path);
   return declared.filter(
     (field) =>
-      field.kind === 'value' &&
+      field.kind === kind &&
       pathKey(field.path) === key &&
       (field.typeId === null || field.typeId === typeId),
   );

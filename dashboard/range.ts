@@ -88,8 +88,8 @@ export function isoText(instant: number): string {
 }
 
 /**
- * The instants that a range means. A relative one ends with the current minute and begins at a round time of the
- * zone's clock, so that its first bar is a whole one.
+ * The instants that a range means. A relative one ends with the current minute and is exactly as long as its name says: its
+ * first bar may be a part, its numbers are not of more time than they say.
  */
 export function resolveRange(range: Range, now: number, zone: string): Span {
   if (range.kind === 'between') return { from: range.from, to: range.to };
@@ -100,14 +100,13 @@ export function resolveRange(range: Range, now: number, zone: string): Span {
   const length = range.amount * UNIT_MS[range.unit];
   // Hours and minutes are elapsed time; days and longer follow the calendar across clock changes.
   if (range.unit === 'm' || range.unit === 'h') {
-    return { from: floorWall(to - length, length <= 6 * HOUR ? MINUTE : 15 * MINUTE, zone), to };
+    return { from: to - length, to };
   }
   const wall = new Date(toWall(to, zone));
   if (range.unit === 'mo') wall.setUTCMonth(wall.getUTCMonth() - range.amount);
   else if (range.unit === 'y') wall.setUTCFullYear(wall.getUTCFullYear() - range.amount);
   else wall.setTime(wall.getTime() - length);
-  const step = length <= 2 * DAY ? 15 * MINUTE : length <= 14 * DAY ? 3 * HOUR : DAY;
-  return { from: floorWall(fromWall(wall.getTime(), zone), step, zone), to };
+  return { from: fromWall(wall.getTime(), zone), to };
 }
 
 function resolvePeriod(period: Period, now: number, to: number, zone: string): Span {
@@ -117,14 +116,6 @@ function resolvePeriod(period: Period, now: number, to: number, zone: string): S
   if (period === 'yesterday') return { from: from(1), to: from(0) };
   // Sunday is day 0.
   return { from: from((new Date(today).getUTCDay() + 6) % 7), to };
-}
-
-/** The last round time of the zone's clock at or before an instant; the step divides a day. */
-function floorWall(instant: number, step: number, zone: string): number {
-  const wall = toWall(instant, zone);
-  const past = ((wall % step) + step) % step;
-  // Within the hours around a change of clocks the same distance may name another hour: elapsed time is right there.
-  return step < DAY ? instant - past : fromWall(wall - past, zone);
 }
 
 /**

@@ -17,6 +17,9 @@ export interface Resource<T> {
 /** Last answers by key: going back shows them at once and reloads them. */
 const answers = new Map<string, unknown>();
 const MOST_ANSWERS = 40;
+/** The last answer for a key, without asking for it. */
+export const lastAnswer = <T>(key: string): T | undefined => answers.get(key) as T | undefined; // Stored under this key.
+
 /** Requests sent before the component that needs them was mounted. */
 const early = new Map<string, Promise<unknown>>();
 

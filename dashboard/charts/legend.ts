@@ -11,23 +11,29 @@ const NAME_LENGTH = 20;
 export interface LegendProps {
   readonly lines: readonly Line[];
   readonly mode: Mode;
+  /** Whether the lines are of events that the view's filter leaves out: then their numbers would answer another question. */
+  readonly isUnfiltered: boolean;
   readonly solo: string | null;
   readonly onToggle: (key: string) => void;
   readonly onSolo: (key: string) => void;
   readonly onFocus: (key: string | null) => void;
 }
 
-export function Legend({ lines, mode, solo, onToggle, onSolo, onFocus }: LegendProps): VNode {
-  const all = lines.reduce((sum, line) => sum + totalOf(line, mode), 0);
+export function Legend({ lines, mode, isUnfiltered, solo, onToggle, onSolo, onFocus }: LegendProps): VNode {
+  const totals = lines.map((line) => totalOf(line, mode));
+  // Of what is shown.
+  const all = lines.reduce((sum, line, index) => (line.shown ? sum + (totals[index] ?? 0) : sum), 0);
+  // One format for all.
+  const text = Math.max(...totals) < 1e6 ? count : compact;
   const names = shortNames(
     lines.map(({ name }) => name),
     NAME_LENGTH,
   );
-  return html`<ul class="legend" aria-label="Lines of the chart">
+  return html`${isUnfiltered && html`<p class="hint">All events, before the filter</p>`}
+  <ul class="legend" aria-label="Lines of the chart">
     ${lines.map((line, index) => {
       const { key, name, color, shown, compared } = line;
-      const total = totalOf(line, mode);
-      const changed = compared === null ? null : change(total, compared.total);
+      const total = totals[index] ?? 0;
       return html`<li
         key=${key}
         class=${shown ? '' : 'off'}
@@ -36,14 +42,22 @@ export function Legend({ lines, mode, solo, onToggle, onSolo, onFocus }: LegendP
       >
         <button type="button" class="line" aria-pressed=${shown ? 'true' : 'false'} title=${`${shown ? 'Hide' : 'Show'} ${name}`} onClick=${() => onToggle(key)}>
           <i class=${`swatch c${color}`}></i><span class="name">${names[index]}</span>
-          <span class="value" title=${count(total)}>${total < 100_000 ? count(total) : compact(total)}</span>
-          <span class="share">${share(total, all)}</span>
-          ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changed ?? (total > 0 ? 'new' : '')}</span>`}
+          ${
+            !isUnfiltered &&
+            html`<span class="value" title=${count(total)}>${text(total)}</span>
+          <span class="share">${shown && share(total, all)}</span>
+          ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changeText(total, compared.total)}</span>`}`
+          }
         </button>
         <button type="button" class="solo" aria-pressed=${solo === key ? 'true' : 'false'} aria-label=${`Only ${name}`} onClick=${() => onSolo(key)}>only</button>
       </li>`;
     })}
   </ul>`;
+}
+
+function changeText(total: number, before: number): string {
+  if (total === 0 && before === 0) return '';
+  return before === 0 ? 'new' : (change(total, before) ?? `was ${compact(before)}`);
 }
 
 function share(part: number, all: number): string {

@@ -274,7 +274,7 @@ export function summaryOf(lines: readonly Line[], buckets: number): Summary {
   return { total, running, compared: comparedTotal(shown), peak, peakCount };
 }
 
-/** Names of the lines, where they are long without what they have in common: only their ends differ. */
+/** Names of the lines: long ones without the beginning that they share, which tells nothing apart. */
 export function shortNames(names: readonly string[], most: number): string[] {
   return names.map((name) => {
     const characters = [...name];
@@ -283,8 +283,12 @@ export function shortNames(names: readonly string[], most: number): string[] {
       0,
       ...names.filter((other) => other !== name).map((other) => commonStart(characters, other)),
     );
-    // The beginning says nothing then.
-    if (common > 8) return `…${characters.slice(characters.length - most + 1).join('')}`;
+    // The beginning says nothing then. A dot after the ellipsis would look like a fourth one.
+    if (common > 8)
+      return `…${characters
+        .slice(characters.length - most + 1)
+        .join('')
+        .replace(/^[\s._/-]/, '')}`;
     const head = Math.ceil((most - 1) / 3);
     return `${characters.slice(0, head).join('')}…${characters.slice(characters.length - (most - 1 - head)).join('')}`;
   });

@@ -1,4 +1,4 @@
-/** The last 24 hours of an app or a type as 24 bars. */
+/** The last 24 hours of an app or a type as 24 bars; the last hour is not over. */
 import type { VNode } from 'preact';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
@@ -20,6 +20,6 @@ export function Sparkline({ counts, most }: SparklineProps): VNode {
     return { hour, height, isEmpty: value === 0 };
   });
   return html`<svg class="sparkline" viewBox=${`0 0 ${counts.length * 10} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Last 24 hours: ${count(total)}`}>
-    ${bars.map(({ hour, height, isEmpty }) => html`<rect key=${hour} class=${isEmpty ? 'zero' : ''} x=${hour * 10 + 1} y=${HEIGHT - height} width="8" height=${height} rx="1" />`)}
+    ${bars.map(({ hour, height, isEmpty }) => html`<rect key=${hour} class=${isEmpty ? 'zero' : hour === counts.length - 1 ? 'open' : ''} x=${hour * 10 + 1} y=${HEIGHT - height} width="8" height=${height} rx="1" />`)}
   </svg>`;
 }

@@ -71,7 +71,7 @@ function countRows({ stack, found }: PlotContent, index: number): HTMLElement[] 
   );
   const total = totalAt(stack, index);
   return [
-    row('', TOTALS[stack.mode], count(total)),
+    row('', found === null ? TOTALS[stack.mode] : 'All, before the filter', count(total)),
     ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', count(value))),
     ...comparedRow(stack, index, total),
     ...(found === null ? [] : [row('swatch found', 'Found so far', count(found[index] ?? 0))]),

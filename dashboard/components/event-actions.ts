@@ -27,6 +27,6 @@ export function EventActions({ appId, event, viewed, alone = false }: EventActio
     <${CopyButton} text=${() => eventAsCurl(location.origin, typeId, payload)} label="Copy a command that sends this event again">Copy as curl<//>
     <${CopyButton} text=${() => location.origin + here} label="Copy a link to this event">Copy link<//>
     ${!alone && html`<a class="button" href=${here}>Open</a>`}
-    <a class="button" href=${chart}>Around it</a>
+    <a class="button" href=${chart}>Show surrounding events</a>
   </div>`;
 }

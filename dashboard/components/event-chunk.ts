@@ -1,11 +1,11 @@
 /** A page of event rows, which is removed from the document while it is far from the viewport, so that long lists stay fast. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { shortNames } from '../charts/series-data.ts';
+import { COLORS, shortNames } from '../charts/series-data.ts';
 import type { EventRow } from '../event-rows.ts';
 import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
-import { ago, date, exact, preciseClock } from '../format.ts';
+import { ago, date, exact, precise, preciseClock } from '../format.ts';
 import { html } from '../html.ts';
 import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
@@ -13,14 +13,16 @@ import { EventActions } from './event-actions.ts';
 import { JsonTree, type OnFilter, preview } from './json-tree.ts';
 
 /** Characters of a type's name and of a payload in a row. */
-const NAME_LENGTH = 22;
+const NAME_LENGTH = 40;
 const ROW_PREVIEW = 240;
 
 /** How rows are shown; rows are rendered again only if this object changes. */
 export interface RowStyle {
   readonly appId: string;
   readonly names: ReadonlyMap<string, string>;
-  /** Color index by type, where the chart has one. */
+  /** The path of the field that the chart is by; null: it is by type. */
+  readonly by: string | null;
+  /** Color index by the key of a line, where the chart has one: a type, or a value as JSON. */
   readonly colors: ReadonlyMap<string, number>;
   /** Paths of payloads that have a column. */
   readonly columns: readonly string[];
@@ -110,20 +112,22 @@ interface RowProps {
 
 function Row({ event, open, onToggle, style }: RowProps): VNode {
   const { id, typeId, createdAt, payload, isNew } = event;
-  const { appId, names, colors, columns, viewed, onFilter } = style;
+  const { appId, names, by, colors, columns, viewed, onFilter } = style;
   const instant = Date.parse(createdAt);
   const { zone } = viewed.view;
+  // In the color of the line that counts it.
+  const key = by === null ? typeId : valuesAt(payload, by).find((value) => colors.has(value));
   return html`<article class="event" data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} title=${exact(instant, zone)}>${preciseClock(instant, zone)}</time>
-      <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(typeId) ?? 10}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
+      <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(key ?? '') ?? COLORS}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
       ${columns.map((path) => html`<span class="cell" key=${path}>${cell(payload, path)}</span>`)}
       <code>${preview(payload, 0, payload.length, ROW_PREVIEW)}</code>
     </button>
     ${
       open &&
       html`<div class="event-body">
-        <p class="muted">${exact(instant, zone)} · ${ago(instant, Date.now())}</p>
+        <p class="muted">${precise(instant, zone)} · ${ago(instant, Date.now())}</p>
         <${JsonTree} text=${payload} onFilter=${onFilter} />
         <${EventActions} appId=${appId} event=${event} viewed=${viewed} />
       </div>`

@@ -15,6 +15,8 @@ export interface BreakdownProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly series: Series;
+  /** Whether the series is of an earlier view. */
+  readonly isOld: boolean;
   /** The events that meet the view's conditions. */
   readonly list: EventPages;
   /** Whether the reader may have fields counted. */
@@ -24,26 +26,28 @@ export interface BreakdownProps {
 /** An option that leads to another page. No path consists of a space alone. */
 const MORE = ' ';
 
-export function Breakdown({ appId, viewed, series, list, isOwner }: BreakdownProps): VNode {
+export function Breakdown({ appId, viewed, series, isOld, list, isOwner }: BreakdownProps): VNode {
   const { view, change } = viewed;
   const { route } = useLocation();
   const declared = useDeclaredFields(appId).data?.fields ?? [];
   const paths = pathsFor(declared, view);
+  // What the lines are, which may not be what was asked for.
+  const shown = (isOld ? view.by : series.by) ?? '';
   const pick = (event: Event): void => {
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
-    if (select.value === MORE) {
-      select.value = view.by ?? '';
-      route(`/apps/${appId}/fields`);
-    } else change({ by: select.value || null, hidden: [], solo: null });
+    const { value } = select;
+    select.value = shown;
+    if (value === MORE) route(`/apps/${appId}/fields`);
+    else change({ by: value || null, hidden: [], solo: null });
   };
-  return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${view.by ?? ''} onChange=${pick}>
+  return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>
       ${paths.map((path) => html`<option key=${path} value=${path}>${path}</option>`)}
       ${isOwner && html`<option value=${MORE}>another field…</option>`}
     </select></label>
     ${
       view.by !== null &&
-      series.by === null &&
+      shown === '' &&
       html`<p class="hint" role="status">${refusalText(view, view.by, declared, series)}</p>
       ${hasConditions(view) && html`<${FoundValues} path=${view.by} list=${list} />`}`
     }`;
@@ -53,7 +57,7 @@ export function Breakdown({ appId, viewed, series, list, isOwner }: BreakdownPro
 function FoundValues({ path, list }: { readonly path: string; readonly list: EventPages }): VNode {
   const found = useMemo(() => foundBy(list, path), [list.pages, path]);
   return html`<div class="curve-legend">
-    <p>${path} of ${list.complete ? 'all events' : 'the newest events'} that meet the filter</p>
+    <p>${path} of ${list.complete ? 'all events' : `the ${count(list.pages.reduce((sum, { events }) => sum + events.length, 0))} newest events`} that meet the filter</p>
     <dl>${found.map(([value, events]) => html`<div key=${value}><dt>${value}</dt><dd>${count(events)}</dd></div>`)}</dl>
   </div>`;
 }
@@ -74,17 +78,17 @@ function refusalText(
   declared: readonly DeclaredField[],
   { interval, timezone }: Series,
 ): string {
-  const shown = 'This chart is by event type:';
+  const shown = `Not broken down by ${by}:`;
   if (hasConditions(view))
-    return `${shown} the values of a field are counted together with a condition on the same field alone.`;
+    return `${shown} with this filter the chart can only show event types. Remove the filter, or filter by ${by} alone.`;
   const counters = countersOf(declared, by, view.types[0] ?? null);
   const since = counters.flatMap(({ completeFrom }) =>
     completeFrom === null ? [] : [Date.parse(completeFrom)],
   );
-  if (counters.length === 0) return `${shown} ${by} is not a counted field of these events.`;
-  if (since.length === 0) return `${shown} counting ${by} begins in a moment.`;
+  if (counters.length === 0) return `${shown} it is not a counted field of these events.`;
+  if (since.length === 0) return `${shown} counting begins in a moment.`;
   const from = Math.min(...since);
   return from > interval.from
-    ? `${shown} ${by} is counted from ${dateTime(from, timezone)} on. Choose a range after that.`
-    : `${shown} some events of this range are not counted by ${by} yet.`;
+    ? `${shown} it is counted from ${dateTime(from, timezone)} on. Choose a range after that.`
+    : `${shown} some events of this range are not counted yet.`;
 }

@@ -7,6 +7,7 @@ import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';
 import {
   countedPart,
+  isPartial,
   type Line,
   linesOf,
   type Stack,
@@ -16,7 +17,7 @@ import {
 } from '../charts/series-data.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { count, date, dateTime, spanText } from '../format.ts';
+import { count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
@@ -28,7 +29,7 @@ import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import type { EventPages } from './event-pages.ts';
-import { Figures } from './figures.ts';
+import { COMPARED, Figures } from './figures.ts';
 import { type Found, foundIn } from './found.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { useMeasured } from './measured.ts';
@@ -48,10 +49,12 @@ export interface ChartCardProps {
   readonly mayChange: boolean;
   /** The pointer rests on a bucket; null: no more. */
   readonly onPeek: (bucket: Bucket | null) => void;
+  /** Asks again for all that the page shows. */
+  readonly onRetry: () => void;
 }
 
 export function ChartCard(props: ChartCardProps): VNode {
-  const { series, viewed } = props;
+  const { series, viewed, onRetry } = props;
   const { data, isStale, loading } = series;
   // The frame around the page reports an app that does not exist.
   const problem = series.problem?.code === 'APP_NOT_FOUND' ? null : series.problem;
@@ -60,16 +63,18 @@ export function ChartCard(props: ChartCardProps): VNode {
   // The same range again, as it is live, is no wait.
   const isWaiting = loading && (data === undefined || old);
   return html`<div class=${isWaiting ? 'card chart-card loading' : 'card chart-card'} aria-busy=${loading}>
-    <${ProblemBox} problem=${problem} retry=${series.reload} />
+    <${ProblemBox} problem=${problem} retry=${onRetry} />
     ${problem !== null && interval !== undefined && html`<p class="hint" role="status">Not up to date: these are the numbers of ${spanText(interval.from, interval.until, timezone ?? 'UTC')}.</p>`}
-    ${data === undefined ? html`<${ChartSkeleton} waiting=${series.problem === null} />` : html`<div class=${old ? `stale ${problem === null ? '' : 'failed'}` : ''}><${ChartBody} ...${props} series=${data} viewed=${viewed} /></div>`}
+    ${data === undefined ? series.problem === null && html`<${ChartSkeleton} />` : html`<div class=${old ? `stale ${problem === null ? '' : 'failed'}` : ''}><${ChartBody} ...${props} series=${data} isOld=${old} viewed=${viewed} /></div>`}
   </div>`;
 }
 
 const NO_ANNOTATIONS: readonly Annotation[] = [];
 
-interface BodyProps extends Omit<ChartCardProps, 'series'> {
+interface BodyProps extends Omit<ChartCardProps, 'series' | 'onRetry'> {
   readonly series: Series;
+  /** Whether these are the numbers of an earlier view. */
+  readonly isOld: boolean;
 }
 
 function ChartBody({
@@ -82,18 +87,19 @@ function ChartBody({
   isOwner,
   mayChange,
   onPeek,
+  isOld,
   ...given
 }: BodyProps): VNode {
   const { view, change } = viewed;
   const [focus, setFocus] = useState<string | null>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
   const { series, curve, note } = useMeasured({ appId, viewed, series: given.series, types });
-  const { lines, stack, summary } = useMemo(
-    () => shownOf(series, view, curve === null ? view.mode : 'histogram'),
-    [series, view.mode, curve === null, view.solo, view.hidden.join('\n')],
-  );
   const searched = useFound(series, list, view);
   const found = curve === null ? searched : null;
+  const { lines, stack, summary } = useMemo(
+    () => shownOf(series, view, curve === null ? view.mode : 'histogram', found === null),
+    [series, view.mode, curve === null, found === null, view.solo, view.hidden.join('\n')],
+  );
   const toPeek = usePeek(series, onPeek);
   // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
   const { timezone: zone } = series;
@@ -104,12 +110,12 @@ function ChartBody({
     [marks, series.end],
   );
   const [annotating, setAnnotating] = useState(false);
-  const title = chartName(series, stack, curve, zone);
+  const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
-      <div class="chart-controls one-row">
+      <div class="chart-controls">
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
@@ -132,14 +138,14 @@ function ChartBody({
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${note !== null && html`<p class="hint" role="status">${note}</p>`}
-      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} mode=${view.mode} />`}
+      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
       ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
       ${
         curve === null
-          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} list=${list} isOwner=${isOwner} />
-            <${Legend} lines=${lines} mode=${view.mode} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
+          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} list=${list} isOwner=${isOwner} />
+            <${Legend} lines=${lines} mode=${view.mode} isUnfiltered=${found !== null} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
           : html`<${CurveLegend} curve=${curve} />`
       }
     </div>
@@ -154,8 +160,9 @@ interface Shown {
   readonly summary: Summary;
 }
 
-function shownOf(series: Series, view: View, mode: Mode): Shown {
-  const lines = linesOf(series, view);
+/** @param isCompared whether what is compared with is drawn: events that a filter leaves out would be compared with others */
+function shownOf(series: Series, view: View, mode: Mode, isCompared: boolean): Shown {
+  const lines = linesOf(isCompared ? series : { ...series, compared: null }, view);
   return { lines, stack: stackOf(lines, mode), summary: summaryOf(lines, series.starts.length) };
 }
 
@@ -242,13 +249,21 @@ interface NotesProps {
   readonly series: Series;
   readonly found: Found | null;
   readonly zone: string;
-  readonly mode: Mode;
+  readonly view: View;
+  /** Whether what is compared with is drawn. */
+  readonly hasGhost: boolean;
 }
 
 /** Notes about the chart's data that are not obvious. */
-function Notes({ series, found, zone, mode }: NotesProps): VNode {
-  const { countsOnlyBefore, interval } = series;
-  return html`${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
+function Notes({ series, found, zone, view: { mode, compare }, hasGhost }: NotesProps): VNode {
+  const { countsOnlyBefore, interval, starts } = series;
+  const hasParts = [0, starts.length - 1].some((index) => isPartial(series, index, Date.now()));
+  const key = [
+    hasGhost && `Dotted: ${COMPARED[compare]}.`,
+    mode === 'histogram' && hasParts && 'Striped: counted in part.',
+  ].filter(Boolean);
+  return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
+  ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
@@ -257,8 +272,8 @@ function Notes({ series, found, zone, mode }: NotesProps): VNode {
 function foundText({ total, until }: Found, from: number, zone: string, mode: Mode): string {
   const back = until > from ? `, back to ${dateTime(until, zone)}` : '';
   return mode === 'histogram'
-    ? `The faint bars count all events of these types: conditions on fields are searched for, not counted. The strong ones are the ${count(total)} found so far${back}.`
-    : 'The chart counts all events of these types: conditions on fields are searched for, not counted.';
+    ? `The faint bars are all events, before the filter: conditions on fields are searched for, not counted. The solid bars are the ${counted(total, 'event')} found so far${back}.`
+    : 'The chart shows all events, before the filter: conditions on fields are searched for, not counted.';
 }
 
 interface NothingProps {
@@ -280,12 +295,12 @@ function NothingHere({ lastEventAt, filtered, change }: NothingProps): VNode {
 }
 
 /** As large as the chart, so that nothing moves when it appears. */
-function ChartSkeleton({ waiting }: { readonly waiting: boolean }): VNode {
-  return html`<div class="chart-layout" role="status" aria-label=${waiting ? 'Loading the chart' : 'No chart'}>
-    <div class="chart-head"><div class=${waiting ? 'figures-row skeleton' : 'figures-row'}>${waiting && html`<span></span><span></span>`}</div></div>
+function ChartSkeleton(): VNode {
+  return html`<div class="chart-layout" role="status" aria-label="Loading the chart">
+    <div class="chart-head"><div class="figures-row skeleton"><span></span><span></span></div></div>
     <div class="chart-main">
-      <div class=${waiting ? 'chart-place skeleton' : 'chart-place'}>${waiting && html`<span class="block"></span>`}</div>
+      <div class="chart-place skeleton"><span class="block"></span></div>
     </div>
-    <div class=${waiting ? 'chart-side skeleton' : 'chart-side'}>${waiting && [0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
+    <div class="chart-side skeleton">${[0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
   </div>`;
 }

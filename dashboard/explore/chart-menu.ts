@@ -45,7 +45,7 @@ export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnota
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}
-      <${Choice} label="Most bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)] as const)]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
+      <${Choice} label="Maximum bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)] as const)]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
         <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table }, true)}>${view.table ? 'Hide the table' : 'Show as a table'}</button>

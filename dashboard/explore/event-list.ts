@@ -9,13 +9,13 @@ import type { OnFilter } from '../components/json-tree.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
-import { compact, count, counted, dateTime, spanText } from '../format.ts';
+import { amount, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, HIDDEN, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
-import { foundIn } from './found.ts';
+import { searchedOf } from './found.ts';
 
 export interface EventListProps {
   readonly appId: string;
@@ -54,7 +54,7 @@ export function EventList(props: EventListProps): VNode {
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
-      html`<div class="events" data-complete=${complete} style=${{ '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
+      html`<div class="events" data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
         ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span>Time</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
         ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
@@ -70,8 +70,16 @@ export function EventList(props: EventListProps): VNode {
     <${ProblemBox} problem=${problem} retry=${more} />
     ${loading && html`<${Skeleton} class="rows" lines=${shown === 0 ? 14 : 3} />`}
     <div ref=${sentinel}></div>
-    ${complete && shown > 0 && html`<p class="hint end" role="status">${counted(shown, 'event')}: these are all of the range.</p>`}
+    ${complete && shown > 0 && html`<p class="hint end" role="status">That’s every event in this range.</p>`}
   </section>`;
+}
+
+/** Characters beyond which a name is wider than its column usually is. */
+const LONG_NAME = 22;
+
+/** The width of the column of types: more where there are long names and the window is wide. */
+function namesWidth(names: ReadonlyMap<string, string>): string {
+  return [...names.values()].some((name) => name.length > LONG_NAME) ? 'clamp(13rem, 25vw, 22rem)' : '13rem';
 }
 
 /** Shows the types that are hidden in list and chart, or leaves them out again. */
@@ -86,12 +94,15 @@ function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps)
   const latest = useRef(viewed);
   latest.current = viewed;
   const columns = columnsOf(appId, view);
-  const colors = series === undefined ? [] : linesOf(series, view).map(({ key, color }) => `${key} ${color}`);
+  const colors =
+    series === undefined ? [] : linesOf(series, view).map(({ key, color }) => [key, color] as const);
+  const by = series?.by ?? null;
   return useMemo(
     () => ({
       appId,
       names,
-      colors: new Map(colors.map((pair) => pair.split(' ')).map(([key = '', color]) => [key, Number(color)])),
+      by,
+      colors: new Map(colors),
       columns,
       viewed: {
         ...viewed,
@@ -99,7 +110,7 @@ function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps)
       },
       onFilter,
     }),
-    [appId, names, colors.join(), columns.join('\n'), view, onFilter],
+    [appId, names, by, JSON.stringify(colors), columns.join('\n'), view, onFilter],
   );
 }
 
@@ -114,7 +125,7 @@ function Exports({
   readonly list: EventPages;
 }): VNode {
   const path = `/api/apps/${appId}/export?${eventsQuery(view, list.scope)}`;
-  return html`<${Popover} atEnd label="Save the events" text="Save">
+  return html`<${Popover} atEnd label="Export the events" text="Export">
     ${() => html`<div class="row-actions">
       <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
       <a class="button" download href=${`${path}&format=csv`}>As CSV</a>
@@ -156,16 +167,15 @@ interface ProgressProps {
 function SearchProgress({ list, series, zone }: ProgressProps): VNode {
   const { loading, complete, stop, searchAll } = list;
   const until = searchedUntil(list);
-  const all = series?.all.reduce((sum, value) => sum + value, 0) ?? 0;
-  const looked = series === undefined || until === null ? null : foundIn(series, list).looked;
-  const amount = looked === null || all === 0 ? '' : `, about ${compact(looked)} of ${compact(all)} events`;
+  const { looked, all } = series === undefined ? { looked: 0, all: 0 } : searchedOf(series, list);
+  const about = all === 0 ? '' : `, about ${amount(Math.round(looked))} of ${amount(Math.round(all))} events`;
   const text = complete
-    ? `Searched all of it${all === 0 ? '' : `: ${counted(all, 'event')}`}`
+    ? `Searched all of it${all === 0 ? '' : `: ${counted(Math.round(all), 'event')}`}`
     : until === null
       ? 'Searching'
-      : `Searched until ${dateTime(until, zone)}${amount}`;
+      : `Searched back to ${dateTime(until, zone)}${about}`;
   return html`<div class="search-progress">
-    <progress max="1" value=${complete ? 1 : looked === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
+    <progress max="1" value=${complete ? 1 : until === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
     <span class="muted" role="status">${text}</span>
     ${loading ? html`<button type="button" class="button" onClick=${stop}>Stop</button>` : !complete && html`<button type="button" class="button" onClick=${searchAll}>Search the whole range</button>`}
   </div>`;

@@ -9,8 +9,8 @@ export interface KnownField {
   readonly path: string;
   /** In the grammar of filters, the most frequent first. */
   readonly values: readonly string[];
-  /** Whether it is declared, so that its counts answer. */
-  readonly isCounted?: boolean;
+  /** What is counted of it, where it is declared. */
+  readonly counted?: 'counted' | 'numbers counted' | undefined;
 }
 
 /** Enough to learn the shape of payloads from. */
@@ -22,12 +22,14 @@ const LONGEST_VALUE = 80;
 
 /** The fields that the server knows, those with counts first; without them, completion uses only the loaded events. */
 export function useServerFields(appId: string, isWanted: boolean): readonly KnownField[] {
-  const declared = (useDeclaredFields(appId, isWanted).data?.fields ?? []).filter(
-    ({ kind }) => kind === 'value',
-  );
+  const declared = useDeclaredFields(appId, isWanted).data?.fields ?? [];
   const seen = useCatalog(appId, isWanted).data?.fields ?? [];
   return [
-    ...declared.map(({ path }) => ({ path, values: [], isCounted: true })),
+    ...declared.map(
+      ({ path, kind }): KnownField => ({
+        ...{ path, values: [], counted: kind === 'value' ? 'counted' : 'numbers counted' },
+      }),
+    ),
     ...seen.map(({ path, examples }) => ({ path, values: examples.map(valueText) })),
   ];
 }
@@ -61,16 +63,18 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
 /** Each field once, with the values of all: the server lists a field of two types twice. Those with counts come first. */
 export function mergeFields(all: readonly KnownField[]): KnownField[] {
   const fields = new Map<string, KnownField>();
-  for (const { path, values, isCounted = false } of all) {
+  for (const { path, values, counted } of all) {
     const key = pathKey(path);
-    const known = fields.get(key) ?? { path, values: [] };
+    const known: KnownField = fields.get(key) ?? { path, values: [] };
     fields.set(key, {
       path: known.path,
       values: [...new Set([...known.values, ...values])],
-      isCounted: isCounted || known.isCounted === true,
+      counted: [known.counted, counted].sort()[0],
     });
   }
-  return [...fields.values()].sort((a, b) => Number(b.isCounted) - Number(a.isCounted));
+  return [...fields.values()].sort(
+    (a, b) => Number(b.counted !== undefined) - Number(a.counted !== undefined),
+  );
 }
 
 /** Every scalar of a payload with its path; elements of arrays have the path of the array. */

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import type { Series } from '../answers.ts';
 import { bucketEnd, type Summary } from '../charts/series-data.ts';
-import { average, bucketSpan, change, count } from '../format.ts';
+import { average, bucketName, bucketSpan, change, count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { DAY, HOUR, MINUTE } from '../range.ts';
 import type { View } from '../url.ts';
@@ -15,8 +15,10 @@ export interface FiguresProps {
   readonly found: Found | null;
 }
 
-/** Label of a change, by comparison. */
-export const COMPARED = { previous: 'vs the period before', week: 'vs a week before', none: '' } as const;
+/** What is compared with. */
+export const COMPARED = { previous: 'the period before', week: 'a week before', none: '' } as const;
+/** The average of fewer events would be about one of them. */
+const LEAST_AVERAGED = 10;
 /** Units of an average, from the shortest on. */
 const UNITS: readonly (readonly [string, number])[] = [
   ['minute', MINUTE],
@@ -30,21 +32,30 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const { interval, bucket, timezone: zone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   const [unit, length] = unitOf(total, elapsed);
+  if (found !== null) return html`<${FoundFigures} found=${found} total=${total} zone=${zone} />`;
   const changed = compared === null ? null : change(total, compared);
   return html`<dl class="figures-row">
-    <div class="main-figure"><dt>${found === null ? 'In this range' : 'Found'}</dt><dd>${count(found?.total ?? total)}${
-      found === null
-        ? compared !== null &&
-          html` <small title=${`${count(compared)} before`}>${changed === null ? (total > 0 ? `${count(compared)} before` : '') : html`<b>${changed}</b> ${COMPARED[view.compare]}`}</small>`
-        : html` <small>${found.complete ? `of ${count(total)}` : `so far, of ${count(total)}`}</small>`
+    <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
+      compared !== null &&
+      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`was <b>${count(compared)}</b> ${COMPARED[view.compare]}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}
-    ${
-      // Of what was found so far there is neither.
-      found === null &&
-      html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>
-    <div class="peak"><dt>Peak</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>`
-    }
+    ${total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}
+    <div class="peak"><dt>Peak ${bucketName(bucket)}</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
+  </dl>`;
+}
+
+interface FoundProps {
+  readonly found: Found;
+  /** Events of the range, before the filter. */
+  readonly total: number;
+  readonly zone: string;
+}
+
+/** Of a search; while it is not over its number is a least one. */
+function FoundFigures({ found: { total: met, complete, until }, total, zone }: FoundProps): VNode {
+  return html`<dl class="figures-row">
+    <div class="main-figure"><dt>${complete ? 'Found' : 'Found so far'}</dt><dd>${count(met)}${complete ? '' : '+'} <small>${complete ? `of ${count(total)} events` : met > 0 && `back to ${dateTime(until, zone)}`}</small></dd></div>
   </dl>`;
 }
 

@@ -6,7 +6,7 @@ import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
 import { typedPath, withCondition } from '../filter-text.ts';
-import { compact } from '../format.ts';
+import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
@@ -156,7 +156,7 @@ function offersFor(
           (type): Offer => ({
             kind: 'Type',
             label: type.name,
-            hint: compact(type.count),
+            hint: `${amount(type.count)} in all`,
             changes: { types: [...view.types, type.typeId] },
           }),
         );
@@ -164,10 +164,10 @@ function offersFor(
     .filter(({ path }) => matches(name, path))
     .slice(0, MOST_FIELDS)
     .map(
-      ({ path, values, isCounted }): Offer => ({
+      ({ path, values, counted }): Offer => ({
         kind: 'Field',
         label: path,
-        hint: isCounted ? 'counted' : (values[0] ?? ''),
+        hint: counted ?? (values[0] === undefined ? '' : `e.g. ${values[0]}`),
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );

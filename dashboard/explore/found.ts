@@ -1,5 +1,6 @@
 /** Results of a search, by bucket of the chart. */
 import type { Series } from '../answers.ts';
+import { countedPart } from '../charts/series-data.ts';
 import { valueText } from '../filter-text.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 import { valuesAt } from './fields.ts';
@@ -10,11 +11,9 @@ export interface Found {
   /** Everything newer has been looked at, in milliseconds since the Unix epoch. */
   readonly until: number;
   readonly complete: boolean;
-  /** Events that were looked at, by the counts of the chart: a bucket that is looked at in part counts as a whole. */
-  readonly looked: number;
 }
 
-export function foundIn({ starts, end, all }: Series, list: EventPages): Found {
+export function foundIn({ starts, end }: Series, list: EventPages): Found {
   const until = searchedUntil(list) ?? end;
   const counts = starts.map(() => 0);
   let total = 0;
@@ -25,23 +24,43 @@ export function foundIn({ starts, end, all }: Series, list: EventPages): Found {
       if (index >= 0) counts[index] = (counts[index] ?? 0) + 1;
     }
   }
-  const looked = all.reduce(
-    (sum, value, index) => ((starts[index + 1] ?? end) > until ? sum + value : sum),
-    0,
-  );
-  return { counts, total, until, complete: list.complete, looked };
+  return { counts, total, until, complete: list.complete };
+}
+
+/** How many events the interval of a list has, and of how many it has been searched: about, by the counts of the chart. */
+export function searchedOf(
+  series: Series,
+  list: EventPages,
+): { readonly looked: number; readonly all: number } {
+  const { from, until } = series.interval;
+  const [first, last] = [Math.max(list.scope.from ?? from, from), Math.min(list.scope.to ?? until, until)];
+  const searched = searchedUntil(list) ?? last;
+  return { looked: eventsBetween(series, searched, last), all: eventsBetween(series, first, last) };
+}
+
+/** Of a bucket that lies partly in between, the same part of its events. */
+function eventsBetween(series: Series, from: number, to: number): number {
+  return series.all.reduce((sum, count, index) => {
+    const part = countedPart(series, index);
+    const shared = Math.min(part.to, to) - Math.max(part.from, from);
+    return shared <= 0 ? sum : sum + (count * shared) / (part.to - part.from);
+  }, 0);
 }
 
 /** Values that are told apart. */
 const MOST_VALUES = 6;
 
-/** The events of a list by their values at a path, the most frequent first. */
+/** The events of a list by their values at a path, the most frequent first, and those with none of these values last. */
 export function foundBy({ pages }: EventPages, path: string): [value: string, events: number][] {
   const counts = new Map<string, number>();
-  for (const { payload } of pages.flatMap(({ events }) => events))
-    for (const value of new Set(valuesAt(payload, path).map(valueText)))
-      counts.set(value, (counts.get(value) ?? 0) + 1);
-  return [...counts].sort((a, b) => b[1] - a[1]).slice(0, MOST_VALUES);
+  const all = pages.flatMap(({ events }) =>
+    events.map(({ payload }) => valuesAt(payload, path).map(valueText)),
+  );
+  for (const values of all)
+    for (const value of new Set(values)) counts.set(value, (counts.get(value) ?? 0) + 1);
+  const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, MOST_VALUES);
+  const others = all.filter((values) => !most.some(([value]) => values.includes(value))).length;
+  return others === 0 ? most : [...most, ['other or none', others]];
 }
 
 /** The last start that is not after an instant; -1 where all are. */

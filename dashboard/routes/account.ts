@@ -1,4 +1,4 @@
-/** The user's account: e-mail, password, and what protects it. */
+/** The user's account: email, password, and what protects it. */
 import { h, type VNode } from 'preact';
 import { call } from '../api.ts';
 import { Field, Form } from '../components/field.ts';
@@ -31,7 +31,7 @@ export function AccountPage(): VNode {
   return html`<div class="page">
     <div class="page-head"><h1>Account</h1></div>
     <div class="sections">
-      <${Section} title="E-mail">
+      <${Section} title="Email">
         <p>${user?.email} ${user?.emailProved === false && html`<span class="badge">not confirmed</span>`}</p>
         ${
           user?.emailProved === false &&

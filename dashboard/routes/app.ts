@@ -2,16 +2,17 @@
 import { type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { App } from '../answers.ts';
+import type { App, AppRow } from '../answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
-import { ago, compact, counted, exact } from '../format.ts';
+import { ago, amount, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
-import { type Resource, useResource } from '../resource.ts';
+import { lastAnswer, type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
+import { appsPath } from './apps.ts';
 import { FieldsPage } from './fields.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
@@ -65,13 +66,16 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { view } = useView();
   const name = TABS.find(([key]) => key === tab)?.[1];
   const { data } = app;
-  useTitle(data && name && `${name} · ${data.name}`);
+  // The list of apps knows the name where this answer fails.
+  const known =
+    data?.name ?? lastAnswer<{ apps: AppRow[] }>(appsPath())?.apps.find((one) => one.appId === appId)?.name;
+  useTitle(known && name && `${name} · ${known}`);
   if (app.problem?.status === 404) return html`<${Gone} />`;
   // Tabs keep the view in their address.
   const search = viewSearch({ ...view, event: null });
   return html`<div class="page">
     <div class="page-head app-head">
-      <h1>${data?.name ?? (app.problem === null ? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>` : 'App')}</h1>
+      <h1 title=${known}>${known ?? (app.problem === null ? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>` : 'App')}</h1>
       <p class="muted">${data && html`<${Figures} app=${data} zone=${view.zone} />`}</p>
       <nav class="tabs" aria-label="App">
         ${TABS.map(
@@ -85,8 +89,8 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
       </nav>
     </div>
     ${
-      // The page would fail the same way: the error is shown once.
-      data === undefined && app.problem !== null
+      // The page would fail the same way: the error is shown once. That of the chart says it within its controls.
+      data === undefined && app.problem !== null && tab !== ''
         ? html`<${ProblemBox} problem=${app.problem} retry=${app.reload} />`
         : html`<div key=${appId + tab}>${tabPage(tab, { appId, app })}</div>`
     }
@@ -96,12 +100,12 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
 function Figures({ app, zone }: { readonly app: App; readonly zone: string }): VNode {
   const { total, lastEventAt } = app;
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
-  return html`<span title=${counted(total, 'event')}>${compact(total)} ${total === 1 ? 'event' : 'events'}</span>
+  return html`<span title=${counted(total, 'event')}>${amount(total)} ${total === 1 ? 'event' : 'events'}</span>
     ${last !== null && html`<span class="dot"> · </span>last event <time datetime=${lastEventAt} title=${exact(last, zone)}>${ago(last, Math.max(now.value, Date.now()))}</time>`}`;
 }
 
 const Gone: FunctionComponent = () => html`<div class="empty">
   <h1>There is no such app</h1>
-  <p>It may have been deleted, or you are not one of its members. An owner of the app can add you by your e-mail address.</p>
+  <p>It may have been deleted, or you are not one of its members. An owner of the app can add you by your email address.</p>
   <a class="button" href="/">All apps</a>
 </div>`;

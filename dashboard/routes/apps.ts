@@ -10,7 +10,7 @@ import { Field, Form } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
-import { ago, compact, count, counted, exact } from '../format.ts';
+import { ago, amount, count, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -40,7 +40,7 @@ export function AppsPage(): VNode {
       ${data && data.apps.length >= SEARCH_FROM && html`<${Search} label="Find an app" onText=${setWanted} />`}
       ${newApp}
     </div>
-    ${data && data.apps.length > 1 && html`<${Arrangement} order=${order} onOrder=${setOrder} isCommon=${isCommon} onCommon=${setCommon} />`}
+    ${problem === null && (data === undefined || data.apps.length > 1) && html`<${Arrangement} order=${order} onOrder=${setOrder} isCommon=${isCommon} onCommon=${setCommon} />`}
     <${ProblemBox} problem=${problem} retry=${reload} />
     ${apps === undefined && problem === null && html`<${CardSkeletons} />`}
     ${data?.apps.length === 0 && html`<${NoApps} newApp=${newApp} />`}
@@ -55,7 +55,7 @@ type Order = 'created' | 'name' | 'today' | 'last';
 const ORDERS: readonly (readonly [Order, string])[] = [
   ['created', 'Order of creation'],
   ['name', 'Name'],
-  ['today', 'Events today'],
+  ['today', 'Events dated today'],
   ['last', 'Last event'],
 ];
 
@@ -103,8 +103,8 @@ function AppCard({ app, most }: AppCardProps): VNode {
         ? html`<span class="muted">Its database node does not answer.</span>`
         : html`<${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
-      <span><b class="figure" title=${count(today)}>${today < 1e6 ? count(today) : compact(today)}</b> today</span>
-      <span class="muted" title=${counted(total, 'event')}>${compact(total)} in all</span>
+      <span><b class="figure" title=${count(today)}>${amount(today)}</b> dated today</span>
+      <span class="muted" title=${counted(total, 'event')}>${amount(total)} in all</span>
     </span>
     <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>`
     }

@@ -62,20 +62,24 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const names = useMemo(() => new Map(known.map(({ typeId, name }) => [typeId, name])), [known]);
   const onFilter = useFilter(viewed);
   const mayChange = app.data !== undefined && app.data.role !== 'viewer';
+  const retry = (): void => {
+    for (const one of [app, series, types]) one.reload();
+    list.renew();
+  };
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
 
   return html`<section class="explore" aria-label="Explore">
-    <div class="toolbar controls one-row" role="group" aria-label="View">
+    <div class="toolbar controls" role="group" aria-label="View">
       <${RangePicker} ...${viewed} />
       <${Back} viewed=${viewed} />
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} />
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
-      // Below the chart, whose height is known then: nothing is pushed down.
-      (series.data !== undefined || series.problem !== null) &&
+      // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.
+      (series.data !== undefined || (series.problem !== null && list.problem === null)) &&
       html`<${EventList} appId=${appId} viewed=${viewed} list=${list} series=${series.isStale ? undefined : series.data} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
     }
     ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}

@@ -1,7 +1,7 @@
 /** Fields of payloads: those whose values are counted, and what recent events have. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { App, Catalog, DeclaredField, DeclaredFields, SeenField } from '../answers.ts';
+import type { App, Catalog, DeclaredField, DeclaredFields, FieldKind, SeenField } from '../answers.ts';
 import { call } from '../api.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
@@ -103,13 +103,13 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       data &&
       data.fields.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Complete</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Covers</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${data.fields.map(
           (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
             <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
             <td>${field.typeName ?? 'all types'}</td>
-            <td><${Completeness} field=${field} app=${app} /></td>
-            <td class="number"><${Values} field=${field} /></td>
+            <td data-label="Covers"><${Completeness} field=${field} app=${app} /></td>
+            <td class="number" data-label="Values"><${Values} field=${field} /></td>
             ${
               onCount &&
               html`<td class="number">
@@ -180,8 +180,8 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
     ${
       found.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Of</th><th scope="col">Kinds</th><th scope="col" class="number">Share</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
-        <tbody>${found.slice(0, rows).map((field) => html`<${SeenRow} key=${field.typeId + field.path} appId=${appId} field=${field} isCounted=${countersOf(declared, field.path, field.typeId).length > 0} onCount=${onCount} />`)}</tbody>
+        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Kinds</th><th scope="col" class="number">Share</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
+        <tbody>${found.slice(0, rows).map((field) => html`<${SeenRow} key=${field.typeId + field.path} appId=${appId} field=${field} kind=${kindOf(declared, field)} onCount=${onCount} />`)}</tbody>
       </table></div>`
     }
     ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
@@ -189,14 +189,22 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
   </section>`;
 }
 
+/** Values before numbers. */
+function kindOf(declared: readonly DeclaredField[], { path, typeId }: SeenField): FieldKind | null {
+  return (
+    (['value', 'number'] as const).find((kind) => countersOf(declared, path, typeId, kind).length > 0) ?? null
+  );
+}
+
 interface SeenRowProps {
   readonly appId: string;
   readonly field: SeenField;
-  readonly isCounted: boolean;
+  /** How it is counted; null: not at all. */
+  readonly kind: FieldKind | null;
   readonly onCount: ((proposal: Proposal) => void) | null;
 }
 
-function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
+function SeenRow({ appId, field, kind: countedAs, onCount }: SeenRowProps): VNode {
   const { view } = useView();
   const { path, typeId, typeName, kinds, kindChange, share, events, examples, lastSeenAt } = field;
   const explore = (filter: string): string =>
@@ -208,20 +216,20 @@ function SeenRow({ appId, field, isCounted, onCount }: SeenRowProps): VNode {
     <th scope="row"><a href=${explore(`${path}:*`)}><code>${path}</code></a></th>
     <td>${typeName}</td>
     <td>${kinds.map(({ kind }) => kind).join(', ')}${kindChange && html` <span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`}</td>
-    <td class="number" title=${counted(events, 'event')}>${percent(share)}</td>
-    <td><span class="examples">${examples.map((example) => {
+    <td class="number" data-label="Share" title=${counted(events, 'event')}>${percent(share)}</td>
+    <td data-label="Examples"><span class="examples">${examples.map((example) => {
       const filter = equals(path, valueText(example));
       return filter === null
         ? null
         : html`<a href=${explore(filter)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
     })}</span></td>
-    <td><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
+    <td data-label="Last seen"><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
     <td class="number">${
-      isCounted
-        ? html`<span class="badge">counted</span>`
+      countedAs !== null
+        ? html`<span class="badge">${countedAs === 'value' ? 'counted' : 'numbers counted'}</span>`
         : onCount &&
           isCountable &&
-          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count…</button>`
+          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count this field</button>`
     }</td>
   </tr>`;
 }

@@ -1,4 +1,4 @@
-/** Pages for users without an account or without access to it: sign-up, invitation, password reset, e-mail confirmation. */
+/** Pages for users without an account or without access to it: sign-up, invitation, password reset, email confirmation. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -67,7 +67,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
   }
   if (current.setup === null && current.signup !== 'open') {
     return html`<${Narrow} title="By invitation">
-      <p>Accounts on this server are created by invitation. Ask an app’s owner to add your e-mail address.</p>
+      <p>Accounts on this server are created by invitation. Ask an app’s owner to add your email address.</p>
       <p class="links"><a href="/sign-in">Sign in</a></p>
     <//>`;
   }
@@ -76,7 +76,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
   return html`<${Narrow} title=${isFirst ? 'Welcome to Tidemark' : 'Create an account'}>
     ${isFirst && html`<p>Create the first account of this server. Others can be invited later.</p>`}
     <${Form} action=${action} submit=${action.busy ? 'One moment…' : 'Create the account'}>
-      <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
+      <${Field} label="Email" name="email" type="email" autocomplete="username" autofocus />
       <${PasswordField} />
     <//>
     ${!isFirst && html`<p class="links"><a href="/sign-in">Sign in with an account</a></p>`}
@@ -125,7 +125,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
     ${
       session.value?.signup !== 'closed' &&
       html`<${Form} action=${join} submit="Create the account and join">
-        <${Field} label="E-mail" name="email" type="email" autocomplete="username" defaultValue=${email} />
+        <${Field} label="Email" name="email" type="email" autocomplete="username" defaultValue=${email} />
         <${PasswordField} />
       <//>`
     }
@@ -134,6 +134,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
 }
 
 function AskReset(): VNode {
+  const sendsMail = session.value?.mail !== false;
   const [sent, setSent] = useState(false);
   const action = useAction(async ({ email }: Record<string, string>) => {
     await call('POST', '/api/password-resets', { body: { email } });
@@ -141,11 +142,13 @@ function AskReset(): VNode {
   });
   return html`<${Narrow} title="Reset your password">
     ${
-      sent
-        ? html`<p role="status">If there is an account with this address, a mail with a link is on its way.</p>`
-        : html`<${Form} action=${action} submit="Send the link"><${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus /><//>`
+      !sendsMail
+        ? html`<p>This server sends no mail. Its operator can reset your password: <code>tidemark user reset-password</code></p>`
+        : sent
+          ? html`<p role="status">If there is an account with this address, a mail with a link is on its way.</p>`
+          : html`<${Form} action=${action} submit="Send the link"><${Field} label="Email" name="email" type="email" autocomplete="username" autofocus /><//>`
     }
-    <p class="links"><a href="/sign-in">Back to signing in</a></p>
+    <p class="links"><a href="/sign-in">Back to sign-in</a></p>
   <//>`;
 }
 
@@ -180,9 +183,9 @@ function EmailProof({ token = '' }: { readonly token?: string }): VNode {
   });
   const { data } = proof;
   if (data === undefined)
-    return html`<${Narrow} title="Your e-mail address"><${Waiting} for=${proof} lines=${4} /><//>`;
+    return html`<${Narrow} title="Your email address"><${Waiting} for=${proof} lines=${4} /><//>`;
   const canConfirm = data.needsPassword || session.value?.user != null;
-  return html`<${Narrow} title="Your e-mail address">
+  return html`<${Narrow} title="Your email address">
     <p>Confirm that <b>${data.email}</b> is yours.</p>
     ${
       canConfirm

@@ -34,7 +34,7 @@ export function SignInPage(): VNode {
     <h1>Sign in</h1>
     ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to continue.<//>`}
     <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
-      <${Field} label="E-mail" name="email" type="email" autocomplete="username" autofocus />
+      <${Field} label="Email" name="email" type="email" autocomplete="username" autofocus />
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
     <//>
     <p class="muted links">

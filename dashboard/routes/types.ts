@@ -7,6 +7,7 @@ import { Sparkline } from '../charts/sparkline.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
+import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
@@ -37,18 +38,13 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const { view } = useView();
-  const create = useAction(async ({ name }: Record<string, string>, form: HTMLFormElement) => {
-    await call('POST', path, { body: { name } });
-    form.reset();
-    notify('The event type was created');
-    reload();
-  });
   const hide = useAction(async (typeId: string, hidden: boolean) => {
     await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
     notify(hidden ? 'The type is hidden' : 'The type is shown again');
     reload();
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
+  const [creating, setCreating] = useState(false);
   const [renaming, setRenaming] = useState<Named | null>(null);
   const [ofSchema, setOfSchema] = useState<Named | null>(null);
   const mayChange = app.data?.role !== 'viewer';
@@ -58,16 +54,16 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const sorted = useMemo(() => inOrder(found ?? [], order), [data, wanted, order]);
   return html`<section class="types" aria-label="Event types">
     <div class="toolbar">
-      ${mayChange && html`<${Form} layout="row" action=${create} submit="Add the type"><${Field} label="New event type" name="name" maxlength="200" placeholder="order placed" /><//>`}
-      <span class="spacer"></span>
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
+      <span class="spacer"></span>
+      ${mayChange && html`<button type="button" class="button" onClick=${() => setCreating(true)}><${Icon} name="plus" />New type</button>`}
     </div>
     ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
     <${ProblemBox} problem=${hide.problem} />
     ${types.data !== undefined && html`<${ProblemBox} problem=${schemas.problem} retry=${schemas.reload} />`}
     ${
       data?.types.length === 0 &&
-      html`<div class="empty"><h2>No event types yet</h2><p>A type is a kind of event: <em>order placed</em>, <em>user signed up</em>. Make one here and send its identifier as <code>typeId</code>, or send a new name as <code>typeName</code> and it is made on the way.</p></div>`
+      html`<div class="empty"><h2>No event types yet</h2><p>A type is a kind of event: <em>order placed</em>, <em>user signed up</em>. Types are created automatically when an event has a new name as its <code>typeName</code>. Or create one here and send its identifier as <code>typeId</code>.</p></div>`
     }
     ${
       found &&
@@ -78,26 +74,27 @@ export function TypesPage({ appId, app }: TabProps): VNode {
             key,
             label,
             kind,
-          ]) => html`<th key=${key} scope="col" class=${kind === 'number' ? 'number' : ''} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
-            <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : kind === 'number' || key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
+          ]) => html`<th key=${key} scope="col" class=${kind === 'number' ? 'number' : key === 'createdAt' ? 'created' : ''} aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined}>
+            <button type="button" class="sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : key !== 'name' })}>${label}<span class="sort-mark" aria-hidden="true">${order.key === key && (order.down ? '↓' : '↑')}</span></button>
           </th>`,
-        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Last 24 hours</th><th scope="col">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Last 24 hours</th><th scope="col" class="identifier">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
           ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>
             <td class="number">${count(events)}</td>
-            <td>${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
-            <td>${date(Date.parse(createdAt), view.zone)}</td>
-            ${schemas.data && html`<td><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
+            <td data-label="Last event">${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
+            <td class="created" data-label="Created">${date(Date.parse(createdAt), view.zone)}</td>
+            ${schemas.data && html`<td class="schema"><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
-            <td><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
+            <td class="identifier"><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
+            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`
     }
     ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
     ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type name contains this text.</p>`}
+    ${creating && html`<${NewType} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
     ${renaming && html`<${Rename} path=${`${path}/${renaming.typeId}`} name=${renaming.name} onDone=${reload} onClose=${() => setRenaming(null)} />`}
     ${ofSchema && html`<${SchemaDialog} path=${`${path}/${encodeURIComponent(ofSchema.typeId)}`} name=${ofSchema.name} isSet=${byType.has(ofSchema.typeId)} isOwner=${isOwner} onDone=${schemas.reload} onClose=${() => setOfSchema(null)} />`}
   </section>`;
@@ -113,7 +110,7 @@ interface SchemaCellProps {
 
 function SchemaCell({ name, schema, isOwner, onOpen }: SchemaCellProps): VNode {
   if (schema === undefined && !isOwner) return html`<span class="muted">none</span>`;
-  const state = schema === undefined ? 'Set…' : schemaState(schema);
+  const state = schema === undefined ? 'Add schema' : schemaState(schema);
   const label = schema === undefined ? `Set a schema of ${name}` : `Schema of ${name}: ${state}`;
   return html`<button type="button" class=${schema === undefined ? 'button quiet' : 'button'} aria-label=${label} onClick=${onOpen}>${state}</button>`;
 }
@@ -154,11 +151,29 @@ interface Named {
   readonly name: string;
 }
 
-interface RenameProps {
+interface NewTypeProps {
+  /** Of the types. */
   readonly path: string;
-  readonly name: string;
   readonly onDone: () => void;
   readonly onClose: () => void;
+}
+
+function NewType({ path, onDone, onClose }: NewTypeProps): VNode {
+  const action = useAction(async ({ name }: Record<string, string>) => {
+    await call('POST', path, { body: { name } });
+    notify('The event type was created');
+    onClose();
+    onDone();
+  });
+  return html`<${Dialog} title="New event type" onClose=${onClose}>
+    <${Form} action=${action} submit="Create" onCancel=${onClose}>
+      <${Field} label="Name" name="name" maxlength="200" placeholder="e.g. order placed" />
+    <//>
+  <//>`;
+}
+
+interface RenameProps extends NewTypeProps {
+  readonly name: string;
 }
 
 function Rename({ path, name: old, onDone, onClose }: RenameProps): VNode {

@@ -30,7 +30,7 @@ export function UsagePage({ appId }: TabProps): VNode {
         <${Days} days=${data.days} />
         <${Refused} usage=${data} />
       </div>
-      <${Tokens} usage=${data} />`
+      <${Tokens} appId=${appId} usage=${data} />`
     }
   </section>`;
 }
@@ -75,21 +75,22 @@ function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VN
       bars=${minutes.map(({ at, accepted, refused }) => ({ name: clock(Date.parse(at), ownZone()), value: accepted, second: refused }))}
       unit="request" secondUnit="refused" line=${limit === 0 ? null : limit}
     />
-    <p class="usage-span hint" aria-hidden="true"><span>an hour ago</span><span>now</span></p>
+    <p class="usage-span hint" aria-hidden="true"><span>an hour ago</span><span>at most ${count(Math.max(...minutes.map(({ accepted, refused }) => accepted + refused)))} a minute</span><span>now</span></p>
   </section>`;
 }
 
 function Days({ days }: { readonly days: Usage['days'] }): VNode {
   const today = days.at(-1);
   return html`<section class="card usage-card" aria-labelledby="usage-days">
-    <h2 id="usage-days">Arrived today (UTC)</h2>
+    <h2 id="usage-days">Received today (UTC)</h2>
     <p><b class="figure display">${count(today?.events ?? 0)}</b> <span class="muted">${today?.events === 1 ? 'event' : 'events'}, ${byteSize(today?.bytes ?? 0)} of payloads</span></p>
     <${Bars}
       label="Events by day, last 30 days"
       bars=${days.map(({ day, events, bytes }) => ({ name: `${date(Date.parse(day), 'UTC')}: ${byteSize(bytes)}`, value: events, second: 0 }))}
       unit="event" secondUnit="" line=${null}
     />
-    <p class="usage-span hint" aria-hidden="true"><span>${days[0] && date(Date.parse(days[0].day), 'UTC')}</span><span>today</span></p>
+    <p class="usage-span hint" aria-hidden="true"><span>${days[0] && date(Date.parse(days[0].day), 'UTC')}</span><span>at most ${count(Math.max(...days.map(({ events }) => events)))} a day</span><span>today</span></p>
+    <p class="hint">By when they were received, whatever time they are dated.</p>
   </section>`;
 }
 
@@ -134,10 +135,16 @@ function Codes({
   )}</ul>`;
 }
 
-function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode {
+function Tokens({
+  appId,
+  usage: { tokens, limits },
+}: {
+  readonly appId: string;
+  readonly usage: Usage;
+}): VNode {
   return html`<section class="usage-tokens" aria-labelledby="usage-tokens">
     <h2 id="usage-tokens">Resource tokens</h2>
-    ${tokens.length === 0 && html`<p class="hint">No valid tokens.</p>`}
+    ${tokens.length === 0 && html`<p class="hint">None yet. <a href=${`/apps/${appId}/settings`}>Create one in the settings</a>${' '}to read this app’s events and counts.</p>`}
     ${
       tokens.length > 0 &&
       html`<div class="scroll card" tabindex="0" role="region" aria-label="Use of the resource tokens"><table class="list">
@@ -145,9 +152,9 @@ function Tokens({ usage: { tokens, limits } }: { readonly usage: Usage }): VNode
         <tbody>${tokens.map(
           ({ tokenId, name, lastUsedAt, reads, refused }) => html`<tr key=${tokenId}>
             <th scope="row">${name}</th>
-            <td>${lastUsedAt === null ? 'never' : ago(Date.parse(lastUsedAt), Date.now())}</td>
-            <td class="number">${count(reads)}</td>
-            <td class="number">${count(refused)}</td>
+            <td data-label="Last used">${lastUsedAt === null ? 'never' : ago(Date.parse(lastUsedAt), Date.now())}</td>
+            <td class="number" data-label="Reads this minute">${count(reads)}</td>
+            <td class="number" data-label="Refused in the last hour">${count(refused)}</td>
           </tr>`,
         )}</tbody>
       </table></div>`

@@ -17,7 +17,7 @@ const REFUSAL = {
   status: 503,
   contentType: 'application/json',
   headers: { 'X-Request-Id': 'request-7' },
-  body: '{"success":false,"error":"Service unavailable","details":"The database is away.","code":"UNAVAILABLE"}',
+  body: '{"success":false,"error":"Service unavailable","details":"The database cannot be reached; try again shortly.","code":"UNAVAILABLE"}',
 };
 /** Of an app with much of everything. */
 const MANY_TYPES = 60;

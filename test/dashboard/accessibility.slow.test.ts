@@ -20,7 +20,7 @@ const REFUSAL = {
   status: 503,
   contentType: 'application/json',
   headers: { 'X-Request-Id': 'request-7' },
-  body: '{"success":false,"error":"Service unavailable","details":"The database is away.","code":"UNAVAILABLE"}',
+  body: '{"success":false,"error":"Service unavailable","details":"The database cannot be reached; try again shortly.","code":"UNAVAILABLE"}',
 };
 
 /** Cumulative layout shift: the share of the window that moves, times how far; below 0.1 counts as good. */
@@ -125,8 +125,8 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     setup: ['/setup/some-token', '.narrow h1'],
     invitation: [invitation, 'form'],
     'an invitation that is over': ['/invitations/some-token', '.problem'],
-    'e-mail proof': ['/email-proofs/some-token', '.problem'],
-    'password reset': ['/password-reset', 'form'],
+    'email proof': ['/email-proofs/some-token', '.problem'],
+    'password reset': ['/password-reset', '.narrow h1'],
     'new password': ['/password-reset/some-token', 'form'],
     'no such page': ['/nowhere', '.narrow h1'],
   });

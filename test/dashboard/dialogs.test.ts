@@ -133,7 +133,7 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await page.getByRole('button', { name: 'Revoke Of two apps' }).click();
     await dialog().getByRole('button', { name: 'Revoke the token' }).click();
     await activity().getByText('owner@example.com revoked the resource token “Of two apps”').waitFor();
-    await page.getByLabel('Add a member by e-mail').fill('new@example.com');
+    await page.getByLabel('Add a member by email').fill('new@example.com');
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await activity().getByText('owner@example.com invited new@example.com as maintainer').waitFor();
     await page.getByRole('button', { name: 'Withdraw the invitation of new@example.com' }).click();

@@ -231,6 +231,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await open(WHOLE_DAY);
     expect(await figure(page, 'In this range')).toBe(144);
     expect(await amount()).toBe('144 events');
+    // Shares are of what is shown.
+    expect(await page.locator('.legend .share').allInnerTexts()).toEqual(['100%', '']);
     expect(await page.locator('.event .type', { hasText: 'payment failed' }).count()).toBe(0);
     await page.getByRole('combobox', { name: 'Filter' }).fill('pay');
     await page.locator('.offers li').first().waitFor();
@@ -238,7 +240,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
       expect.stringContaining('in the payload'),
     ]);
     await page.keyboard.press('Escape');
-    await page.getByRole('button', { name: 'Save the events' }).click();
+    await page.getByRole('button', { name: 'Export the events' }).click();
     const files = page.getByRole('link', { name: 'As NDJSON' });
     const linesOf = async (): Promise<number> => {
       const href = (await files.getAttribute('href')) ?? '';
@@ -355,6 +357,71 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => parameter('q')).toEqual(['"n.o":143']);
     await expect.poll(amount).toBe('1 found');
     expect(watched.complaints).toEqual([]);
+  });
+
+  test('says of a search what was found so far, and gives no number of other events', async () => {
+    const ends = `from=2026-10-01T00:00:00Z&to=2026-11-11T00:00:00Z&tz=UTC`;
+    await open(`${ends}&by=country&filter=country:DE,FR`);
+    await expect.poll(amount).toBe('50 found so far');
+    const main = page.locator('.main-figure');
+    expect(await main.locator('dt').innerText()).toBe('Found so far');
+    expect(await main.locator('dd').innerText()).toMatch(/^50\+/);
+    // The lines are of all events: without numbers, shares, or what they are compared with.
+    await page.locator('.chart-side').getByText('All events, before the filter').waitFor();
+    expect(await page.locator('.legend .line').allInnerTexts()).toEqual(['order placed', 'payment failed']);
+    await page.mouse.move(...(await point(40.5 / 41)));
+    await page.locator('.tooltip').getByText('All, before the filter').waitFor();
+    expect(await page.locator('.tooltip .dashes').count()).toBe(0);
+    await page.mouse.move(10, 10);
+    // What the lines are is what is chosen, and why it is not what was asked for.
+    expect(await page.getByLabel('Break down by').inputValue()).toBe('');
+    await page.getByText(/^Not broken down by country/).waitFor();
+    const values = await page.locator('.chart-side dl dd').allInnerTexts();
+    expect(values.map(Number).reduce((sum, value) => sum + value, 0)).toBe(50);
+    // The progress is that of the events that were read, not of the days that they lie in.
+    await expect.poll(amount).toBe('50 found so far');
+    const oldest = (await page.locator('article time').last().getAttribute('datetime')) ?? '';
+    const read = await countBetween(oldest, '2026-11-11T00:00:00Z');
+    const progress = await page.locator('.search-progress [role=status]').innerText();
+    const [, looked, all] = /about (\d+) of (\d+) events/.exec(progress) ?? [];
+    expect(Number(all)).toBe(await countBetween('2026-10-01T00:00Z', '2026-11-11T00:00Z'));
+    expect(Math.abs(Number(looked) - read)).toBeLessThan(10);
+    await page.getByRole('button', { name: 'Search the whole range' }).click();
+    await page.getByText('Searched all of it').waitFor();
+    await expect.poll(() => main.innerText()).toMatch(/^Found\s+152 of 228 events/);
+  });
+
+  test('says of what the peak is, and averages no handful of events', async () => {
+    const peak = page.locator('.peak');
+    const highest = async (width: string): Promise<number | undefined> => {
+      const [row] = await service.sql<{ most: number }[]>`
+        SELECT max(count)::integer AS most
+          FROM (SELECT count(*) FROM events WHERE created_at >= ${`${DAY}T00:00Z`}::timestamptz
+                 GROUP BY date_bin(${width}::interval, created_at, '2026-01-01Z')) AS counts`;
+      return row?.most;
+    };
+    await open(WHOLE_DAY);
+    expect(await peak.locator('dt').innerText()).toBe('Peak 15 minutes');
+    expect(await figure(page, 'Peak')).toBe(await highest('15 minutes'));
+    const average = page.locator('.figures-row').getByText(/^Average per/);
+    expect(await average.count()).toBe(1);
+    const size = page.viewportSize() ?? { width: 1280, height: 720 };
+    await page.setViewportSize({ ...size, width: 390 });
+    await open(WHOLE_DAY);
+    expect(await peak.locator('dt').innerText()).toBe('Peak hour');
+    expect(await figure(page, 'Peak')).toBe(await highest('1 hour'));
+    await page.setViewportSize(size);
+    await open(`from=${DAY}T02:00:00Z&to=${DAY}T02:30:00Z&tz=UTC`);
+    expect(await figure(page, 'In this range')).toBeLessThan(10);
+    expect(await average.count()).toBe(0);
+  });
+
+  test('counts of the last days as many days as it says', async () => {
+    const asked = page.waitForRequest((request) => request.url().includes('/series?'));
+    await page.goto(`/apps/${appId}?range=7d&tz=UTC`);
+    const query = new URL((await asked).url()).searchParams;
+    const length = Date.parse(query.get('to') ?? '') - Date.parse(query.get('from') ?? '');
+    expect(length / (24 * 60 * MINUTE_MS)).toBe(7);
   });
 
   test('says what is wrong with a condition', async () => {
@@ -474,7 +541,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(picture.bytes.subarray(1, 4).toString()).toBe('PNG');
     expect(picture.bytes.length).toBeGreaterThan(5_000);
     await page.keyboard.press('Escape');
-    await page.getByRole('button', { name: /^Save the events/ }).click();
+    await page.getByRole('button', { name: /^Export the events/ }).click();
     const { bytes } = await saved('link', 'As NDJSON');
     const lines = bytes.toString().trim().split('\n');
     expect(lines.length).toBe(156);

@@ -203,6 +203,14 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
       legend.locator('.swatch').evaluateAll((all) => all.map((swatch) => swatch.className));
     const before = await colors();
     expect(new Set(before).size).toBe(3);
+    // An event has the color of the line that counts it.
+    const dots = await page.locator('article').evaluateAll((rows) =>
+      rows.map((row) => {
+        const country = /"country":"(..)"/.exec(row.textContent ?? '')?.[1] ?? 'none';
+        return `${country} ${row.querySelector('.swatch')?.className}`;
+      }),
+    );
+    expect([...new Set(dots)].sort()).toEqual([`DE ${before[0]}`, `FR ${before[1]}`, `none ${before[2]}`]);
     // A busier one comes first, and nothing changes its color.
     for (let index = 0; index < 6; index++) await log('order', { country: 'FR' }, shop);
     await page.reload();
@@ -216,9 +224,12 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(await figure(page, 'In this range')).toBe(8);
     // With another one the chart says what it shows, and what the search has found by the field.
     await page.goto(`/apps/${shop.appId}?by=country&filter=-country:DE`);
-    await page.getByText('are counted together with a condition on the same field alone').waitFor();
+    await page.getByText('with this filter the chart can only show event types').waitFor();
     const found = page.locator('.chart-side dl > div');
-    await expect.poll(() => found.allInnerTexts()).toEqual([expect.stringMatching(/^FR\s+10$/)]);
+    // The visit has no country.
+    await expect
+      .poll(() => found.allInnerTexts())
+      .toEqual([expect.stringMatching(/^FR\s+10$/), expect.stringMatching(/^other or none\s+1$/)]);
     // The filter completes values of the events that the view is about.
     const asked = page.waitForResponse((response) => response.url().includes('/fields/values?'));
     await page.getByRole('combobox', { name: 'Filter' }).fill('country:');
@@ -263,6 +274,12 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.getByText('country is not shown:').waitFor();
     await page.goto(`/apps/${shop.appId}/fields`);
     expect(await row(counted(), 'total').innerText()).toMatch(/numbers\s+all types\s+all events/);
+    const total = row(seen(), 'total').filter({ hasText: 'order' });
+    await total.getByText('numbers counted').waitFor();
+    expect(await total.getByRole('button').count()).toBe(0);
+    await page.goto(`/apps/${shop.appId}`);
+    await page.getByRole('combobox', { name: 'Filter' }).click();
+    await page.getByRole('option', { name: /total/ }).getByText('numbers counted').waitFor();
     expect(complaints).toEqual([]);
   });
 

@@ -34,11 +34,35 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.getByText('The server cannot be reached').first().waitFor();
     await page.waitForLoadState('networkidle');
     expect(await page.getByRole('alert').count()).toBe(1);
-    expect(await page.locator('main .card').count()).toBe(0);
+    // No empty card: that of the chart has the message.
+    expect(await page.locator('main .card:not(:has([role=alert]))').count()).toBe(0);
     await page.unroute(/\/api\/apps/);
     await page.getByRole('button', { name: 'Try again' }).click();
     await page.getByRole('heading', { name: 'Shop', level: 1 }).waitFor();
     await page.getByRole('alert').waitFor({ state: 'detached' });
+    if (tab === '') await page.locator('article').first().waitFor();
+  });
+
+  test('an outage leaves the name of the app and the controls of the view', async () => {
+    await page.goto('/');
+    await page.locator('.app-card').first().waitFor();
+    await page.route(/\/api\/apps\//, (route) => route.abort());
+    await page.locator('.app-card', { hasText: 'Shop' }).first().click();
+    await page.locator('.chart-card').getByRole('alert').waitFor();
+    expect(await page.getByRole('heading', { level: 1 }).innerText()).toBe('Shop');
+    await page.getByRole('button', { name: /^Time range/ }).click();
+    await page.getByRole('button', { name: '1 h', exact: true }).click();
+    await expect.poll(() => new URL(page.url()).searchParams.get('range')).toBe('1h');
+    expect(await page.getByRole('combobox', { name: 'Filter' }).isVisible()).toBe(true);
+    await page.unroute(/\/api\/apps\//);
+  });
+
+  test('a server without mail promises no link to reset a password', async () => {
+    const { page: visitor } = await visit(browser, service, null);
+    await visitor.goto('/password-reset');
+    await visitor.getByText('This server sends no mail').waitFor();
+    expect(await visitor.locator('form').count()).toBe(0);
+    await visitor.context().close();
   });
 
   test('a failure of the settings alone is told once, and tried again', async () => {
@@ -147,7 +171,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
       const box = await page.getByRole('button', { name }).or(page.getByLabel(name)).first().boundingBox();
       return (box?.y ?? 0) + (box?.height ?? 0);
     };
-    expect(Math.abs((await edge(/Find a type/)) - (await edge(/Add the type/)))).toBeLessThan(1);
+    expect(Math.abs((await edge(/Find a type/)) - (await edge(/New type/)))).toBeLessThan(1);
   });
 
   test('a form of passwords is no wider than one reads', async () => {
@@ -211,7 +235,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
       expect(await own.getByRole('button', { name, exact: true }).count(), name).toBe(0);
     await own.goto(`/apps/${app.appId}/types`);
     await own.getByRole('rowheader').first().waitFor();
-    for (const name of ['Add the type', /^Rename/])
+    for (const name of ['New type', /^Rename/])
       expect(await own.getByRole('button', { name }).count()).toBe(0);
     await own.goto(`/apps/${app.appId}/usage`);
     await own.getByText('Requests this minute').waitFor();

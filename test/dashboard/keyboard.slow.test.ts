@@ -69,7 +69,7 @@ describe.skipIf(withoutBrowser !== '')('with the keyboard alone', () => {
 
   test('the first account and its app are made', async () => {
     await page.goto('/');
-    await tabTo(page.getByLabel('E-mail'));
+    await tabTo(page.getByLabel('Email'));
     await type('owner@example.com');
     await tabTo(page.getByLabel('Password'));
     await type(PASSWORD);

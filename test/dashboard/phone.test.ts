@@ -23,7 +23,7 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);
-    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed' });
+    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed', payload: { n: 1 } });
     const options = { viewport: { width: 390, height: HEIGHT }, hasTouch: true, isMobile: true };
     ({ page } = await visit(browser, service, owner, options));
     fingers = await page.context().newCDPSession(page);
@@ -57,16 +57,64 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
   };
   const instant = (name: string): number => Date.parse(new URL(page.url()).searchParams.get(name) ?? '');
 
-  test('the chart is in the first screen, below one row of controls', async () => {
+  test('the chart is in the first screen, below controls of which none is beyond an edge', async () => {
     await open();
     const { y, height } = await over();
     expect(y + height).toBeLessThanOrEqual(HEIGHT);
-    const row = page.locator('.controls');
-    expect(await row.evaluate((element) => element.clientHeight)).toBeLessThan(2 * TARGET);
+    // Two rows each, and nothing to be swiped to.
+    for (const row of ['.controls', '.chart-controls']) {
+      const { rows, beyond } = await page.locator(row).evaluate((element) => ({
+        rows: element.clientHeight,
+        beyond: [...element.querySelectorAll('button, input')].filter((one) => {
+          const { left, right } = one.getBoundingClientRect();
+          return left < 0 || right > innerWidth;
+        }).length,
+      }));
+      expect(rows, row).toBeLessThan(3 * TARGET);
+      expect(beyond, row).toBe(0);
+    }
     expect(await page.evaluate(() => document.documentElement.scrollWidth - innerWidth)).toBeLessThanOrEqual(
       0,
     );
   });
+
+  test.each(['types', 'fields'])(
+    'the rows of /%s lie within the window, no cell over another',
+    async (tab) => {
+      await page.goto(url.replace('?', `/${tab}?`));
+      const rows = page.locator('.list tbody tr');
+      await rows.first().waitFor();
+      const wrong = await rows.evaluateAll((all) =>
+        all.flatMap((row) => {
+          const cells = [...row.children].map((cell) => ({ cell, box: cell.getBoundingClientRect() }));
+          const shown = cells.filter(({ box }) => box.width > 0);
+          return shown
+            .filter(
+              ({ box }, index) =>
+                box.left < 0 ||
+                box.right > innerWidth ||
+                shown
+                  .slice(index + 1)
+                  .some(
+                    ({ box: other }) =>
+                      box.left < other.right - 1 &&
+                      other.left < box.right - 1 &&
+                      box.top < other.bottom - 1 &&
+                      other.top < box.bottom - 1,
+                  ),
+            )
+            .map(({ cell }) => cell.outerHTML.slice(0, 120));
+        }),
+      );
+      expect(wrong).toEqual([]);
+      // Actions are there without a swipe.
+      const action = page.getByRole('button', {
+        name: tab === 'types' ? 'Rename order placed' : /^Count n of/,
+      });
+      const box = await action.boundingBox();
+      expect((box?.x ?? 0) + (box?.width ?? Infinity)).toBeLessThanOrEqual(390);
+    },
+  );
 
   test('everything that is pressed is large enough for a finger', async () => {
     await open();

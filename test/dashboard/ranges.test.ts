@@ -64,10 +64,10 @@ describe('days and weeks', () => {
       to: at('2026-10-25T12:01Z'),
     });
     expect(compared('today', 'week')).toEqual({ from: at('2026-10-18T22:00Z'), to: at('2026-10-19T11:01Z') });
-    expect(compared('7d', 'previous')?.from).toBe(at('2026-10-12T10:00Z'));
+    expect(compared('7d', 'previous')?.from).toBe(at('2026-10-12T11:01Z'));
     expect(compared('30d', 'week')?.to).toBe(at('2026-09-21T11:01Z'));
     expect(compared('24h', 'previous')).toEqual({
-      from: at('2026-10-24T12:00Z'),
+      from: at('2026-10-24T12:01Z'),
       to: at('2026-10-25T12:01Z'),
     });
     expect(compared('all', 'previous')).toBeNull();
@@ -133,13 +133,14 @@ describe('conditions', () => {
 });
 
 test('changes and averages read as people say them', () => {
-  expect([change(110, 100), change(90, 100), change(100, 100), change(2_500, 100), change(1, 0)]).toEqual([
+  expect([change(110, 100), change(90, 100), change(100, 100), change(999, 100)]).toEqual([
     '+10%',
     '-10%',
     '±0%',
-    '×25',
-    null,
+    '+899%',
   ]);
+  // A percentage of hardly anything says nothing.
+  expect([change(1_000, 100), change(3_881, 2), change(1, 0)]).toEqual([null, null, null]);
   expect([average(0.00347), average(0.126)]).toEqual(['<0.01', '0.126']);
 });
 
@@ -147,5 +148,9 @@ test('names that are cut keep what tells them apart', () => {
   expect(
     shortNames(['checkout.payment.card.declined', 'checkout.payment.card.captured', 'short'], 20),
   ).toEqual(['…yment.card.declined', '…yment.card.captured', 'short']);
+  // No dot after the ellipsis.
+  expect(
+    shortNames(['checkout.payment.attempt.0.finished', 'checkout.payment.attempt.57.finished'], 20),
+  ).toEqual(['…attempt.0.finished', '…attempt.57.finished']);
   expect(shortNames(['a name that is alone and long'], 20)).toEqual(['a name …one and long']);
 });

@@ -14,7 +14,7 @@ test.skipIf(withoutBrowser !== '')('the printed link makes the first account, on
     expect(link).toMatch(/^\/setup\/[\w-]+$/);
     const { page } = await visit(browser, service, null);
     await page.goto(link);
-    await page.getByLabel('E-mail').fill('first@example.com');
+    await page.getByLabel('Email').fill('first@example.com');
     await page.getByLabel('Password').fill(PASSWORD);
     await page.getByRole('button', { name: 'Create the account' }).click();
     await page.getByRole('heading', { name: 'Create your first app' }).waitFor();

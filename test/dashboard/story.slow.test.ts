@@ -43,7 +43,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   test('a new server offers to make the first account', async () => {
     await page.goto('/apps/app_somewhere');
     await page.getByRole('heading', { name: 'Welcome to Tidemark' }).waitFor();
-    await page.getByLabel('E-mail').fill(OWNER);
+    await page.getByLabel('Email').fill(OWNER);
     await page.getByLabel('Password').fill('password');
     await page.getByRole('button', { name: 'Create the account' }).click();
     await page.getByRole('alert').filter({ hasText: 'most common' }).waitFor();
@@ -78,8 +78,9 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
   test('types have identifiers to copy, and events sent with them are in the chart', async () => {
     await page.getByRole('link', { name: 'Types' }).click();
-    await page.getByLabel('New event type').fill('user signed in');
-    await page.getByRole('button', { name: 'Add the type' }).click();
+    await page.getByRole('button', { name: 'New type' }).click();
+    await page.getByRole('dialog').getByLabel('Name').fill('user signed in');
+    await page.keyboard.press('Enter');
     await page.getByRole('button', { name: 'Copy the identifier of user signed in' }).click();
     const typeId = await clipboard(page);
     for (let sent = 0; sent < 4; sent++) expect((await post({ loggingToken, typeId })).status).toBe(201);
@@ -125,9 +126,9 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await expect.poll(() => new URL(page.url()).searchParams.get('range')).toBe('24h');
   });
 
-  test('a maintainer is added by e-mail, joins by the link, and may not what the owner may', async () => {
+  test('a maintainer is added by email, joins by the link, and may not what the owner may', async () => {
     await page.getByRole('link', { name: 'Settings' }).click();
-    await page.getByLabel('Add a member by e-mail').fill(HELPER);
+    await page.getByLabel('Add a member by email').fill(HELPER);
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await page.getByRole('button', { name: 'Copy the invitation link' }).click();
     const link = new URL(await clipboard(page));
@@ -206,7 +207,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
   test('removing a member ends the tokens of the member, except those that the owner keeps', async () => {
     const leaver = await newPerson(service, LEAVER);
-    await page.getByLabel('Add a member by e-mail').fill(LEAVER);
+    await page.getByLabel('Add a member by email').fill(LEAVER);
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await page.getByText(`${LEAVER} is a maintainer now`).waitFor();
     const newToken = async (name: string): Promise<string> => {
@@ -376,7 +377,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   });
 
   test('signing in then asks for a code, and takes one from the keyboard', async () => {
-    await tabTo('E-mail');
+    await tabTo('Email');
     await page.keyboard.type(OWNER);
     await page.keyboard.press('Tab');
     await page.keyboard.type(PASSWORD);

@@ -47,7 +47,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
     setStep(next);
     if (next?.kind !== 'confirm') onChanged();
   };
-  return html`<${Section} title="Second factor" about="A code of an authenticator app beside the password: who has the password alone does not get in.">
+  return html`<${Section} title="Second factor" about="Asks for a code from an authenticator app after the password, so that a stolen password alone is not enough to sign in.">
     <${Waiting} for=${resource} lines=${2} />
     ${data?.enabledAt === null && html`<p>Off. Sign-ins need the password alone.</p>${button('Turn on…', 'begin')}`}
     ${

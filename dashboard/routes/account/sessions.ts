@@ -53,7 +53,7 @@ export function Sessions({ resource, onChanged }: SessionsProps): VNode {
     forgetUser();
   });
   const sessions = resource.data?.sessions ?? [];
-  return html`<${Section} title="Sessions" about="The browsers in which you are signed in. The last use is exact to some minutes.">
+  return html`<${Section} title="Sessions" about="The browsers in which you are signed in. “Last used” is accurate to a few minutes.">
     <${Waiting} for=${resource} lines=${3} />
     ${
       sessions.length > 0 &&
@@ -62,9 +62,9 @@ export function Sessions({ resource, onChanged }: SessionsProps): VNode {
         <tbody>${sessions.map(
           ({ sessionId, device, address, createdAt, lastUsedAt, isCurrent }) => html`<tr key=${sessionId}>
             <th scope="row">${device ?? 'Not stored'}${isCurrent && html` <span class="badge">this one</span>`}</th>
-            <td>${address ?? 'not stored'}</td>
-            <td><${Time} at=${createdAt} /></td>
-            <td><${Time} at=${lastUsedAt} /></td>
+            <td data-label="Address">${address ?? 'not stored'}</td>
+            <td data-label="Signed in"><${Time} at=${createdAt} /></td>
+            <td data-label="Last used"><${Time} at=${lastUsedAt} /></td>
             <td class="number">${!isCurrent && html`<button type="button" class="button quiet" aria-label=${`Sign out ${device ?? 'the session'}, last used ${ago(Date.parse(lastUsedAt), Date.now())}`} aria-disabled=${one.busy} onClick=${() => one.run(sessionId)}>Sign out</button>`}</td>
           </tr>`,
         )}</tbody>

@@ -1,4 +1,4 @@
-/** Who works with the app: added by e-mail, removed, and leaving by themselves. */
+/** Who works with the app: added by email, removed, and leaving by themselves. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Invitation, Member } from '../../answers.ts';
@@ -78,7 +78,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
         ${data.members.map(
           (member) => html`<li key=${member.userId}>
             <span class="people-who"><span>${member.email}</span> ${!isOwner || member.role === 'owner' ? html`<span class="badge">${member.role}</span>` : null}
-            ${!member.emailProved && html` <span class="badge">e-mail not confirmed</span>`}</span>
+            ${!member.emailProved && html` <span class="badge">email not confirmed</span>`}</span>
             ${
               isOwner &&
               member.role !== 'owner' &&
@@ -123,7 +123,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
       onAdded();
     },
   );
-  return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a member by e-mail" name="email" type="email" placeholder="name@example.com" /><${Select} label="As" name="role" options=${ROLES} /><//>
+  return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a member by email" name="email" type="email" placeholder="name@example.com" /><${Select} label="As" name="role" options=${ROLES} /><//>
     ${
       result &&
       html`<${Callout} status tone="good">

@@ -62,9 +62,9 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
         <tbody>${data.tokens.map(
           (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'ended' : ''}>
             <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
-            <td>${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
-            <td>${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
-            <td>${expiryText(token)}</td>
+            <td data-label="Created by">${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
+            <td data-label="Last used">${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
+            <td data-label="Expires">${expiryText(token)}</td>
             <td class="number">${token.revokedAt === null && app.role !== 'viewer' && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
           </tr>`,
         )}</tbody>
@@ -122,7 +122,7 @@ function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
   return html`<${Dialog} key="form" title="New resource token" onClose=${onClose}>
     <${Form} action=${action} submit="Create" onCancel=${onClose}>
       <${Field} label="Name" name="name" maxlength="200" placeholder="Analytics" hint="What or who uses it." />
-      <${Select} label="It expires" name="expiresInDays" options=${EXPIRY} />
+      <${Select} label="Expires" name="expiresInDays" options=${EXPIRY} />
       ${
         choices.length > 0 &&
         html`<details class="more">
