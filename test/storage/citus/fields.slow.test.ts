@@ -73,16 +73,16 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
     const ofApp = (appId: number): FieldEvent[] =>
       events.filter(({ typeId }) => Math.ceil(typeId / 2) === appId);
 
-    async function total(appId: number, country: string): Promise<number | null | string> {
+    async function total(appId: number, country: string, by = reader): Promise<number | null | string> {
       const request = { ...PAGE, appId, maxBytes: 1e6, withTotal: true };
-      const list = await reader.filteredList(request, fieldFilter(`country:${country}`));
+      const list = await by.filteredList(request, fieldFilter(`country:${country}`));
       return typeof list === 'string' ? list : list.total;
     }
 
-    async function expectExact(appId = 1): Promise<void> {
+    async function expectExact(appId = 1, by = reader): Promise<void> {
       for (const country of COUNTRIES) {
         const matching = ofApp(appId).filter(({ payload }) => payload.includes(country));
-        expect(await total(appId, country), `${country} of app ${appId}`).toBe(matching.length);
+        expect(await total(appId, country, by), `${country} of app ${appId}`).toBe(matching.length);
       }
     }
 
@@ -143,7 +143,11 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await write(60);
       await declare(1);
       await fields.sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
+      // Like another process, which has not heard of a move when it reads.
+      const late = connect({ ...fields.database.address }, { connections: 1, name: 'test late reader' });
+      const lateReader = (await openStorage(late)).reader(late);
       for (const toCoordinator of [true, false]) {
+        await expectExact(1, lateReader);
         let isMoving = true;
         const moving = move(1, toCoordinator).finally(() => {
           isMoving = false;
@@ -155,8 +159,8 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
           await expectExact();
         }
         await moving;
-        // Whoever has not heard of it comes by a detour.
         await write(15);
+        await expectExact(1, lateReader);
         await expectExact();
         await clusterAt(fields.database.address).renew();
         expect(fields.nodes?.nodeOf(1) === null).toBe(toCoordinator);
@@ -167,6 +171,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await expectExact();
         await fields.sql`CALL citus_cleanup_orphaned_resources()`;
       }
+      await late.end();
       const engine = ENGINES[fields.database.engine];
       expect(await engine.compareDay?.(fields.alone, DAY)).toMatchObject({ differing: 0 });
       // Schemas of shards that have left are gone, the others there.
