@@ -9,7 +9,7 @@ import type { OnFilter } from '../components/json-tree.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
-import { amount, count, counted, dateTime, spanText } from '../format.ts';
+import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, HIDDEN, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange } from '../view.ts';
@@ -168,7 +168,8 @@ function SearchProgress({ list, series, zone }: ProgressProps): VNode {
   const { loading, complete, stop, searchAll } = list;
   const until = searchedUntil(list);
   const { looked, all } = series === undefined ? { looked: 0, all: 0 } : searchedOf(series, list);
-  const about = all === 0 ? '' : `, about ${amount(Math.round(looked))} of ${amount(Math.round(all))} events`;
+  const about =
+    all === 0 ? '' : `, about ${compact(Math.round(looked))} of ${compact(Math.round(all))} events`;
   const text = complete
     ? `Searched all of it${all === 0 ? '' : `: ${counted(Math.round(all), 'event')}`}`
     : until === null

@@ -226,10 +226,10 @@ function SeenRow({ appId, field, kind: countedAs, onCount }: SeenRowProps): VNod
     <td data-label="Last seen"><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
     <td class="number">${
       countedAs !== null
-        ? html`<span class="badge">${countedAs === 'value' ? 'counted' : 'numbers counted'}</span>`
+        ? html`<span class="badge">${countedAs === 'value' ? 'counted' : 'numbers'}</span>`
         : onCount &&
           isCountable &&
-          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count this field</button>`
+          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count</button>`
     }</td>
   </tr>`;
 }

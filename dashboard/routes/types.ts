@@ -111,7 +111,7 @@ interface SchemaCellProps {
 function SchemaCell({ name, schema, isOwner, onOpen }: SchemaCellProps): VNode {
   if (schema === undefined && !isOwner) return html`<span class="muted">none</span>`;
   const state = schema === undefined ? 'Add schema' : schemaState(schema);
-  const label = schema === undefined ? `Set a schema of ${name}` : `Schema of ${name}: ${state}`;
+  const label = schema === undefined ? `Add schema to ${name}` : `Schema of ${name}: ${state}`;
   return html`<button type="button" class=${schema === undefined ? 'button quiet' : 'button'} aria-label=${label} onClick=${onOpen}>${state}</button>`;
 }
 
