@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { countDirectly } from '../../../src/storage/postgres/direct-counts.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
-import { CopyConnection } from '../../../src/storage/write/copy-connection.ts';
+import { CopyConnection, type WriteConnection } from '../../../src/storage/write/copy-connection.ts';
 import { inTransaction } from '../../../src/storage/write/insert-steps.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 
@@ -51,6 +51,37 @@ test('the same minutes again are added to, from the first one of an hour that ha
     expect(await countsOf(app, 0)).toEqual([4, 3, 3, 2, 1].map((buckets) => [buckets, 4 * times]));
     expect(await countsOf(app, 2)).toEqual([3, 3, 3, 2, 1].map((buckets) => [buckets, 3 * times]));
     expect(await countsOf(app, 3)).toEqual([1, 1, 1, 1, 1].map((buckets) => [buckets, times]));
+  }
+});
+
+test('new buckets are copied, known ones are added to, and the profiles of all days of the events are discarded', async () => {
+  const app = 2;
+  const events = [event(app, 5), event(app, 1_500), event(app, 3_000)];
+  const days = events.map(
+    ({ createdAt }) => `${new Date(createdAt).toISOString().slice(0, 10)}T00:00:00.000Z`,
+  );
+  for (const added of [
+    [0, 0, 0, 6, 2],
+    [6, 6, 6, 6, 2],
+  ]) {
+    const sent: (readonly unknown[])[] = [];
+    const recording: WriteConnection = {
+      hasLeft: false,
+      copy: (group) => connection.copy(group),
+      query: (text, values, ...more) => {
+        sent.push(values);
+        return connection.query(text, values, ...more);
+      },
+      close: async () => undefined,
+    };
+    await inTransaction(connection, () => countDirectly(app, events)(recording));
+    const [appId, discarded, ...columns] = sent.at(-1) ?? [];
+    expect({ appId, discarded: (discarded as string[]).map((day) => new Date(day).toISOString()) }).toEqual({
+      appId: app,
+      discarded: days,
+    });
+    // Three columns of each table: of one type and of all types.
+    expect(TABLES.map((_, index) => (columns[3 * index] as unknown[]).length)).toEqual(added);
   }
 });
 
