@@ -32,6 +32,13 @@ test('the sliding log takes 8 bytes a request, and gives them back when a key ha
   expect(bufferBytes() - before).toBeLessThan(full / 100);
 });
 
+test('a key with few requests takes little memory, however high its limit', () => {
+  const limiter = new SlidingLog({ limit: 1_000_000, now: () => 0 });
+  const before = bufferBytes();
+  for (let key = 0; key < 100; key += 1) for (let index = 0; index < 17; index += 1) limiter.take(key);
+  expect(bufferBytes() - before).toBeLessThan(100 * 1_000_000);
+});
+
 test('the sliding log keeps the window of a key that is not silent when others give their memory back', () => {
   const clock = { ms: 0 };
   const limiter = new SlidingLog({ limit: 2, now: () => clock.ms });

@@ -216,6 +216,29 @@ describe('an interval from as few counts as there are', () => {
     ]);
   });
 
+  test('with several months that have stale buckets, in whatever order these are known, has each part once', () => {
+    const stale = [2, 0].map((month) => ({ level: MINUTES, start: Date.UTC(2026, month, 10, 5, 20) }));
+    const interval = { from: START, until: END };
+    const sources = coarseSourcesOf(interval, stale);
+    expectWhole(
+      sources.map(({ from, until }) => ({ level: null, from, until })),
+      interval,
+    );
+    expect(sources.filter(({ view }) => view === 'events_per_month')).toEqual([
+      { view: 'events_per_month', from: Date.UTC(2026, 1, 1), until: Date.UTC(2026, 2, 1) },
+    ]);
+  });
+
+  test('takes no part from a month that it does not have whole, where its first bucket is stale', () => {
+    const interval = { from: START, until: END + DAY_MS };
+    const sources = coarseSourcesOf(interval, [{ level: HOURS, start: END }]);
+    expectWhole(
+      sources.map(({ from, until }) => ({ level: null, from, until })),
+      interval,
+    );
+    expect(sources[0]).toEqual({ view: 'events_per_month', from: START, until: END });
+  });
+
   test('with stale buckets in many months is not split into more parts than a statement can be planned for', () => {
     const year = { from: START, until: Date.UTC(2027, 0, 1) };
     const stale = Array.from({ length: 12 }, (_, month) => ({

@@ -39,8 +39,11 @@ const [LOCKED, POISON, NO_ROOM, DEADLOCK, BROKEN] = [
   sqlError('XX000'),
 ];
 
-/** A unit is an event of a day, by its number since 1970. */
+/** A unit is an event of a day, by its number since 1970; from a thousand on events of two days, such as 1 and 2 for 1002. */
 type Unit = number;
+
+const daysOf = (unit: Unit): number[] =>
+  unit >= 1_000 && unit < 10_000 ? [Math.floor(unit / 1_000), unit % 1_000] : [unit];
 
 const dateOf = (day: number): string => new Date(day * DAY_MS).toISOString().slice(0, 10);
 
@@ -79,7 +82,8 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
       if (fault !== null) throw fault;
       return units.map((unit) => `stored ${unit}`);
     },
-    eventsOf: (units) => units.map((day) => ({ id: '', createdAt: day * DAY_MS, payload: '' })),
+    eventsOf: (units) =>
+      units.flatMap(daysOf).map((day) => ({ id: '', createdAt: day * DAY_MS, payload: '' })),
     refuse: (_, unit) => `refused ${unit}`,
     giveUp: (units, end) => {
       given.push({ ...end, units });
@@ -103,8 +107,11 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
 
 test('a failure that passes is tried again, and each try after the first is counted', async () => {
   const { commit, run, faults, tries, warnings } = setUp();
-  let left = 3;
-  faults.store = () => (left-- > 0 ? DEADLOCK : null);
+  const seen: number[] = [];
+  faults.store = (_, { retries }) => {
+    seen.push(retries);
+    return retries < 3 ? DEADLOCK : null;
+  };
   expect(await run([1, 2])).toEqual(['stored 1', 'stored 2']);
   expect(tries).toEqual([
     [1, 2],
@@ -112,6 +119,8 @@ test('a failure that passes is tried again, and each try after the first is coun
     [1, 2],
     [1, 2],
   ]);
+  // The waits between them grow with it.
+  expect(seen).toEqual([0, 1, 2, 3]);
   expect(commit.retries).toBe(3);
   expect(warnings).toEqual(['write: failed, retrying']);
 });
@@ -121,14 +130,17 @@ test('a group is given up when its time is over, not a millisecond before', asyn
     [99, 2],
     [100, 1],
   ]) {
-    const { run, clock, faults, tries, given } = setUp();
+    const { run, clock, faults, tries, given, warnings } = setUp();
+    const startedAt = 5_000;
+    clock.ms = startedAt;
     faults.store = () => {
       // The first try takes so long, the next one ends it.
-      clock.ms = tries.length === 1 ? (ms ?? 0) : 100;
+      clock.ms = startedAt + (tries.length === 1 ? (ms ?? 0) : 100);
       return DEADLOCK;
     };
     expect(await run([1])).toEqual(['given up 1']);
     expect(tries).toHaveLength(tried ?? 0);
+    expect(warnings.at(-1)).toBe('write: failed until its time was over');
     expect(given).toMatchObject([{ failure: 'transient', refusal: UNAVAILABLE, units: [1] }]);
   }
 });
@@ -173,11 +185,12 @@ test('a fault is not tried again, and is told from one after which rows may be s
     [false, FAULT],
     [true, OUTCOME_UNKNOWN],
   ] as const) {
-    const { run, faults, tries, given } = setUp();
+    const { run, faults, tries, given, warnings } = setUp();
     faults.store = () => BROKEN;
     expect(await run([1, 2], uncertain)).toEqual(['given up 1', 'given up 2']);
     expect(tries).toHaveLength(1);
     expect(given).toMatchObject([{ failure: 'fault', refusal }]);
+    expect(warnings).toEqual(['write: failed']);
   }
 });
 
@@ -192,6 +205,12 @@ test('a fault whose cause the engine hides is asked for by an insert, once', asy
   await run([1]);
   expect(seen).toEqual([false, true]);
   expect(given).toMatchObject([{ failure: 'fault', refusal: OUTCOME_UNKNOWN }]);
+});
+
+test('what is no fault is what its SQLSTATE says, also where the engine hides causes', async () => {
+  const { run, faults } = setUp({ engine: { ...writes, hidesFailure: () => true } });
+  faults.store = (units) => (units.includes(2) ? POISON : null);
+  expect(await run([1, 2])).toEqual(['stored 1', 'refused 2']);
 });
 
 test('what the database refuses is found by halves, and the outcomes keep their order', async () => {
@@ -218,16 +237,21 @@ test('one half that may be stored does not make the other uncertain', async () =
 });
 
 test('missing partitions are made, thirty-two days at a time, and the group is tried once more', async () => {
-  const { commit, run, faults, queries, tries } = setUp();
-  faults.store = () => (tries.length === 1 ? NO_ROOM : null);
-  const days = Array.from({ length: 65 }, (_, day) => day);
-  expect(await run(days)).toHaveLength(65);
-  expect(queries.map(({ text }) => text)).toEqual([writes.makeRoom, writes.makeRoom, writes.makeRoom]);
-  const made = queries.map(({ values }) => values[0] as string[]);
-  expect(made.map(({ length }) => length)).toEqual([32, 32, 1]);
-  expect(made.flat()).toEqual(days.map(dateOf));
-  expect(tries).toHaveLength(2);
-  expect(commit.retries).toBe(1);
+  for (const [count, sizes] of [
+    [64, [32, 32]],
+    [65, [32, 32, 1]],
+  ] as const) {
+    const { commit, run, faults, queries, tries } = setUp();
+    faults.store = () => (tries.length === 1 ? NO_ROOM : null);
+    const days = Array.from({ length: count }, (_, day) => day);
+    expect(await run(days)).toHaveLength(count);
+    expect(new Set(queries.map(({ text }) => text))).toEqual(new Set([writes.makeRoom]));
+    const made = queries.map(({ values }) => values[0] as string[]);
+    expect(made.map(({ length }) => length)).toEqual(sizes);
+    expect(made.flat()).toEqual(days.map(dateOf));
+    expect(tries).toHaveLength(2);
+    expect(commit.retries).toBe(1);
+  }
 });
 
 test('a partition that is missing although it was made is not made again', async () => {
@@ -260,8 +284,7 @@ test.each([
 );
 
 test('of a group with locked days those are given up, and all others are stored together', async () => {
-  const { run, clock, faults, database, tries, given } = setUp();
-  clock.ms = 0;
+  const { run, clock, faults, database, queries, tries, given } = setUp();
   database.lockedDays = [dateOf(2), dateOf(4)];
   faults.store = (units) => {
     clock.ms = 100;
@@ -279,9 +302,27 @@ test('of a group with locked days those are given up, and all others are stored 
     [1, 2, 3, 4, 2, 1],
     [1, 1, 3],
   ]);
+  expect(queries).toEqual([{ text: writes.lockedDays, values: [[1, 2, 3, 4].map(dateOf)] }]);
   expect(given.map(({ units }) => units)).toEqual([[2, 2], [4]]);
   for (const { refusal, failure } of given)
     expect({ refusal, failure }).toEqual({ refusal: UNAVAILABLE, failure: 'blocked' });
+});
+
+test('a unit of several days is given up with any of them, and what is left may need a partition first', async () => {
+  const { run, clock, faults, database, queries } = setUp();
+  database.lockedDays = [dateOf(2)];
+  let made = 0;
+  faults.query = (text) => {
+    if (text === writes.makeRoom) made += 1;
+    return null;
+  };
+  faults.store = (units) => {
+    clock.ms = 100;
+    if (units.some((unit) => daysOf(unit).includes(2))) return LOCKED;
+    return made === 0 ? NO_ROOM : null;
+  };
+  expect(await run([1, 1_002, 3_004])).toEqual(['stored 1', 'given up 1002', 'stored 3004']);
+  expect(queries.at(-1)).toEqual({ text: writes.makeRoom, values: [[1, 3, 4].map(dateOf)] });
 });
 
 test('where the locked days are not known each day is tried alone, and not after three that are locked', async () => {
@@ -298,11 +339,21 @@ test('where the locked days are not known each day is tried alone, and not after
   expect(warnings).toContain('write: locks could not be read');
 });
 
-test('a day without a partition costs the days beside it nothing', async () => {
+test('days that can have no partition, however many, cost the days beside them nothing', async () => {
   const { run, faults, queries, given } = setUp();
-  faults.store = (units) => (units.includes(2) ? NO_ROOM : null);
-  expect(await run([1, 2, 3])).toEqual(['stored 1', 'given up 2', 'stored 3']);
-  expect(given).toMatchObject([{ units: [2], refusal: NO_PARTITION }]);
+  const made = new Set<unknown>();
+  faults.query = (_, [dates]) => {
+    const wanted = dates as string[];
+    if (wanted.some((date) => [2, 3, 4, 5].map(dateOf).includes(date))) return sqlError('42P17');
+    for (const date of wanted) made.add(date);
+    return null;
+  };
+  faults.store = (units) => (units.every((unit) => made.has(dateOf(unit))) ? null : NO_ROOM);
+  const days = [1, 2, 3, 4, 5, 6];
+  expect(await run(days)).toEqual(
+    days.map((day) => `${day === 1 || day === 6 ? 'stored' : 'given up'} ${day}`),
+  );
+  expect(given).toMatchObject([2, 3, 4, 5].map((day) => ({ units: [day], refusal: NO_PARTITION })));
   expect(queries.some(({ text }) => text === writes.lockedDays)).toBe(false);
 });
 
@@ -316,6 +367,20 @@ test('room for past days is made before their rows where rows without it do not 
   const now = setUp({ engine });
   await now.run([1]);
   expect(now.queries).toEqual([]);
+});
+
+test('of fifty thousand days it is known that they have room, of no more', async () => {
+  const { run, queries } = setUp({ engine: { ...writes, makesRoomAhead: true }, past: true });
+  const asked = async (units: readonly Unit[]): Promise<number> => {
+    const before = queries.length;
+    await run(units);
+    return queries.length - before;
+  };
+  const days = Array.from({ length: 50_000 }, (_, n) => 10_000 + n);
+  expect(await asked(days)).toBe(Math.ceil(50_000 / 32));
+  expect(await asked([10_000])).toBe(0);
+  expect(await asked([60_000])).toBe(1);
+  expect(await asked([10_000, 60_000])).toBe(1);
 });
 
 test('room that cannot be made ahead is left to the rows, and room that may come is waited for', async () => {
