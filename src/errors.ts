@@ -48,7 +48,6 @@ export const REFUSALS = {
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
   tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
   tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },
-  fieldsNotCounted: { code: 'FIELDS_NOT_COUNTED', status: 400, error: 'Fields are not counted' },
   tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
   sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },

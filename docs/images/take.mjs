@@ -79,8 +79,8 @@ try {
     const light = await open(browser, { viewport: size, colorScheme: 'light' });
     const dark = await open(browser, { viewport: size, colorScheme: 'dark' });
     await take(light, 'dashboard-apps', '/');
-    await take(light, 'dashboard-chart', `/apps/${appId}?range=30d`);
-    await take(dark, 'dashboard-chart-dark', `/apps/${appId}?range=30d`);
+    await take(light, 'dashboard-chart', `/apps/${appId}?range=7d`);
+    await take(dark, 'dashboard-chart-dark', `/apps/${appId}?range=7d`);
   } else {
     const to = resolve(wanted);
     mkdirSync(to, { recursive: true });

@@ -10,7 +10,6 @@ export type AccountErrorCode =
   | 'FIELD_EXISTS'
   | 'FIELD_NOT_FOUND'
   | 'TOO_MANY_FIELDS'
-  | 'FIELDS_NOT_COUNTED'
   | 'TOO_MANY_VIEWS'
   | 'TOO_MANY_HIDDEN_TYPES'
   | 'TOO_MANY_ANNOTATIONS'

@@ -2,7 +2,7 @@
 import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { countsFields, type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
+import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
 
 /** Fields that an app may have. */
 export const MAX_FIELDS = 16;
@@ -44,7 +44,7 @@ interface StoredField extends Omit<Field, 'path'> {
 /**
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
  * Declaring a field again with `backfill` begins to count the earlier events.
- * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS, FIELDS_NOT_COUNTED
+ * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS
  */
 export async function declareField(
   sql: Sql,
@@ -54,11 +54,6 @@ export async function declareField(
   const path = JSON.stringify(field.path);
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
-    if (!(await countsFields(tx)))
-      throw new AccountError(
-        'FIELDS_NOT_COUNTED',
-        'a database cluster counts no fields of payloads: filters search the payloads instead',
-      );
     const typeId = await typeIdOf(tx, field);
     const details = { path, kind, type: field.typeName };
     const known = await findField(tx, field);

@@ -3,7 +3,7 @@ import { type Command, Option } from 'commander';
 import { readConfig } from '../config.ts';
 import { openDatabase } from '../storage/open.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
-import { commandLog, formatFields, leftOutField } from './output.ts';
+import { commandLog, formatFields } from './output.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -88,12 +88,11 @@ async function runCopy(
 }
 
 function describe(result: CopyResult & { seconds: number }): string {
-  const { copied, days, repaired, fieldsLeftOut, switched, seconds } = result;
+  const { copied, days, repaired, switched, seconds } = result;
   return formatFields({
     'Copied events': grouped(copied),
     'Compared days': grouped(days),
     'Repaired days': grouped(repaired.length),
-    ...leftOutField(fieldsLeftOut),
     Seconds: seconds.toFixed(1),
     Next: switched
       ? 'set DATABASE_URL to the copy and start the services again'

@@ -8,13 +8,6 @@ export function formatFields(fields: Readonly<Record<string, Cell>>): string {
   return lines.map(([name, value]) => `${name.padEnd(width)}  ${formatCell(value)}`).join('\n');
 }
 
-/** A line about declared fields that a database cannot count; none where there are no such fields. */
-export function leftOutField(fields: number): Readonly<Record<string, string>> {
-  return fields === 0
-    ? {}
-    : { 'Declared fields': `${fields} left out: a database cluster counts no fields of payloads` };
-}
-
 /** A table with a header; one sentence if it has no rows. */
 export function formatTable(
   head: readonly string[],

@@ -6,11 +6,11 @@ import type { Command } from 'commander';
 import { compareSecret } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/copy-client.ts';
-import { formatFields, leftOutField } from './output.ts';
+import { formatFields } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
-import { type RestoredBackup, restoreBackup } from './transfer/restore-backup.ts';
+import { type RestoreCounts, restoreBackup } from './transfer/restore-backup.ts';
 
 const HELP = `
 The database must be empty, or just migrated; all of the backup comes into it, or nothing. Give the service the
@@ -18,7 +18,7 @@ SECRET of the installation that the backup was made of.`;
 
 const CHUNK_BYTES = 1_048_576;
 
-interface RestoreResult extends RestoredBackup {
+interface RestoreResult extends RestoreCounts {
   readonly seconds: number;
   /** How the secret here compares with that of the backup. */
   readonly secret: Awaited<ReturnType<typeof compareSecret>>;
@@ -39,7 +39,7 @@ export function addRestoreCommand(program: Command): void {
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
-      const { apps, events, fieldsLeftOut, seconds, secret } = await withInstallation((installation) =>
+      const { apps, events, seconds, secret } = await withInstallation((installation) =>
         runRestore(installation, file),
       );
       const fields = {
@@ -47,12 +47,9 @@ export function addRestoreCommand(program: Command): void {
         Events: grouped(events),
         Seconds: seconds.toFixed(1),
         Secret: SECRETS[secret],
-        ...leftOutField(fieldsLeftOut),
       };
       const answer =
-        options.json === true
-          ? JSON.stringify({ apps, events, seconds, secret, fieldsLeftOut })
-          : formatFields(fields);
+        options.json === true ? JSON.stringify({ apps, events, seconds, secret }) : formatFields(fields);
       process.stdout.write(`${answer}\n`);
     });
 }

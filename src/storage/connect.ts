@@ -11,6 +11,8 @@ export type { DatabaseAddress } from './connections/server-address.ts';
 
 export type Sql = postgres.Sql;
 export type Transaction = postgres.TransactionSql;
+/** What runs transactions: a pool, or a part of a cluster (citus/shard-schema.ts). */
+export type Transactions = Pick<Sql, 'begin'>;
 
 /** Name of the session that keeps the embedded PostgreSQL running; it writes nothing. */
 export const HOLDER_NAME = 'tidemark holder';

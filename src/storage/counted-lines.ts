@@ -1,9 +1,9 @@
 /** Events with a value of a declared field as lines of JSON: through the counts of the field, where that is the shorter way. */
 import type { Sql } from './connect.ts';
-import { readAppSpan } from './counts/app-stats.ts';
-import { type EventLines, type LineReader, openLines } from './event-lines.ts';
-import { type EventList, readFilteredList } from './event-list.ts';
+import type { EventLines, LineReader } from './event-lines.ts';
+import type { EventList } from './event-list.ts';
 import type { StoredEvent } from './event-page.ts';
+import type { EventReader } from './event-reader.ts';
 import type { Position, ScanRequest } from './event-scan.ts';
 import type { FieldFilter, NotCounted } from './fields/field-scope.ts';
 
@@ -11,19 +11,28 @@ const PAGE = { limit: 4_000, maxBytes: 2 * 1_048_576 };
 /** Of values with more events than one in so many, looking through all rows finds more in the same time. */
 const RARE_ONE_IN = 20;
 
+/** What reads the events of an app. */
+type Events = Pick<EventReader, 'appSpan' | 'filteredList' | 'lines'>;
+
 /**
  * The lines of events that pass a filter. Of rare values only minutes that have them are looked at. From where the counts do
  * not answer it, all rows are looked through.
+ * @param sql knows the types
  */
-export function openCountedLines(sql: Sql, request: ScanRequest, filter: FieldFilter): LineReader {
-  const pages = new CountedPages(sql, request, filter);
+export function openCountedLines(
+  sql: Sql,
+  reader: Events,
+  request: ScanRequest,
+  filter: FieldFilter,
+): LineReader {
+  const pages = new CountedPages(reader, request, filter);
   let search: LineReader | null = null;
   return {
     next: async () => {
       if (search !== null) return await search.next();
       const page = await pages.next();
       if (page === 'to search') {
-        search = openLines(sql, pages.rest, filter.rows);
+        search = reader.lines(pages.rest, filter.rows);
         return await search.next();
       }
       return page === null ? null : await linesOf(sql, page);
@@ -32,7 +41,7 @@ export function openCountedLines(sql: Sql, request: ScanRequest, filter: FieldFi
 }
 
 class CountedPages {
-  readonly #sql: Sql;
+  readonly #reader: Events;
   readonly #request: ScanRequest;
   readonly #filter: FieldFilter;
   #until: number | null;
@@ -41,8 +50,8 @@ class CountedPages {
   #most: number | null = null;
   #isOver = false;
 
-  constructor(sql: Sql, request: ScanRequest, filter: FieldFilter) {
-    this.#sql = sql;
+  constructor(reader: Events, request: ScanRequest, filter: FieldFilter) {
+    this.#reader = reader;
     this.#request = request;
     this.#filter = filter;
     this.#until = request.until;
@@ -68,7 +77,7 @@ class CountedPages {
   async #read(): Promise<EventList | NotCounted> {
     const isFirst = this.#most === null;
     if (isFirst) {
-      const { total, lastEventAt } = await readAppSpan(this.#sql, this.#request.appId);
+      const { total, lastEventAt } = await this.#reader.appSpan(this.#request.appId);
       this.#most = total / RARE_ONE_IN;
       // An end that is left open is that of the events that there are now.
       this.#until ??= (lastEventAt?.getTime() ?? -1) + 1;
@@ -76,7 +85,7 @@ class CountedPages {
     const { order } = this.#request;
     const after = this.#after && { ...this.#after, order };
     const asked = { ...this.#request, ...PAGE, until: this.#until, after, withTotal: isFirst };
-    return await readFilteredList(this.#sql, asked, this.#filter);
+    return await this.#reader.filteredList(asked, this.#filter);
   }
 }
 

@@ -92,13 +92,13 @@ export interface EventReader {
 
 /** Readers of one server need not know the engine: views of the schema hide what differs. */
 export function createReader(sql: Sql): EventReader {
-  return {
+  const reader: EventReader = {
     page: (request) => readEventPage(sql, request),
     list: (request) => readEventList(sql, request),
     filteredList: (request, filter) => readFilteredList(sql, request, filter),
     search: (request, filter) => openSearch(sql, request, filter),
     lines: (request, filter) => openLines(sql, request, filter),
-    filteredLines: (request, filter) => openCountedLines(sql, request, filter),
+    filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
@@ -112,4 +112,5 @@ export function createReader(sql: Sql): EventReader {
     snapshotText: () => readSnapshotText(sql),
     feed: (appId, read) => readFeed(sql, appId, read),
   };
+  return reader;
 }

@@ -58,7 +58,9 @@ export interface StorageEngine {
    * @param day its midnight in milliseconds since 1970; a day before the retention boundary is not changed
    */
   recountDay(sql: Sql, day: number): Promise<void>;
-  /** Compares the counts of a day with its rows, if that is not one statement over all apps. */
+  /** The same for the counts of declared fields, if these are on other nodes. */
+  recountFields?(sql: Sql, day: number): Promise<void>;
+  /** Compares the counts of a day with its rows, if that is not one statement over all apps; those of declared fields, too. */
   compareDay?(sql: Sql, day: number): Promise<DayComparison>;
   /** The same for a sample of days. @param now milliseconds since 1970 */
   checkCounts?(sql: Sql, now: number): Promise<CountCheck>;
@@ -70,6 +72,11 @@ export interface StorageEngine {
   unsettled(sql: Sql): Promise<number>;
   /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
   beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
+  /**
+   * Whether backups and copies have the counts of declared fields. Otherwise they have the declarations alone, and what these count
+   * is counted again from the rows.
+   */
+  readonly keepsFieldCounts: boolean;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
   /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */

@@ -45,7 +45,7 @@ export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export { markAppDeleted } from './deleted-apps.ts';
 export type { Engine } from './engine.ts';
-export { countsFields, poolOfApp } from './engines.ts';
+export { poolOfApp } from './engines.ts';
 export type { EventLines, LineReader } from './event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';

@@ -61,6 +61,9 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     await open();
     const { y, height } = await over();
     expect(y + height).toBeLessThanOrEqual(HEIGHT);
+    // Its name in full.
+    const cut = await page.locator('.joined .text').evaluate((text) => text.scrollWidth - text.clientWidth);
+    expect(cut).toBeLessThanOrEqual(0);
     // Two rows each, and nothing to be swiped to.
     for (const row of ['.controls', '.chart-controls']) {
       const { rows, beyond } = await page.locator(row).evaluate((element) => ({

@@ -1,14 +1,24 @@
 /** A database with two apps of two types each, and everything that counts the values of their declared fields. */
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../src/storage/connect.ts';
+import { ClusterFields, foldClusterFields } from '../../src/storage/citus/fields.ts';
+import { settleCluster } from '../../src/storage/citus/maintenance.ts';
+import { readFieldsOfApp } from '../../src/storage/citus/reads.ts';
+import { connect, type Sql, type Transaction } from '../../src/storage/connect.ts';
 import { DeclaredFields } from '../../src/storage/fields/declared-fields.ts';
+import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
+import type { Nodes } from '../../src/storage/nodes.ts';
+import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { readPlainly } from '../../src/storage/snapshot.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
-import { EventWriter } from '../../src/storage/write/event-writer.ts';
+import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
+import type { TestCitus } from './citus.ts';
 import { type TestDatabase, testDatabase } from './database.ts';
 import type { TestEngine } from './global-setup.ts';
 import { SOURCE } from './source.ts';
+import { storeRows } from './stored-events.ts';
 import { upkeepOf } from './upkeep.ts';
 
 /** An event of a test. */
@@ -26,42 +36,114 @@ export interface FieldDatabase {
   readonly sql: Sql;
   /** A pool of one connection, that of the upkeep. */
   readonly alone: Sql;
-  readonly upkeep: FieldUpkeep;
+  /** Where the fields of app 1 are counted: it takes transactions. */
+  readonly counts: Sql;
+  readonly upkeep: Pick<FieldUpkeep, 'everySecond' | 'everyTenMinutes'>;
+  /** Of a cluster. */
+  readonly nodes: Nodes | null;
   /** What the writer knows of fields: nothing, until it is loaded. */
   readonly known: DeclaredFields;
   /** Milliseconds since 1970, as the upkeep has them; may be moved. */
   readonly clock: { now: number };
   newId(at: number): string;
   /** A writer that knows these fields; closed with the database. */
-  writer(known: DeclaredFields, connections: number): EventWriter;
-  /** Stores events with the writer. */
-  write(events: readonly FieldEvent[], by?: EventWriter): Promise<void>;
+  writer(known: DeclaredFields, connections: number): GroupWriter;
+  /** Stores events with the writer. @param isUncertain whether some may be stored already, as far as the writer knows */
+  write(events: readonly FieldEvent[], by?: GroupWriter, isUncertain?: boolean): Promise<void>;
+  /** Stores events whose values are left to maintenance, as a replay leaves them. */
+  store(events: readonly FieldEvent[]): Promise<void>;
   /** Brings the counts of events up to date. */
   settle(): Promise<void>;
+  /** Folds the deltas of fields. */
+  fold(): Promise<void>;
   close(): Promise<void>;
 }
 
-export async function fieldDatabase(
-  engine: TestEngine,
-  time: { readonly now: number; readonly from: number; readonly until: number },
-): Promise<FieldDatabase> {
+export interface FieldTime {
+  readonly now: number;
+  readonly from: number;
+  readonly until: number;
+}
+
+/** Opens the database of a contract that runs on every engine. */
+export type OpenFieldDatabase = (time: FieldTime) => Promise<FieldDatabase>;
+
+/** On one server. */
+export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promise<FieldDatabase> {
   const { prepare, settle } = upkeepOf(engine);
-  const database = await testDatabase(engine);
-  const { sql, address } = database;
+  const opened = await open(await testDatabase(engine), time, null);
+  const { sql, alone, clock, database } = opened;
+  await prepare(sql, time.from, time.until);
+  return {
+    ...opened,
+    counts: sql,
+    upkeep: new FieldUpkeep(alone, () => clock.now),
+    store: (events) =>
+      storeRows(
+        sql,
+        database.engine,
+        events.map((event) => ({ ...event, appId: appOf(event) })),
+      ),
+    settle: () => settle(sql),
+    fold: async () => {
+      await foldFields(alone, clock.now);
+    },
+  };
+}
+
+/** In a cluster. */
+export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime): Promise<FieldDatabase> {
+  const database = await cluster.database();
+  const nodes = (await openStorage(database.sql)).nodesAt(database.address);
+  const opened = await open(database, time, nodes);
+  const { sql, alone, clock } = opened;
+  await ensurePartitions(sql, time.from, time.until);
+  const fields = new ClusterFields(alone, () => clock.now);
+  // Progress is brought back by the round that follows.
+  const everySecond = async (): Promise<void> => {
+    await fields.everySecond();
+    await fields.everySecond();
+  };
+  const inTransaction = async (mode: string, work: (tx: Transaction) => Promise<unknown>) =>
+    await readFieldsOfApp(sql, 1, (shards) => shards.begin(mode, work));
+  return {
+    ...opened,
+    counts: readPlainly({ begin: inTransaction } as unknown as Sql),
+    upkeep: {
+      everySecond,
+      everyTenMinutes: async () => {
+        await everySecond();
+        await fields.everyTenMinutes();
+        await everySecond();
+      },
+    },
+    store: async (events) => {
+      await opened.write(events, undefined, true);
+      await settleCluster(alone);
+    },
+    settle: () => settleCluster(alone),
+    fold: async () => {
+      await foldClusterFields(alone, clock.now);
+      await fields.everySecond();
+    },
+  };
+}
+
+function appOf({ typeId }: FieldEvent): number {
+  return typeId > 2 ? 2 : 1;
+}
+
+type Opened = Omit<FieldDatabase, 'counts' | 'upkeep' | 'store' | 'settle' | 'fold'>;
+
+async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes | null): Promise<Opened> {
+  const { sql, address, engine } = database;
   const alone = connect(address, { connections: 1, name: 'test upkeep' });
-  const clock = { now: time.now };
-  const writers: EventWriter[] = [];
-  const writer = (fields: DeclaredFields, connections: number): EventWriter => {
+  const clock = { now };
+  const writers: GroupWriter[] = [];
+  const writer = (fields: DeclaredFields, connections: number): GroupWriter => {
     const log = pino({ level: 'silent' });
-    const now = (): number => performance.now();
-    const made = new EventWriter({
-      connect: connectionsTo(address),
-      engine: database.engine,
-      connections,
-      fields,
-      log,
-      now,
-    });
+    const about = { connect: connectionsTo(address), engine, connections, fields, log };
+    const made = openWriter({ ...about, nodes, now: () => performance.now() });
     writers.push(made);
     return made;
   };
@@ -71,19 +153,17 @@ export async function fieldDatabase(
   await sql`
     INSERT INTO event_types (public_id, app_id, name)
     SELECT 'type' || n, 1 + (n - 1) / 2, 'type' || n FROM generate_series(1, 4) n`;
-  await prepare(sql, time.from, time.until);
   return {
-    ...{ database, sql, alone, known, clock, writer },
-    upkeep: new FieldUpkeep(alone, () => clock.now),
+    ...{ database, sql, alone, nodes, known, clock, writer },
     newId: createEventIds(),
-    write: async (events, by = first) => {
-      const rows = events.map(({ id, at, typeId, payload }) => {
-        return { id, appId: typeId > 2 ? 2 : 1, typeId, createdAt: at, payload, source: SOURCE };
+    write: async (events, by = first, isUncertain = false) => {
+      const rows = events.map((event) => {
+        const { id, at, typeId, payload } = event;
+        return { id, appId: appOf(event), typeId, createdAt: at, payload, source: SOURCE };
       });
-      const refused = (await by.write(rows)).filter((outcome) => outcome !== null);
+      const refused = (await by.write(rows, isUncertain)).filter((outcome) => outcome !== null);
       if (refused.length > 0) throw new Error(`events were not stored: ${JSON.stringify(refused[0])}`);
     },
-    settle: () => settle(sql),
     close: async () => {
       for (const one of writers) await one.close();
       await alone.end();

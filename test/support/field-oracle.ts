@@ -92,7 +92,8 @@ export interface Scope {
 
 /** All events of app 1, and how it is read. */
 export interface Oracle {
-  readonly sql: Sql;
+  /** Where its fields are counted. */
+  readonly counts: Sql;
   readonly reader: EventReader;
   readonly events: readonly FieldEvent[];
   readonly random: Random;
@@ -158,14 +159,14 @@ export async function expectPages(oracle: Oracle): Promise<number> {
 }
 
 async function expectPageAtOffset(
-  { sql, random }: Oracle,
+  { counts, random }: Oracle,
   scope: Scope,
   filter: FieldFilter,
   order: 'asc' | 'desc',
   expected: readonly FieldEvent[],
 ): Promise<void> {
   const offset = random(expected.length + 1);
-  const page = await readSnapshot(sql, async (tx) => {
+  const page = await readSnapshot(counts, async (tx) => {
     const field = await resolveFieldScope(tx, { appId: 1, ...scope, isCountedAlone: true }, filter);
     if (typeof field === 'string') throw new Error('the counts have answered it before');
     const { from, until } = scope;

@@ -3,7 +3,7 @@ import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
 import type { Sql } from '../../src/storage/connect.ts';
-import { readFilteredList } from '../../src/storage/event-list.ts';
+import { createReader, type EventReader } from '../../src/storage/event-reader.ts';
 
 const SCOPE = { typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
 
@@ -13,12 +13,21 @@ const SCOPE = { typeIds: null, from: null, until: null, order: 'asc', after: nul
  * @returns undefined where counts do not answer it
  */
 export async function countedTotal(sql: Sql, appId: number, filter: string): Promise<number | undefined> {
+  return await totalBy(createReader(sql), appId, filter);
+}
+
+/** The same by the reader of a storage. */
+export async function totalBy(
+  reader: Pick<EventReader, 'filteredList'>,
+  appId: number,
+  filter: string,
+): Promise<number | undefined> {
   const condition = parseFilter(filter);
   if ('problem' in condition) throw new Error(condition.problem);
   const values = countedValues(condition);
   const rows = payloadFilter([condition], null);
   if (values === null || rows === null) throw new Error(`${filter} is not about values`);
   const request = { ...SCOPE, appId, limit: 1, maxBytes: 1_000_000, withTotal: true };
-  const list = await readFilteredList(sql, request, { path: condition.path, values, rows });
+  const list = await reader.filteredList(request, { path: condition.path, values, rows });
   return typeof list === 'string' ? undefined : (list.total ?? undefined);
 }

@@ -317,7 +317,6 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   FIELD_EXISTS: 'fieldExists',
   FIELD_NOT_FOUND: 'fieldNotFound',
   TOO_MANY_FIELDS: 'tooManyFields',
-  FIELDS_NOT_COUNTED: 'fieldsNotCounted',
   TOO_MANY_VIEWS: 'tooManyViews',
   TOO_MANY_HIDDEN_TYPES: 'tooManyHiddenTypes',
   TOO_MANY_ANNOTATIONS: 'tooManyAnnotations',

@@ -19,21 +19,17 @@ export interface RestoreCounts {
   readonly apps: number;
 }
 
-export interface RestoredBackup extends RestoreCounts {
-  /** Declared fields that the engine of the database cannot count. */
-  readonly fieldsLeftOut: number;
-}
-
 /**
  * Restores the backup, then migrates the schema to this release.
  * @throws OperatorError if the file is damaged, the schema does not match, or the database is not empty
  */
-export async function restoreBackup(options: RestoreOptions): Promise<RestoredBackup> {
+export async function restoreBackup(options: RestoreOptions): Promise<RestoreCounts> {
   const { reader, storage, client, sql } = options;
   const { schema, sequences } = await reader.header();
   const restore = await storage.beginRestore({ client, sql, schema });
   const counts = await addSections(options, restore);
-  return { ...counts, fieldsLeftOut: await restore.commit(sequences) };
+  await restore.commit(sequences);
+  return counts;
 }
 
 async function addSections({ reader, onProgress }: RestoreOptions, restore: Restore): Promise<RestoreCounts> {

@@ -42,17 +42,21 @@ export function isOfFields({ name }: BackupTable): boolean {
   return name === 'declared_fields' || name === 'uncounted_minutes' || name.startsWith('field_');
 }
 
+/** Whether a table has what is counted of declared fields, and not the declarations. */
+export function isOfFieldCounts(table: BackupTable): boolean {
+  return isOfFields(table) && table.name !== 'declared_fields';
+}
+
 /**
  * SELECT of the rows of a table that a backup holds.
- * @param boundary     the retention boundary, as an expression
- * @param countsFields whether the engine counts the values of declared fields
+ * @param boundary the retention boundary, as an expression
  */
-export function selectKept({ name, columns }: BackupTable, boundary: string, countsFields: boolean): string {
+export function selectKept({ name, columns }: BackupTable, boundary: string): string {
   const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}`;
   if (name === 'installation') return `${rows} WHERE NOT (${OWN_FACTS})`;
   if (name === 'field_minute_counts' || name === 'field_minute_numbers')
     return `${rows} WHERE bucket >= ${boundary}`;
-  if (name !== 'uncounted_minutes' || !countsFields) return rows;
+  if (name !== 'uncounted_minutes') return rows;
   // Stamps are no part of a backup: what they tell is.
   return `
     SELECT ${identifiers(columns)} FROM (
@@ -88,6 +92,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'snapshot_lock',
   'type_names',
   'field_folds',
+  'field_states',
 ]);
 
 /** The tables of our schema, each after those that it refers to. Numbers of transactions mean nothing in another database. */

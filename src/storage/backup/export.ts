@@ -8,6 +8,7 @@ import type { StorageEngine } from '../storage-engine.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
   COUNT_COLUMNS,
+  isOfFieldCounts,
   type RowSection,
   readEventIntervals,
   readSequences,
@@ -137,7 +138,9 @@ async function sectionsOf(
   engine: StorageEngine,
   boundary: string,
 ): Promise<ExportedSection[]> {
-  const tables = await readTables(client);
+  const tables = (await readTables(client)).filter(
+    (table) => engine.keepsFieldCounts || !isOfFieldCounts(table),
+  );
   const intervals = await readEventIntervals(client, engine, boundary);
   const time = (text: string): string => `'${text}'::timestamptz`;
   const exported = (
@@ -151,7 +154,7 @@ async function sectionsOf(
   return [
     ...tables.map((table) =>
       exported({ section: 'table', table: table.name, columns: table.columns }, table.name, ({ nameOf }) =>
-        selectKept({ ...table, name: nameOf(table.name) }, time(boundary), engine.writes.countsFields),
+        selectKept({ ...table, name: nameOf(table.name) }, time(boundary)),
       ),
     ),
     ...COARSE_LEVELS.map((level) =>

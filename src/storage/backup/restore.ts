@@ -8,12 +8,11 @@ import { GENERATION, newGeneration } from '../installation-id.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { countCopied } from '../write/count-copied.ts';
-import type { EngineWrites } from '../write/engine-writes.ts';
 import {
   type BackupTable,
   FIELD_COUNTS,
   identifiers,
-  isOfFields,
+  isOfFieldCounts,
   OWN_FACTS,
   type RowSection,
   readIdentityColumns,
@@ -38,9 +37,8 @@ export interface Restore {
   add(section: RowSection, rows: AsyncIterable<Buffer>): Promise<number>;
   /**
    * Makes everything visible, with identity columns that continue above a gap, then brings the schema to this release's.
-   * @returns how many declared fields were left out, because the engine counts none
    */
-  commit(sequences: readonly SequenceValue[]): Promise<number>;
+  commit(sequences: readonly SequenceValue[]): Promise<void>;
 }
 
 /**
@@ -65,6 +63,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
         );
       }
       if (section.section === 'table') {
+        const { table: name, columns } = section;
+        if (!engine.keepsFieldCounts && isOfFieldCounts({ name, columns })) return await passOver(rows);
         hasFieldCounts ||= section.table === FIELD_COUNTS;
         return await copyInto(client, section.table, section.columns, rows);
       }
@@ -79,11 +79,9 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await startGeneration(client);
       await endSessions(client, tables);
       const hasFields = tables.some(({ name }) => name === 'declared_fields');
-      const leftOut = hasFields ? await countFields(client) : 0;
-      if (hasFields) await continueFields(client, tables, engine.writes, hasFieldCounts);
+      if (hasFields) await continueFields(client, hasFieldCounts);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
-      return engine.writes.countsFields ? 0 : leftOut;
     },
   };
 }
@@ -138,6 +136,15 @@ export async function emptyTables(client: pg.Client, tables: readonly BackupTabl
   }
 }
 
+const NEWLINE = 10;
+
+/** Reads rows that are not restored. @returns how many they are */
+async function passOver(rows: AsyncIterable<Buffer>): Promise<number> {
+  let count = 0;
+  for await (const some of rows) for (const byte of some) if (byte === NEWLINE) count += 1;
+  return count;
+}
+
 export async function copyInto(
   client: pg.Client,
   table: string,
@@ -174,20 +181,9 @@ export async function continueSequences(
 
 /**
  * Generations of declared fields continue above a gap, as ids do: other processes may still know later ones. What these write
- * is counted from its rows. Where the backup has no counts of values, these are counted again from the restored rows. An
- * engine that counts no values keeps no fields.
+ * is counted from its rows. Where there are no counts of values, these are counted again from the restored rows.
  */
-export async function continueFields(
-  client: pg.Client,
-  tables: readonly BackupTable[],
-  { countsFields }: EngineWrites,
-  hasCounts: boolean,
-): Promise<void> {
-  if (!countsFields) {
-    for (const { name } of tables.filter(isOfFields).toReversed())
-      await client.query(`DELETE FROM ${identifiers([name])}`);
-    return;
-  }
+export async function continueFields(client: pg.Client, hasCounts: boolean): Promise<void> {
   await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
   if (hasCounts) {
     await client.query(`
@@ -199,14 +195,6 @@ export async function continueFields(
     UPDATE declared_fields
        SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,
            new_values_on = '-infinity', full_since = NULL`);
-}
-
-/** How many fields are declared. */
-export async function countFields(client: pg.Client): Promise<number> {
-  const { rows } = await client.query<{ fields: number }>(
-    'SELECT count(*)::integer AS fields FROM declared_fields WHERE removed_at IS NULL',
-  );
-  return rows[0]?.fields ?? 0;
 }
 
 /** Starts a new generation, so that processes do not use cached ids of the original database. */

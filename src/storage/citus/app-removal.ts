@@ -1,6 +1,7 @@
 /** Removes the events and counts of a deleted app, on its node. */
 import { countsOf, LEVELS } from '../counts/levels.ts';
 import { type AppRemoval, FROM_DAYS } from '../deleted-apps.ts';
+import { TABLES_OF_APP } from '../fields/removal.ts';
 import { removal as onOneServer } from '../postgres/app-removal.ts';
 import { poolOfApp } from './reads.ts';
 
@@ -10,6 +11,9 @@ const ON_NODE = [
   ...LEVELS.map(({ name }) => countsOf(name)),
   ...FROM_DAYS.filter((table) => table !== 'usage_days'),
   'type_names',
+  ...TABLES_OF_APP,
+  'field_series',
+  'field_states',
 ];
 
 export const removal: AppRemoval = {

@@ -1,5 +1,6 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 import { countsOf } from '../counts/levels.ts';
+import { recountFieldDay } from '../fields/recount-day.ts';
 import { ensureRoom } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import { recountIn } from '../postgres/recount.ts';
@@ -8,7 +9,8 @@ import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
 import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
-import { changeAllCounts, clusterMaintenance, settleCluster } from './maintenance.ts';
+import { foldClusterFields, forEachFieldGroup } from './fields.ts';
+import { changeAllCounts, clusterMaintenance, fieldTables, settleCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { writes } from './writes.ts';
@@ -23,13 +25,17 @@ export const citus: StorageEngine = {
   removal,
   writes,
   ensureRoom,
-  settleCounts: settleCluster,
+  settleCounts: async (sql, now) => {
+    await settleCluster(sql);
+    await foldClusterFields(sql, now);
+  },
   settlesBesideWriters: true,
   recountDay: (sql, day) =>
     changeAllCounts(sql, async (tx, { nameOf }) => {
       await tx`SET LOCAL statement_timeout = 0`;
-      await recountIn(tx, day, { nameOf, countsFields: false });
+      await recountIn(tx, day, fieldTables(nameOf));
     }),
+  recountFields: (sql, day) => forEachFieldGroup(sql, (shards) => recountFieldDay(shards.sql, day)),
   unsettled: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
@@ -42,6 +48,7 @@ export const citus: StorageEngine = {
   closeNodes,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   beginSnapshot: beginClusterSnapshot,
+  keepsFieldCounts: false,
   tablesToExport: async () => [],
   // In one transaction with rows of a table that every node has.
   restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",

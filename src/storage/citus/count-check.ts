@@ -3,9 +3,10 @@ import type { Sql } from '../connect.ts';
 import { type ComparedDay, type CountCheck, sampleOf } from '../counts/count-check.ts';
 import { compareDay, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { DAY_MS } from '../counts/levels.ts';
+import { compareFieldDay } from '../fields/compare-day.ts';
 import { readBoundary } from '../retention.ts';
 import { readSnapshot } from '../snapshot.ts';
-import { poolOfApp } from './reads.ts';
+import { poolOfApp, readFieldsOfApp } from './reads.ts';
 
 /** Most apps of one day that a check compares, by chance. */
 const MOST_APPS = 50;
@@ -55,8 +56,13 @@ async function compareApps(sql: Sql, day: number, appIds: readonly number[]): Pr
   const examples: DayComparison['examples'][number][] = [];
   for (const appId of appIds) {
     const found = await readSnapshot(await poolOfApp(sql, appId), (tx) => compareDay(tx, day, appId, sql));
-    differing += found.differing;
-    examples.push(...found.examples);
+    const ofFields = await readFieldsOfApp(sql, appId, (shards) =>
+      readSnapshot(shards, (tx) => compareFieldDay(tx, day, appId, () => false, sql)),
+    );
+    for (const compared of [found, ofFields ?? { differing: 0, examples: [] }]) {
+      differing += compared.differing;
+      examples.push(...compared.examples);
+    }
   }
   return { differing, examples: examples.slice(0, EXAMPLES) };
 }

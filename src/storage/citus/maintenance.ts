@@ -8,7 +8,7 @@ import { DayProfiler } from '../counts/day-profiles.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
-import type { FieldStats } from '../fields/upkeep.ts';
+import { noteUncounted } from '../fields/uncounted.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
 import {
@@ -27,6 +27,7 @@ import {
 import { hasNoOlderSnapshot, moveBoundary } from '../retention.ts';
 import { removal } from './app-removal.ts';
 import { clusterAt } from './cluster.ts';
+import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
 import {
   changeShards,
@@ -45,10 +46,16 @@ const VACUUM_AFTER_DELTAS = 2_000;
 function foldStatement({ nameOf }: ShardGroup): string {
   return `
     WITH folded AS (
-      DELETE FROM ${nameOf('count_deltas')} RETURNING app_id, type_id, bucket, count
+      DELETE FROM ${nameOf('count_deltas')} RETURNING app_id, type_id, bucket, count, fields
     ),
+    ${noteUncounted('folded', { apps: true, nameOf: fieldTables(nameOf) })},
     ${intoCounts(nameOf)}
     SELECT count(*)::float8 AS folded FROM folded`;
+}
+
+/** On its node a field has a state in the place of its declaration. */
+export function fieldTables(nameOf: ShardGroup['nameOf']): (table: string) => string {
+  return (table) => nameOf(table === 'declared_fields' ? 'field_states' : table);
 }
 
 /** Folds the deltas of a group of shards in a transaction that has the lock of counts. @returns their number */
@@ -238,9 +245,6 @@ async function clipPartitions(sql: Sql): Promise<void> {
     });
 }
 
-/** Values of payloads are not counted in a cluster. */
-const NO_FIELDS: FieldStats = { waitingSeconds: 0, uncountedMinutes: 0, others: 0 };
-
 /** @param sql a pool of one connection: with it one on each node is used */
 export function clusterMaintenance(
   sql: Sql,
@@ -255,10 +259,11 @@ export function clusterMaintenance(
   };
   const deadDeltas = new Map<string, DeadRows>();
   const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
+  const fields = new ClusterFields(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
-    fields: NO_FIELDS,
+    fields,
     prepare,
     everySecond: async () => {
       await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
@@ -266,6 +271,7 @@ export function clusterMaintenance(
         deadDeltas.set(table, dead);
         await dead.vacuumAfter(deltas);
       });
+      await fields.everySecond();
       await profiler.profileSome();
     },
     everyTenMinutes: async () => {
@@ -274,6 +280,7 @@ export function clusterMaintenance(
       await unlessAway(sql, () => profiler.look());
       await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
       const applied = await unlessAway(sql, () => applyRetention(sql, { days: retentionDays, now: now() }));
+      await fields.everyTenMinutes();
       return applied?.dropped ?? [];
     },
   };

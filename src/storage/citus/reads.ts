@@ -1,6 +1,7 @@
 /** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
 import { readFeed } from '../arrivals.ts';
 import { addressOfPool, isUnavailable, poolOnNode, type Sql, type Transaction } from '../connect.ts';
+import { openCountedLines } from '../counted-lines.ts';
 import type { AppStats } from '../counts/app-stats.ts';
 import type { LineReader } from '../event-lines.ts';
 import { createReader, type EventReader } from '../event-reader.ts';
@@ -9,6 +10,7 @@ import { nodeIsAway } from '../nodes.ts';
 import { readPlainly } from '../snapshot.ts';
 import { clusterAt } from './cluster.ts';
 import type { Place } from './placement.ts';
+import { makeShardSchema, NoShardSchema, ShardsElsewhere, shardsAsDatabase } from './shard-schema.ts';
 
 /**
  * The pool on the node of an app. Should the app have been moved since, that node asks the other one.
@@ -40,6 +42,42 @@ async function placeIn(tx: Transaction, shard: number): Promise<number> {
   return found?.id ?? 0;
 }
 
+/** Moves of an app that one read follows. */
+const MOST_MOVES = 3;
+
+/**
+ * Reads what is counted of an app's fields, on the shards of its node. These may just have been moved, or have no views there yet.
+ * @param read may be called several times
+ * @returns null where the app has no fields
+ * @throws an error that says so if the node is away
+ */
+export async function readFieldsOfApp<T>(
+  sql: Sql,
+  appId: number,
+  read: (shards: Sql) => Promise<T>,
+): Promise<T | null> {
+  for (let tries = 0; ; tries += 1) {
+    const { pool, place } = await placeOfApp(sql, appId);
+    if (place === null) return null;
+    const shard = String(place.shard);
+    try {
+      return await read(shardsAsDatabase(pool, shard));
+    } catch (error) {
+      if (error instanceof NoShardSchema) {
+        const [field] = await pool`SELECT FROM field_states WHERE app_id = ${appId} LIMIT 1`;
+        if (field === undefined) return null;
+        await makeShardSchema(sql, pool, shard).catch(unlessMoved);
+      } else unlessMoved(error);
+      if (tries === MOST_MOVES) throw nodeIsAway(place.node);
+      await clusterAt(addressOfPool(sql)).renew();
+    }
+  }
+}
+
+function unlessMoved(error: unknown): void {
+  if (!(error instanceof ShardsElsewhere)) throw error;
+}
+
 /** Numbers that no snapshot has: a feed that looks in the wrong place has seen nothing. */
 let elsewhere = 0;
 
@@ -50,21 +88,29 @@ export function clusterReader(sql: Sql): EventReader {
     const opened = once(async () => (await at(request.appId)).lines(request, filter));
     return { next: async () => (await opened()).next() };
   };
-  return {
+  const counted = async <T>(
+    appId: number,
+    read: (reader: EventReader) => Promise<T>,
+  ): Promise<T | 'not counted'> =>
+    (await readFieldsOfApp(sql, appId, (shards) => read(createReader(shards)))) ?? 'not counted';
+  const reader: EventReader = {
     page: async (request) => (await at(request.scope.appId)).page(request),
     list: async (request) => (await at(request.appId)).list(request),
-    // Values of payloads are not counted here.
-    filteredList: async () => 'not counted',
-    filteredSeries: async () => 'not counted',
-    filteredTypes: async () => 'not counted',
-    valueSeries: async () => 'not counted',
-    numberSeries: async () => 'not counted',
+    filteredList: (request, filter) =>
+      counted(request.appId, (reader) => reader.filteredList(request, filter)),
+    filteredSeries: (request, filter) =>
+      counted(request.appId, (reader) => reader.filteredSeries(request, filter)),
+    filteredTypes: (request, filter) =>
+      counted(request.appId, (reader) => reader.filteredTypes(request, filter)),
+    valueSeries: (request, path, only) =>
+      counted(request.appId, (reader) => reader.valueSeries(request, path, only)),
+    numberSeries: (request, path) => counted(request.appId, (reader) => reader.numberSeries(request, path)),
     search: (request, filter) => {
       const opened = once(async () => (await at(request.appId)).search(request, filter));
       return { step: async (mostRows) => (await opened()).step(mostRows) };
     },
     lines,
-    filteredLines: (request, filter) => lines(request, filter.rows),
+    filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
     event: async (appId, eventId) => (await at(appId)).event(appId, eventId),
     series: async (request) => (await at(request.appId)).series(request),
     appStats: async (appIds, when) => await readStats(sql, appIds, when),
@@ -86,6 +132,7 @@ export function clusterReader(sql: Sql): EventReader {
       });
     },
   };
+  return reader;
 }
 
 /** The stats of each app whose node answers, each of a moment of its own. */

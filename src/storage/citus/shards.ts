@@ -20,6 +20,8 @@ export interface ShardGroup {
   readonly shards: readonly string[];
   /** The names of all of them. */
   readonly tables: readonly string[];
+  /** The names of the tables, also of those that every node has. */
+  readonly names: readonly string[];
 }
 
 /** The nodes that have shards, each with its pool; those that are away are left out. */
@@ -79,6 +81,7 @@ export function groupsOf(rows: readonly ShardRow[]): ShardGroup[] {
     nameOf: (table) => `${table}_${group.get(table) ?? everywhere.get(table) ?? 'missing'}`,
     shards: [...group.values()],
     tables: [...group].map(([table, shard]) => `${table}_${shard}`),
+    names: [...group.keys(), ...everywhere.keys()],
   }));
 }
 

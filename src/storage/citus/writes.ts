@@ -13,7 +13,6 @@ export const writes: EngineWrites = {
   ...onOneServer,
   // Each node numbers transactions by itself. A restore fills an empty database.
   copiedNow: 'true',
-  countsFields: false,
   insertsInSteps: true,
   // Any node is asked for it, and the coordinator does it.
   makeRoom: 'SELECT make_room($1::date[])',

@@ -58,8 +58,6 @@ export interface CopyResult {
   readonly days: number;
   /** Differences of rows that were found and repaired. */
   readonly repaired: readonly FoundDifference[];
-  /** Declared fields that the engine of the target cannot count. */
-  readonly fieldsLeftOut: number;
   /** Whether the target is the database of the installation now. */
   readonly switched: boolean;
 }
@@ -151,7 +149,7 @@ class Copy {
   async run(isSwitch: boolean): Promise<CopyResult> {
     await this.#readSums();
     await this.#catchUp(MOST_ROUNDS, CAUGHT_UP);
-    const fieldsLeftOut = await copySettings(this.#sides, false);
+    await copySettings(this.#sides, false);
     const days = await this.#days();
     const repaired = await this.#compareAndRepair(days);
     if (isSwitch) repaired.push(...(await this.#switch()));
@@ -159,7 +157,6 @@ class Copy {
       copied: this.#copied,
       days: days.length,
       repaired: await this.#withNames(repaired),
-      fieldsLeftOut,
       switched: isSwitch,
     };
   }

@@ -1,12 +1,13 @@
 /** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
-import { COUNT_COLUMNS, isOfFields, readSequences, readTables, selectKept } from '../backup/catalog.ts';
 import {
-  continueFields,
-  continueSequences,
-  countFields,
-  emptyTables,
-  startGeneration,
-} from '../backup/restore.ts';
+  COUNT_COLUMNS,
+  isOfFieldCounts,
+  isOfFields,
+  readSequences,
+  readTables,
+  selectKept,
+} from '../backup/catalog.ts';
+import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { copyTable } from './rows.ts';
 import type { Side } from './side.ts';
@@ -14,12 +15,11 @@ import type { Side } from './side.ts';
 /**
  * Replaces all of it in one transaction of the target, from one snapshot of the source.
  * @param isLast the source is closed: the target becomes a database to work with
- * @returns how many declared fields are left out, because the engine of the target counts none
  */
 export async function copySettings(
   sides: { readonly from: Side; readonly to: Side },
   isLast: boolean,
-): Promise<number> {
+): Promise<void> {
   const { from, to } = sides;
   await from.client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
   await to.client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
@@ -28,15 +28,10 @@ export async function copySettings(
   const tables = await readTables(from.client);
   await emptyTables(to.client, tables);
   // The counts of values are those of all events: they are copied when no more come.
-  const hasFields = isLast && from.engine.writes.countsFields && to.engine.writes.countsFields;
+  const hasCounts = isLast && from.engine.keepsFieldCounts && to.engine.keepsFieldCounts;
   for (const table of tables)
-    if (hasFields || !isOfFields(table))
-      await copyTable(
-        sides,
-        table.name,
-        table.columns,
-        selectKept(table, `'${boundary}'::timestamptz`, hasFields),
-      );
+    if (hasCounts || !(isLast ? isOfFieldCounts(table) : isOfFields(table)))
+      await copyTable(sides, table.name, table.columns, selectKept(table, `'${boundary}'::timestamptz`));
   // Events of apps that were deleted meanwhile.
   await to.client.query(`
     INSERT INTO deleted_apps (app_id)
@@ -45,12 +40,10 @@ export async function copySettings(
   await continueSequences(to.client, await readSequences(from.client));
   if (isLast) {
     await startGeneration(to.client);
-    await continueFields(to.client, tables, to.engine.writes, hasFields);
+    await continueFields(to.client, hasCounts);
   }
-  const leftOut = to.engine.writes.countsFields ? 0 : await countFields(from.client);
   await to.client.query('COMMIT');
   await from.client.query('COMMIT');
-  return leftOut;
 }
 
 /** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */

@@ -37,12 +37,16 @@ export async function recount(
       leftOut += 1;
       continue;
     }
-    const { differing } = await (engine.compareDay?.(sql, day) ?? compareDay(sql, day, null));
-    const { countsFields } = engine.writes;
-    const ofFields = countsFields ? await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null)) : null;
+    const { differing } = await (engine.compareDay?.(sql, day) ?? compareAll(sql, day));
     await engine.recountDay(sql, day);
-    if (countsFields) await recountFieldDay(sql, day);
-    onDay({ day, differing: differing + (ofFields?.differing ?? 0) });
+    await (engine.recountFields?.(sql, day) ?? recountFieldDay(sql, day));
+    onDay({ day, differing });
   }
   return { leftOut };
+}
+
+async function compareAll(sql: Sql, day: number): Promise<{ readonly differing: number }> {
+  const { differing } = await compareDay(sql, day, null);
+  const ofFields = await readSnapshot(sql, (tx) => compareFieldDay(tx, day, null));
+  return { differing: differing + (ofFields?.differing ?? 0) };
 }

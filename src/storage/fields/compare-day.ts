@@ -1,6 +1,6 @@
 /** Compares the counts of declared fields with rows, and coarser counts with finer ones, in one snapshot. */
 import type postgres from 'postgres';
-import type { Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../connect.ts';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS, type Level } from '../counts/levels.ts';
@@ -34,6 +34,7 @@ interface Difference {
  * @param day    its midnight, milliseconds since 1970; not before the retention boundary
  * @param appId  internal id of the one app that is compared; null for all of them
  * @param isOver whether to stop
+ * @param names  what knows the public ids of apps and types, if that is not the server of the counts
  * @returns null if it has stopped
  */
 export async function compareFieldDay(
@@ -41,6 +42,7 @@ export async function compareFieldDay(
   day: number,
   appId: number | null,
   isOver: () => boolean = () => false,
+  names: Sql | Transaction = tx,
 ): Promise<DayComparison | null> {
   const states = (await readFieldStates(tx, appId)).filter(
     ({ completeFrom }) => completeFrom !== null && completeFrom < day + DAY_MS,
@@ -70,7 +72,7 @@ export async function compareFieldDay(
   ];
   return {
     differing: ofLevels.length + ofRows.length + ofNumbers.length,
-    examples: await named(tx, examples.slice(0, EXAMPLES)),
+    examples: await named(names, examples.slice(0, EXAMPLES)),
   };
 }
 
@@ -214,10 +216,10 @@ function comparisonsOf(tx: Transaction, day: number): Comparison[] {
 }
 
 /** Differences with public ids. */
-async function named(tx: Transaction, differences: readonly Difference[]): Promise<CountDifference[]> {
+async function named(sql: Sql | Transaction, differences: readonly Difference[]): Promise<CountDifference[]> {
   return await Promise.all(
     differences.map(async ({ fieldId, typeId, value, ...difference }) => {
-      const [row] = await tx<{ app: string; path: string; type: string | null }[]>`
+      const [row] = await sql<{ app: string; path: string; type: string | null }[]>`
         SELECT apps.public_id AS app, path, event_types.public_id AS type
           FROM declared_fields AS field JOIN apps ON apps.id = field.app_id
           LEFT JOIN event_types ON event_types.id = coalesce(nullif(${typeId}::integer, ${ALL_TYPES}), field.type_id)

@@ -3,7 +3,7 @@
  * deltas: so an interval is counted that never was, or only in part. Writers, folds and readers go on meanwhile.
  */
 import { bytesArray } from '../array-types.ts';
-import type { Sql, Transaction } from '../connect.ts';
+import type { Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { FIELD_DELTAS, type FieldDelta, FieldDeltas } from './copy-values.ts';
@@ -180,9 +180,9 @@ const ROWS_OF_STEP = 20_000;
  * A UTC day in steps that have few enough rows for the memory and for one transaction, as far as the counts tell.
  * @param day its midnight, milliseconds since 1970
  */
-export async function stepsOfDay(sql: Sql | Transaction, appId: number, day: number): Promise<Interval[]> {
-  const [row] = await sql<{ count: number }[]>`
-    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${sql(DAYS.view)}
+export async function stepsOfDay(tx: Transaction, appId: number, day: number): Promise<Interval[]> {
+  const [row] = await tx<{ count: number }[]>`
+    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${tx(DAYS.view)}
      WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket = ${new Date(day)}`;
   const length = (row?.count ?? 0) > ROWS_OF_STEP ? HOUR_MS : DAY_MS;
   return Array.from({ length: DAY_MS / length }, (_, step) => ({

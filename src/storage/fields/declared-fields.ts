@@ -84,9 +84,8 @@ async function readFields(
   sql: Sql,
 ): Promise<{ readonly generation: number; readonly apps: ReadonlyMap<number, AppFields> }> {
   const rows = await sql<FieldRow[]>`
-    SELECT field_generation.generation, app_id AS "appId", id, type_id AS "typeId", path, kind
-      FROM field_generation
-      LEFT JOIN declared_fields ON declared_fields.generation > 0 AND removed_at IS NULL
+    SELECT generation, app_id AS "appId", id, type_id AS "typeId", path, kind
+      FROM field_generation LEFT JOIN written_fields ON true
      ORDER BY id`;
   const fields = new Map<number, DeclaredField[]>();
   for (const { appId, id, typeId, path, kind } of rows) {

@@ -1,5 +1,5 @@
 /** Moves the pending deltas of declared fields into their counts, and gives new values their ids. */
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Transaction, type Transactions } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
 import type { Foldable } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
@@ -159,7 +159,7 @@ export async function lockFields(tx: Transaction): Promise<void> {
  * @returns null where another process does such work: it is to be tried again
  */
 export async function withFieldsLocked<T extends object | number>(
-  sql: Sql,
+  sql: Transactions,
   work: (tx: Transaction) => Promise<T>,
 ): Promise<T | null> {
   try {
@@ -179,7 +179,7 @@ export async function withFieldsLocked<T extends object | number>(
  * @param now milliseconds since 1970
  * @returns null where another process works on fields: it is to be tried again
  */
-export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | null> {
+export async function foldFields(sql: Transactions, now: number): Promise<FoldedFields | null> {
   return await take(sql, now, FOLD);
 }
 
@@ -188,7 +188,11 @@ export async function foldFields(sql: Sql, now: number): Promise<FoldedFields | 
  * a value that is new.
  * @param onOthers called with how many events were counted as "other"
  */
-export function fieldDeltas(sql: Sql, now: () => number, onOthers: (events: number) => void): Foldable {
+export function fieldDeltas(
+  sql: Transactions,
+  now: () => number,
+  onOthers: (events: number) => void,
+): Foldable {
   const taken = async (statement: string): Promise<number | null> => {
     const outcome = await take(sql, now(), statement);
     onOthers(outcome?.others ?? 0);
@@ -197,7 +201,7 @@ export function fieldDeltas(sql: Sql, now: () => number, onOthers: (events: numb
   return { fold: () => taken(FOLD), addUp: () => taken(ADD_UP), pending: () => countPending(sql) };
 }
 
-async function take(sql: Sql, now: number, statement: string): Promise<FoldedFields | null> {
+async function take(sql: Transactions, now: number, statement: string): Promise<FoldedFields | null> {
   if ((await countPending(sql)) === 0) return NOTHING;
   return await withFieldsLocked(sql, async (tx) => {
     await onlyByIndex(tx);
@@ -213,7 +217,7 @@ async function take(sql: Sql, now: number, statement: string): Promise<FoldedFie
   });
 }
 
-async function countPending(sql: Sql): Promise<number> {
+async function countPending(sql: Transactions): Promise<number> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const [, [pending]] = await Promise.all([
       onlyByIndex(tx),

@@ -1,7 +1,7 @@
 /** Rebuilds the counts of declared fields of a UTC day. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../connect.ts';
+import type { Transaction, Transactions } from '../connect.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
@@ -13,25 +13,30 @@ type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** Folds and comparisons of other processes take less than a second. */
 const RETRY_MS = 50;
+const READ = 'isolation level read committed';
 
 /**
  * Makes coarser counts again what the finer ones say, then adds as deltas what the minutes lack of their rows. Writers and
  * readers go on, and counts that were exact stay so.
  * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
  */
-export async function recountFieldDay(sql: Sql, day: number): Promise<void> {
-  const apps = await sql<{ id: number }[]>`
-    SELECT DISTINCT app_id AS id FROM declared_fields
-     WHERE removed_at IS NULL AND complete_from < ${new Date(day + DAY_MS)} ORDER BY 1`;
+export async function recountFieldDay(sql: Transactions, day: number): Promise<void> {
+  const apps = await sql.begin(
+    READ,
+    (tx) => tx<{ id: number }[]>`
+      SELECT DISTINCT app_id AS id FROM declared_fields
+       WHERE removed_at IS NULL AND complete_from < ${new Date(day + DAY_MS)} ORDER BY 1`,
+  );
   for (const { id } of apps) {
     await whenFree(sql, (tx) => rebuildLevels(tx, id, day));
-    for (const step of await stepsOfDay(sql, id, day)) await whenFree(sql, (tx) => countStep(tx, id, step));
+    const steps = await sql.begin(READ, (tx) => stepsOfDay(tx, id, day));
+    for (const step of steps) await whenFree(sql, (tx) => countStep(tx, id, step));
     await whenFree(sql, (tx) => rebuildNumberLevels(tx, id, day));
   }
 }
 
 /** Waits for other work on fields. */
-async function whenFree(sql: Sql, work: (tx: Transaction) => Promise<number>): Promise<void> {
+async function whenFree(sql: Transactions, work: (tx: Transaction) => Promise<number>): Promise<void> {
   while ((await withFieldsLocked(sql, work)) === null) await sleep(RETRY_MS);
 }
 

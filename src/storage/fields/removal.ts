@@ -1,5 +1,5 @@
 /** Removes counts of fields: those of removed fields and apps, and those by the minute that retention has passed. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction, Transactions } from '../connect.ts';
 import { LEVELS } from '../counts/levels.ts';
 import { withFieldsLocked } from './fold.ts';
 import { numbersTable } from './numbers/number-tables.ts';
@@ -13,9 +13,12 @@ const SERIES_AT_ONCE = 500;
 const NUMBERS_AT_ONCE = 20_000;
 
 /** Removes fields that were marked as removed, with their counts. */
-export async function removeFields(sql: Sql): Promise<void> {
-  const fields = await sql<{ id: number; appId: number }[]>`
-    SELECT id, app_id AS "appId" FROM declared_fields WHERE removed_at IS NOT NULL ORDER BY id`;
+export async function removeFields(sql: Transactions): Promise<void> {
+  const fields = await sql.begin(
+    'isolation level read committed',
+    (tx) => tx<{ id: number; appId: number }[]>`
+      SELECT id, app_id AS "appId" FROM declared_fields WHERE removed_at IS NOT NULL ORDER BY id`,
+  );
   for (const { id, appId } of fields) {
     let left: number | null = SERIES_AT_ONCE;
     while (left === SERIES_AT_ONCE) left = await withFieldsLocked(sql, (tx) => removeSeries(tx, appId, id));
@@ -24,7 +27,11 @@ export async function removeFields(sql: Sql): Promise<void> {
       do left = await withFieldsLocked(sql, (tx) => removeNumbers(tx, table, appId, id));
       while (left === NUMBERS_AT_ONCE);
     }
-    if (left !== null) await sql`DELETE FROM declared_fields WHERE id = ${id}`;
+    if (left !== null)
+      await sql.begin(
+        'isolation level read committed',
+        (tx) => tx`DELETE FROM declared_fields WHERE id = ${id}`,
+      );
   }
 }
 
@@ -45,21 +52,22 @@ async function removeNumbers(
   fieldId: number,
 ): Promise<number> {
   const { count } = await tx`
-    DELETE FROM ${tx(table)} WHERE ctid = ANY(ARRAY(
-      SELECT ctid FROM ${tx(table)} WHERE app_id = ${appId} AND field_id = ${fieldId} LIMIT ${NUMBERS_AT_ONCE}))`;
+    DELETE FROM ${tx(table)} WHERE (app_id, field_id, type_id, bucket) IN (
+      SELECT app_id, field_id, type_id, bucket FROM ${tx(table)}
+       WHERE app_id = ${appId} AND field_id = ${fieldId} LIMIT ${NUMBERS_AT_ONCE})`;
   return count;
 }
 
+/** What is kept of the fields of an app, beside the declarations. */
+export const TABLES_OF_APP = ['field_deltas', 'uncounted_minutes', ...TABLES, ...NUMBER_TABLES] as const;
+
 /** Removes everything that is kept of the fields of an app that is deleted. */
 export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> {
-  await sql`DELETE FROM field_deltas WHERE app_id = ${appId}`;
-  await sql`DELETE FROM uncounted_minutes WHERE app_id = ${appId}`;
-  for (const table of [...TABLES, ...NUMBER_TABLES])
-    await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
+  for (const table of TABLES_OF_APP) await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
 }
 
 /** Removes counts by the minute, and notes of minutes, before the retention boundary. Coarser counts stay. */
-export async function removeFieldMinutes(sql: Sql): Promise<void> {
+export async function removeFieldMinutes(sql: Transactions): Promise<void> {
   await withFieldsLocked(sql, async (tx) => {
     for (const table of ['field_minute_counts', 'field_minute_numbers'])
       await tx`DELETE FROM ${tx(table)} WHERE bucket < (SELECT readable_from FROM retention)`;

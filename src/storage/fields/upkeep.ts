@@ -2,7 +2,7 @@
  * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
  * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
@@ -20,7 +20,7 @@ import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
-const COUNT_MS = 250;
+export const COUNT_MS = 250;
 /** An uncounted minute is counted this long after its end: until then it may be noted again. */
 const SETTLE_MS = 5_000;
 /** Uncounted minutes that are looked for at once, and the intervals of them that one transaction counts. */
@@ -50,8 +50,20 @@ export interface FieldStats {
   readonly others: number;
 }
 
+/** Where fields are counted, if that is a part of a cluster: the shards of a node that hold the same apps. */
+export interface FieldShards {
+  /** Runs the same statements as one server. */
+  readonly sql: Transactions;
+  /** On the node. */
+  readonly pool: Sql;
+  /** The name of a table there. */
+  readonly nameOf: (table: string) => string;
+}
+
 export class FieldUpkeep implements FieldStats {
-  readonly #sql: Sql;
+  readonly #sql: Transactions;
+  /** Of a cluster the coordinator gives fields their generation. */
+  readonly #givesGenerations: boolean;
   readonly #now: () => number;
   readonly #folding: Folding;
   readonly #deadDeltas: DeadRows;
@@ -63,17 +75,22 @@ export class FieldUpkeep implements FieldStats {
   #uncountedMinutes = 0;
   #others = 0;
 
-  /** @param sql a pool of one connection @param now milliseconds since 1970 */
-  constructor(sql: Sql, now: () => number) {
+  /** @param place a pool of one connection, or shards @param now milliseconds since 1970 */
+  constructor(place: Sql | FieldShards, now: () => number) {
+    const isPart = 'pool' in place;
+    const { sql, pool, nameOf } = isPart
+      ? place
+      : { sql: place, pool: place, nameOf: (table: string) => table };
     this.#sql = sql;
+    this.#givesGenerations = !isPart;
     this.#now = now;
     const onOthers = (events: number): void => {
       // A recount takes events out of "other" again.
       this.#others += Math.max(0, events);
     };
     this.#folding = new Folding(fieldDeltas(sql, now, onOthers), now);
-    this.#deadDeltas = new DeadRows(sql, 'field_deltas', VACUUM_AFTER);
-    this.#deadMinutes = new DeadRows(sql, 'uncounted_minutes', VACUUM_AFTER);
+    this.#deadDeltas = new DeadRows(pool, nameOf('field_deltas'), VACUUM_AFTER);
+    this.#deadMinutes = new DeadRows(pool, nameOf('uncounted_minutes'), VACUUM_AFTER);
   }
 
   get waitingSeconds(): number {
@@ -88,21 +105,17 @@ export class FieldUpkeep implements FieldStats {
     return this.#others;
   }
 
-  /** @param oldestSnapshotSeconds age of the oldest snapshot in use */
-  async everySecond(oldestSnapshotSeconds = 0): Promise<void> {
-    const sql = this.#sql;
+  /**
+   * @param oldestSnapshotSeconds age of the oldest snapshot in use
+   * @param countMs               how much time may go into counting from rows
+   */
+  async everySecond(oldestSnapshotSeconds = 0, countMs = COUNT_MS): Promise<void> {
     const folded = await this.#fold(oldestSnapshotSeconds);
-    const [work] = await sql<{ toBegin: boolean; apps: number[]; uncounted: number }[]>`
-      SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
-             (SELECT count(*)::float8 FROM (SELECT FROM uncounted_minutes LIMIT ${MOST_UNCOUNTED}) AS minutes) AS uncounted,
-             ARRAY(SELECT app_id FROM declared_fields
-                    WHERE removed_at IS NULL AND complete_from IS NOT NULL
-                      AND (backfill OR EXISTS (SELECT FROM uncounted_minutes AS minute WHERE minute.app_id = declared_fields.app_id))
-                    GROUP BY app_id ORDER BY random()) AS apps`;
-    this.#uncountedMinutes = work?.uncounted ?? 0;
-    if (work?.toBegin === true) await this.#begin();
-    const until = this.#now() + COUNT_MS;
-    for (const appId of work?.apps ?? []) {
+    const work = await this.#sql.begin('isolation level read committed', readWork);
+    this.#uncountedMinutes = work.uncounted;
+    if (work.toBegin) await this.#begin();
+    const until = this.#now() + countMs;
+    for (const appId of work.apps) {
       if (this.#now() >= until) break;
       let counted = 0;
       do {
@@ -130,26 +143,11 @@ export class FieldUpkeep implements FieldStats {
   }
 
   /**
-   * New fields get their generation, in a transaction of its own: whatever is committed after it says whether its writer
-   * knew them. Then their counting begins with a minute: that and later ones that have rows already are counted from these.
-   * Imports hold the generation, one after the other: it is tried again a second later, and nothing else waits for it.
+   * New fields have a generation, which they got in a transaction of its own: whatever is committed after it says whether its
+   * writer knew them. Now their counting begins with a minute: that and later ones that have rows already are counted from these.
    */
   async #begin(): Promise<void> {
-    try {
-      await this.#sql.begin(async (tx) => {
-        await tx`SET LOCAL lock_timeout = '500ms'`;
-        await tx`
-          WITH next AS (
-            UPDATE field_generation SET generation = generation + 1
-             WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
-            RETURNING generation)
-          UPDATE declared_fields SET generation = next.generation FROM next
-           WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
-      });
-    } catch (error) {
-      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
-      return;
-    }
+    if (this.#givesGenerations && !(await giveGenerations(this.#sql))) return;
     const minute = new Date(floorTo(this.#now(), MINUTE_MS));
     await withFieldsLocked(this.#sql, async (tx) => {
       const begun = await tx<{ appId: number }[]>`
@@ -216,6 +214,48 @@ export class FieldUpkeep implements FieldStats {
     if (rows === null) return;
     if (rows > 2 * STEP_ROWS) this.#steps.set(appId, Math.max(MINUTE_MS, floorTo(length / 2, MINUTE_MS)));
     else if (rows < STEP_ROWS) this.#steps.set(appId, Math.min(LONGEST_STEP_MS, length * 2));
+  }
+}
+
+interface FieldWork {
+  readonly toBegin: boolean;
+  /** Apps with something to count from rows. */
+  readonly apps: readonly number[];
+  readonly uncounted: number;
+}
+
+async function readWork(tx: Transaction): Promise<FieldWork> {
+  const [work] = await tx<FieldWork[]>`
+    SELECT EXISTS (SELECT FROM declared_fields WHERE removed_at IS NULL AND complete_from IS NULL) AS "toBegin",
+           (SELECT count(*)::float8 FROM (SELECT FROM uncounted_minutes LIMIT ${MOST_UNCOUNTED}) AS minutes) AS uncounted,
+           ARRAY(SELECT app_id FROM declared_fields
+                  WHERE removed_at IS NULL AND complete_from IS NOT NULL
+                    AND (backfill OR EXISTS (SELECT FROM uncounted_minutes AS minute WHERE minute.app_id = declared_fields.app_id))
+                  GROUP BY app_id ORDER BY random()) AS apps`;
+  return work ?? { toBegin: false, apps: [], uncounted: 0 };
+}
+
+/**
+ * Gives new fields their generation, from which on writers count them. Imports hold the generation, one after the other: it is
+ * tried again a second later, and nothing else waits for it.
+ * @returns whether it could be done
+ */
+export async function giveGenerations(sql: Transactions): Promise<boolean> {
+  try {
+    await sql.begin(async (tx) => {
+      await tx`SET LOCAL lock_timeout = '500ms'`;
+      await tx`
+        WITH next AS (
+          UPDATE field_generation SET generation = generation + 1
+           WHERE EXISTS (SELECT FROM declared_fields WHERE generation = 0 AND removed_at IS NULL)
+          RETURNING generation)
+        UPDATE declared_fields SET generation = next.generation FROM next
+         WHERE declared_fields.generation = 0 AND removed_at IS NULL`;
+    });
+    return true;
+  } catch (error) {
+    if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
+    return false;
   }
 }
 

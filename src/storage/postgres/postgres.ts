@@ -28,6 +28,7 @@ export const postgres: StorageEngine = {
   },
   totalsOfAllApps: ({ view }) => view,
   settledCounts: ({ view }) => view,
+  keepsFieldCounts: true,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],

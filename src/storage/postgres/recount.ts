@@ -12,39 +12,34 @@ import { noteUncounted } from '../fields/uncounted.ts';
 export async function recountDay(sql: Sql, day: number): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`SET LOCAL statement_timeout = 0`;
-    await recountIn(tx, day, { nameOf: (table) => table, countsFields: true });
+    await recountIn(tx, day, (table) => table);
   });
 }
 
-/** The tables of a recount. */
-export interface RecountedTables {
-  /** The name of a table, where it has another one. */
-  readonly nameOf: (table: string) => string;
-  /** Whether declared fields are counted beside them. */
-  readonly countsFields: boolean;
-}
+/** The name of a table, where it has another one. */
+type NameOf = (table: string) => string;
 
 /** {@link recountDay} in a transaction. */
-export async function recountIn(tx: Transaction, day: number, tables: RecountedTables): Promise<void> {
-  const name = (table: string) => tx(tables.nameOf(table));
+export async function recountIn(tx: Transaction, day: number, nameOf: NameOf): Promise<void> {
+  const name = (table: string) => tx(nameOf(table));
   await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
   // Retention must not take rows away while they are counted.
   const kept = await tx`SELECT FROM ${name('retention')} WHERE readable_from <= ${new Date(day)} FOR SHARE`;
   if (kept.length === 0) return;
-  await countRows(tx, day, tables);
+  await countRows(tx, day, nameOf);
   for (const level of LEVELS) {
     await tx`
       CREATE TEMPORARY TABLE wanted ON COMMIT DROP AS
       SELECT app_id, type_id, date_bin(${`${level.ms} ms`}::interval, bucket, 'epoch') AS bucket, sum(count)::bigint AS count
         FROM recounted GROUP BY 1, 2, 3`;
-    await replace(tx, tables.nameOf(countsOf(level.name)), day, day + DAY_MS);
+    await replace(tx, nameOf(countsOf(level.name)), day, day + DAY_MS);
   }
   const [month, next] = [startOfMonth(day), startOfMonth(day, 1)];
   await tx`
     CREATE TEMPORARY TABLE wanted ON COMMIT DROP AS
     SELECT app_id, type_id, ${new Date(month)}::timestamptz AS bucket, sum(count)::bigint AS count
       FROM ${name('day_counts')} WHERE bucket >= ${new Date(month)} AND bucket < ${new Date(next)} GROUP BY 1, 2`;
-  await replace(tx, tables.nameOf('month_counts'), month, next);
+  await replace(tx, nameOf('month_counts'), month, next);
   // Maintenance makes them again.
   await tx`DELETE FROM ${name('profiled_days')} WHERE day = ${new Date(day)}`;
   await tx`DELETE FROM ${name('day_profiles')} WHERE day = ${new Date(day)}`;
@@ -53,18 +48,14 @@ export async function recountIn(tx: Transaction, day: number, tables: RecountedT
 }
 
 /** Counts the rows of a day by minute, and removes the deltas of the same snapshot. */
-async function countRows(
-  tx: Transaction,
-  day: number,
-  { nameOf, countsFields }: RecountedTables,
-): Promise<void> {
+async function countRows(tx: Transaction, day: number, nameOf: NameOf): Promise<void> {
   const [from, until] = [new Date(day), new Date(day + DAY_MS)];
   await tx`
     CREATE TEMPORARY TABLE recounted (app_id integer, type_id integer, bucket timestamptz, count bigint) ON COMMIT DROP`;
   await tx`
     WITH settled AS (
       DELETE FROM ${tx(nameOf('count_deltas'))} WHERE bucket >= ${from} AND bucket < ${until} RETURNING app_id, bucket, fields
-    )${countsFields ? tx.unsafe(`, ${noteUncounted('settled', { apps: true })}`) : tx``}
+    ), ${tx.unsafe(noteUncounted('settled', { apps: true, nameOf }))}
     INSERT INTO recounted
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*)
       FROM ${tx(nameOf('events'))} WHERE created_at >= ${from} AND created_at < ${until} GROUP BY 1, 2, 3`;

@@ -30,6 +30,7 @@ export const timescale: StorageEngine = {
   },
   totalsOfAllApps: ({ view }) => view,
   settledCounts: ({ view }) => view,
+  keepsFieldCounts: true,
   eventIntervals: `
     SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
      WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'`,

@@ -31,8 +31,6 @@ export interface EngineWrites {
   readonly lockedDays: string;
   /** A condition for rows of `events` that the current transaction has copied, in an interval that is copied by it alone. */
   readonly copiedNow: string;
-  /** Whether writers count the values of declared fields. */
-  readonly countsFields: boolean;
   /** Whether rows and their changes are inserted by several statements of a transaction (insert-steps.ts). */
   readonly insertsInSteps: boolean;
   /** Whether the cause of a failed COPY is not what its SQLSTATE says. */

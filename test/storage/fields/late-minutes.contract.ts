@@ -1,0 +1,91 @@
+/** What nothing but counts answers is read from rows where minutes are not counted yet, as far as one read may look. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { declareField } from '../../../src/apps/fields.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
+import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import {
+  expectPages,
+  expectSeries,
+  fieldFilter,
+  type Oracle,
+  randomPayload,
+  seededRandom,
+} from '../../support/field-oracle.ts';
+
+const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
+/** More minutes than one read may look at. */
+const TOO_MANY = 5_100;
+
+export function lateMinutes(open: OpenFieldDatabase): void {
+  let fields: FieldDatabase;
+  let reader: EventReader;
+  const rows: FieldEvent[] = [];
+  const random = seededRandom(20_261_122);
+  const filter = fieldFilter('status:200');
+  const list = { appId: 1, typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
+  const page = { ...list, limit: 5, maxBytes: 1_000_000 };
+  const withTotal = { ...page, withTotal: true };
+
+  beforeAll(async () => {
+    fields = await open({ now: NOW, from: NOW - 5 * DAY_MS, until: NOW + DAY_MS });
+    reader = (await openStorage(fields.sql)).reader(fields.sql);
+    for (const [path, kind] of [
+      ['status', 'value'],
+      ['total', 'number'],
+    ] as const)
+      await declareField(fields.sql, { appId: 1, path: [path], kind, typeName: null, backfill: true });
+    await fields.upkeep.everySecond();
+    await fields.known.load(fields.sql);
+  });
+  afterAll(() => fields.close());
+
+  /** Events a minute apart whose values are left to maintenance, as a replay leaves them. */
+  async function insert(count: number, ago: number, payload?: string): Promise<void> {
+    const made = Array.from({ length: count }, (_, n) => {
+      const at = NOW - ago - n * MINUTE_MS;
+      return { id: fields.newId(at), at, typeId: 1 + (n % 2), payload: payload ?? randomPayload(random) };
+    });
+    await fields.store(made);
+    rows.push(...made);
+  }
+
+  const oracle = (): Oracle => ({ counts: fields.counts, reader, events: rows, random, now: NOW });
+  const matching = (): number => rows.filter(({ payload }) => filter.rows.matches(payload)).length;
+
+  test('do not keep totals and series from being read', async () => {
+    await insert(300, 10 * MINUTE_MS);
+    // A search finds the page as well.
+    expect(await reader.filteredList(page, filter)).toBe('not counted yet');
+    expect(await reader.filteredList(withTotal, filter)).toMatchObject({ total: matching() });
+    for (let rounds = 0; rounds < 3; rounds += 1) {
+      expect(await expectPages(oracle())).toBeGreaterThan(0);
+      expect(await expectSeries(oracle())).toBeGreaterThan(0);
+    }
+  });
+
+  test('are to be waited for where they are too many, and counted within seconds', async () => {
+    const { sql, upkeep, clock } = fields;
+    await insert(TOO_MANY, 9 * MINUTE_MS + 1, '{"status":200,"total":2}');
+    const series = {
+      ...{ appId: 1, typeIds: null, from: NOW - 4 * DAY_MS, until: NOW },
+      ...({ timezone: 'UTC', buckets: 10, exactEnds: 'both', withBefore: true } as const),
+    };
+    for (const read of [
+      () => reader.filteredList(withTotal, filter),
+      () => reader.filteredSeries(series, filter),
+      () => reader.valueSeries({ ...series, topTypes: 3 }, ['status']),
+      () => reader.numberSeries(series, ['total']),
+    ])
+      expect(await read()).toBe('not counted yet');
+    await upkeep.everySecond();
+    await fields.settle();
+    clock.now += 2 * MINUTE_MS;
+    await upkeep.everySecond();
+    expect(await sql`SELECT FROM uncounted_minutes WHERE app_id = 1`).toHaveLength(0);
+    expect(await reader.filteredList(withTotal, filter)).toMatchObject({ total: matching() });
+    expect(await reader.filteredList(page, filter)).toHaveProperty('events');
+    const numbers = await reader.numberSeries(series, ['total']);
+    expect(numbers).toHaveProperty('overall.count');
+  });
+}
