@@ -208,6 +208,8 @@ export const SQLSTATE = {
   lockNotAvailable: '55P03',
   /** By statement_timeout, by the service or by an operator. */
   queryCanceled: '57014',
+  undefinedTable: '42P01',
+  invalidSchemaName: '3F000',
 } as const;
 
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */

@@ -1,7 +1,7 @@
 /** Reads the content of a backup in one snapshot, while the service runs. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
-import { type DatabaseAddress, errorCode } from '../connect.ts';
+import { type DatabaseAddress, errorCode, SQLSTATE } from '../connect.ts';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -89,7 +89,6 @@ async function beginOnServer(client: pg.Client, engine: StorageEngine): Promise<
 }
 
 const MAX_TRIES = 10;
-const UNDEFINED_TABLE = '42P01';
 
 /**
  * Begins the transaction with its locks, which precede its snapshot: no table in it is dropped or rewritten meanwhile.
@@ -104,7 +103,7 @@ async function beginLocked(client: pg.Client, tables: readonly string[]): Promis
     await client.query(`LOCK TABLE events, ${SNAPSHOT_LOCK} IN ACCESS SHARE MODE`);
     return true;
   } catch (error) {
-    if (errorCode(error) !== UNDEFINED_TABLE) throw error;
+    if (errorCode(error) !== SQLSTATE.undefinedTable) throw error;
     await client.query('ROLLBACK');
     return false;
   }

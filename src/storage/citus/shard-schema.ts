@@ -5,7 +5,7 @@
  *
  * The views of a shard go with it when it is moved. On its new node they are made when they are missed.
  */
-import { errorCode, type Sql, type Transaction, type Transactions } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../connect.ts';
 import { readPlainly } from '../snapshot.ts';
 import { type ShardGroup, shardGroups } from './shards.ts';
 
@@ -93,8 +93,7 @@ export function shardsAsDatabase(pool: Sql, shard: string): Sql {
   return readPlainly(shards as Sql);
 }
 
-/** undefined_table, invalid_schema_name. */
-const MISSING: ReadonlySet<string> = new Set(['42P01', '3F000']);
+const MISSING: ReadonlySet<string> = new Set([SQLSTATE.undefinedTable, SQLSTATE.invalidSchemaName]);
 
 /** Begins a transaction on shards. */
 async function enter(tx: Transaction, mode: string, shard: string): Promise<void> {

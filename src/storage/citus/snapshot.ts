@@ -19,7 +19,7 @@ const LOCK_TIMEOUT_MS = 1_000;
 /** ExclusiveLock on the metadata of shards: whoever writes to them takes ShareLock. */
 const EXCLUSIVE_LOCK = 7;
 /** lock_not_available, deadlock_detected, undefined_table: a shard is being moved, or a statement takes long. */
-const PASSING = new Set<string>([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock, '42P01']);
+const PASSING = new Set<string>([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock, SQLSTATE.undefinedTable]);
 
 /** What a node must answer in while writers are kept out of the others. */
 const ANSWER_TIMEOUT_MS = 3_000;
