@@ -35,7 +35,11 @@ export const citus: StorageEngine = {
       await tx`SET LOCAL statement_timeout = 0`;
       await recountIn(tx, day, fieldTables(nameOf));
     }),
-  recountFields: (sql, day) => forEachFieldGroup(sql, (shards) => recountFieldDay(shards.sql, day)),
+  recountFields: (sql, day) =>
+    forEachFieldGroup(sql, async (shards) => {
+      await recountFieldDay(shards.sql, day);
+      return true;
+    }),
   unsettled: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;

@@ -1,5 +1,5 @@
 /** Compares counts with rows in a cluster: app by app, each in a snapshot of its node. */
-import type { Sql } from '../connect.ts';
+import { addressOfPool, connect, type Sql } from '../connect.ts';
 import { type ComparedDay, type CountCheck, sampleOf } from '../counts/count-check.ts';
 import { compareDay, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { DAY_MS } from '../counts/levels.ts';
@@ -54,15 +54,22 @@ async function appsOf(sql: Sql, day: number): Promise<number[]> {
 async function compareApps(sql: Sql, day: number, appIds: readonly number[]): Promise<DayComparison> {
   let differing = 0;
   const examples: DayComparison['examples'][number][] = [];
-  for (const appId of appIds) {
-    const found = await readSnapshot(await poolOfApp(sql, appId), (tx) => compareDay(tx, day, appId, sql));
-    const ofFields = await readFieldsOfApp(sql, appId, (shards) =>
-      readSnapshot(shards, (tx) => compareFieldDay(tx, day, appId, () => false, sql)),
-    );
-    for (const compared of [found, ofFields ?? { differing: 0, examples: [] }]) {
-      differing += compared.differing;
-      examples.push(...compared.examples);
+  // Names are asked for within a snapshot, which may have the only connection of the pool.
+  const names = connect(addressOfPool(sql), { connections: 1, name: 'tidemark names' });
+  try {
+    for (const appId of appIds) {
+      const pool = await poolOfApp(sql, appId);
+      const found = await readSnapshot(pool, (tx) => compareDay(tx, day, appId, names));
+      const ofFields = await readFieldsOfApp(sql, appId, (shards) =>
+        readSnapshot(shards, (tx) => compareFieldDay(tx, day, appId, () => false, names)),
+      );
+      for (const compared of [found, ofFields ?? { differing: 0, examples: [] }]) {
+        differing += compared.differing;
+        examples.push(...compared.examples);
+      }
     }
+  } finally {
+    await names.end({ timeout: 5 });
   }
   return { differing, examples: examples.slice(0, EXAMPLES) };
 }

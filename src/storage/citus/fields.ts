@@ -5,8 +5,6 @@
  * Whatever must not be seen too early has an order. A field is on its node before its counting begins there; writers count it
  * as soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
  */
-import { setTimeout as sleep } from 'node:timers/promises';
-import { OperatorError } from '../../errors.ts';
 import { addressOfPool, errorCode, isUnavailable, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
 import { foldFields } from '../fields/fold.ts';
 import {
@@ -25,7 +23,7 @@ import {
   shardOf,
   shardsAsDatabase,
 } from './shard-schema.ts';
-import { onEveryNode, type ShardGroup, shardGroups } from './shards.ts';
+import { onEveryNode, type ShardGroup, shardGroups, untilAllAreReached } from './shards.ts';
 
 /** How far a field is on the node of its app. */
 interface FieldState {
@@ -98,9 +96,15 @@ export class ClusterFields implements FieldStats {
     const groups = await groupsOfNodes(sql);
     const { declared, boundary } = await readDeclarations(sql);
     const cluster = clusterAt(addressOfPool(sql));
-    const shardOfApp = (appId: number): string => String(cluster.placeOf(appId)?.shard ?? '');
+    const ofShard = new Map<string, Declaration[]>();
+    for (const field of declared) {
+      const shard = String(cluster.placeOf(field.appId)?.shard ?? '');
+      const ofSame = ofShard.get(shard) ?? [];
+      ofSame.push(field);
+      ofShard.set(shard, ofSame);
+    }
     const worked = groups.map((group) => {
-      const ofGroup = declared.filter(({ appId }) => shardOfApp(appId) === group.shard);
+      const ofGroup = ofShard.get(group.shard) ?? [];
       return { group, changes: changesOf(group.states, ofGroup, boundary), ofGroup };
     });
     for (const { group, ofGroup } of worked) await bringBack(sql, group.states, ofGroup, boundary);
@@ -140,41 +144,34 @@ export class ClusterFields implements FieldStats {
 
 /** Folds all deltas of fields. @param now milliseconds since 1970 */
 export async function foldClusterFields(sql: Sql, now: number): Promise<void> {
-  await forEachFieldGroup(sql, async ({ sql: shards }) => {
-    await foldFields(shards, now);
-  });
+  await forEachFieldGroup(sql, async ({ sql: shards }) => (await foldFields(shards, now)) !== null);
 }
-
-/** Tries of a command that meets shards that are being moved, and the time between two. */
-const MOST_TRIES = 60;
-const RETRY_MS = 1_000;
 
 /**
  * Does something for every group of shards that has fields, on all nodes at once and one after the other on each; wherever they are
  * moved meanwhile.
- * @throws OperatorError where they are moved for too long
+ * @param work whether it was done: it is to be tried again where others hold the locks
+ * @throws OperatorError where a node does not answer, or shards are moved, for too long
  */
 export async function forEachFieldGroup(
   sql: Sql,
-  work: (group: FieldShards) => Promise<void>,
+  work: (group: FieldShards) => Promise<boolean>,
 ): Promise<void> {
+  const cluster = clusterAt(addressOfPool(sql));
   const done = new Set<string>();
-  for (let tries = 1; tries <= MOST_TRIES; tries += 1) {
-    const left = (await fieldGroups(sql)).filter(({ shard }) => !done.has(shard));
+  await untilAllAreReached(async () => {
+    const seen = await groupsOfNodes(sql);
+    const left = seen.filter(({ shard, states }) => states.length > 0 && !done.has(shard));
     await eachGroup(
       sql,
       left.map((group) => ({ group })),
       async ({ group }) => {
-        await work(group);
-        done.add(group.shard);
+        if (await work(group)) done.add(group.shard);
       },
     );
-    if (left.every(({ shard }) => done.has(shard))) return;
-    await sleep(RETRY_MS);
-  }
-  throw new OperatorError(
-    'Shards of the cluster were being moved for too long; run the command again after that.',
-  );
+    // A node that does not answer has shown none of its groups.
+    return seen.length >= cluster.places.length && left.every(({ shard }) => done.has(shard));
+  });
 }
 
 async function fieldGroups(sql: Sql): Promise<FieldGroup[]> {

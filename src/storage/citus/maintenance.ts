@@ -2,7 +2,6 @@
  * Maintenance of a cluster, by one process at a time: deltas are folded on each node by itself, partitions are made and dropped
  * by the coordinator on all of them. A node that is away keeps the others from nothing but new partitions.
  */
-import { OperatorError } from '../../errors.ts';
 import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
 import { DAY_MS } from '../counts/levels.ts';
@@ -37,6 +36,7 @@ import {
   type ShardGroup,
   shardGroups,
   unlessMoving,
+  untilAllAreReached,
 } from './shards.ts';
 
 /** Folded deltas after which their dead rows are vacuumed. */
@@ -123,9 +123,6 @@ async function foldCluster(
   });
 }
 
-/** Tries of a command that meets shards that are being moved: each waits for a second. */
-const MOST_TRIES = 60;
-
 /**
  * Changes the counts of every group of shards, wherever it is moved meanwhile. Waits for whoever else changes counts.
  * @param waitMs how long it waits for the lock of counts
@@ -138,7 +135,7 @@ export async function changeAllCounts(
 ): Promise<void> {
   const cluster = clusterAt(addressOfPool(sql));
   const changed = new Set<string>();
-  for (let tries = 1; tries <= MOST_TRIES; tries += 1) {
+  await untilAllAreReached(async () => {
     const nodes = (await nodePools(sql)).map(async (pool) => {
       for (const group of await shardGroups(pool)) {
         const name = group.nameOf('events');
@@ -154,11 +151,8 @@ export async function changeAllCounts(
     // None goes on when this has ended.
     const failed = (await Promise.allSettled(nodes)).find((outcome) => outcome.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
-    if (changed.size >= cluster.places.length) return;
-  }
-  throw new OperatorError(
-    'Shards of the cluster were being moved for too long; run the command again after that.',
-  );
+    return changed.size >= cluster.places.length;
+  });
 }
 
 /** Folds all deltas of all nodes. */
@@ -257,7 +251,8 @@ export function clusterMaintenance(
     turns.set(pool, known);
     return known;
   };
-  const deadDeltas = new Map<string, DeadRows>();
+  // By pool: a shard that has been moved is another table.
+  const deadDeltas = new Map<Sql, Map<string, DeadRows>>();
   const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now);
   const prepare = (): Promise<void> =>
@@ -267,8 +262,10 @@ export function clusterMaintenance(
     prepare,
     everySecond: async () => {
       await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
-        const dead = deadDeltas.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
-        deadDeltas.set(table, dead);
+        const ofPool = deadDeltas.get(pool) ?? new Map<string, DeadRows>();
+        deadDeltas.set(pool, ofPool);
+        const dead = ofPool.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
+        ofPool.set(table, dead);
         await dead.vacuumAfter(deltas);
       });
       await fields.everySecond();

@@ -1,6 +1,14 @@
 /** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
 import { readFeed } from '../arrivals.ts';
-import { addressOfPool, isUnavailable, poolOnNode, type Sql, type Transaction } from '../connect.ts';
+import {
+  addressOfPool,
+  errorCode,
+  isUnavailable,
+  poolOnNode,
+  SQLSTATE,
+  type Sql,
+  type Transaction,
+} from '../connect.ts';
 import { openCountedLines } from '../counted-lines.ts';
 import type { AppStats } from '../counts/app-stats.ts';
 import type { LineReader } from '../event-lines.ts';
@@ -74,8 +82,9 @@ export async function readFieldsOfApp<T>(
   }
 }
 
+/** Moved shards, and views that somebody else makes or drops, are looked for again. */
 function unlessMoved(error: unknown): void {
-  if (!(error instanceof ShardsElsewhere)) throw error;
+  if (!(error instanceof ShardsElsewhere) && errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
 }
 
 /** Numbers that no snapshot has: a feed that looks in the wrong place has seen nothing. */

@@ -130,6 +130,7 @@ export function shardOf({ nameOf }: ShardGroup): string {
  * Makes the schema of a group of shards, if the group is on the node.
  * @param sql  on the coordinator
  * @param pool on the node
+ * @throws lock_not_available while others make or read it
  */
 export async function makeShardSchema(sql: Sql, pool: Sql, shard: string): Promise<void> {
   const group = (await shardGroups(pool)).find((one) => shardOf(one) === shard);
@@ -139,7 +140,7 @@ export async function makeShardSchema(sql: Sql, pool: Sql, shard: string): Promi
       FROM pg_class JOIN unnest(${VIEWS}::text[]) WITH ORDINALITY AS wanted (name, place) ON relname = wanted.name
      WHERE relnamespace = current_schema()::regnamespace AND relkind = 'v' ORDER BY place`;
   await pool.begin('isolation level read committed', async (tx) => {
-    await tx`SET LOCAL citus.enable_ddl_propagation = off`;
+    await tx.unsafe(FOR_DDL);
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark shards'))`;
     const [{ tables } = { tables: '' }] = await tx<{ tables: string }[]>`SELECT current_schema() AS tables`;
     await tx.unsafe(schemaText(group, shard, tables, definitions));
@@ -176,14 +177,24 @@ function schemaText(
   ].join(';\n');
 }
 
-/** Drops the schemas of shards that have left a node, and those of earlier releases. */
+/**
+ * Of this node alone. Whoever waits for a lock on views keeps all new readers of them waiting: what does not get it soon is done
+ * at another time.
+ */
+const FOR_DDL = "SET LOCAL citus.enable_ddl_propagation = off; SET LOCAL lock_timeout = '500ms'";
+
+/** Drops the schemas of shards that have left a node, and those of earlier releases. One that is still read is dropped another time. */
 export async function dropOldSchemas(pool: Sql): Promise<void> {
   const kept = (await shardGroups(pool)).map((group) => schemaOf(shardOf(group)));
   const old = await pool<{ name: string }[]>`
     SELECT nspname AS name FROM pg_namespace WHERE starts_with(nspname, ${PREFIX}) AND nspname <> ALL(${kept}::text[])`;
   for (const { name } of old)
-    await pool.begin('isolation level read committed', async (tx) => {
-      await tx`SET LOCAL citus.enable_ddl_propagation = off`;
-      await tx`DROP SCHEMA IF EXISTS ${tx(name)} CASCADE`;
-    });
+    await pool
+      .begin('isolation level read committed', async (tx) => {
+        await tx.unsafe(FOR_DDL);
+        await tx`DROP SCHEMA IF EXISTS ${tx(name)} CASCADE`;
+      })
+      .catch((error: unknown) => {
+        if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
+      });
 }

@@ -2,6 +2,8 @@
  * Work on the shards of a node as on the ordinary tables that they are: all apps of a shard in one statement, with all of SQL.
  * Only what is on the node is seen, and no other node is needed.
  */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { OperatorError } from '../../errors.ts';
 import {
   addressOfPool,
   errorCode,
@@ -43,6 +45,25 @@ export async function onEveryNode<T>(sql: Sql, work: (pool: Sql) => Promise<T>):
     else if (!isUnavailable(outcome.reason)) throw outcome.reason;
   }
   return done;
+}
+
+/** Rounds of a command over all groups of shards, and the time between two. */
+const MOST_ROUNDS = 60;
+const RETRY_MS = 1_000;
+
+/**
+ * Repeats a round of work until it has reached all groups of shards, some of which are being moved, or on nodes that do not answer.
+ * @param round whether all are done
+ * @throws OperatorError if they are not after a minute
+ */
+export async function untilAllAreReached(round: () => Promise<boolean>): Promise<void> {
+  for (let rounds = 1; rounds <= MOST_ROUNDS; rounds += 1) {
+    if (await round()) return;
+    await sleep(RETRY_MS);
+  }
+  throw new OperatorError(
+    'Shards of the cluster were being moved for too long, or a node does not answer; run the command again after that.',
+  );
 }
 
 export interface ShardRow {

@@ -18,8 +18,13 @@ const MAX_TRIES = 20;
 const LOCK_TIMEOUT_MS = 1_000;
 /** ExclusiveLock on the metadata of shards: whoever writes to them takes ShareLock. */
 const EXCLUSIVE_LOCK = 7;
-/** lock_not_available, deadlock_detected, undefined_table: a shard is being moved, or a statement takes long. */
-const PASSING = new Set<string>([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock, SQLSTATE.undefinedTable]);
+/** A shard is being moved, or a statement takes long. */
+const PASSING = new Set<string>([
+  SQLSTATE.lockNotAvailable,
+  SQLSTATE.queryCanceled,
+  SQLSTATE.deadlock,
+  SQLSTATE.undefinedTable,
+]);
 
 /** What a node must answer in while writers are kept out of the others. */
 const ANSWER_TIMEOUT_MS = 3_000;
@@ -169,7 +174,8 @@ async function rollBack(client: pg.Client): Promise<void> {
 async function keepOut(keeper: pg.Client): Promise<void> {
   await keeper.query(`
     BEGIN;
-    SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS};
+    -- Of all locks together: a timeout of locks is one of each.
+    SET LOCAL statement_timeout = ${LOCK_TIMEOUT_MS};
     SET LOCAL idle_in_transaction_session_timeout = ${KEEPER_TIMEOUT_MS};
     SELECT lock_shard_metadata(${EXCLUSIVE_LOCK}, (SELECT array_agg(shardid ORDER BY shardid) FROM pg_dist_shard))`);
 }

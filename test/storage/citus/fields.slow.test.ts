@@ -259,6 +259,50 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       expect(await ENGINES[database.engine].compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
     });
 
+    test('counts that are wrong are named with one connection, also of an app that the coordinator holds', async () => {
+      await write(30);
+      await declare(1);
+      await fields.settle();
+      await fields.fold();
+      const { sql, database } = fields;
+      await sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
+      await move(1, true);
+      await clusterAt(database.address).renew();
+      await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
+      await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
+      const one = connect(database.address, { connections: 1, name: 'test command' });
+      const found = await ENGINES[database.engine].compareDay?.(one, DAY);
+      await one.end();
+      const apps = new Set(found?.examples.map(({ app }) => app));
+      expect([...apps]).toEqual(['app1']);
+    });
+
+    test('a recount waits for a node that does not answer', async () => {
+      const { sql, alone, database } = fields;
+      const place = (appId: number) => clusterAt(database.address).placeOf(appId);
+      if (place(1)?.node === place(2)?.node) await move(2);
+      await clusterAt(database.address).renew();
+      for (const appId of [1, 2]) {
+        await write(30, appId);
+        await declare(appId);
+      }
+      await fields.settle();
+      await fields.fold();
+      await sql`UPDATE field_minute_counts SET count = count + 3`;
+      const engine = ENGINES[database.engine];
+      const worker = cluster.workers.find(({ port }) => port === place(2)?.node.port);
+      await worker?.kill();
+      let recounted: Promise<void> | undefined;
+      try {
+        recounted = engine.recountFields?.(alone, DAY);
+        await until(async () => (await total(1, 'DE')) === 10, 'the app of the other node is recounted');
+      } finally {
+        await worker?.start();
+      }
+      await recounted;
+      expect(await engine.compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
+    });
+
     test('a field is counted until its node knows that it is removed', async () => {
       await declare(1);
       await write(30);
