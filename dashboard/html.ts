@@ -1,7 +1,27 @@
 /** htm bound to Preact: markup as tagged templates, without a compiler. */
 import htm from 'htm';
-import { type ComponentChildren, h, type VNode } from 'preact';
+import { type ComponentChildren, type ComponentType, h, type VNode } from 'preact';
 
-export const html = htm.bind(h) as (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
+/** What browsers may forget of a table where a style shows its rows as blocks. */
+const ROLES: Readonly<Record<string, string>> = {
+  table: 'table',
+  thead: 'rowgroup',
+  tbody: 'rowgroup',
+  tr: 'row',
+  td: 'cell',
+  col: 'columnheader',
+  row: 'rowheader',
+};
+
+function element(
+  type: string | ComponentType,
+  props: Record<string, unknown> | null,
+  ...children: ComponentChildren[]
+): VNode {
+  const role = typeof type === 'string' && ROLES[type === 'th' ? String(props?.scope) : type];
+  return h(type as string, role ? { role, ...props } : props, ...children);
+}
+
+export const html = htm.bind(element) as (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
 
 export type Children = ComponentChildren;

@@ -22,7 +22,7 @@ import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import type { Resource } from '../resource.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
-import { hasConditions, type ViewAndChange } from '../view.ts';
+import { asksForHidden, hasConditions, type ViewAndChange } from '../view.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
@@ -177,7 +177,8 @@ function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'so
 /** What a search has found; null where the chart counts what is asked for by itself. */
 function useFound(series: Series, list: EventPages, view: View): Found | null {
   return useMemo(
-    () => (hasConditions(view) && series.isFiltered !== true ? foundIn(series, list) : null),
+    () =>
+      hasConditions(view) && series.isFiltered !== true ? foundIn(series, list, asksForHidden(view)) : null,
     [series, list.pages, list.complete, list.stopped, view],
   );
 }

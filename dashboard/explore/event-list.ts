@@ -50,7 +50,7 @@ export function EventList(props: EventListProps): VNode {
       <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>
-    ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} zone=${view.zone} />`}
+    ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} view=${view} />`}
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
@@ -160,21 +160,22 @@ const isWithin = (start: number, { interval }: Series, bucket: Bucket | null): b
 interface ProgressProps {
   readonly list: EventPages;
   readonly series: Series | undefined;
-  readonly zone: string;
+  readonly view: View;
 }
 
 /** How far a search has come, and a way to stop it. */
-function SearchProgress({ list, series, zone }: ProgressProps): VNode {
+function SearchProgress({ list, series, view }: ProgressProps): VNode {
   const { loading, complete, stop, searchAll } = list;
   const until = searchedUntil(list);
-  const { looked, all } = series === undefined ? { looked: 0, all: 0 } : searchedOf(series, list);
+  const { looked, all } =
+    series === undefined ? { looked: 0, all: 0 } : searchedOf(series, list, asksForHidden(view));
   const about =
     all === 0 ? '' : `, about ${compact(Math.round(looked))} of ${compact(Math.round(all))} events`;
   const text = complete
     ? `Searched all of it${all === 0 ? '' : `: ${counted(Math.round(all), 'event')}`}`
     : until === null
       ? 'Searching'
-      : `Searched back to ${dateTime(until, zone)}${about}`;
+      : `Searched back to ${dateTime(until, view.zone)}${about}`;
   return html`<div class="search-progress">
     <progress max="1" value=${complete ? 1 : until === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
     <span class="muted" role="status">${text}</span>

@@ -32,7 +32,7 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const { interval, bucket, timezone: zone } = series;
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   const [unit, length] = unitOf(total, elapsed);
-  if (found !== null) return html`<${FoundFigures} found=${found} total=${total} zone=${zone} />`;
+  if (found !== null) return html`<${FoundFigures} found=${found} zone=${zone} />`;
   const changed = compared === null ? null : change(total, compared);
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
@@ -47,15 +47,13 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
 
 interface FoundProps {
   readonly found: Found;
-  /** Events of the range, before the filter. */
-  readonly total: number;
   readonly zone: string;
 }
 
 /** Of a search; while it is not over its number is a least one. */
-function FoundFigures({ found: { total: met, complete, until }, total, zone }: FoundProps): VNode {
+function FoundFigures({ found: { total, searched, complete, until }, zone }: FoundProps): VNode {
   return html`<dl class="figures-row">
-    <div class="main-figure"><dt>${complete ? 'Found' : 'Found so far'}</dt><dd>${count(met)}${complete ? '' : '+'} <small>${complete ? `of ${count(total)} events` : met > 0 && `back to ${dateTime(until, zone)}`}</small></dd></div>
+    <div class="main-figure"><dt>${complete ? 'Found' : 'Found so far'}</dt><dd>${count(total)}${complete ? '' : '+'} <small>${complete ? `of ${count(searched)} events` : total > 0 && `back to ${dateTime(until, zone)}`}</small></dd></div>
   </dl>`;
 }
 

@@ -1,6 +1,6 @@
 /** Results of a search, by bucket of the chart. */
 import type { Series } from '../answers.ts';
-import { countedPart } from '../charts/series-data.ts';
+import { allOf, countedPart } from '../charts/series-data.ts';
 import { valueText } from '../filter-text.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 import { valuesAt } from './fields.ts';
@@ -8,12 +8,16 @@ import { valuesAt } from './fields.ts';
 export interface Found {
   readonly counts: readonly number[];
   readonly total: number;
+  /** Events of the list's interval before the filter, whichever lines are shown. */
+  readonly searched: number;
   /** Everything newer has been looked at, in milliseconds since the Unix epoch. */
   readonly until: number;
   readonly complete: boolean;
 }
 
-export function foundIn({ starts, end }: Series, list: EventPages): Found {
+/** @param withHidden whether the events of hidden types are searched, too */
+export function foundIn(series: Series, list: EventPages, withHidden: boolean): Found {
+  const { starts, end } = series;
   const until = searchedUntil(list) ?? end;
   const counts = starts.map(() => 0);
   let total = 0;
@@ -24,27 +28,28 @@ export function foundIn({ starts, end }: Series, list: EventPages): Found {
       if (index >= 0) counts[index] = (counts[index] ?? 0) + 1;
     }
   }
-  return { counts, total, until, complete: list.complete };
+  // An event may have been found before it is counted.
+  const searched = Math.max(total, Math.round(searchedOf(series, list, withHidden).all));
+  return { counts, total, searched, until, complete: list.complete };
 }
 
 /** How many events the interval of a list has, and of how many it has been searched: about, by the counts of the chart. */
 export function searchedOf(
   series: Series,
   list: EventPages,
+  withHidden: boolean,
 ): { readonly looked: number; readonly all: number } {
   const { from, until } = series.interval;
   const [first, last] = [Math.max(list.scope.from ?? from, from), Math.min(list.scope.to ?? until, until)];
   const searched = searchedUntil(list) ?? last;
-  return { looked: eventsBetween(series, searched, last), all: eventsBetween(series, first, last) };
-}
-
-/** Of a bucket that lies partly in between, the same part of its events. */
-function eventsBetween(series: Series, from: number, to: number): number {
-  return series.all.reduce((sum, count, index) => {
-    const part = countedPart(series, index);
-    const shared = Math.min(part.to, to) - Math.max(part.from, from);
-    return shared <= 0 ? sum : sum + (count * shared) / (part.to - part.from);
-  }, 0);
+  const between = (start: number): number =>
+    allOf(series, withHidden).all.reduce((sum, count, index) => {
+      const part = countedPart(series, index);
+      const shared = Math.min(part.to, last) - Math.max(part.from, start);
+      // Of a bucket that lies partly in between, the same part of its events.
+      return shared <= 0 ? sum : sum + (count * shared) / (part.to - part.from);
+    }, 0);
+  return { looked: between(searched), all: between(first) };
 }
 
 /** Values that are told apart. */

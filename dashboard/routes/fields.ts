@@ -107,7 +107,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
         <tbody>${data.fields.map(
           (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
             <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
-            <td>${field.typeName ?? 'all types'}</td>
+            <td data-label="Event type">${field.typeName ?? 'all types'}</td>
             <td data-label="Covers"><${Completeness} field=${field} app=${app} /></td>
             <td class="number" data-label="Values"><${Values} field=${field} /></td>
             ${
@@ -214,8 +214,8 @@ function SeenRow({ appId, field, kind: countedAs, onCount }: SeenRowProps): VNod
   const isCountable = kinds.some(({ kind }) => kind !== 'object' && kind !== 'array');
   return html`<tr>
     <th scope="row"><a href=${explore(`${path}:*`)}><code>${path}</code></a></th>
-    <td>${typeName}</td>
-    <td>${kinds.map(({ kind }) => kind).join(', ')}${kindChange && html` <span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`}</td>
+    <td data-label="Event type">${typeName}</td>
+    <td data-label="Kinds">${kinds.map(({ kind }) => kind).join(', ')}${kindChange && html` <span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`}</td>
     <td class="number" data-label="Share" title=${counted(events, 'event')}>${percent(share)}</td>
     <td data-label="Examples"><span class="examples">${examples.map((example) => {
       const filter = equals(path, valueText(example));

@@ -81,10 +81,10 @@ export function TypesPage({ appId, app }: TabProps): VNode {
         <tbody>${sorted.slice(0, rows).map(
           ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], solo: null, event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>
-            <td class="number">${count(events)}</td>
+            <td class="number" data-label="Events">${count(events)}</td>
             <td data-label="Last event">${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
             <td class="created" data-label="Created">${date(Date.parse(createdAt), view.zone)}</td>
-            ${schemas.data && html`<td class="schema"><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
+            ${schemas.data && html`<td class="schema" data-label=${isOwner && !byType.has(typeId) ? null : 'Schema'}><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td class="identifier"><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
             ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}

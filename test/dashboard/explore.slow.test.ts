@@ -389,6 +389,10 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.getByRole('button', { name: 'Search the whole range' }).click();
     await page.getByText('Searched all of it').waitFor();
     await expect.poll(() => main.innerText()).toMatch(/^Found\s+152 of 228 events/);
+    // All lines were searched, also one that is not shown.
+    await page.locator('.legend .line').first().click();
+    await page.locator('.legend .off').waitFor();
+    expect(await main.innerText()).toMatch(/^Found\s+152 of 228 events/);
   });
 
   test('says of what the peak is, and averages no handful of events', async () => {

@@ -23,7 +23,12 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);
-    await service.post({ loggingToken, typeId: undefined, typeName: 'order placed', payload: { n: 1 } });
+    await service.post({
+      loggingToken,
+      typeId: undefined,
+      typeName: 'order placed',
+      payload: { n: 1, o: { p: 2 } },
+    });
     const options = { viewport: { width: 390, height: HEIGHT }, hasTouch: true, isMobile: true };
     ({ page } = await visit(browser, service, owner, options));
     fingers = await page.context().newCDPSession(page);
@@ -55,6 +60,21 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
       await fingers.send('Input.dispatchTouchEvent', { type: 'touchMove', touchPoints: points(places) });
     await fingers.send('Input.dispatchTouchEvent', { type: 'touchEnd', touchPoints: [] });
   };
+  /** For each row of the accessibility tree, what its cells are. */
+  const cellsHeard = async (): Promise<string[][]> => {
+    const { nodes } = await fingers.send('Accessibility.getFullAXTree');
+    const known = new Map(nodes.map((node) => [node.nodeId, node]));
+    const within = (id: string): string[] =>
+      (known.get(id)?.childIds ?? []).flatMap((child) => [child, ...within(child)]);
+    const roleOf = (id: string): string => String(known.get(id)?.role?.value);
+    return nodes
+      .filter(({ nodeId }) => roleOf(nodeId) === 'row')
+      .map(({ nodeId }) =>
+        within(nodeId)
+          .map(roleOf)
+          .filter((role) => /cell|header/.test(role)),
+      );
+  };
   const instant = (name: string): number => Date.parse(new URL(page.url()).searchParams.get(name) ?? '');
 
   test('the chart is in the first screen, below controls of which none is beyond an edge', async () => {
@@ -82,7 +102,7 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
   });
 
   test.each(['types', 'fields'])(
-    'the rows of /%s lie within the window, no cell over another',
+    'the rows of /%s lie within the window, no cell over another, each with a cell for each heading',
     async (tab) => {
       await page.goto(url.replace('?', `/${tab}?`));
       const rows = page.locator('.list tbody tr');
@@ -116,6 +136,18 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
       });
       const box = await action.boundingBox();
       expect((box?.x ?? 0) + (box?.width ?? Infinity)).toBeLessThanOrEqual(390);
+      // A screen reader hears of a table. One field has nothing to be done with.
+      if (tab === 'fields') expect(await page.locator('.list td:empty').count()).toBe(1);
+      const [head = [], ...heard] = await cellsHeard();
+      expect(new Set(head)).toEqual(new Set(['columnheader']));
+      expect(heard).toHaveLength(await rows.count());
+      for (const row of heard) expect(row).toEqual(['rowheader', ...head.slice(1).map(() => 'cell')]);
+      // Not every browser knows the roles of what is shown as blocks.
+      const untold = page.locator('.list:not([role]), .list :is(thead, tbody, tr, th, td):not([role])');
+      expect(await untold.count()).toBe(0);
+      // What has no button or picture says what it is.
+      const unnamed = page.locator('.list td:not([data-label], :empty, :has(button, svg))');
+      expect(await unnamed.allInnerTexts()).toEqual([]);
     },
   );
 
