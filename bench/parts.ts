@@ -6,7 +6,7 @@ import { COORDINATED, NODE_COUNTS, nameOfWay, ONE_SERVER, READS } from './scenar
 import { nameOf, PROCESSES, percentileAt, SHARES } from './scenarios/latency.ts';
 import { MEASURES } from './scenarios/scale.ts';
 import { WORKERS } from './scenarios/workers.ts';
-import { formatNumber, formatTable } from './table.ts';
+import { formatNumber, formatTable, stolenText } from './table.ts';
 
 export interface Part {
   readonly text: string;
@@ -33,9 +33,9 @@ function partOf(
 }
 
 /** When, on which commit and on what. */
-function provenance({ at, commit, length, machine, versions, loadBefore }: StoredResult): string {
+function provenance({ at, commit, length, machine, versions, loadBefore, stolen }: StoredResult): string {
   const run = length === 'full' ? '' : ` (${length} run)`;
-  return `<sub>${at.slice(0, 10)}; commit ${commit}${run}; ${machine.cpu}, ${machine.cores} cores, load ${loadBefore.toFixed(1)} before; Node ${versions.node?.slice(1)}, ${versions.database}</sub>`;
+  return `<sub>${at.slice(0, 10)}; commit ${commit}${run}; ${machine.cpu}, ${machine.cores} cores, load ${loadBefore.toFixed(1)} before${stolenText(stolen)}; Node ${versions.node?.slice(1)}, ${versions.database}</sub>`;
 }
 
 /** The median of a figure; NaN where the result has none of the name. */
@@ -146,7 +146,7 @@ function pointsOfScale({ figures }: StoredResult): PointOfScale[] {
 export function scalePart(results: readonly StoredResult[]): Part {
   return partOf(results, 'scale', (result) => {
     const points = pointsOfScale(result);
-    const least = Math.min(...points.map(({ events }) => events));
+    const ofMany = points.find(({ apps }) => apps > 1)?.events ?? 0;
     const drawn = (of: readonly PointOfScale[], x: 'events' | 'apps', title: string): string => {
       const sorted = [...of].sort((a, b) => a[x] - b[x]);
       const first = sorted[0]?.name ?? '';
@@ -163,7 +163,7 @@ export function scalePart(results: readonly StoredResult[]): Part {
       return draw({ title, x: { label: x, isLogarithmic: true }, y: { label: 'to the first point' }, lines });
     };
     const bySize = points.filter(({ apps }) => apps === 1);
-    const byApps = points.filter(({ events }) => events === least);
+    const byApps = points.filter(({ events }) => events === ofMany);
     const rows = points.map(({ name }) => [
       name,
       `${formatNumber(median(result, `${name}: events`))} /s`,
@@ -187,7 +187,7 @@ export function scalePart(results: readonly StoredResult[]): Part {
         ['docs/images/scale-events.svg', drawn(bySize, 'events', 'By events stored, one app')],
         [
           'docs/images/scale-apps.svg',
-          drawn(byApps, 'apps', `By apps, ${formatNumber(least)} events together`),
+          drawn(byApps, 'apps', `By apps, ${formatNumber(ofMany)} events together`),
         ],
       ]),
     };

@@ -56,3 +56,20 @@ export function memoryOf(pid: number): Memory {
     (Number(new RegExp(`^${field}:\\s*(\\d+) kB`, 'm').exec(status)?.[1] ?? Number.NaN) * 1_024) / 1e6;
   return { resident: megabytes('VmRSS'), highWater: megabytes('VmHWM') };
 }
+
+/** Starts to watch. @returns the share of all CPU time since then that the hypervisor gave to others; NaN where it is not known */
+export function stolenSince(): () => number {
+  const before = cpuTicks();
+  return () => {
+    const after = cpuTicks();
+    return (after.stolen - before.stolen) / (after.all - before.all);
+  };
+}
+
+/** Of all processors since the start of the machine. */
+function cpuTicks(): { readonly stolen: number; readonly all: number } {
+  const [, ...ticks] = (read('/proc/stat').split('\n', 1)[0] ?? '').split(/ +/).map(Number);
+  // user nice system idle iowait irq softirq steal; the rest is counted in the first two already.
+  const counted = ticks.slice(0, 8);
+  return { stolen: counted[7] ?? Number.NaN, all: counted.reduce((sum, one) => sum + one, 0) };
+}

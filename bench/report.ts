@@ -1,6 +1,6 @@
 /** bench/RESULTS.md: every stored result in full. */
 import type { StoredResult } from './results.ts';
-import { formatResult } from './table.ts';
+import { formatResult, stolenText } from './table.ts';
 
 const INTRODUCTION = `# Results
 
@@ -11,10 +11,10 @@ named, and so is a goal that was missed. [docs/performance.md](../docs/performan
 `;
 
 function section(result: StoredResult): string {
-  const { scenario, about, at, commit, machine, loadBefore, versions, length } = result;
+  const { scenario, about, at, commit, machine, loadBefore, stolen, versions, length } = result;
   const circumstances =
     `${at.slice(0, 16).replace('T', ' ')} UTC, commit ${commit}${length === 'full' ? '' : `, ${length} run`}; ` +
-    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB, load ${loadBefore.toFixed(1)} before; ` +
+    `${machine.cpu}, ${machine.cores} cores, ${machine.memoryGb} GB, load ${loadBefore.toFixed(1)} before${stolenText(stolen)}; ` +
     Object.entries(versions)
       .map(([name, version]) => (name === 'database' ? version : `${name} ${version}`))
       .join(', ');

@@ -27,6 +27,11 @@ export interface Circumstances {
   };
   /** The load average of a minute when the bench began: on two cores, much beyond 1 was other load. */
   readonly loadBefore: number;
+  /**
+   * Share of all CPU time during the scenario that the hypervisor gave to others; absent in old results. A percent is enough to stop
+   * everything for tens of milliseconds now and then, which percentiles of latency show.
+   */
+  readonly stolen?: number;
   readonly versions: Readonly<Record<string, string>>;
   readonly length: Length;
 }
@@ -60,8 +65,11 @@ async function transportVersion(): Promise<Record<string, string>> {
   return { [name]: name === 'node:http' ? process.version : await versionOf(name) };
 }
 
-/** @param engine name and version of the database */
-export async function circumstances(engine: string, length: Length): Promise<Circumstances> {
+/**
+ * @param engine name and version of the database
+ * @param stolen see {@link Circumstances}; undefined where nothing was timed
+ */
+export async function circumstances(engine: string, length: Length, stolen?: number): Promise<Circumstances> {
   const commit = await output('git', ['rev-parse', '--short', 'HEAD']);
   // Results themselves are written while the bench runs.
   const changed = await output('git', [
@@ -83,6 +91,7 @@ export async function circumstances(engine: string, length: Length): Promise<Cir
       kernel: release(),
     },
     loadBefore: LOAD_BEFORE,
+    ...(stolen === undefined ? {} : { stolen }),
     versions: {
       node: process.version,
       database: engine,

@@ -20,6 +20,7 @@ import { OperatorError } from '../src/errors.ts';
 import { writeDocuments } from './documents.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
 import { judge as judgeOne, RECORDED_RUNS, type Threshold, type Verdict } from './judge.ts';
+import { stolenSince } from './process-usage.ts';
 import { endProfile, profileOptions } from './profile.ts';
 import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
@@ -49,13 +50,14 @@ function say(line: string): void {
 async function runScenario(bench: Workbench, scenario: Scenario, options: RunOptions): Promise<StoredResult> {
   say(`\n${scenario.name}: ${scenario.about}`);
   const started = performance.now();
+  const stolen = stolenSince();
   const findings = new Findings();
   await scenario.run(bench, findings, options);
   await bench.tidy();
   const { profileFolder } = options;
   if (profileFolder !== null) say(`profile: ${await endProfile(findings, profileFolder, scenario.name)}`);
   const result = findings.result();
-  const around = await circumstances(bench.engine, options.length);
+  const around = await circumstances(bench.engine, options.length, stolen());
   say(`${formatResult(result)}\n(${Math.round((performance.now() - started) / 1_000)} s)`);
   return { scenario: scenario.name, about: scenario.about, ...around, ...result };
 }

@@ -64,6 +64,12 @@ export function formatResult(result: ScenarioResult): string {
   return [rows.length === 0 ? '' : `${table}\n`, checks.join('\n'), '', ...notes].join('\n').trim();
 }
 
+/** @param stolen see `Circumstances` */
+export function stolenText(stolen: number | undefined): string {
+  // JSON has null where it was not known.
+  return Number.isFinite(stolen) ? `, ${((stolen ?? 0) * 100).toFixed(1)} % of the CPU time stolen` : '';
+}
+
 export function formatVerdicts(verdicts: readonly Verdict[]): string {
   const rows = verdicts.map(({ threshold, bound, measured, passed }) => [
     `${threshold.scenario}: ${threshold.ratio}`,

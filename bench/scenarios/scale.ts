@@ -26,12 +26,13 @@ interface Point {
   readonly apps: number;
 }
 
+/** @returns points of one app by their events, and of as many events as the middle one of these by their apps */
 function pointsOf(events: number): { readonly sizes: Point[]; readonly counts: Point[] } {
   const name = (some: number, apps: number): string =>
     `${some.toLocaleString('en-GB')} events, ${apps.toLocaleString('en-GB')} app${apps === 1 ? '' : 's'}`;
   const point = (some: number, apps: number): Point => ({ name: name(some, apps), events: some, apps });
   return {
-    sizes: [point(events / 10, 1), point(events, 1)],
+    sizes: [events / 100, events / 10, events].map((some) => point(some, 1)),
     counts: APP_COUNTS.map((apps) => point(events / 10, apps)),
   };
 }
@@ -171,17 +172,33 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   );
   const { sizes, counts } = pointsOf(options.events);
   const fewest = Math.floor(options.events / 10 / Math.max(...APP_COUNTS));
-  const [least] = sizes;
-  if (least === undefined) throw new Error('There is no size.');
-  // Sizes last: they are the most.
-  const baseline = await measure(bench, findings, least, length, fewest);
-  for (const point of [...counts.slice(1), ...sizes.slice(1)]) {
-    const values = await measure(bench, findings, point, length, fewest);
+  const measured = new Map<string, Values>();
+  // The largest one last: all points are filled into the same database.
+  const points = [...sizes, ...counts].sort((a, b) => a.events - b.events || a.apps - b.apps);
+  for (const point of points) {
+    if (!measured.has(point.name))
+      measured.set(point.name, await measure(bench, findings, point, length, fewest));
+  }
+  for (const line of [sizes, counts]) addGrowth(findings, line, measured);
+}
+
+/** Each point of a line to its first one. */
+function addGrowth(
+  findings: Findings,
+  [first, ...others]: readonly Point[],
+  measured: ReadonlyMap<string, Values>,
+): void {
+  const medianOf = (point: Point | undefined, name: (typeof MEASURES)[number]): number =>
+    spreadOf(measured.get(point?.name ?? '')?.[name] ?? []).median;
+  for (const point of others) {
     for (const name of MEASURES) {
-      const growth = spreadOf(values[name]).median / spreadOf(baseline[name]).median;
-      findings.ratio(`${name}, ${point.name} to ${least.name}`, [growth], {
-        ...(name === 'events to the floor' ? { atLeast: 1 / FLAT } : { atMost: FLAT }),
-      });
+      findings.ratio(
+        `${name}, ${point.name} to ${first?.name}`,
+        [medianOf(point, name) / medianOf(first, name)],
+        {
+          ...(name === 'events to the floor' ? { atLeast: 1 / FLAT } : { atMost: FLAT }),
+        },
+      );
     }
   }
 }

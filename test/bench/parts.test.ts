@@ -12,6 +12,7 @@ function result(scenario: string, figures: Readonly<Record<string, number>>): St
     commit: 'abc1234',
     machine: { cpu: 'a CPU', cores: 2, memoryGb: 8, kernel: '6' },
     loadBefore: 0.1,
+    stolen: 0.0123,
     versions: { node: 'v22.1.0', database: 'PostgreSQL 18' },
     length: 'full',
     figures: Object.entries(figures).map(([name, value]) => ({ name, unit: '', values: [value] })),
@@ -53,6 +54,7 @@ test('latency is drawn by what was answered, a line for each percentile and numb
   const { text, files } = latencyPart([result('latency', figures)]);
   expect(text).toMatch(/\| 50 % +\| 5,000 \/s +\| 1 ms +\| 50 ms/);
   expect(text).toContain('2026-11-22; commit abc1234');
+  expect(text).toContain('load 0.1 before, 1.2 % of the CPU time stolen;');
   const svg = files.get('docs/images/latency.svg') ?? '';
   const [low = 0, , high = 0] = heights(svg, 0);
   expect(low).toBeGreaterThan(high);
@@ -83,7 +85,7 @@ test('scale is drawn to its first point; a scenario without a result says how to
   for (const [name, page] of [
     ['1,000,000 events, 1 app', 2],
     ['10,000,000 events, 1 app', 4],
-    ['1,000,000 events, 100 apps', 2],
+    ['10,000,000 events, 100 apps', 4],
   ] as const) {
     for (const measure of ['events to the floor', 'total', 'series', 'folding'])
       figures[`${name}: ${measure}`] = 1;
