@@ -3,7 +3,7 @@ import { draw, type Line } from './drawing.ts';
 import { spreadOf } from './judge.ts';
 import type { StoredResult } from './results.ts';
 import { COORDINATED, NODE_COUNTS, nameOfWay, ONE_SERVER, READS } from './scenarios/cluster.ts';
-import { nameOf, PROCESSES, percentileAt, SHARES } from './scenarios/latency.ts';
+import { FLOOR_AT_HALF, nameOf, PROCESSES, percentileAt, SHARES } from './scenarios/latency.ts';
 import { MEASURES } from './scenarios/scale.ts';
 import { WORKERS } from './scenarios/workers.ts';
 import { formatNumber, formatTable, stolenText } from './table.ts';
@@ -91,7 +91,13 @@ export function latencyPart(results: readonly StoredResult[]): Part {
       ]),
     ]);
     const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: events`, 'p50', 'p99'])];
-    const text = `![Latency against offered load](images/latency.svg)\n\n${formatTable(head, rows)}`;
+    const floor = (percentile: string): string =>
+      formatNumber(median(result, `${FLOOR_AT_HALF}: ${percentile}`));
+    const text = [
+      '![Latency against offered load](images/latency.svg)',
+      formatTable(head, rows),
+      `The floor, at the events of one process at half load: p50 ${floor('p50')} ms, p99 ${floor('p99')} ms.`,
+    ].join('\n\n');
     return { text, files: new Map([[LATENCY_FILE, drawing]]) };
   });
 }

@@ -51,7 +51,10 @@ test('latency is drawn by what was answered, a line for each percentile and numb
       figures[`${name}, ${share} %: p50`] = 1;
       figures[`${name}, ${share} %: p99`] = share;
     }
+  figures['floor, at the rate of one process, 50 %: p50'] = 0.5;
+  figures['floor, at the rate of one process, 50 %: p99'] = 0.75;
   const { text, files } = latencyPart([result('latency', figures)]);
+  expect(text).toContain('half load: p50 0.5 ms, p99 0.75 ms.');
   expect(text).toMatch(/\| 50 % +\| 5,000 \/s +\| 1 ms +\| 50 ms/);
   expect(text).toContain('2026-11-22; commit abc1234');
   expect(text).toContain('load 0.1 before, 1.2 % of the CPU time stolen;');
