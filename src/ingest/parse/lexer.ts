@@ -44,6 +44,7 @@ export function stringEnd(text: string, start: number, limit: number): number {
 
 /**
  * Continues inside a string.
+ * @param stop at most the text's length
  * @returns index of the closing quote, or of the first unscanned character at or after `stop`
  */
 export function stringRest(text: string, from: number, stop: number): number {
