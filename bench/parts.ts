@@ -91,13 +91,13 @@ export function latencyPart(results: readonly StoredResult[]): Part {
       ]),
     ]);
     const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: events`, 'p50', 'p99'])];
-    const floor = (percentile: string): string =>
-      formatNumber(median(result, `${FLOOR_AT_HALF}: ${percentile}`));
-    const text = [
-      '![Latency against offered load](images/latency.svg)',
-      formatTable(head, rows),
-      `The floor, at the events of one process at half load: p50 ${floor('p50')} ms, p99 ${floor('p99')} ms.`,
-    ].join('\n\n');
+    const [p50, p99] = ['p50', 'p99'].map((percentile) => median(result, `${FLOOR_AT_HALF}: ${percentile}`));
+    const floor =
+      `The floor, at the events of one process at half load: p50 ${formatNumber(p50 ?? Number.NaN)} ms, ` +
+      `p99 ${formatNumber(p99 ?? Number.NaN)} ms.`;
+    const parts = ['![Latency against offered load](images/latency.svg)', formatTable(head, rows)];
+    // Results of before have no floor.
+    const text = [...parts, ...(Number.isNaN(p50) ? [] : [floor])].join('\n\n');
     return { text, files: new Map([[LATENCY_FILE, drawing]]) };
   });
 }
