@@ -23,6 +23,7 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
   const number = (body: string): string =>
     body.replace('{n}', () => String(sequence++)).replace('{g}', () => String(nextGlobal()));
 
+  const requests = job.requests.map((request) => autocannonRequest(request, number));
   const cpuBefore = process.cpuUsage();
   const started = performance.now();
   const run = autocannon({
@@ -34,9 +35,12 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
     duration: 86_400,
     timeout: 60,
     sampleInt: SAMPLE_MS,
-    requests: job.requests.map((request) => autocannonRequest(request, number)),
+    requests,
     setupClient: (untyped) => {
       const client = untyped as Client;
+      // Each begins elsewhere, or all would send the same at the same time.
+      const first = Math.floor((clients.length * requests.length) / job.connections);
+      if (first > 0) client.setRequests([...requests.slice(first), ...requests.slice(0, first)]);
       clients.push(client);
       client.on('response', (status, _bytes, ms) => {
         statuses[status] = (statuses[status] ?? 0) + 1;

@@ -2,7 +2,8 @@
  * The working tree beside another commit, in turns on one machine.
  *
  *   npm run bench:compare -- REF              until every ratio is known within 3 %, at most five minutes
- *   npm run bench:compare -- --judge          against the merge base, at most 90 seconds; exit code 1 where the CPU of
+ *   npm run bench:compare -- --judge          against the merge base, 90 seconds, and up to three more starts of the loads
+ *                                             that look more expensive; exit code 1 where the CPU of
  *                                             an event or of a read has grown by more than 10 %
  *
  * Each side is a service of its own with its own embedded PostgreSQL, as `npm start` runs it, and is used only by HTTP and

@@ -1,7 +1,7 @@
 /** Tables of figures for the README and docs/performance.md, picked from the stored results by their names. */
 import { spreadOf } from './judge.ts';
 import type { StoredResult } from './results.ts';
-import { formatNumber, formatSpread, formatTable } from './table.ts';
+import { formatNumber, formatSpread, formatTable, stolenText } from './table.ts';
 
 /** One line of a table: what a reader calls it, and where its values are. */
 type Pick = readonly [label: string, scenario: string, kind: 'figure' | 'ratio' | 'goal', name: string];
@@ -361,8 +361,11 @@ function provenance(results: readonly StoredResult[], picks: readonly Pick[]): s
   const versions = [
     ...new Set(used.map((one) => `Node ${one.versions.node?.slice(1)}, ${one.versions.database}`)),
   ];
+  const load = Math.max(0, ...used.map(({ loadBefore }) => loadBefore));
+  const stolen = used.map((one) => one.stolen ?? Number.NaN).filter(Number.isFinite);
+  const quiet = `load up to ${load.toFixed(1)} before${stolenText(stolen.length === 0 ? undefined : Math.max(...stolen))}`;
   const commit = `commit${commits.length === 1 ? '' : 's'} ${commits.join(', ')}`;
-  return `<sub>${[days.join(', '), commit, ...machines, ...versions.sort()].join('; ')}</sub>`;
+  return `<sub>${[days.join(', '), commit, ...machines, quiet, ...versions.sort()].join('; ')}</sub>`;
 }
 
 export function faultsTable({ faults }: FaultCampaign): string {

@@ -39,17 +39,22 @@ export function addSums(sums: readonly LedgerSum[]): LedgerSum {
   );
 }
 
-/** The same sum over the rows of a table, and how many ids are there more than once. */
+/**
+ * The same sum over the rows of a table, and how many ids are there more than once.
+ * @param since milliseconds since 1970: of events from then on
+ */
 export async function sumOfTable(
   sql: Sql,
   table: string,
   appIds: readonly number[],
+  since = 0,
 ): Promise<LedgerSum & { readonly twice: number }> {
   const [row] = await sql<{ events: number; idSum: string; ids: number }[]>`
     SELECT count(*)::float8 AS events,
            count(DISTINCT id)::float8 AS ids,
            coalesce(sum(('x' || right(id::text, 8))::bit(32)::bigint) % ${String(MODULUS)}::bigint, 0)::text AS "idSum"
-      FROM ${sql(table)} WHERE app_id = ANY(${[...appIds]}::integer[])`;
+      FROM ${sql(table)} WHERE app_id = ANY(${[...appIds]}::integer[])
+       AND created_at >= to_timestamp(${since / 1_000}::float8)`;
   const { events = 0, idSum = '0', ids = 0 } = row ?? {};
   return { events, idSum: Number(idSum), twice: events - ids };
 }

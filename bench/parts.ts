@@ -51,7 +51,7 @@ export function nodesPart(results: readonly StoredResult[]): Part {
     const rows = names.map((name) => [
       name,
       `${formatNumber(median(result, `${name}: answers`))} /s`,
-      `${formatNumber(median(result, `${name}: answers`) / median(result, `${first}: answers`))} ×`,
+      name === first ? '1 ×' : factor(result, `events, ${name} to ${first}`),
       `${formatNumber(median(result, `${name}: server CPU`))} µs`,
     ]);
     const head = ['Node and transport', 'Durable events, 64 connections', 'To the first', 'CPU of an event'];
@@ -70,15 +70,15 @@ export function latencyPart(results: readonly StoredResult[]): Part {
         points: SHARES.map(
           (share) =>
             [
-              median(result, `${nameOf(processes)}, ${share} %: answers`),
+              (median(result, `${nameOf(processes)}: saturated`) * share) / 100,
               percentileAt(result.figures, processes, share, percentile),
             ] as const,
-        ).filter(([rate]) => rate > 0),
+        ).filter(([rate, ms]) => rate > 0 && ms > 0),
       })),
     ).filter(({ points }) => points.length > 0);
     const drawing = draw({
       title: 'Latency of an event, 10 to 95 % of the saturated rate',
-      x: { label: 'events per second' },
+      x: { label: 'offered events per second' },
       y: { label: 'ms', isLogarithmic: true },
       lines,
     });
@@ -90,13 +90,13 @@ export function latencyPart(results: readonly StoredResult[]): Part {
         `${formatNumber(percentileAt(result.figures, processes, share, 'p99'))} ms`,
       ]),
     ]);
-    const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: events`, 'p50', 'p99'])];
+    const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: answered`, 'p50', 'p99'])];
     const [p50, p99] = ['p50', 'p99'].map((percentile) => median(result, `${FLOOR_AT_HALF}: ${percentile}`));
     const floor =
       `The floor, at the events of one process at half load: p50 ${formatNumber(p50 ?? Number.NaN)} ms, ` +
       `p99 ${formatNumber(p99 ?? Number.NaN)} ms.`;
     const parts = ['![Latency against offered load](images/latency.svg)', formatTable(head, rows)];
-    // Results of before have no floor.
+    // Older results have no floor.
     const text = [...parts, ...(Number.isNaN(p50) ? [] : [floor])].join('\n\n');
     return { text, files: new Map([[LATENCY_FILE, drawing]]) };
   });
@@ -166,7 +166,12 @@ export function scalePart(results: readonly StoredResult[]): Part {
             ] as const,
         ),
       }));
-      return draw({ title, x: { label: x, isLogarithmic: true }, y: { label: 'to the first point' }, lines });
+      return draw({
+        title,
+        x: { label: x, isLogarithmic: true },
+        y: { label: 'to the first point', isLogarithmic: true },
+        lines,
+      });
     };
     const bySize = points.filter(({ apps }) => apps === 1);
     const byApps = points.filter(({ events }) => events === ofMany);
@@ -242,19 +247,23 @@ export function coresPart(results: readonly StoredResult[]): Part {
     // A doubling of processes costs so much; never less than nothing.
     const doubling = Math.max(1, (both(most, SATURATED) / both(1, SATURATED)) ** (1 / Math.log2(most)));
     const rows = MACHINES.map((cores) => {
-      const grown = doubling ** Math.log2(cores / 2);
-      const perEvent = both(1, SATURATED) * grown;
-      const rate = (cores * UTILIZATION * 1e6) / perEvent;
+      const processes = Math.max(1, Math.ceil((cores * cpu(1, 'service', SATURATED)) / both(1, SATURATED)));
+      const grown = doubling ** Math.log2(processes);
+      const rate = (cores * UTILIZATION * 1e6) / (both(1, SATURATED) * grown);
       return [
         String(cores),
         `${formatNumber(rate)} /s`,
-        String(Math.ceil((rate * cpu(1, 'service', SATURATED) * grown) / (UTILIZATION * 1e6))),
+        String(processes),
         formatNumber((rate * cpu(1, 'PostgreSQL', SATURATED) * grown) / 1e6),
+        `${formatNumber((rate * median(result, `${nameOf(most)}${SATURATED}: log`)) / 1e6)} MB/s`,
       ];
     });
-    const model = formatTable(['Cores', 'Events', 'Processes (`WORKERS`)', 'Cores of PostgreSQL'], rows);
+    const model = formatTable(
+      ['Cores', 'Events', 'Processes (`WORKERS`)', 'Cores of PostgreSQL', 'Log (WAL)'],
+      rows,
+    );
     return {
-      text: `${measured}\n\nWith a growth of ${formatNumber((doubling - 1) * 100)} % for each doubling:\n\n${model}`,
+      text: `${measured}\n\nWith a growth of ${formatNumber((doubling - 1) * 100)} % for each doubling of processes:\n\n${model}`,
       files: NO_FILES,
     };
   });

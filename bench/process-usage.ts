@@ -57,7 +57,7 @@ export function memoryOf(pid: number): Memory {
   return { resident: megabytes('VmRSS'), highWater: megabytes('VmHWM') };
 }
 
-/** Starts to watch. @returns the share of all CPU time since then that the hypervisor gave to others; NaN where it is not known */
+/** Starts to measure. @returns the share of all CPU time since then that the hypervisor gave to other machines; NaN if unknown */
 export function stolenSince(): () => number {
   const before = cpuTicks();
   return () => {

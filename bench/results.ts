@@ -91,7 +91,7 @@ export async function circumstances(engine: string, length: Length, stolen?: num
       kernel: release(),
     },
     loadBefore: LOAD_BEFORE,
-    ...(stolen === undefined ? {} : { stolen }),
+    ...(stolen !== undefined && Number.isFinite(stolen) ? { stolen } : {}),
     versions: {
       node: process.version,
       database: engine,

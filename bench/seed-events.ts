@@ -13,6 +13,8 @@ const TYPES = 20;
 const RARE_ONE_IN = 1_000;
 /** Sessions that insert, one a core of the smallest machine. */
 const CONNECTIONS = 2;
+/** How long a session waits for the fold of the other one. */
+const FOLD_WAIT_MS = 600_000;
 
 export interface SeededApp extends BenchApp {
   readonly events: number;
@@ -78,7 +80,11 @@ export async function fillEvents(sql: Sql, fill: Fill): Promise<void> {
   await ensurePartitions(sql, START, START + (DAYS - 1) * DAY_MS);
   let day = 0;
   const insertSome = async (): Promise<void> => {
-    for (let mine = day++; mine < DAYS; mine = day++) await fillDay(sql, fill, mine);
+    for (let mine = day++; mine < DAYS; mine = day++) {
+      await fillDay(sql, fill, mine);
+      // One fold of all days would sort all their deltas at once.
+      await foldCounts(sql, FOLD_WAIT_MS);
+    }
   };
   await Promise.all(Array.from({ length: CONNECTIONS }, insertSome));
   await foldCounts(sql);

@@ -66,7 +66,6 @@ export function formatResult(result: ScenarioResult): string {
 
 /** @param stolen see `Circumstances` */
 export function stolenText(stolen: number | undefined): string {
-  // JSON has null where it was not known.
   return Number.isFinite(stolen) ? `, ${((stolen ?? 0) * 100).toFixed(1)} % of the CPU time stolen` : '';
 }
 

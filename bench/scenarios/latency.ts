@@ -27,7 +27,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     `Open loop over ${CONNECTIONS} connections, one app, limits lifted. A latency counts from the time at which its request was due.`,
   );
   findings.note(
-    'The saturated rate is what the same generator gets answered when it offers more. Load generator, service and database share the cores.',
+    'The saturated rate is what the same generator gets answered when it offers more, the median of the rounds. Load generator, service and database share the cores.',
   );
   const { seconds, rounds, shares } = byLength(options, {
     full: { seconds: 8, rounds: 3, shares: SHARES },
@@ -51,34 +51,43 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       requests: [request],
     });
   const reports: LoadReport[] = [];
-  const saturated = new Map<Contender, number>();
-  for (const contender of contenders) {
-    // The first one warms up.
-    const floods = [await offer(contender, FLOOD_PER_SECOND), await offer(contender, FLOOD_PER_SECOND)];
-    reports.push(...floods);
-    const [, flood] = floods.map((report) => answersOf(report) / report.seconds);
-    saturated.set(contender, flood ?? Number.NaN);
-    findings.figure(`${contender.name}: saturated`, '/s', [flood ?? Number.NaN]);
+  const inTurn = (round: number): readonly Contender[] =>
+    round % 2 === 0 ? contenders : [...contenders].reverse();
+  const floods = new Map<Contender, number[]>(contenders.map((contender) => [contender, []]));
+  for (let round = 0; round <= rounds; round += 1) {
+    for (const contender of inTurn(round)) {
+      const flood = await offer(contender, FLOOD_PER_SECOND);
+      reports.push(flood);
+      // The first round warms up.
+      if (round > 0) floods.get(contender)?.push(answersOf(flood) / flood.seconds);
+    }
   }
+  const saturated = new Map<Contender, number>();
+  for (const [contender, rates] of floods) {
+    saturated.set(contender, spreadOf(rates).median);
+    findings.figure(`${contender.name}: saturated`, '/s', rates);
+  }
+  const [one] = contenders;
+  const rateOfFloor =
+    ((one === undefined ? Number.NaN : (saturated.get(one) ?? Number.NaN)) * GOAL_SHARE) / 100;
+  const ofFloor: LoadReport[] = [];
   for (const share of shares) {
     const found = new Map<Contender, LoadReport[]>(contenders.map((contender) => [contender, []]));
     for (let round = 0; round < rounds; round += 1) {
-      for (const contender of round % 2 === 0 ? contenders : [...contenders].reverse()) {
+      for (const contender of inTurn(round)) {
         const perSecond = ((saturated.get(contender) ?? Number.NaN) * share) / 100;
         found.get(contender)?.push(await offer(contender, perSecond));
       }
+      // Shows what of it the generator adds, and that cores are shared.
+      if (share === GOAL_SHARE) ofFloor.push(await offer(floor, rateOfFloor));
     }
     for (const [{ name }, ofShare] of found) {
       reports.push(...ofShare);
       addShare(findings, `${name}, ${share} %`, ofShare, share);
     }
-    if (share !== GOAL_SHARE) continue;
-    // What of it is the generator's, and of cores that are shared.
-    const perSecond = ((saturated.get(contenders[0] as Contender) ?? Number.NaN) * share) / 100;
-    const ofFloor: LoadReport[] = [];
-    for (let round = 0; round < rounds; round += 1) ofFloor.push(await offer(floor, perSecond));
-    addShare(findings, FLOOR_AT_HALF, ofFloor, null);
   }
+  addShare(findings, FLOOR_AT_HALF, ofFloor, null);
+  checkStatuses(findings, 'latency, floor', ofFloor, [201]);
   checkStatuses(findings, 'latency', reports, [201]);
   checkLedger(findings, 'latency', reports, await sumOfTable(bench.sql, 'events', [app.id]));
 }
@@ -95,6 +104,8 @@ function addShare(
     '/s',
     reports.map((report) => answersOf(report) / report.seconds),
   );
+  const dropped = reports.map((report) => report.dropped);
+  if (dropped.some((times) => times > 0)) findings.figure(`${name}: due and never sent`, '', dropped);
   addLatency(findings, name, reports);
   const tails = reports.map(({ latency }) => (latency?.p99 ?? Number.NaN) / (latency?.p50 ?? Number.NaN));
   const goal = share === GOAL_SHARE ? ([{ atMost: TAIL_GOAL }] as const) : [];

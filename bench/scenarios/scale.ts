@@ -3,10 +3,11 @@ import { foldCounts } from '../../src/storage/postgres/maintenance.ts';
 import { SMALL_PAYLOAD_BYTES, startFloor, startLifted } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
+import { sumOfTable } from '../ledger.ts';
 import type { LoadRequest } from '../load-job.ts';
-import { type Contender, checkStatuses, createRequest, interleavedRounds } from '../measure.ts';
+import { type Contender, checkLedger, checkStatuses, createRequest, interleavedRounds } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { FILLED_DAYS, FILLED_FROM, type Fill, fillEvents } from '../seed-events.ts';
+import { FILLED_DAYS, FILLED_FROM, fillEvents } from '../seed-events.ts';
 import type { BenchApp, Workbench } from '../workbench.ts';
 
 const DAY_MS = 86_400_000;
@@ -14,6 +15,10 @@ const APP_COUNTS = [1, 100, 10_000] as const;
 const CONNECTIONS = 64;
 /** Events whose counts one fold takes, about as many as a second brings. */
 const FOLDED = 20_000;
+/** Ids of apps from here on belong to none. */
+const FOLDED_APPS = 1_000_000_000;
+/** In a full run its largest point has so many times the events of other scenarios that read. */
+const FULL_TIMES = 10;
 /** A line is flat where it rises by no more than this from its first point. */
 const FLAT = 1.2;
 
@@ -71,7 +76,7 @@ async function makeFilled(
   bench: Workbench,
   { name, apps, events }: Point,
   asked: number,
-): Promise<[BenchApp[], Fill]> {
+): Promise<BenchApp[]> {
   const { sql } = bench;
   const made = await bench.makeApps(Math.min(apps, asked), name);
   const others = await sql<{ id: number }[]>`
@@ -85,21 +90,18 @@ async function makeFilled(
   const types = await sql<{ app: number; id: number }[]>`
     SELECT app_id AS app, id FROM event_types WHERE app_id = ANY(${appIds}::integer[])`;
   const typeOf = new Map(types.map(({ app, id }) => [app, id]));
-  const fill = { appIds, typeIds: appIds.map((id) => typeOf.get(id) ?? 0), events };
-  await fillEvents(sql, fill);
-  return [made, fill];
+  await fillEvents(sql, { appIds, typeIds: appIds.map((id) => typeOf.get(id) ?? 0), events });
+  return made;
 }
 
-/** Microseconds of one fold an event, while no service folds. */
-async function timeFold(bench: Workbench, fill: Fill, rounds: number): Promise<number[]> {
+/** Microseconds of one fold an event, while no service folds. Of apps that are not there, so that no read finds these counts. */
+async function timeFold(bench: Workbench, apps: number, rounds: number): Promise<number[]> {
   const micros: number[] = [];
   for (let round = 0; round < rounds; round += 1) {
     // Of the present, as new events are: all in one minute.
     await bench.sql`
       INSERT INTO count_deltas (app_id, type_id, bucket, count)
-      SELECT (${[...fill.appIds]}::integer[])[1 + n % ${fill.appIds.length}::integer],
-             (${[...fill.typeIds]}::integer[])[1 + n % ${fill.appIds.length}::integer],
-             date_bin('1 minute', now(), 'epoch'), 1
+      SELECT ${FOLDED_APPS}::integer + n % ${apps}::integer, 1, date_bin('1 minute', now(), 'epoch'), 1
         FROM generate_series(1, ${FOLDED}::integer) n`;
     const started = performance.now();
     await foldCounts(bench.sql);
@@ -118,14 +120,15 @@ async function measure(
   fewest: number,
 ): Promise<Values> {
   const started = performance.now();
-  const [apps, fill] = await makeFilled(bench, point, length.asked);
-  const folding = await timeFold(bench, fill, length.rounds);
+  const apps = await makeFilled(bench, point, length.asked);
+  const folding = await timeFold(bench, point.apps, length.rounds);
   const requests = await requestsOf(bench, apps, point.events / point.apps, fewest);
   const [first] = apps;
   if (first === undefined) throw new Error('There is no app.');
   const generator = bench.startGenerator();
   const ours = await startLifted(bench, first);
   const floor = await startFloor(bench, first);
+  const writtenFrom = Date.now();
   const writers: Contender[] = [{ ...ours, requests: requests.events }, floor];
   const written = await interleavedRounds(bench, generator, writers, { connections: CONNECTIONS, ...length });
   const rates = (name: string): number[] => written.get(name)?.rounds.map(({ accepted }) => accepted) ?? [];
@@ -139,6 +142,18 @@ async function measure(
     const reports = rounds.map(({ report }) => report);
     checkStatuses(findings, `${point.name}: ${name}`, reports, [200, 201]);
   }
+  const ofService = written.get('tidemark');
+  checkLedger(
+    findings,
+    point.name,
+    [...(ofService === undefined ? [] : [ofService.warmUp, ...ofService.rounds])].map(({ report }) => report),
+    await sumOfTable(
+      bench.sql,
+      'events',
+      apps.map(({ id }) => id),
+      writtenFrom,
+    ),
+  );
   const p50 = (name: string): number[] =>
     read.get(name)?.rounds.map(({ report }) => report.latency?.p50 ?? Number.NaN) ?? [];
   const values = {
@@ -168,10 +183,12 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     smoke: { seconds: 1, rounds: 1, asked: 50 },
   });
   findings.note(
-    `Each app has events over ${FILLED_DAYS} days. Events by ${CONNECTIONS} connections in turns with the floor; reads one after the other on one connection, of up to ${length.asked} apps in turn; folds of ${FOLDED.toLocaleString('en-GB')} deltas without a service.`,
+    `Each app has events over ${FILLED_DAYS} days. Events by ${CONNECTIONS} connections in turns with the floor; reads one after the other on one connection, of up to ${length.asked} apps in turn, as are events; folds of ${FOLDED.toLocaleString('en-GB')} deltas without a service.`,
   );
-  const { sizes, counts } = pointsOf(options.events);
-  const fewest = Math.floor(options.events / 10 / Math.max(...APP_COUNTS));
+  findings.note('All points are in one database, one after the other, the largest one last.');
+  const events = options.length === 'full' ? FULL_TIMES * options.events : options.events;
+  const { sizes, counts } = pointsOf(events);
+  const fewest = Math.floor(events / 10 / Math.max(...APP_COUNTS));
   const measured = new Map<string, Values>();
   // The largest one last: all points are filled into the same database.
   const points = [...sizes, ...counts].sort((a, b) => a.events - b.events || a.apps - b.apps);

@@ -48,21 +48,18 @@ export function stringEnd(text: string, start: number, limit: number): number {
  * @returns index of the closing quote, or of the first unscanned character at or after `stop`
  */
 export function stringRest(text: string, from: number, stop: number): number {
-  const near = Math.min(stop, from + LOOKED_AT);
-  const at = lookedEnd(text, from, near);
-  return at < near || at >= stop ? at : farEnd(text, at, stop);
+  const near = Math.min(stop, from + SCANNED_FIRST);
+  const at = scanEnd(text, from, near);
+  return at < near || at >= stop ? at : searchEnd(text, at, stop);
 }
 
-/** What needs no further look inside a string: no control character, quote or backslash. */
+/** Characters that need no check: no control character, quote or backslash. */
 const PLAIN = /[ !#-[\]-\uffff]*/y;
-/**
- * Characters of a string that are looked at one by one before the rest is searched: V8's regular expressions take some 50 ns to
- * begin, and then 0.6 ns a character in place of 2.5.
- */
-const LOOKED_AT = 64;
+/** So many characters of a string are scanned first. A search has a fixed cost, and then costs less per character. */
+const SCANNED_FIRST = 64;
 
 /** Like {@link stringRest}, character by character. */
-function lookedEnd(text: string, from: number, stop: number): number {
+function scanEnd(text: string, from: number, stop: number): number {
   for (let at = from; ; at += 1) {
     if (at >= stop) return at;
     const code = text.charCodeAt(at);
@@ -77,13 +74,16 @@ function lookedEnd(text: string, from: number, stop: number): number {
 }
 
 /** Like {@link stringRest}, for long strings. */
-function farEnd(text: string, from: number, stop: number): number {
+function searchEnd(text: string, from: number, stop: number): number {
   let at = from;
   for (;;) {
     const searched = plainEnd(text, at, stop);
-    // Where escapes are near each other, a search does not pay.
-    const near = Math.min(stop, searched + (searched - at < LOOKED_AT ? 8 * LOOKED_AT : LOOKED_AT));
-    at = lookedEnd(text, searched, near);
+    // Where escapes are close together, searching costs more than scanning.
+    const near = Math.min(
+      stop,
+      searched + (searched - at < SCANNED_FIRST ? 8 * SCANNED_FIRST : SCANNED_FIRST),
+    );
+    at = scanEnd(text, searched, near);
     if (at < near || at >= stop) return at;
   }
 }
