@@ -152,7 +152,6 @@ async function runByWrk(
   let cutOff = 0;
   for (const connections of [64, 256]) {
     const rates = new Map<string, number[]>();
-    /** CPU of an answer in the server, and in the database where it uses one. */
     const micros = new Map<string, number[]>();
     for (let round = 0; round < rounds; round += 1) {
       for (const contender of round % 2 === 0 ? contenders : [...contenders].reverse()) {
@@ -173,33 +172,43 @@ async function runByWrk(
         cutOff += connections;
       }
     }
-    const of = (name: string): number[] => rates.get(name) ?? [];
-    for (const [name, values] of rates)
-      findings.figure(`by wrk, ${connections} connections: ${name}`, '/s', values);
-    const toFloor = pairwise(of('tidemark'), of('floor'));
-    findings.ratio(`events to the floor, 180 B, ${connections}, by wrk`, toFloor, {
-      atLeast: FLOOR_GOALS[connections] ?? 0,
-    });
-    for (const [name, values] of micros)
-      findings.figure(`by wrk, ${connections} connections: ${name}, CPU`, 'µs/answer', values);
-    findings.ratio(
-      `CPU of server and database to the floor, 180 B, ${connections}, by wrk`,
-      pairwise(micros.get('tidemark') ?? [], micros.get('floor') ?? []),
-      ...(connections === 256 ? ([{ atMost: CPU_TO_FLOOR_GOAL }] as const) : []),
-    );
-    const naive = NAIVE_GOALS[connections];
-    const goal = naive === undefined ? [] : ([{ atLeast: naive }] as const);
-    findings.ratio(
-      `events to naive, 180 B, ${connections}, by wrk`,
-      pairwise(of('tidemark'), of('naive')),
-      ...goal,
-    );
+    addByWrk(findings, connections, rates, micros);
   }
   const stored = await sumOfTable(bench.sql, 'events', [app.id]);
   findings.check(
     'wrk: acknowledged ≤ stored, and at most one more for each connection that was cut off; nothing twice',
     acknowledged <= stored.events && stored.events <= acknowledged + cutOff && stored.twice === 0,
     `${acknowledged} acknowledged, ${stored.events} stored, ${cutOff} connections`,
+  );
+}
+
+/** @param micros CPU of an answer in the server, and in the database where it uses one */
+function addByWrk(
+  findings: Findings,
+  connections: number,
+  rates: ReadonlyMap<string, readonly number[]>,
+  micros: ReadonlyMap<string, readonly number[]>,
+): void {
+  const of = (name: string): readonly number[] => rates.get(name) ?? [];
+  for (const [name, values] of rates)
+    findings.figure(`by wrk, ${connections} connections: ${name}`, '/s', values);
+  const toFloor = pairwise(of('tidemark'), of('floor'));
+  findings.ratio(`events to the floor, 180 B, ${connections}, by wrk`, toFloor, {
+    atLeast: FLOOR_GOALS[connections] ?? 0,
+  });
+  for (const [name, values] of micros)
+    findings.figure(`by wrk, ${connections} connections: ${name}, CPU`, 'µs/answer', values);
+  findings.ratio(
+    `CPU of server and database to the floor, 180 B, ${connections}, by wrk`,
+    pairwise(micros.get('tidemark') ?? [], micros.get('floor') ?? []),
+    ...(connections === 256 ? ([{ atMost: CPU_TO_FLOOR_GOAL }] as const) : []),
+  );
+  const naive = NAIVE_GOALS[connections];
+  const goal = naive === undefined ? [] : ([{ atLeast: naive }] as const);
+  findings.ratio(
+    `events to naive, 180 B, ${connections}, by wrk`,
+    pairwise(of('tidemark'), of('naive')),
+    ...goal,
   );
 }
 
