@@ -91,10 +91,11 @@ export function latencyPart(results: readonly StoredResult[]): Part {
       ]),
     ]);
     const head = ['Load', ...PROCESSES.flatMap((one) => [`${nameOf(one)}: answered`, 'p50', 'p99'])];
-    const [p50, p99] = ['p50', 'p99'].map((percentile) => median(result, `${FLOOR_AT_HALF}: ${percentile}`));
+    const p50 = median(result, `${FLOOR_AT_HALF}: p50`);
+    const p99 = median(result, `${FLOOR_AT_HALF}: p99`);
     const floor =
-      `The floor, at the events of one process at half load: p50 ${formatNumber(p50 ?? Number.NaN)} ms, ` +
-      `p99 ${formatNumber(p99 ?? Number.NaN)} ms.`;
+      `The floor, at the events of one process at half load: p50 ${formatNumber(p50)} ms, ` +
+      `p99 ${formatNumber(p99)} ms.`;
     const parts = ['![Latency against offered load](images/latency.svg)', formatTable(head, rows)];
     // Older results have no floor.
     const text = [...parts, ...(Number.isNaN(p50) ? [] : [floor])].join('\n\n');

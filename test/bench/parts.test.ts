@@ -43,7 +43,7 @@ test('larger values are drawn higher, tenfold ones by as much each time on a log
   expect(svg).toContain('a &lt; b');
 });
 
-test('latency is drawn by what was answered, a line for each percentile and number of processes', () => {
+test('latency is drawn by what was offered, a line for each percentile and number of processes', () => {
   const figures: Record<string, number> = {};
   for (const name of ['one process', '2 processes']) {
     figures[`${name}: saturated`] = 10_000;
@@ -53,6 +53,8 @@ test('latency is drawn by what was answered, a line for each percentile and numb
       figures[`${name}, ${share} %: p99`] = share;
     }
   }
+  // Beyond what it can do a service answers less than before: the line goes on all the same.
+  figures['one process, 95 %: answers'] = 3_000;
   figures['floor, at the rate of one process, 50 %: p50'] = 0.5;
   figures['floor, at the rate of one process, 50 %: p99'] = 0.75;
   const { text, files } = latencyPart([result('latency', figures)]);
@@ -61,6 +63,10 @@ test('latency is drawn by what was answered, a line for each percentile and numb
   expect(text).toContain('2026-11-22; commit abc1234');
   expect(text).toContain('load 0.1 before, 1.2 % of the CPU time stolen;');
   const svg = files.get('docs/images/latency.svg') ?? '';
+  const [, path = ''] = /class="line" [^>]*d="M([^"h]+)"/.exec(svg) ?? [];
+  const places = path.split('L').map((place) => Number(place.split(' ')[0]));
+  expect(places).toHaveLength(3);
+  expect(places).toEqual([...places].sort((a, b) => a - b));
   const [low = 0, , high = 0] = heights(svg, 0);
   expect(low).toBeGreaterThan(high);
   expect(new Set(heights(svg, 1)).size).toBe(1);

@@ -5,6 +5,7 @@ import { LineIds, parseImportLine } from '../../../src/cli/transfer/import-line.
 import { type InputLine, LineBlock, readLines } from '../../../src/cli/transfer/input-lines.ts';
 import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
 import { OperatorError } from '../../../src/errors.ts';
+import { isJson } from '../../ingest/parse/json-text.ts';
 
 interface ParsedLine {
   readonly type: string;
@@ -78,15 +79,6 @@ describe('a line', () => {
     expect(parsed(text)).toEqual([reason]);
   });
 });
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 test('a line ends where it ends, whatever the next one begins with', () => {
   const part = fc.constantFrom(

@@ -6,7 +6,15 @@ import { readBatch } from '../../../src/ingest/parse/batch-body.ts';
 import { BatchEventParser, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
 import { documentPieces, type End, linePieces, type Piece } from '../../../src/ingest/parse/batch-text.ts';
 import { expectLinear } from '../../support/linear.ts';
-import { type JsonText, jsonObject, jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
+import {
+  isJson,
+  type JsonText,
+  jsonObject,
+  jsonString,
+  jsonValue,
+  spellingOf,
+  whiteSpace,
+} from './json-text.ts';
 
 function cut(pieces: Generator<Piece, End>): { pieces: NonNullable<Piece>[]; end: End } {
   const cutSoFar: NonNullable<Piece>[] = [];
@@ -19,15 +27,6 @@ function cut(pieces: Generator<Piece, End>): { pieces: NonNullable<Piece>[]; end
 
 function reader(): BatchEventParser {
   return new BatchEventParser(new TypeReferences(), 1_000_000);
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
 }
 
 /** The texts of a document's events; null where it is not JSON; else what is wrong with it. */

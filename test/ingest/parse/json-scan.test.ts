@@ -7,6 +7,7 @@ import {
   CHANGES,
   DAMAGE,
   damaged,
+  isJson,
   type JsonText,
   jsonObject,
   jsonString,
@@ -131,15 +132,6 @@ describe('the span of a member', () => {
     expect(span === null ? null : text.slice(span.start, span.end)).toBe(expected);
   });
 });
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 /** Index behind the value at the beginning, scanned in steps of so many characters; null for what is not JSON. */
 function scannedEnd(text: string, characters: number): number | null {

@@ -148,3 +148,13 @@ export function damaged(text: string, changes: readonly (readonly [number, strin
   }
   return broken;
 }
+
+/** Whether JSON.parse takes it. */
+export function isJson(text: string): boolean {
+  try {
+    JSON.parse(text);
+    return true;
+  } catch {
+    return false;
+  }
+}

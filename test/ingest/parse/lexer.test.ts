@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { NONE, stringEnd, stringRest } from '../../../src/ingest/parse/lexer.ts';
 import { runs } from '../../support/fuzz.ts';
+import { isJson } from './json-text.ts';
 
 /** Runs of plain characters, mostly longer than what is looked at one by one, and escapes between them. */
 const piece = fc.oneof(
@@ -59,12 +60,3 @@ test('of a string with a character that JSON does not take, or without an end: n
     runs(300),
   );
 });
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text);
-    return true;
-  } catch {
-    return false;
-  }
-}
