@@ -3,8 +3,8 @@
  *
  *   npm run bench:compare -- REF              until every ratio is known within 3 %, at most five minutes
  *   npm run bench:compare -- --judge          against the merge base, 90 seconds, and up to three more starts of the loads
- *                                             that look more expensive; exit code 1 where the CPU of
- *                                             an event or of a read has grown by more than 10 %
+ *                                             that look more expensive; exit code 1 where the CPU of an event or of a read
+ *                                             has grown by more than 10 %
  *
  * Each side is a service of its own with its own embedded PostgreSQL, as `npm start` runs it, and is used only by HTTP and
  * its command line, so that any commit can be compared whose schema is another.
