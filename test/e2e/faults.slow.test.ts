@@ -334,6 +334,8 @@ async function measure(engine: EngineName, journaled: boolean, rounds: number, f
     clearInterval(watch);
   }
   await ledger.stop();
+  // On a slow machine the last events may have gone into the journal again.
+  await until(isReady, 'what was acknowledged last has left the journal', 60_000);
   const sql = postgres.connect();
   const found = await ledger.compare(sql);
   await sql.end();

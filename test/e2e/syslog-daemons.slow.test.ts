@@ -100,14 +100,23 @@ class RunningDaemon {
   readonly route: string;
   readonly #input: string;
   readonly #appId: string;
+  /** @throws Error with the last that it said, once it has ended */
+  readonly #assertRuns: () => void;
   readonly #end: () => Promise<void>;
   #written = 0;
 
-  private constructor({ name, route }: Daemon, input: string, appId: string, end: () => Promise<void>) {
+  private constructor(
+    { name, route }: Daemon,
+    input: string,
+    appId: string,
+    assertRuns: () => void,
+    end: () => Promise<void>,
+  ) {
     this.name = name;
     this.route = route;
     this.#input = input;
     this.#appId = appId;
+    this.#assertRuns = assertRuns;
     this.#end = end;
   }
 
@@ -119,9 +128,16 @@ class RunningDaemon {
     await writeFile(input, '');
     const args = await daemon.configure(own, input, loggingToken);
     const env = { ...process.env, ...daemon.environment };
-    const child = spawn(daemon.program, args, { stdio: 'ignore', env });
-    const ended = once(child, 'exit');
-    return new RunningDaemon(daemon, input, appId, async () => {
+    const child = spawn(daemon.program, args, { stdio: ['ignore', 'ignore', 'pipe'], env });
+    let said = '';
+    child.stderr.on('data', (text: Buffer) => {
+      said = `${said}${text.toString()}`.slice(-2_000);
+    });
+    const ended = once(child, 'close');
+    const assertRuns = (): void => {
+      if (child.exitCode !== null) throw new Error(`${daemon.name} has ended: ${said}`);
+    };
+    return new RunningDaemon(daemon, input, appId, assertRuns, async () => {
       child.kill();
       await ended;
     });
@@ -138,8 +154,10 @@ class RunningDaemon {
 
   /** Waits until all that was written is stored, each message once. */
   async delivered(): Promise<void> {
-    const isDelivered = async (): Promise<boolean> =>
-      (await this.#stored().catch(() => null))?.different === this.#written;
+    const isDelivered = async (): Promise<boolean> => {
+      this.#assertRuns();
+      return (await this.#stored().catch(() => null))?.different === this.#written;
+    };
     await until(isDelivered, `all messages of ${this.name} are stored`, LONG);
     expect({ name: this.name, ...(await this.#stored()) }).toEqual({
       name: this.name,
