@@ -104,7 +104,7 @@ async function makeSchema(sql: Sql, { schema }: Way): Promise<void> {
     SET search_path = ${schema}, public;
     CREATE TABLE ${schema}.events (LIKE public.events, UNIQUE (app_id, created_at, id)) PARTITION BY RANGE (created_at);
     CREATE TABLE ${schema}.events_today PARTITION OF ${schema}.events FOR VALUES FROM ('2000-01-01Z') TO ('2200-01-01Z');
-    CREATE TABLE ${schema}.count_deltas (LIKE public.count_deltas INCLUDING INDEXES);
+    CREATE TABLE ${schema}.count_deltas (LIKE public.count_deltas INCLUDING DEFAULTS INCLUDING INDEXES);
     RESET search_path`);
   if (schema !== 'bench_trigger') return;
   await sql.unsafe(`
