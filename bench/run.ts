@@ -1,7 +1,7 @@
 /**
  * The command line of the bench.
  *
- *   npm run bench                     every scenario, two and a half hours, of which scale takes 42 minutes, searches and exports
+ *   npm run bench                     every scenario, more than two hours, of which scale takes 42 minutes, searches and exports
  *                                     20 and the soak ten; engines, where TIMESCALE_URL is set, take half an hour more
  *   npm run bench -- NAME [NAME]      some of them
  *   npm run bench -- search export    searches and exports of ten million events, one export beside 10,000 new ones a second:

@@ -135,7 +135,8 @@ class RunningDaemon {
     });
     const ended = once(child, 'close');
     const assertRuns = (): void => {
-      if (child.exitCode !== null) throw new Error(`${daemon.name} has ended: ${said}`);
+      if (child.exitCode !== null || child.signalCode !== null)
+        throw new Error(`${daemon.name} has ended: ${said}`);
     };
     return new RunningDaemon(daemon, input, appId, assertRuns, async () => {
       child.kill();
