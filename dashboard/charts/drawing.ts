@@ -60,15 +60,13 @@ export function drawStack(
     const isFaint = marks.found !== null || (marks.focus !== null && marks.focus !== line.key);
     context.globalAlpha = isFaint ? FAINT : 1;
     context.fillStyle = palette.layers[line.color] ?? palette.text;
-    context.beginPath();
-    if (stack.mode === 'histogram') addBars(context, { lower, upper, totals: stack.edges.at(-1) }, geometry);
-    else addArea(context, lower, upper, geometry);
-    context.fill();
+    if (stack.mode === 'histogram') fillBars(context, { lower, upper, totals: stack.edges.at(-1) }, geometry);
+    else fillArea(context, lower, upper, geometry);
   });
   context.globalAlpha = 1;
   if (marks.found !== null && stack.mode === 'histogram') drawFound(context, marks.found, geometry, palette);
   if (stack.mode === 'histogram') drawCuts(context, stack, geometry, palette);
-  for (const index of marks.partial) hatch(context, index, geometry, palette);
+  for (const run of runsOf(marks.partial)) hatch(context, run, geometry, palette);
   if (stack.ghost !== null) drawGhost(context, stack, marks.partial, geometry, palette);
   if (stack.mode !== 'histogram') drawTotal(context, stack, geometry, palette);
 }
@@ -148,7 +146,8 @@ interface Layer {
   readonly totals: Float64Array | undefined;
 }
 
-function addBars(
+/** Each for itself: rectangles on whole pixels are filled as such, where a path of a thousand of them is searched line by line. */
+function fillBars(
   context: CanvasRenderingContext2D,
   { lower, upper, totals }: Layer,
   geometry: Geometry,
@@ -161,20 +160,22 @@ function addBars(
     // A single event among thousands is still seen: the topmost pixel of its bucket.
     const bottom = Math.round(upWithin(geometry, from, total));
     const top = Math.min(bottom - 1, Math.round(upWithin(geometry, to, total)));
-    context.rect(x, top, width, bottom - top);
+    context.fillRect(x, top, width, bottom - top);
   }
 }
 
 /** Points stand where buckets end; the first one is the range's beginning. */
-function addArea(
+function fillArea(
   context: CanvasRenderingContext2D,
   lower: Float64Array,
   upper: Float64Array,
   geometry: Geometry,
 ): void {
+  context.beginPath();
   for (let i = 0; i < upper.length; i++) context.lineTo(across(geometry, i), up(geometry, upper[i] ?? 0));
   for (let i = lower.length - 1; i >= 0; i--)
     context.lineTo(across(geometry, i), up(geometry, lower[i] ?? 0));
+  context.fill();
 }
 
 function drawFound(
@@ -186,9 +187,7 @@ function drawFound(
   const none = new Float64Array(found.length);
   const upper = Float64Array.from(found);
   context.fillStyle = palette.found;
-  context.beginPath();
-  addBars(context, { lower: none, upper, totals: upper }, geometry);
-  context.fill();
+  fillBars(context, { lower: none, upper, totals: upper }, geometry);
 }
 
 /** A gap in bars that are higher than a clipped axis. */
@@ -211,9 +210,23 @@ function drawCuts(
   context.stroke();
 }
 
-/** Stripes over a bucket that is counted in part. */
-function hatch(context: CanvasRenderingContext2D, index: number, geometry: Geometry, palette: Palette): void {
-  const [x, width] = barAt(geometry, index);
+/** First and last of indices, in order, that follow each other. */
+function runsOf(indices: readonly number[]): (readonly [first: number, last: number])[] {
+  const ends = indices.filter((index, i) => indices[i + 1] !== index + 1);
+  return indices
+    .filter((index, i) => indices[i - 1] !== index - 1)
+    .map((first, i) => [first, ends[i] ?? first]);
+}
+
+/** Stripes over neighbors that are counted in part. */
+function hatch(
+  context: CanvasRenderingContext2D,
+  [first, last]: readonly [first: number, last: number],
+  geometry: Geometry,
+  palette: Palette,
+): void {
+  const [[x], [left, lastWidth]] = [barAt(geometry, first), barAt(geometry, last)];
+  const width = left + lastWidth - x;
   const { top, height } = geometry;
   const step = 6 * devicePixelRatio;
   context.save();

@@ -5,12 +5,12 @@ import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
-import { tasksOf, timeOf } from './main-thread.ts';
+import { LOOP_MS, loopTime, tasksOf, timeOf } from './main-thread.ts';
 import { visit } from './visitor.ts';
 
 const EVENTS_PER_SECOND = 20;
 const SECONDS = 8;
-/** The share of the time that the page's own work may take. */
+/** The share of the time that the page's own work may take, where a loop takes 10 ms: a slower machine is slower for both. */
 const MOST_SHARE = 0.1;
 
 describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () => {
@@ -41,6 +41,7 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
     const { page, complaints } = await visit(browser, service, owner);
     await page.goto(`/apps/${appId}?range=15m&tz=UTC`);
     await page.locator('article').nth(40).waitFor();
+    const before = await loopTime(browser, page);
     const tasks = await tasksOf(browser, page, async () => {
       const start = performance.now();
       for (let sent = 0; sent < EVENTS_PER_SECOND * SECONDS; sent += 1) {
@@ -50,8 +51,9 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
       }
       await page.getByText(`"n":${199 + EVENTS_PER_SECOND * SECONDS},`).waitFor();
     });
-    const from = tasks[0]?.start ?? 0;
-    expect(timeOf(tasks) / ((tasks.at(-1)?.end ?? 0) - from)).toBeLessThan(MOST_SHARE);
+    const elapsed = (tasks.at(-1)?.end ?? 0) - (tasks[0]?.start ?? 0);
+    const slowness = Math.max(before, await loopTime(browser, page)) / LOOP_MS;
+    expect(timeOf(tasks) / slowness / elapsed).toBeLessThan(MOST_SHARE);
     expect(complaints).toEqual([]);
   });
 

@@ -39,7 +39,9 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
     const { appId, loggingToken } = await newOwnApp(owner);
     await service.post({ loggingToken, typeId: undefined, typeName: 'first' });
     page = (await visit(browser, service, owner)).page;
-    url = `/apps/${appId}?range=30d&tz=Europe/Berlin&buckets=1000`;
+    // A third of it is still to come, and is hatched.
+    const [from, to] = [-28, 14].map((days) => new Date(Date.now() + days * 86_400_000).toISOString());
+    url = `/apps/${appId}?from=${from}&to=${to}&tz=Europe/Berlin&buckets=1000`;
     await fillChart(page);
     await page.goto(url);
     await drawn(page);
@@ -49,11 +51,12 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
     await service?.stop();
   });
 
-  /** Answers with a full chart, whatever is asked for. */
+  /** Answers with a full chart for whatever is asked. */
   const fillChart = (of: Page): Promise<unknown> =>
     of.route('**/series?*', (route) => {
-      const from = Date.parse(new URL(route.request().url()).searchParams.get('from') ?? '');
-      return route.fulfill({ json: { success: true, data: series(from) } });
+      const asked = new URL(route.request().url()).searchParams;
+      const [from = 0, until = 0] = ['from', 'to'].map((name) => Date.parse(asked.get(name) ?? ''));
+      return route.fulfill({ json: { success: true, data: series(from, until) } });
     });
   const drawn = (of: Page): Promise<unknown> => of.locator('.plot[data-buckets="1000"]').waitFor();
   const loopTask = (): Promise<number> => loopTime(browser, page);
@@ -158,8 +161,8 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
   });
 });
 
-function series(from: number): unknown {
-  const starts = Array.from({ length: BUCKETS }, (_, index) => from + index * 3_600_000);
+function series(from: number, until: number): unknown {
+  const starts = Array.from({ length: BUCKETS }, (_, index) => from + (index / BUCKETS) * (until - from));
   const counts = (type: number): number[] => starts.map((_, index) => ((index * 7919) % 997) + type);
   const lines = Array.from({ length: TYPES }, (_, type) => ({
     key: `typ_${type}`,
@@ -172,14 +175,14 @@ function series(from: number): unknown {
     bucket: '1h',
     timezone: 'Europe/Berlin',
     starts,
-    end: from + BUCKETS * 3_600_000,
+    end: until,
     by: null,
     lines,
     all: starts.map((_, index) => lines.reduce((sum, line) => sum + (line.counts[index] ?? 0), 3)),
     other: starts.map(() => 3),
     before: { all: 10, byKey: {} },
     countsOnlyBefore: null,
-    interval: { from, until: from + BUCKETS * 3_600_000 },
+    interval: { from, until },
     compared: null,
   };
 }
