@@ -27,7 +27,7 @@ import { type Interval, type LevelInterval, splitExactly } from './counts/interv
 import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from './counts/levels.ts';
 import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
-import { readSnapshot } from './snapshot.ts';
+import { keepsPlansOfCounts, readSnapshot } from './snapshot.ts';
 
 export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
 
@@ -155,8 +155,8 @@ async function locate(
 }
 
 /**
- * Finds the minutes of an interval in which each of the ascending `skips` is passed. The days are found by a statement of
- * their own: the finer counts are then searched in those days alone, which are one or two chunks of many on TimescaleDB.
+ * Finds the minutes of an interval in which each of the ascending `skips` is passed. Where counts have partitions, the days are
+ * found by a statement of their own: the finer counts are then searched in those days alone, which are one or two chunks of many.
  */
 async function findMinutes(
   tx: Transaction,
@@ -167,6 +167,7 @@ async function findMinutes(
   const whole = skips.map((skip) => ({ from, until, skip }));
   if (level === null) return whole;
   const isDays = level === DAYS && until - from > level.ms;
+  if (isDays && keepsPlansOfCounts(tx)) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
   const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
   // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
   const isFine = level === MINUTES || level === QUARTER_HOURS;

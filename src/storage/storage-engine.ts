@@ -30,7 +30,7 @@ export interface StorageEngine {
   nodesAt?(address: DatabaseAddress): Nodes;
   /** The pool on the node of an app, beside a pool on the coordinator. */
   poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
-  /** Reads that know on which node an app is; absent: every read uses the pool itself. */
+  /** Reads that know on which node an app is, or which plans to keep; absent: every read uses the pool as it is. */
   reader?(sql: Sql): EventReader;
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;

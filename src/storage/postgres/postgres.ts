@@ -1,7 +1,9 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../backup/month-counts.ts';
 import { countsOf } from '../counts/levels.ts';
+import { createReader } from '../event-reader.ts';
 import { foldFields } from '../fields/fold.ts';
+import { keepPlansOfCounts } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { ensureRoom, foldCounts, postgresMaintenance } from './maintenance.ts';
@@ -10,6 +12,7 @@ import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
+  reader: (sql) => createReader(keepPlansOfCounts(sql)),
   maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
     postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
   removal,
