@@ -281,6 +281,41 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     }
   });
 
+  test('of a minute to which producers add sends what is new, not again what it has of that minute', async () => {
+    await withTestService({}, async ({ database: source, sql, type }) => {
+      const target = await testDatabase('postgres18', { empty: true });
+      const proxy = await FaultyProxy.start({ url: target.url });
+      const sent: Buffer[] = [];
+      proxy.onSent = (bytes) => {
+        sent.push(bytes);
+      };
+      if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
+      const minute = Math.floor(Date.now() / 60_000 - 10) * 60_000;
+      // 50 a second for two minutes: more in a day than are merged at once.
+      const add = (events: number, from: number) =>
+        insertSelected(
+          sql,
+          source.engine,
+          sql`SELECT gen_random_uuid(), event_types.app_id, event_types.id,
+                     ${new Date(from)}::timestamptz + n * interval '20 ms', '{"key":"one of a minute"}'::json
+                FROM generate_series(0, ${events - 1}) AS n JOIN event_types ON public_id = ${type.typeId}`,
+        );
+      try {
+        await add(6_000, minute);
+        expect(await copied(source, target)).toMatchObject({ copied: 6_000, repaired: [] });
+        await add(10, minute + 7_000);
+        const result = await copied(source, { ...target, url: proxy.address.url });
+        expect(result).toMatchObject({ copied: 10, repaired: [] });
+        expect(await contentOf(target)).toEqual(await contentOf(source));
+        // The ten, and the fifty of their second.
+        expect(Buffer.concat(sent).toString('latin1').split('one of a minute').length - 1).toBe(60);
+      } finally {
+        await proxy.stop();
+        await target.drop();
+      }
+    });
+  });
+
   test('keeps the counts of what retention takes meanwhile, and is not switched where it lacks some of them', async () => {
     const { database: source, sql } = service;
     const [target, other] = [
