@@ -15,7 +15,13 @@ import { build, LAUNCHER, type Outcome, tidemark } from '../../support/command-l
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { Ledger } from '../../support/ledger.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
-import { startTestService, type TestService, until, withTestService } from '../../support/service.ts';
+import {
+  CREATE_EVENT,
+  startTestService,
+  type TestService,
+  until,
+  withTestService,
+} from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const DAY = 86_400_000;
@@ -157,6 +163,26 @@ async function eventsIn({ sql }: TestDatabase): Promise<number> {
   return row?.events ?? 0;
 }
 
+/**
+ * Sends one event until it is stored, as a producer does. A service without a journal refuses events while its database is closed,
+ * and until it has found that it is open again: its next probe after that, not the end of the command.
+ */
+async function postUntilStored(service: TestService, key: string): Promise<void> {
+  await until(async () => {
+    const { status, headers, body } = await service.request({
+      method: 'POST',
+      path: CREATE_EVENT,
+      headers: { 'Idempotency-Key': key },
+      body: service.body(`{"key":"${key}"}`),
+    });
+    if (status === 201) return true;
+    expect({ status, body }).toMatchObject({ status: 503, body: expect.stringContaining('"UNAVAILABLE"') });
+    expect(headers['retry-after']).toBeDefined();
+    return false;
+  }, 'the service stores events again');
+  expect(await service.sql`SELECT FROM events WHERE payload ->> 'key' = ${key}`).toHaveLength(1);
+}
+
 /** The marks of a database that was left, or that is a copy. */
 async function marksOf({ sql }: TestDatabase): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
@@ -168,7 +194,11 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
   let service: TestService;
   beforeAll(async () => {
     const database = await testDatabase('postgres18', { prepared: true });
-    service = await startTestService({ database, reach: async () => named({ url: database.url }) });
+    service = await startTestService({
+      database,
+      reach: async () => named({ url: database.url }),
+      config: { CREATE_LIMIT_PER_MINUTE: 0 },
+    });
     await fill(service, 40);
   });
   afterAll(async () => {
@@ -251,6 +281,41 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     }
   });
 
+  test('of a minute to which producers add sends what is new, not again what it has of that minute', async () => {
+    await withTestService({}, async ({ database: source, sql, type }) => {
+      const target = await testDatabase('postgres18', { empty: true });
+      const proxy = await FaultyProxy.start({ url: target.url });
+      const sent: Buffer[] = [];
+      proxy.onSent = (bytes) => {
+        sent.push(bytes);
+      };
+      if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
+      const minute = Math.floor(Date.now() / 60_000 - 10) * 60_000;
+      // 50 a second for two minutes: more in a day than are merged at once.
+      const add = (events: number, from: number) =>
+        insertSelected(
+          sql,
+          source.engine,
+          sql`SELECT gen_random_uuid(), event_types.app_id, event_types.id,
+                     ${new Date(from)}::timestamptz + n * interval '20 ms', '{"key":"one of a minute"}'::json
+                FROM generate_series(0, ${events - 1}) AS n JOIN event_types ON public_id = ${type.typeId}`,
+        );
+      try {
+        await add(6_000, minute);
+        expect(await copied(source, target)).toMatchObject({ copied: 6_000, repaired: [] });
+        await add(10, minute + 7_000);
+        const result = await copied(source, { ...target, url: proxy.address.url });
+        expect(result).toMatchObject({ copied: 10, repaired: [] });
+        expect(await contentOf(target)).toEqual(await contentOf(source));
+        // The ten, and the fifty of their second.
+        expect(Buffer.concat(sent).toString('latin1').split('one of a minute').length - 1).toBe(60);
+      } finally {
+        await proxy.stop();
+        await target.drop();
+      }
+    });
+  });
+
   test('keeps the counts of what retention takes meanwhile, and is not switched where it lacks some of them', async () => {
     const { database: source, sql } = service;
     const [target, other] = [
@@ -273,7 +338,7 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
       expect(refused.stderr).toContain('the copy is not equal');
       expect(refused.stderr).toContain(last.toISOString().slice(0, 10));
       expect(await marksOf(source)).toEqual([]);
-      expect((await service.post()).status).toBe(201);
+      await postUntilStored(service, 'after-a-refused-switch');
       // A new one begins with the counts, and keeps those of days that end while it is made.
       await copied(source, other);
       await moveBoundary(sql, { days: 17, now });
