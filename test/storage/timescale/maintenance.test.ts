@@ -222,6 +222,8 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     let alone: Sql;
     beforeEach(async () => {
       own = await testDatabase('timescale');
+      // After ANALYZE between a merge and a read, the planner expects every row to match and scans the table until the next merge.
+      await own.sql`ALTER TABLE stale_buckets SET (autovacuum_enabled = off)`;
       await own.sql`INSERT INTO apps (public_id, name) VALUES ('a', 'a')`;
       await own.sql`INSERT INTO event_types (public_id, app_id, name) VALUES ('t1', ${APP}, 't1')`;
       await store();
@@ -252,23 +254,44 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     };
     const marks = async (): Promise<number> => (await own.sql`SELECT FROM stale_buckets`).length;
 
+    /**
+     * The limit for the blocks of marks that a statement reads. Open transactions in other databases of the server count too,
+     * such as CREATE DATABASE for another test: transaction ids belong to the server. A merge notes those that are older than
+     * 1,000 transactions, and every statement looks each of them up. It reads the dead rows since the oldest newer one.
+     * @param blocks without lookups
+     */
+    const mostBlocks = async (blocks: number): Promise<number> => {
+      const [row] = await own.sql<{ noted: number }[]>`SELECT cardinality(running) AS noted FROM folds`;
+      const perLookup = 3;
+      return blocks + perLookup * (row?.noted ?? Number.NaN);
+    };
+
     test('reads and maintenance do not go through the dead rows of marks that are gone', async () => {
-      const costs: { read: number; merge: number }[] = [];
-      for (let round = 1; round <= 30; round += 1) {
+      const rounds = 30;
+      for (let round = 1; round <= rounds; round += 1) {
+        // No open transaction that the merge does not note is older than this round.
+        if (round === rounds) await passTransactions(own.sql, 1_100);
         await mark();
         await store();
         await mergeMarks(own.sql);
         expect(await marks()).toBe(100);
         expect(await readTotal()).toBe(round + 1);
-        if (round % 10 === 0) {
-          const read = await blocksOf(alone, ['stale_buckets'], readTotal);
-          costs.push({ read, merge: await blocksOf(alone, ['stale_buckets'], mergeMarks) });
-        }
       }
-      // 13,000 dead rows are 80 pages more for every scan.
-      const [first, , last] = costs;
-      expect(last?.read).toBeLessThanOrEqual((first?.read ?? 0) + 10);
-      expect(last?.merge).toBeLessThanOrEqual((first?.merge ?? 0) + 10);
+      // The remaining marks are 4 blocks. The dead rows are 8 blocks for each of the rounds.
+      const most = await mostBlocks(16);
+      expect(await blocksOf(alone, ['stale_buckets'], readTotal)).toBeLessThanOrEqual(most);
+      expect(await blocksOf(alone, ['stale_buckets'], mergeMarks)).toBeLessThanOrEqual(most);
+    });
+
+    test('a merge stores marks in the order of their index, whatever the planner knows', async () => {
+      await mark();
+      await mergeMarks(own.sql);
+      await own.sql`ANALYZE stale_buckets`;
+      await mark();
+      await mergeMarks(own.sql);
+      const stored = await own.sql<{ bucket: Date }[]>`SELECT bucket FROM stale_buckets ORDER BY ctid`;
+      const times = stored.map(({ bucket }) => bucket.getTime());
+      expect(times).toEqual(times.toSorted((a, b) => a - b));
     });
 
     test('nor of marks that were lifted, and what the open transaction stores late is counted', async () => {
@@ -282,9 +305,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
           await tasks.everySecond();
           now += 5_000;
         }
+        // No open transaction that the merge does not note is older than the last mark.
+        await passTransactions(own.sql, 1_100);
         await tasks.everySecond();
         expect(await marks()).toBe(0);
-        expect(await blocksOf(alone, ['stale_buckets'], readTotal)).toBeLessThanOrEqual(10);
+        // The table without marks is 2 blocks. The dead rows are 24.
+        expect(await blocksOf(alone, ['stale_buckets'], readTotal)).toBeLessThanOrEqual(await mostBlocks(6));
         await holder.run((tx) => store(tx));
         await mark();
         await tasks.everySecond();
