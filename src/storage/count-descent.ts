@@ -5,7 +5,6 @@ import type { Interval, LevelInterval } from './counts/intervals.ts';
 import { ALL_TYPES, type Level } from './counts/levels.ts';
 import { countsRelation } from './fields/counts-relation.ts';
 import type { PageRequest, Scope } from './page-request.ts';
-import { findInCounts } from './snapshot.ts';
 
 /** An interval, and how many of its events, in the order of the page, to skip. */
 export interface SkipInterval extends Interval {
@@ -62,13 +61,10 @@ export async function descend(
                ORDER BY bucket ${direction}
                LIMIT 1) below`;
   }
-  return await findInCounts(
-    tx,
-    tx<SkipInterval[]>`
-      SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
-             skip::float8
-        FROM (${found}) found ORDER BY nth`,
-  );
+  return await tx<SkipInterval[]>`
+    SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
+           skip::float8
+      FROM (${found}) found ORDER BY nth`;
 }
 
 export function hasExceptions({ exceptTypes = [], field }: Scope): boolean {

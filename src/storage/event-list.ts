@@ -16,7 +16,7 @@ import {
   resolveFieldScope,
 } from './fields/field-scope.ts';
 import { matchingRows } from './fields/matching-rows.ts';
-import { readSnapshot } from './snapshot.ts';
+import { planEachTime, readCounts, readSnapshot } from './snapshot.ts';
 
 /**
  * A position between two events: after the event of this time and id, in this order. It names nothing of one database but
@@ -60,7 +60,7 @@ export interface EventList {
  * counts, so that a rare type costs no more than a common one. Several types are read one by one and merged.
  */
 export async function readEventList(sql: Sql, request: EventListRequest): Promise<EventList> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readCounts(sql, async (tx) => {
     const types = request.typeIds ?? [null];
     const maxBytes = Math.ceil(request.maxBytes / types.length);
     const withTotal = request.withTotal === true;
@@ -82,7 +82,7 @@ export async function readFilteredList(
   request: EventListRequest,
   filter: FieldFilter,
 ): Promise<EventList | NotCounted> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readCounts(sql, async (tx) => {
     const withTotal = request.withTotal === true;
     const field = await resolveFieldScope(tx, { ...request, isCountedAlone: withTotal }, filter);
     if (typeof field === 'string') return field;
@@ -140,11 +140,14 @@ async function countSameInstant(
       count += rows.filter((row) => (order === 'asc' ? row.id <= id : row.id >= id)).length;
     return count;
   }
-  const [row] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM events, retention
-     WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
-       AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
-       ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`;
+  const [row] = await planEachTime(
+    tx,
+    tx<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM events, retention
+       WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
+         AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
+         ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`,
+  );
   return row?.count ?? 0;
 }
 

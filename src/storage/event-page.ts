@@ -27,7 +27,7 @@ import { type Interval, type LevelInterval, splitExactly } from './counts/interv
 import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from './counts/levels.ts';
 import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
-import { keepsPlansOfCounts, readSnapshot } from './snapshot.ts';
+import { keepsPlans, planEachTime, readCounts } from './snapshot.ts';
 
 export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
 
@@ -37,7 +37,7 @@ const LATEST = Date.UTC(9999, 11, 31);
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
-  return isEmpty(request.scope) ? NO_EVENTS : await readSnapshot(sql, (tx) => readPageIn(tx, request));
+  return isEmpty(request.scope) ? NO_EVENTS : await readCounts(sql, (tx) => readPageIn(tx, request));
 }
 
 const NO_EVENTS: EventPage = { total: 0, events: [], hasMore: false };
@@ -96,11 +96,12 @@ async function countIntervals(
   const sums = intervals.map((interval) => sumOf(tx, scope, interval));
   const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
     scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+  const counting = tx<{ readableFrom: number; counts: number[] }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
+           ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
+      FROM retention`;
   const [[row], matching] = await Promise.all([
-    tx<{ readableFrom: number; counts: number[] }[]>`
-      SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
-             ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
-        FROM retention`,
+    intervals.some(({ level }) => level === null) ? planEachTime(tx, counting) : counting,
     Promise.all(intervals.map(ofRows)),
   ]);
   if (row === undefined) throw new Error('The table retention has lost its row.');
@@ -167,7 +168,7 @@ async function findMinutes(
   const whole = skips.map((skip) => ({ from, until, skip }));
   if (level === null) return whole;
   const isDays = level === DAYS && until - from > level.ms;
-  if (isDays && keepsPlansOfCounts(tx)) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
+  if (isDays && keepsPlans(tx)) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
   const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
   // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
   const isFine = level === MINUTES || level === QUARTER_HOURS;
@@ -192,7 +193,7 @@ async function readRows(
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
   // that cannot be on the page are left out before the texts of the others are measured.
-  return await tx<StoredEvent[]>`
+  const page = tx<StoredEvent[]>`
     SELECT id, (SELECT public_id FROM type_names WHERE type_names.app_id = ${scope.appId} AND type_names.id = type_id) AS "typeId",
            created_at AS "createdAt", payload
       FROM (SELECT id, type_id, created_at, payload, number, sum(octet_length(payload)) OVER ${before} AS bytes
@@ -203,6 +204,7 @@ async function readRows(
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
+  return await planEachTime(tx, page);
 }
 
 /**

@@ -17,48 +17,73 @@ export function readPlainly(sql: Sql): Sql {
   return sql;
 }
 
-/** Pools, and the transactions of their snapshots, where counts are tables without partitions. */
+/** Pools, and the transactions of {@link readCounts}, of an engine whose counts are tables without partitions. */
 const WITH_PLAIN_COUNTS = new WeakSet<Sql | Transaction>();
 
-/** Has reads of a pool keep the plans of {@link findInCounts}: for an engine whose counts have no partitions. */
+/** Has {@link readCounts} keep its plans: for an engine whose counts have no partitions. */
 export function keepPlansOfCounts(sql: Sql): Sql {
   WITH_PLAIN_COUNTS.add(sql);
   return sql;
 }
 
-/** Whether the plans of {@link findInCounts} are kept, so that a longer statement costs no longer planning. */
-export const keepsPlansOfCounts = (tx: Transaction): boolean => WITH_PLAIN_COUNTS.has(tx);
-
-/**
- * Runs a statement on counts alone. To plan it takes several times as long as to run it, so a connection keeps its plan, whatever the
- * times are, where these decide about no partitions (SESSION_PARAMETERS has all others planned each time).
- */
-export async function findInCounts<T extends postgres.Row[]>(
-  tx: Transaction,
-  statement: postgres.PendingQuery<T>,
-): Promise<T> {
-  if (!keepsPlansOfCounts(tx)) return await statement;
-  // All three are sent together.
-  const [, found] = await Promise.all([
-    tx`SET LOCAL plan_cache_mode = force_generic_plan`,
-    statement,
-    tx`SET LOCAL plan_cache_mode = force_custom_plan`,
-  ]);
-  return found;
-}
+/** Whether plans are kept in a transaction, so that a longer statement costs no longer planning. */
+export const keepsPlans = (tx: Transaction): boolean => WITH_PLAIN_COUNTS.has(tx);
 
 /**
  * Runs reads of events and counts in one snapshot. The lock precedes the snapshot, which the first query takes: a statement
  * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
 export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
+  return await beginSnapshot(sql, read, skipFolded);
+}
+
+/**
+ * The same for reads that find what they need in the counts. To plan such a statement takes several times as long as to run it, so a
+ * connection keeps its plan, whatever its times are, where these decide about no partitions. Statements on events go through
+ * {@link planEachTime}.
+ */
+export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
+  if (!WITH_PLAIN_COUNTS.has(sql)) return await readSnapshot(sql, read);
+  const marked = async (tx: Transaction): Promise<T> => {
+    WITH_PLAIN_COUNTS.add(tx);
+    return await read(tx);
+  };
+  return await beginSnapshot(sql, marked, (tx) => skipFolded(tx, tx`, ${planMode(tx, KEPT)}`));
+}
+
+/** Runs a statement on events: only a plan for its times leaves out the partitions that it does not need. */
+export async function planEachTime<T extends readonly postgres.MaybeRow[]>(
+  tx: Transaction,
+  statement: postgres.PendingQuery<T>,
+): Promise<T> {
+  if (!keepsPlans(tx)) return await statement;
+  // All three are sent together.
+  const [, rows] = await Promise.all([
+    tx`SELECT ${planMode(tx, EACH_TIME)}`,
+    statement,
+    tx`SELECT ${planMode(tx, KEPT)}`,
+  ]);
+  return rows;
+}
+
+const KEPT = 'force_generic_plan';
+/** As SESSION_PARAMETERS has it. */
+const EACH_TIME = 'force_custom_plan';
+
+const planMode = (tx: Transaction, mode: string): postgres.PendingQuery<postgres.Row[]> =>
+  tx`set_config('plan_cache_mode', ${mode}, true)`;
+
+async function beginSnapshot<T>(
+  sql: Sql,
+  read: (tx: Transaction) => Promise<T>,
+  prepare: (tx: Transaction) => postgres.PendingQuery<postgres.Row[]>,
+): Promise<T> {
   const outcome = await sql.begin('isolation level repeatable read read only', async (tx) => {
     if (PLAIN.has(sql)) return { value: await read(tx) };
-    if (WITH_PLAIN_COUNTS.has(sql)) WITH_PLAIN_COUNTS.add(tx);
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
-    const bounded = skipFolded(tx).execute();
-    const [value] = await Promise.all([read(tx), locked, bounded]);
+    const prepared = prepare(tx).execute();
+    const [value] = await Promise.all([read(tx), locked, prepared]);
     // Wrapped in an object, because the client awaits each element of an array.
     return { value };
   });
@@ -66,9 +91,9 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
 }
 
 /** Tells the views of counts which deltas are folded in this snapshot (sql/0016, sql/0030), so that they need not be looked at. */
-function skipFolded(tx: Transaction): postgres.PendingQuery<postgres.Row[]> {
+function skipFolded(tx: Transaction, more = tx``): postgres.PendingQuery<postgres.Row[]> {
   return tx`
     SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true),
-           set_config('tidemark.pending_fields_from', last_field_fold.pending_from::text, true)
+           set_config('tidemark.pending_fields_from', last_field_fold.pending_from::text, true) ${more}
       FROM last_fold CROSS JOIN last_field_fold`;
 }

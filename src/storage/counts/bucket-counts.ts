@@ -8,7 +8,7 @@
 import type { Transaction } from '../connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import type { Buckets } from './buckets.ts';
-import { countsIn, scopeOf } from './exact-counts.ts';
+import { countsIn, readSources, scopeOf } from './exact-counts.ts';
 import {
   ALL_TIME,
   coarseSourcesOf,
@@ -174,12 +174,16 @@ async function addIntervals(
   );
   const sources = sourcesOf(intervals.flatMap((interval) => withoutStale([{ level, ...interval }], stale)));
   const starts = buckets.starts.map((start) => new Date(start).toISOString());
-  const columns = await tx<Column[]>`
-    SELECT id, string_agg(index || ' ' || count, ' ') AS text
-      FROM (SELECT type_id AS id, width_bucket(bucket, ${starts}::timestamptz[]) - 1 AS index, sum(count) AS count
-              FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()], field), sources)}) rows
-             GROUP BY 1, 2) counted
-     GROUP BY id`;
+  const columns = await readSources(
+    tx,
+    sources,
+    tx<Column[]>`
+      SELECT id, string_agg(index || ' ' || count, ' ') AS text
+        FROM (SELECT type_id AS id, width_bucket(bucket, ${starts}::timestamptz[]) - 1 AS index, sum(count) AS count
+                FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()], field), sources)}) rows
+               GROUP BY 1, 2) counted
+       GROUP BY id`,
+  );
   for (const column of columns) {
     const own = counts.get(column.id);
     const numbers = numbersOf(column);
@@ -216,9 +220,13 @@ async function sumByType(
   { appId, ids, field }: Omit<Counting, 'stale'>,
   sources: readonly SourceInterval[],
 ): Promise<ReadonlyMap<number, number>> {
-  const rows = await tx<{ id: number; count: number }[]>`
-    SELECT type_id AS id, sum(count)::float8 AS count
-      FROM (${countsIn(tx, scopeOf(tx, appId, ids, field), sources)}) counts
-     GROUP BY type_id`;
+  const rows = await readSources(
+    tx,
+    sources,
+    tx<{ id: number; count: number }[]>`
+      SELECT type_id AS id, sum(count)::float8 AS count
+        FROM (${countsIn(tx, scopeOf(tx, appId, ids, field), sources)}) counts
+       GROUP BY type_id`,
+  );
   return new Map(rows.map(({ id, count }) => [id, count]));
 }

@@ -2,7 +2,7 @@
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
-import { readSnapshot } from '../snapshot.ts';
+import { planEachTime, readSnapshot } from '../snapshot.ts';
 import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
 
@@ -65,6 +65,15 @@ export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly
     ),
   );
   return tx`${selects.flatMap((select, i) => (i === 0 ? [select] : [tx` UNION ALL `, select]))}`;
+}
+
+/** Runs a statement that reads sources, by {@link countsIn}. */
+export async function readSources<T extends postgres.Row[]>(
+  tx: Transaction,
+  sources: readonly SourceInterval[],
+  statement: postgres.PendingQuery<T>,
+): Promise<T> {
+  return sources.some(({ view }) => view === null) ? await planEachTime(tx, statement) : await statement;
 }
 
 function countsFrom(

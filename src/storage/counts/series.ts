@@ -1,7 +1,7 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
 import type { Sql, Transaction } from '../connect.ts';
 import { readBoundary } from '../retention.ts';
-import { readSnapshot } from '../snapshot.ts';
+import { readCounts } from '../snapshot.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
 import {
   type Buckets,
@@ -11,7 +11,14 @@ import {
   type Width,
   type WidthName,
 } from './buckets.ts';
-import { type CountScope, countsIn, type Fragment, readStaleBuckets, scopeOf } from './exact-counts.ts';
+import {
+  type CountScope,
+  countsIn,
+  type Fragment,
+  readSources,
+  readStaleBuckets,
+  scopeOf,
+} from './exact-counts.ts';
 import {
   ALL_TIME,
   coarseSourcesOf,
@@ -91,7 +98,7 @@ const TOP_TYPES = 9;
 
 /** @returns the problem if there would be too many buckets, or finer ones than are kept */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | BucketsProblem> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readCounts(sql, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const { appId, exceptTypes = [] } = request;
@@ -207,9 +214,13 @@ async function firstHour(
   if (last === null) return null;
   const days = { from: Math.min(earliest ?? last, last), until: last + DAY_MS };
   const sources = sourcesOf(withoutStale([{ level: HOURS, ...days }], stale));
-  const [row] = await tx<{ first: number | null }[]>`
-    SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS first
-      FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sources)}) counts WHERE count > 0`;
+  const [row] = await readSources(
+    tx,
+    sources,
+    tx<{ first: number | null }[]>`
+      SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS first
+        FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sources)}) counts WHERE count > 0`,
+  );
   return row?.first == null ? null : floorTo(row.first, HOUR_MS);
 }
 
@@ -254,11 +265,12 @@ export async function topOf(
     limit: number,
   ): Promise<number[]> => {
     const counts = tx`(${countsIn(tx, { ...scope, types }, sources)}) AS counts`;
-    const rows = await tx<{ id: number }[]>`${
+    const ranking = tx<{ id: number }[]>`${
       groups === undefined
         ? tx`SELECT type_id AS id, sum(count) AS total FROM ${counts} GROUP BY type_id`
         : tx`SELECT key AS id, sum(count * sign) AS total FROM ${counts} JOIN (${groups}) AS groups ON groups.id = type_id GROUP BY key`
     } ORDER BY total DESC, id LIMIT ${limit}`;
+    const rows = await readSources(tx, sources, ranking);
     return rows.map(({ id }) => id);
   };
   if (most === 0) return [];

@@ -6,6 +6,7 @@ import { bucketsOf, WIDTHS, type WidthName } from '../../../src/storage/counts/b
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
 import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
+import { keepPlansOfCounts } from '../../../src/storage/snapshot.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { runs, sized } from '../../support/fuzz.ts';
@@ -43,6 +44,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   let typeIds: number[];
   beforeAll(async () => {
     database = await testDatabase(engine);
+    if (engine !== 'timescale') keepPlansOfCounts(database.sql);
     const { sql } = database;
     const made = await createApp(sql, await testSecret(), { name: 'Series' });
     const [app] = await sql<[{ id: number }]>`SELECT id FROM apps WHERE public_id = ${made.appId}`;

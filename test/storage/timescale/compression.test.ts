@@ -147,18 +147,18 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       await compressed;
       expect(writtenMeanwhile).toBeGreaterThan(0);
       expect(await stored()).toBe(before + written);
-      // What has come since is moved too, and nothing is left of the rows.
-      while (!(await compress(mover, 7, 0)));
-      expect(await partialChunks()).toBe(0);
-      const { name, isCompressed } = await chunkOf(NEW_DAY);
-      expect(isCompressed).toBe(true);
+      const { name } = await chunkOf(NEW_DAY);
       const size = async (): Promise<number> =>
         (
           await sql<
             { bytes: number }[]
           >`SELECT pg_total_relation_size(${name}::text::regclass)::float8 AS bytes`
         )[0]?.bytes ?? 0;
-      expect(await size()).toBeLessThan(200_000);
+      // What has come since is moved too, and nothing is left of the rows once no snapshot sees them: an ANALYZE of the server's own,
+      // beside a transaction in another database, has one that is older than the moves.
+      while (!(await compress(mover, 7, 0)) || (await size()) >= 200_000);
+      expect(await partialChunks()).toBe(0);
+      expect((await chunkOf(NEW_DAY)).isCompressed).toBe(true);
       expect(await stored()).toBe(before + written);
       const scope = { appId: APP, typeId: null, from: NEW_DAY, until: NEW_DAY + DAY_MS };
       const page = await storage
