@@ -154,8 +154,7 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
             { bytes: number }[]
           >`SELECT pg_total_relation_size(${name}::text::regclass)::float8 AS bytes`
         )[0]?.bytes ?? 0;
-      // What has come since is moved too, and nothing is left of the rows once no snapshot sees them: an ANALYZE of the server's own,
-      // beside a transaction in another database, has one that is older than the moves.
+      // What has come since is moved too, and nothing is left of the rows once no snapshot sees them, such as one of the server's own.
       while (!(await compress(mover, 7, 0)) || (await size()) >= 200_000);
       expect(await partialChunks()).toBe(0);
       expect((await chunkOf(NEW_DAY)).isCompressed).toBe(true);
