@@ -82,7 +82,7 @@ export async function readFilteredList(
   request: EventListRequest,
   filter: FieldFilter,
 ): Promise<EventList | NotCounted> {
-  return await readCounts(sql, async (tx) => {
+  return await readSnapshot(sql, async (tx) => {
     const withTotal = request.withTotal === true;
     const field = await resolveFieldScope(tx, { ...request, isCountedAlone: withTotal }, filter);
     if (typeof field === 'string') return field;

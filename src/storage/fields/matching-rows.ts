@@ -3,7 +3,6 @@ import type { Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import { passes, type RowFilter } from '../event-scan.ts';
-import { planEachTime } from '../snapshot.ts';
 import type { Fragment } from './counts-relation.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
@@ -95,7 +94,7 @@ async function readCandidates(
     .map(ofGroup)
     .flatMap((rows, index) => (index === 0 ? [rows] : [tx` UNION ALL `, rows]));
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
-  const candidates = tx<Candidate[]>`
+  return await tx<Candidate[]>`
     SELECT id, type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, text AS payload,
            number = found AND found < ${ROWS_AT_ONCE} AS "isLast"
       FROM (SELECT *, row_number() OVER ${before} AS number, count(*) OVER () AS found,
@@ -103,7 +102,6 @@ async function readCandidates(
               FROM (${page} ${inOrder} LIMIT ${ROWS_AT_ONCE}) AS page) AS page
      WHERE number = 1 OR bytes <= ${BYTES_AT_ONCE}
      ORDER BY number`;
-  return await planEachTime(tx, candidates);
 }
 
 /** The interval that holds several. */
