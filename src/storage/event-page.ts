@@ -8,8 +8,8 @@
  *  3. rows: a last statement reads from the first minute to the last and skips what is left of the offset.
  * Descending order is the same walk from the other end.
  *
- * Times are literals in every statement, so that partitions are pruned when it is planned: an interval without an end
- * would have all of them planned.
+ * Every statement on events has both ends of its interval, and is planned for them, so that partitions are pruned: without an
+ * end all of them would be planned.
  */
 import type { Sql, Transaction } from './connect.ts';
 import {

@@ -20,7 +20,7 @@ export function readPlainly(sql: Sql): Sql {
 /** Pools, and the transactions of {@link readCounts}, of an engine whose counts are tables without partitions. */
 const WITH_PLAIN_COUNTS = new WeakSet<Sql | Transaction>();
 
-/** Has {@link readCounts} keep its plans: for an engine whose counts have no partitions. */
+/** Has {@link readCounts} keep plans: for an engine whose counts have no partitions. */
 export function keepPlansOfCounts(sql: Sql): Sql {
   WITH_PLAIN_COUNTS.add(sql);
   return sql;
@@ -38,9 +38,10 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
 }
 
 /**
- * The same for reads that find what they need in the counts. To plan such a statement takes several times as long as to run it, so a
- * connection keeps its plan, whatever its times are, where these decide about no partitions. Statements on events go through
- * {@link planEachTime}.
+ * The same for reads that find what they need in the counts, each statement of which costs more to plan than to run. Counts without
+ * partitions can do with a plan that is made for any times, which a connection keeps until statistics change. Such a plan always goes by
+ * an index: for all that it knows, a table may have grown, or be full of dead rows, since its statistics were made.
+ * {@link planEachTime} is for statements on events, and for those whose best plan depends on the times.
  */
 export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
   if (!WITH_PLAIN_COUNTS.has(sql)) return await readSnapshot(sql, read);
@@ -48,30 +49,25 @@ export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise
     WITH_PLAIN_COUNTS.add(tx);
     return await read(tx);
   };
-  return await beginSnapshot(sql, marked, (tx) => skipFolded(tx, tx`, ${planMode(tx, KEPT)}`));
+  return await beginSnapshot(sql, marked, (tx) => skipFolded(tx, tx`, ${keptPlans(tx)}`));
 }
 
-/** Runs a statement on events: only a plan for its times leaves out the partitions that it does not need. */
+/** Runs a statement with a plan for its own times, of which only the partitions that it needs are a part. */
 export async function planEachTime<T extends readonly postgres.MaybeRow[]>(
   tx: Transaction,
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
   if (!keepsPlans(tx)) return await statement;
   // All three are sent together.
-  const [, rows] = await Promise.all([
-    tx`SELECT ${planMode(tx, EACH_TIME)}`,
-    statement,
-    tx`SELECT ${planMode(tx, KEPT)}`,
-  ]);
+  const [, rows] = await Promise.all([tx`SELECT ${ownPlans(tx)}`, statement, tx`SELECT ${keptPlans(tx)}`]);
   return rows;
 }
 
-const KEPT = 'force_generic_plan';
-/** As SESSION_PARAMETERS has it. */
-const EACH_TIME = 'force_custom_plan';
-
-const planMode = (tx: Transaction, mode: string): postgres.PendingQuery<postgres.Row[]> =>
-  tx`set_config('plan_cache_mode', ${mode}, true)`;
+const keptPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
+  tx`set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)`;
+/** As sessions begin. */
+const ownPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
+  tx`set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true)`;
 
 async function beginSnapshot<T>(
   sql: Sql,

@@ -28,7 +28,7 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
     await service?.stop();
   });
 
-  test(`takes less than a tenth of the main thread at ${EVENTS_PER_SECOND} events a second`, async () => {
+  test(`takes less than a tenth of the main thread of a usual machine at ${EVENTS_PER_SECOND} events a second`, async () => {
     const { appId, loggingToken } = await newOwnApp(owner);
     const post = (n: number) =>
       service.post({
@@ -52,7 +52,7 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
       await page.getByText(`"n":${199 + EVENTS_PER_SECOND * SECONDS},`).waitFor();
     });
     const elapsed = (tasks.at(-1)?.end ?? 0) - (tasks[0]?.start ?? 0);
-    const slowness = Math.max(before, await loopTime(browser, page)) / LOOP_MS;
+    const slowness = (before + (await loopTime(browser, page))) / 2 / LOOP_MS;
     expect(timeOf(tasks) / slowness / elapsed).toBeLessThan(MOST_SHARE);
     expect(complaints).toEqual([]);
   });

@@ -86,7 +86,7 @@ export class Merger {
 
   /**
    * Copies what the target lacks of an interval of some apps. Rows of seconds in which both have the same are not read: producers
-   * add to the last minute while it is copied, and sending all of it in each round would take longer than the next events need.
+   * add to the last minute while it is copied, and a round that sent all of it again could take longer than the one before.
    * @param apps internal ids
    * @returns how many rows that was
    */

@@ -7,6 +7,7 @@
  */
 import type { Transaction } from '../connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
+import { planEachTime } from '../snapshot.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './exact-counts.ts';
 import {
@@ -74,9 +75,13 @@ async function profiledDays(
   appId: number,
   { from, until }: Interval,
 ): Promise<ReadonlySet<number>> {
-  const [row] = await tx<{ days: number[] }[]>`
-    SELECT coalesce(json_agg(extract(epoch FROM day)::bigint * 1000), '[]') AS days
-      FROM ready_profiles WHERE app_id = ${appId} AND day >= ${floorTo(from, DAY_MS)} AND day < ${until}`;
+  // How many days there are decides whether pending deltas are looked through once, or for each day.
+  const [row] = await planEachTime(
+    tx,
+    tx<{ days: number[] }[]>`
+      SELECT coalesce(json_agg(extract(epoch FROM day)::bigint * 1000), '[]') AS days
+        FROM ready_profiles WHERE app_id = ${appId} AND day >= ${floorTo(from, DAY_MS)} AND day < ${until}`,
+  );
   return new Set(row?.days);
 }
 

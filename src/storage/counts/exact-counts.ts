@@ -49,7 +49,7 @@ export function inSnapshot<T>(
 
 /**
  * A SELECT of `app_id, type_id, bucket, count`; for rows, `bucket` is their time. Each relation appears once, with the
- * outer bounds of its intervals as literals, so that chunks and partitions outside of them are not even planned.
+ * outer bounds of its intervals, so that chunks and partitions outside of them are not even planned ({@link readSources}).
  */
 export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly SourceInterval[]): Fragment {
   const views = [...new Set(intervals.map(({ view }) => view))];
@@ -67,13 +67,17 @@ export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly
   return tx`${selects.flatMap((select, i) => (i === 0 ? [select] : [tx` UNION ALL `, select]))}`;
 }
 
-/** Runs a statement that reads sources, by {@link countsIn}. */
+/**
+ * Runs a statement that reads sources, by {@link countsIn}. Rows are in partitions; and for several intervals of one relation, a plan for
+ * any times would rather read everything between them.
+ */
 export async function readSources<T extends postgres.Row[]>(
   tx: Transaction,
   sources: readonly SourceInterval[],
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
-  return sources.some(({ view }) => view === null) ? await planEachTime(tx, statement) : await statement;
+  const views = new Set(sources.map(({ view }) => view));
+  return views.has(null) || views.size < sources.length ? await planEachTime(tx, statement) : await statement;
 }
 
 function countsFrom(

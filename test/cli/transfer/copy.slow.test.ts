@@ -281,7 +281,7 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     }
   });
 
-  test('of a minute to which producers add sends what is new, not again what it has of that minute', async () => {
+  test('of a minute to which producers add sends only the seconds that differ', async () => {
     await withTestService({}, async ({ database: source, sql, type }) => {
       const target = await testDatabase('postgres18', { empty: true });
       const proxy = await FaultyProxy.start({ url: target.url });
