@@ -109,7 +109,7 @@ async function emptiedChunks(sql: Sql): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     SELECT chunk::text AS name
       FROM unnest(${COMPRESSED_RELATIONS}::text[]::regclass[]) AS relation CROSS JOIN LATERAL show_chunks(relation) AS chunk
-     WHERE _timescaledb_functions.chunk_status(chunk) = ${COMPRESSED} AND pg_table_size(chunk) + pg_indexes_size(chunk) > ${KEPT_BYTES}
+     WHERE _timescaledb_functions.chunk_status(chunk) & ${COMPRESSED | PARTIAL} = ${COMPRESSED} AND pg_table_size(chunk) + pg_indexes_size(chunk) > ${KEPT_BYTES}
      ORDER BY chunk`;
   return rows.map(({ name }) => name);
 }
