@@ -36,8 +36,7 @@ export interface Counting {
 /** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;
 
-/**
- */
+/** Counts the events of each bucket, in the snapshot of a transaction; 0 where there are none. Rejects where the database fails. */
 export async function countBuckets(
   tx: Transaction,
   { appId, ids, stale, field }: Counting,
