@@ -1,11 +1,11 @@
 /**
  * The command line of the bench.
  *
- *   npm run bench                     every scenario, more than two hours, of which scale takes 42 minutes, searches and exports
- *                                     20 and the soak ten; engines, where TIMESCALE_URL is set, take half an hour more
+ *   npm run bench                     every scenario, more than two hours, of which scale takes 32 to 42 minutes, fields 12 and
+ *                                     the soak ten; where TIMESCALE_URL is set, import and engines take three quarters of an hour more
  *   npm run bench -- NAME [NAME]      some of them
  *   npm run bench -- search export    searches and exports of ten million events, one export beside 10,000 new ones a second:
- *                                     about 20 minutes, 5 of them to fill the events in; --events 1000000 takes 4
+ *                                     5 to 20 minutes, by the machine; --events 1000000 takes less
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json
  *   npm run bench:smoke               what no noise excuses, in under two minutes
