@@ -9,6 +9,7 @@ import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/component
 import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
 import {
+  ENGINE_FIGURES,
   type FaultCampaign,
   FIELD_FIGURES,
   faultsTable,
@@ -94,6 +95,7 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       reads: figuresTable(results, READ_FIGURES),
       searches: figuresTable(results, SEARCH_FIGURES),
       fields: figuresTable(results, FIELD_FIGURES),
+      engines: figuresTable(results, ENGINE_FIGURES),
       imports: figuresTable(results, IMPORT_FIGURES),
       neighbors: figuresTable(results, NEIGHBOR_FIGURES),
       soak: figuresTable(results, SOAK_FIGURES),

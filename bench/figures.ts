@@ -196,6 +196,38 @@ export const IMPORT_FIGURES: readonly Pick[] = (['PostgreSQL', 'TimescaleDB'] as
   }),
 );
 
+export const ENGINE_FIGURES: readonly Pick[] = [
+  ...[
+    ['page at 0, all types', 'page of 100 with its total'],
+    ['page at 5,000,000, all types', 'page at offset 5,000,000'],
+    ['page at 0, a type with one event in 1,000', 'page of a type with one event in 1,000'],
+    ['a chart of the year, UTC', 'chart of a year, UTC'],
+    ['a chart of the year, Asia/Kathmandu', 'chart of a year, Asia/Kathmandu'],
+  ].flatMap(([name, label]) =>
+    ['PostgreSQL', 'TimescaleDB', 'TimescaleDB, columnstore'].map(
+      (engine): Pick => [`${engine}: ${label}, p50`, 'engines', 'figure', `${engine}, ${name}: p50`],
+    ),
+  ),
+  ...['PostgreSQL', 'TimescaleDB'].flatMap((engine): Pick[] => [
+    [`${engine}: single events, 256 connections`, 'engines', 'figure', `${engine}, 256 connections: answers`],
+    [`${engine}: import, events stored`, 'engines', 'figure', `${engine}: imported, stored`],
+    [
+      `${engine}: import, with settled counts`,
+      'engines',
+      'figure',
+      `${engine}: imported, with settled counts`,
+    ],
+  ]),
+  ...['PostgreSQL', 'TimescaleDB', 'TimescaleDB, columnstore'].map(
+    (engine): Pick => [
+      `${engine}: size of an event, index included`,
+      'engines',
+      'figure',
+      `${engine}: size of an event`,
+    ],
+  ),
+];
+
 const NEIGHBORS = [
   'two busy processes',
   'deep bodies, ten a second',
