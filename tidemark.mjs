@@ -23,6 +23,10 @@ const OLDEST_NODE = [20, 19];
 /** How the names of folders begin in which dist/ is being built. */
 const DRAFT = '.new-';
 
+/** How often a start by npm looks for its parent. */
+const PARENT_CHECK_MS = 500;
+
+const parent = process.ppid;
 const root = dirname(fileURLToPath(import.meta.url));
 const dist = join(root, 'dist');
 const main = join(dist, 'main.js');
@@ -134,6 +138,31 @@ function publish(draft, wanted) {
   renameSync(join(draft, '.built'), stamp);
 }
 
+/** Whether the process that started this one has ended. Windows keeps its id, other systems give the child to another parent. */
+function isOrphan() {
+  if (process.ppid !== parent) return true;
+  if (process.platform !== 'win32') return false;
+  try {
+    process.kill(parent, 0);
+    return false;
+  } catch (error) {
+    return error.code === 'ESRCH';
+  }
+}
+
+/**
+ * npm and npx run a command in a shell, which ends at a signal and does not pass it on: without this the service would keep its
+ * port when its `npm start` is terminated. Then it stops as if it had been sent the signal itself.
+ */
+function stopWithParent() {
+  const timer = setInterval(() => {
+    if (!isOrphan()) return;
+    clearInterval(timer);
+    if (!process.emit('SIGTERM', 'SIGTERM')) process.exit(143);
+  }, PARENT_CHECK_MS);
+  timer.unref();
+}
+
 const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
 if (major < OLDEST_NODE[0] || (major === OLDEST_NODE[0] && minor < OLDEST_NODE[1])) {
   fail(`Node ${process.versions.node} is too old: install Node ${OLDEST_NODE.join('.')} or newer`);
@@ -150,4 +179,5 @@ if (existsSync(join(root, 'src')) && compiler !== undefined) {
   fail(`dist/ is not built and TypeScript is not installed: run npm ci in ${root}`);
 }
 
+if (process.argv[2] === 'serve' && process.env.npm_lifecycle_event !== undefined) stopWithParent();
 if (process.argv[2] !== '--build-only') await import('./dist/main.js');

@@ -1,3 +1,5 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, readdir, readFile, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -86,4 +88,46 @@ test('source that is no TypeScript is named and what was built stays', async () 
   expect(code).toBe(1);
   expect(stderr).toMatch(/src\/ does not compile: .*main\.ts/);
   expect(await readFile(join(clone, 'dist', 'main.js'), 'utf8')).toBe(before);
+});
+
+/** A service that says its process id, and that it stops in order. */
+const SERVICE = `
+for (const signal of ['SIGTERM', 'SIGINT'])
+  process.once(signal, () => process.stdout.write('stopped\\n', () => process.exit(0)));
+setInterval(() => undefined, 1000);
+process.stdout.write(\`serving as \${process.pid}.\\n\`);
+`;
+
+/** Starts a service, kills what has started it, and waits until every process that could write to its output has ended. */
+async function outputOfKilled(child: ChildProcess, signal: NodeJS.Signals): Promise<string> {
+  let output = '';
+  child.stdout?.on('data', (text: Buffer) => {
+    output += text;
+    if (/serving as \d+[.]\n/.test(output)) child.kill(signal);
+  });
+  const lost = setTimeout(() => {
+    const [, pid] = /serving as (\d+)/.exec(output) ?? [];
+    if (pid !== undefined) process.kill(Number(pid), 'SIGKILL');
+  }, 20_000);
+  await once(child, 'close');
+  clearTimeout(lost);
+  return output;
+}
+
+test.each(['SIGTERM', 'SIGINT', 'SIGKILL'] as const)(
+  'a service of npm start does not outlive an npm that is ended by %s',
+  async (signal) => {
+    await install();
+    await writeFile(join(clone, 'src', 'main.ts'), SERVICE);
+    const child = spawn('npm', ['start'], { cwd: clone, env: { PATH: process.env.PATH }, stdio: 'pipe' });
+    expect(await outputOfKilled(child, signal)).toMatch(/stopped\n$/);
+  },
+);
+
+test('a service that npx or a script of npm has started ends with the shell in between', async () => {
+  await install();
+  await writeFile(join(clone, 'src', 'main.ts'), SERVICE);
+  const env = { PATH: process.env.PATH, npm_lifecycle_event: 'npx' };
+  const child = spawn('sh', ['-c', `"${process.execPath}" tidemark.mjs serve; true`], { cwd: clone, env });
+  expect(await outputOfKilled(child, 'SIGTERM')).toMatch(/stopped\n$/);
 });
