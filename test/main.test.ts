@@ -100,7 +100,7 @@ describe('on a server', () => {
     expect(head.indexOf('Name')).toBe(second.indexOf('short'));
   });
 
-  test('a command brings an empty database to the schema, and migrate names the files', async () => {
+  test('migrate brings an empty database to the schema, and names the files', async () => {
     const empty = await testDatabase('postgres18', { empty: true });
     try {
       const { stdout } = await tidemark(['migrate', '--json'], { ...settings, DATABASE_URL: empty.url });

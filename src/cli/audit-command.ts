@@ -56,14 +56,13 @@ export function addAuditCommands(program: Command): void {
 }
 
 async function runExport(
-  { storage, sql }: Installation,
+  { sql }: Installation,
   file: string,
   options: AuditExportOptions,
 ): Promise<AuditExportResult> {
   const { app, from = null, to: until = null, after = 0 } = options;
   if (from !== null && until !== null && from >= until) throw new OperatorError('--from must be before --to');
   const output = file === '-' ? null : await outputOf(file);
-  await storage.migrate(sql);
   const appId: number | null = app === undefined ? null : await internalId(sql, app);
   const horizon = await auditHorizon(sql);
   if (horizon === null)

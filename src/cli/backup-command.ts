@@ -52,12 +52,8 @@ export function addBackupCommand(program: Command): void {
     });
 }
 
-async function runBackup(
-  { config, address, storage, sql }: Installation,
-  file: string,
-): Promise<BackupResult> {
+async function runBackup({ config, address, storage }: Installation, file: string): Promise<BackupResult> {
   const output = file === '-' ? null : await outputOf(file);
-  await storage.migrate(sql);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
   const client = await openCopyClient(address, 'tidemark backup');

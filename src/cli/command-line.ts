@@ -17,7 +17,7 @@ import { manPage } from './man-page.ts';
 import { addRecountCommand } from './recount-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
 import { addServeCommand } from './serve-command.ts';
-import { runCommand } from './session.ts';
+import { withInstallation } from './transfer/installation.ts';
 
 const NOTE = `
 Examples:
@@ -47,12 +47,13 @@ export function commandLine(): Command {
     .command('migrate')
     .description('bring the database to the schema of this release')
     .option('--json', 'print one JSON object')
-    .action((options: { json?: true }) =>
-      runCommand(options, async ({ applied }) => ({
-        json: { applied },
-        text: applied.length === 0 ? 'The schema is up to date.' : `Applied ${applied.join(', ')}.`,
-      })),
-    );
+    .action(async ({ json }: { json?: true }) => {
+      const { applied } = await withInstallation(({ storage, sql }) => storage.migrate(sql), {
+        anySchema: true,
+      });
+      const text = applied.length === 0 ? 'The schema is up to date.' : `Applied ${applied.join(', ')}.`;
+      process.stdout.write(`${json === true ? JSON.stringify({ applied }) : text}\n`);
+    });
   addAppCommands(program);
   addTypeCommands(program);
   addFieldCommands(program);

@@ -76,7 +76,6 @@ async function runExport(
   const filter = payloadFilter(conditions, null);
   const counted = fieldFilterOf({ filter: conditions, q: null });
   const output = file === '-' ? null : await outputOf(file);
-  await storage.migrate(sql);
   const startedAt = performance.now();
   const events = storage.reader(sql);
   const scope = await scopeOf(sql, options);

@@ -85,7 +85,6 @@ async function runImport(
   file: string,
   { app: appId, format }: ImportCommandOptions,
 ): Promise<ImportCounts & ImportSeconds> {
-  await storage.migrate(sql);
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();

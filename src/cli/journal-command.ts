@@ -140,7 +140,6 @@ async function importAll(mapping: ReadonlyMap<string, string>): Promise<{ stored
   const counts = { stored: 0, kept: 0 };
   await withInstallation(async ({ config, address, storage, sql }) => {
     const folder = journalFolder(config);
-    await storage.migrate(sql);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const writer = new ReplayWriter({

@@ -42,7 +42,6 @@ export function addRecountCommand(program: Command): void {
 }
 
 async function runRecount({ storage, sql }: Installation, from: number, to: number): Promise<RecountResult> {
-  await storage.migrate(sql);
   const all = (to - from) / DAY_MS + 1;
   const progress = new Progress(process.stderr, () => performance.now());
   const differing: { day: string; counts: number }[] = [];

@@ -39,8 +39,9 @@ export function addRestoreCommand(program: Command): void {
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
-      const { apps, events, seconds, secret } = await withInstallation((installation) =>
-        runRestore(installation, file),
+      const { apps, events, seconds, secret } = await withInstallation(
+        (installation) => runRestore(installation, file),
+        { anySchema: true },
       );
       const fields = {
         Apps: grouped(apps),

@@ -1,17 +1,14 @@
 /** Common parts of the short commands: settings, database with schema, and one result. */
 import { checkFingerprint, openSecret, type Secret } from '../apps/secret.ts';
-import { type Config, readConfig } from '../config.ts';
-import { connect, type Sql } from '../storage/connect.ts';
-import { openDatabase } from '../storage/open.ts';
-import { openStorage } from '../storage/storage.ts';
+import type { Config } from '../config.ts';
+import type { Sql } from '../storage/connect.ts';
 import { commandLog } from './output.ts';
+import { withInstallation } from './transfer/installation.ts';
 
 /** The context of a command. */
 export interface Session {
   readonly config: Config;
   readonly sql: Sql;
-  /** The migrations that this command applied. */
-  readonly applied: readonly string[];
   /** SECRET, with a warning if it is not the original one of the database. */
   secret(): Promise<Secret>;
 }
@@ -34,24 +31,15 @@ export async function runCommand(
   options: { readonly json?: boolean },
   command: (session: Session) => Promise<Answer>,
 ): Promise<void> {
-  const config = readConfig(process.env);
-  const log = commandLog(config.LOG_LEVEL);
-  const database = await openDatabase(config, log, { supervise: false });
-  const sql = connect(database.address, { connections: 1, name: 'tidemark command' });
-  try {
-    const storage = await openStorage(sql);
-    const { applied } = await storage.migrate(sql);
+  await withInstallation(async ({ config, sql }) => {
     const secret = async (): Promise<Secret> => {
       const opened = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
-      await checkFingerprint(sql, opened, log);
+      await checkFingerprint(sql, opened, commandLog(config.LOG_LEVEL));
       return opened;
     };
-    const answer = await command({ config, sql, applied, secret });
+    const answer = await command({ config, sql, secret });
     // Before later steps can fail: the change is committed, and a token is shown only once.
     process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
     await answer.afterwards?.();
-  } finally {
-    await sql.end({ timeout: 5 });
-    await database.close();
-  }
+  });
 }

@@ -44,16 +44,42 @@ export async function migrate(
   try {
     await checkServer(sql);
     // Without the lock, so that a start on a complete schema does not wait.
-    let pending = await nextMigration(sql, engine, known);
-    while (pending !== undefined) {
+    while ((await pendingMigrations(sql, engine, known)).length > 0) {
       const name = await applyNext(sql, engine, known);
       if (name !== undefined) applied.push(name);
-      pending = await nextMigration(sql, engine, known);
     }
   } catch (error) {
     throw await explained(error, sql);
   }
   return { applied };
+}
+
+/**
+ * Checks that the database has the schema of this release, for what uses the schema and does not change it.
+ * @throws OperatorError with what to do, for a schema that is older, newer, or not there
+ */
+export async function requireSchema(sql: Sql, engine: Engine): Promise<void> {
+  const known = await readMigrations(engine);
+  const { length: behind } = await pendingMigrations(sql, engine, known).catch(async (error: unknown) => {
+    throw await explained(error, sql);
+  });
+  if (behind === 0) return;
+  if (behind === known.length) throw noSchema();
+  const release = await releaseOf(sql);
+  const own = `Tidemark ${readVersion()}`;
+  const alternative = release === own ? '' : `, or run this command with ${release}`;
+  throw new OperatorError(
+    `the database has the schema of ${release}, ${behind} ${behind === 1 ? 'migration' : 'migrations'} behind ${own}, and this ` +
+      `command does not change it: run "tidemark migrate" or start this release to upgrade the database${alternative}`,
+  );
+}
+
+/** For a database in which Tidemark has never been started. */
+export function noSchema(): OperatorError {
+  return new OperatorError(
+    'the database does not have the tables of Tidemark: start the service or run "tidemark migrate", which make them, ' +
+      'or correct DATABASE_URL or DATA_DIR',
+  );
 }
 
 /** The files of this release for an engine, by number. */
@@ -109,7 +135,7 @@ async function applyNext(sql: Sql, engine: Engine, known: readonly Migration[]):
         checksum    text        NOT NULL,
         applied_at  timestamptz NOT NULL DEFAULT now()
       )`;
-    const migration = await nextMigration(tx, engine, known);
+    const [migration] = await pendingMigrations(tx, engine, known);
     if (migration === undefined) return undefined;
     await apply(tx, engine, migration);
     return migration.name;
@@ -132,14 +158,14 @@ async function apply(tx: Transaction, engine: Engine, migration: Migration): Pro
 }
 
 /**
- * The first pending migration.
+ * The migrations that the database does not have yet, in order.
  * @throws OperatorError if the database does not match this release
  */
-async function nextMigration(
+async function pendingMigrations(
   sql: Sql | Transaction,
   engine: Engine,
   known: readonly Migration[],
-): Promise<Migration | undefined> {
+): Promise<Migration[]> {
   const applied = await readApplied(sql, engine);
   for (const { number, name, checksum } of applied) {
     const migration = known.find((one) => one.number === number);
@@ -157,7 +183,7 @@ async function nextMigration(
     }
   }
   const done = new Set(applied.map(({ number }) => number));
-  return known.find(({ number }) => !done.has(number));
+  return known.filter(({ number }) => !done.has(number));
 }
 
 async function readApplied(sql: Sql | Transaction, engine: Engine): Promise<Applied[]> {

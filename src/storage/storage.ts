@@ -9,12 +9,12 @@ import type { DatabaseAddress, Sql } from './connect.ts';
 import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
-import { type DatabaseFacts, readDatabaseFacts } from './database-facts.ts';
+import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-facts.ts';
 import { chooseEngine, type Engine } from './engine.ts';
 import { ENGINES } from './engines.ts';
 import { createReader, type EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
-import { migrate } from './migrate.ts';
+import { migrate, noSchema, requireSchema } from './migrate.ts';
 import type { Nodes } from './nodes.ts';
 import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
 
@@ -110,6 +110,18 @@ export interface Storage {
     interval: Interval,
     onDay: (day: RecountedDay) => void,
   ): Promise<{ readonly leftOut: number }>;
+}
+
+/**
+ * Opens the storage of a database that has the schema of this release, and changes nothing.
+ * @throws OperatorError with what to do, where it does not have it; and as {@link openStorage} does
+ */
+export async function openMigratedStorage(sql: Sql): Promise<Storage> {
+  // Opening an empty database could create an extension in it.
+  if (!(await hasSchema(sql))) throw noSchema();
+  const storage = await openStorage(sql);
+  await requireSchema(sql, storage.engine);
+  return storage;
 }
 
 /**

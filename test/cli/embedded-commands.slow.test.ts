@@ -32,9 +32,11 @@ async function examine(settings: Settings): Promise<Report & { code: number | nu
 
 test('commands find what earlier ones made, leave nothing running, and the doctor finds what is wrong with it', async () => {
   const settings = { DATA_DIR: join(folder, 'embedded') };
+  const migrated = await tidemarkProcess(['migrate'], settings);
+  expect(migrated.code, migrated.stderr).toBe(0);
+  expect(migrated.stderr).toMatch(/making a new PostgreSQL/);
   const made = await createApp('Shop', settings);
   expect(made.code, made.stderr).toBe(0);
-  expect(made.stderr).toMatch(/making a new PostgreSQL/);
   const listed = await listApps(settings);
   expect(listed.stderr).toBe('');
   expect(JSON.parse(listed.stdout).apps[0].appId).toBe(JSON.parse(made.stdout).appId);
@@ -58,6 +60,7 @@ test('commands find what earlier ones made, leave nothing running, and the docto
 
 test('commands at the same time share it', async () => {
   const settings = { DATA_DIR: join(folder, 'shared') };
+  expect((await tidemarkProcess(['migrate'], settings)).code).toBe(0);
   const names = ['a', 'b', 'c', 'd'];
   const made = await Promise.all(names.map((name) => createApp(name, settings)));
   expect(made.map(({ code }) => code)).toEqual([0, 0, 0, 0]);

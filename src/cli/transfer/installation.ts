@@ -1,9 +1,8 @@
-/** The database of this installation, for commands that move whole sets of data. */
-
+/** The database of this installation, as commands open it. */
 import { type Config, readConfig } from '../../config.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../storage/connect.ts';
 import { openDatabase } from '../../storage/open.ts';
-import { openStorage, type Storage } from '../../storage/storage.ts';
+import { openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 
 export interface Installation {
@@ -14,14 +13,24 @@ export interface Installation {
   readonly sql: Sql;
 }
 
-/** Opens the database, whether or not a server is running. Does not migrate it. */
-export async function withInstallation<T>(work: (installation: Installation) => Promise<T>): Promise<T> {
+/**
+ * Opens the database, whether or not a server is running. Changes nothing of it: a command of a newer release must not
+ * upgrade a database that older servers use.
+ * @param options.anySchema for the commands that bring the schema: `migrate` and `restore`. All others need the schema of
+ *   this release
+ * @throws OperatorError with what to do, where the schema is older, newer, or not there
+ */
+export async function withInstallation<T>(
+  work: (installation: Installation) => Promise<T>,
+  { anySchema = false }: { readonly anySchema?: boolean } = {},
+): Promise<T> {
   const config = readConfig(process.env);
   const database = await openDatabase(config, commandLog(config.LOG_LEVEL), { supervise: false });
   const { address } = database;
   const sql = connect(address, { connections: 1, name: 'tidemark command' });
   try {
-    return await work({ config, address, storage: await openStorage(sql), sql });
+    const storage = await (anySchema ? openStorage : openMigratedStorage)(sql);
+    return await work({ config, address, storage, sql });
   } finally {
     await sql.end({ timeout: 5 });
     await database.close();

@@ -1,0 +1,109 @@
+/** Which commands change the schema of a database: those of a newer release meet servers of an older one. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { migrate, readMigrations } from '../../src/storage/migrate.ts';
+import { openStorage } from '../../src/storage/storage.ts';
+import { readVersion } from '../../src/version.ts';
+import { type Outcome, tidemark } from '../support/command-line.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
+
+let folder: string;
+beforeAll(async () => {
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-schema-'));
+  await writeFile(join(folder, 'lines.ndjson'), '');
+});
+afterAll(() => rm(folder, { recursive: true, force: true }));
+
+const APP = ['--app', 'app_1'];
+/** One command of each way to open the database. */
+const COMMANDS: readonly (readonly string[])[] = [
+  ['app', 'list'],
+  ['app', 'create', '--name', 'Shop'],
+  ['token', 'list'],
+  ['type', 'list', ...APP],
+  ['field', 'list', ...APP],
+  ['user', 'list'],
+  ['export', '-', ...APP],
+  ['backup', '-'],
+  ['audit', 'export', '-'],
+  ['recount', '--from', '2026-01-31'],
+  ['import', 'FOLDER/lines.ndjson', ...APP],
+  ['journal', 'import'],
+];
+
+describe.each(availableEngines())('on %s', (engine) => {
+  const run = (database: TestDatabase, args: readonly string[]): Promise<Outcome> =>
+    tidemark(
+      args.map((arg) => arg.replace('FOLDER', folder)),
+      { DATABASE_URL: database.url, DATA_DIR: join(folder, 'data'), JOURNAL_DIR: join(folder, 'journal') },
+    );
+
+  /** Runs every command and expects it to refuse with one sentence. */
+  async function expectRefusals(database: TestDatabase, sentence: string): Promise<void> {
+    const outcomes = [];
+    for (const args of COMMANDS) outcomes.push({ args, ...(await run(database, args)) });
+    expect(outcomes).toEqual(
+      COMMANDS.map((args) => ({ args, code: 1, stdout: '', stderr: `tidemark: ${sentence}\n` })),
+    );
+  }
+
+  test('an empty database stays as it is, also without an extension', async () => {
+    const database = await testDatabase(engine, { empty: true });
+    const { sql } = database;
+    const inventory = () => sql`
+      SELECT relname AS name FROM pg_class WHERE relnamespace = 'public'::regnamespace
+      UNION ALL SELECT extname FROM pg_extension ORDER BY name`;
+    try {
+      const before = await inventory();
+      await expectRefusals(
+        database,
+        'the database does not have the tables of Tidemark: start the service or run "tidemark migrate", which make them, ' +
+          'or correct DATABASE_URL or DATA_DIR',
+      );
+      expect([...(await inventory())]).toEqual([...before]);
+    } finally {
+      await database.drop();
+    }
+  });
+
+  test('an older schema is not upgraded, except by migrate', async () => {
+    const database = await testDatabase(engine, { empty: true });
+    const { sql } = database;
+    try {
+      const { engine: kind } = await openStorage(sql);
+      const known = await readMigrations(kind);
+      await migrate(sql, kind, known.slice(0, -2));
+      await sql`UPDATE installation SET value = '0.0.1' WHERE name = 'release'`;
+      await expectRefusals(
+        database,
+        `the database has the schema of Tidemark 0.0.1, 2 migrations behind Tidemark ${readVersion()}, and this command does ` +
+          'not change it: run "tidemark migrate" or start this release to upgrade the database, or run this command with Tidemark 0.0.1',
+      );
+      expect(await sql`SELECT FROM schema_migrations`).toHaveLength(known.length - 2);
+
+      const migrated = JSON.parse((await run(database, ['migrate', '--json'])).stdout);
+      expect(migrated.applied).toEqual(known.slice(-2).map(({ name }) => name));
+      expect(await run(database, ['app', 'list'])).toMatchObject({ code: 0, stderr: '' });
+    } finally {
+      await database.drop();
+    }
+  });
+
+  test('a newer schema is refused with the release that made it', async () => {
+    const database = await testDatabase(engine);
+    const { sql } = database;
+    try {
+      await sql`INSERT INTO schema_migrations (number, name, checksum) VALUES (9000, '9000_later.sql', 'x')`;
+      await sql`UPDATE installation SET value = '99.0.0' WHERE name = 'release'`;
+      await expectRefusals(
+        database,
+        `the database has the migration 9000_later.sql, which Tidemark ${readVersion()} does not know: use Tidemark 99.0.0, ` +
+          'which applied it, or a newer one',
+      );
+    } finally {
+      await database.drop();
+    }
+  });
+});
