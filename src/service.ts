@@ -1,6 +1,7 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 import type { Logger } from 'pino';
 import { descriptionRoute } from './api-description.ts';
+import { AppAccounts } from './apps/app-accounts.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
@@ -404,6 +405,7 @@ function openWritePath(
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
+    accounts: new AppAccounts(),
     config,
     address,
     engine: storage.engine,

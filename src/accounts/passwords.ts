@@ -2,9 +2,9 @@
 import { availableParallelism } from 'node:os';
 import { hash, verify } from '@node-rs/argon2';
 import type { Logger } from 'pino';
+import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import type { Email } from './email.ts';
-import { FairQueue, type Waiting } from './fair-queue.ts';
 import { loadPasswordList, weaknessOf } from './password-strength.ts';
 
 /** OWASP's first choice for argon2id (ASVS 11.4.2): 19 MiB, two passes, one lane. The package's default is argon2id. */
@@ -30,7 +30,11 @@ const KNOWN_PLACES = 50;
 const LONGEST_WAIT_MS = 10_000;
 
 /** The client of a hash. It uses a share of the queue. */
-export interface Asker extends Waiting {
+export interface Asker {
+  /** The client's networks, the narrowest first. */
+  readonly networks: readonly string[];
+  /** Recent failed attempts of the client. Between equal shares of the queue, the client with fewer keeps its place. */
+  readonly failures: number;
   /**
    * True for a client that has proved more than an address: a previous sign-in to the account from there, a session, or a
    * valid link. Such clients have a queue of their own and every other turn.
@@ -108,8 +112,8 @@ export class Passwords {
   #warnedAt = Number.NEGATIVE_INFINITY;
   /** The process's own work, which clients cannot trigger. */
   readonly #own: (() => void)[] = [];
-  readonly #known = new FairQueue<Entry>(KNOWN_PLACES);
-  readonly #others = new FairQueue<Entry>(PLACES);
+  readonly #known = new Turns<Entry>();
+  readonly #others = new Turns<Entry>();
   readonly #outcomes: Record<TurnOutcome, number> = { done: 0, crowded: 0, full: 0, late: 0, left: 0 };
   #working = 0;
   #isTurnOfKnown = true;
@@ -182,11 +186,11 @@ export class Passwords {
 
   #enqueue(entry: Entry): void {
     // If the queue for known clients is full, use the other one.
-    const overflow = entry.isKnown ? this.#known.add(entry) : entry;
+    const overflow = entry.isKnown ? enter(this.#known, entry, KNOWN_PLACES) : entry;
     if (overflow === null) return;
-    const leaving = this.#others.add(overflow);
+    const leaving = enter(this.#others, overflow, PLACES);
     if (leaving === null) return;
-    const isCrowded = this.#others.sharers(leaving) > 0;
+    const isCrowded = this.#others.countOf(pathOf(leaving).slice(0, 1)) > 0;
     this.#refuse(leaving, isCrowded ? 'crowded' : 'full');
     this.#warn();
   }
@@ -229,4 +233,15 @@ export class Passwords {
     this.#isTurnOfKnown = !this.#isTurnOfKnown;
     return first.take() ?? second.take();
   }
+}
+
+/** Turns of clients: by network, the widest first. */
+function pathOf({ networks }: Asker): Path {
+  return networks.toReversed();
+}
+
+/** Adds an entry to a queue. @returns the entry that leaves for it, which may be the added one; null if there was room */
+function enter(queue: Turns<Entry>, entry: Entry, places: number): Entry | null {
+  queue.push(pathOf(entry), entry);
+  return queue.size > places ? queue.evict((one, other) => one.failures >= other.failures) : null;
 }

@@ -6,6 +6,7 @@ import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '..
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
+import type { AppAccounts } from './app-accounts.ts';
 
 interface LoggingToken {
   /** The app's internal id. */
@@ -15,6 +16,8 @@ interface LoggingToken {
 }
 
 export interface LoggingTokensOptions {
+  /** Gets the account of each app whose token is looked up. */
+  readonly accounts: AppAccounts;
   readonly sql: Sql;
   readonly cacheMs: number;
   /** Milliseconds since the Unix epoch. */
@@ -40,7 +43,7 @@ export class LoggingTokens {
     this.#now = options.now;
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
     const lookup = new BatchedLookup(
-      (tokens) => loadTokens(options.sql, tokens),
+      (tokens) => loadTokens(options, tokens),
       LOOKUP_STATEMENT_TIMEOUT_MS,
       MADE_UP_PAUSE_MS,
     );
@@ -87,12 +90,20 @@ export class LoggingTokens {
   }
 }
 
-async function loadTokens(sql: Sql, tokens: readonly string[]): Promise<ReadonlyMap<string, LoggingToken>> {
+async function loadTokens(
+  { accounts, sql }: LoggingTokensOptions,
+  tokens: readonly string[],
+): Promise<ReadonlyMap<string, LoggingToken>> {
   const tokensByDigest = new Map(tokens.map((token) => [digestOf(token).toString('hex'), token]));
-  const rows = await sql<{ digest: string; appId: number; expiresAt: Date | null }[]>`
-    SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt"
+  const rows = await sql<
+    { digest: string; appId: number; expiresAt: Date | null; accountId: number | null }[]
+  >`
+    SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
+           (SELECT min(user_id) FROM app_members
+             WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId"
       FROM logging_tokens
      WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...tokensByDigest.keys()]}::text[]) AS hex)`;
+  for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   return new Map(
     rows.map(({ digest, appId, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',

@@ -1,5 +1,6 @@
 /** Resolves `Authorization: Bearer tdr_…` to the apps that the token may read. */
 import { LRUCache } from 'lru-cache';
+import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
@@ -10,6 +11,8 @@ import { digestOf, isWellFormed } from '../token-text.ts';
 /** A token as stored, valid or not. */
 export interface ResourceToken {
   readonly tokenId: number;
+  /** Whose turns its reads take: its creator's account, else the owner's of its first app; then its own. */
+  readonly holder: Path;
   /** The apps that it may read: public id → internal id. */
   readonly apps: ReadonlyMap<string, number>;
   /** Milliseconds since the Unix epoch; null: does not expire. */
@@ -118,19 +121,28 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
     {
       digest: string;
       tokenId: number;
+      accountId: number | null;
       expiresAt: number | null;
       revoked: boolean;
       apps: [string, number][];
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, id AS "tokenId",
+           coalesce(created_by, (SELECT min(user_id)
+                                   FROM resource_token_apps JOIN app_members USING (app_id)
+                                  WHERE token_id = resource_tokens.id AND role = 'owner')) AS "accountId",
            (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt", revoked_at IS NOT NULL AS revoked,
            (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id)), '[]')
               FROM resource_token_apps JOIN apps ON apps.id = app_id
              WHERE token_id = resource_tokens.id) AS apps
       FROM resource_tokens
      WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)`;
-  return new Map(rows.map(({ digest, apps, ...token }) => [digest, { ...token, apps: new Map(apps) }]));
+  return new Map(
+    rows.map(({ digest, accountId, apps, ...token }) => [
+      digest,
+      { ...token, holder: [accountId ?? `token ${token.tokenId}`, token.tokenId], apps: new Map(apps) },
+    ]),
+  );
 }
 
 /** Other processes write it too: the condition limits all of them to one write a minute. */

@@ -2,9 +2,11 @@
  * The steps between the events that a request has brought and their commit, in the order in which they may refuse one of
  * them: its type, the schema of its type, its time.
  */
+import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
+import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
@@ -16,10 +18,10 @@ import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
-import { Slices } from './turns.ts';
 import type { AcceptedEvents } from './write-queues.ts';
 
 export interface AcceptSteps {
+  readonly accounts: AppAccounts;
   readonly eventTypes: EventTypes;
   readonly payloadChecks: PayloadChecks;
   readonly retentionBoundary: RetentionBoundary;
@@ -125,7 +127,7 @@ async function accept(
   batch: { readonly appId: number; readonly events: Events; readonly types: Types; readonly warns: boolean },
 ): Promise<Batch | Rejection> {
   const { appId, events, types, warns } = batch;
-  const slices = new Slices(appId);
+  const slices = new TimeSlice(steps.accounts.holderOf(appId));
   const acceptedAt = steps.now();
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
   const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;

@@ -1,9 +1,10 @@
 /** The response to a batch: one result per event, in the order of the request. */
+
+import type { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import type { KeptAnswer } from '../storage/write/idempotent-writer.ts';
-import type { Slices } from './turns.ts';
 
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
@@ -25,7 +26,7 @@ export function batchAnswer(told: ToldResults): KeptAnswer {
 }
 
 /** The same for a batch that is so large that others have turns of the event loop meanwhile. */
-export async function batchAnswerInTurns(told: ToldResults, slices: Slices): Promise<KeptAnswer> {
+export async function batchAnswerInTurns(told: ToldResults, slices: TimeSlice): Promise<KeptAnswer> {
   const texts = new ResultTexts(told, ',');
   await texts.addAll(slices);
   return texts.answer();
@@ -42,7 +43,7 @@ export function resultLines(told: ToldResults): Answer & { readonly body: string
 }
 
 /** The same as {@link batchAnswerInTurns}. */
-export async function resultLinesInTurns(told: ToldResults, slices: Slices): Promise<Answer> {
+export async function resultLinesInTurns(told: ToldResults, slices: TimeSlice): Promise<Answer> {
   const texts = new ResultTexts(told, '\n');
   await texts.addAll(slices);
   return texts.lines();
@@ -113,7 +114,7 @@ class ResultTexts {
     this.#stored += 1;
   }
 
-  async addAll(slices: Slices): Promise<void> {
+  async addAll(slices: TimeSlice): Promise<void> {
     for (const result of this.#results) {
       this.add(result);
       if (slices.isOverAfterStep) await slices.next();

@@ -1,8 +1,8 @@
 /** Group commit: while commit groups are being written, the next one gathers. */
+import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
-import { AppTurns } from './app-turns.ts';
 
 /**
  * Writes a commit group, of which all events have keys or none. Never rejects.
@@ -14,6 +14,8 @@ export interface CommitBufferOptions {
   /** Called with each acknowledged event. */
   readonly onStored?: (event: AcceptedEvent) => void;
   readonly write: WriteGroup;
+  /** Whose turns an app's batches take: its account's, then its own. */
+  readonly holderOf: (appId: number) => Path;
   /** Limit of commit groups in flight: one for each writing connection. */
   readonly connections: number;
   /**
@@ -43,7 +45,7 @@ const MAX_GROUP_CHARACTERS = 2 * 1_048_576;
  * and PostgreSQL has some 7,000 by default for all sessions.
  */
 export const MAX_GROUP_DAYS = 100;
-/** Events of one app in a commit group, and characters, before the next waiting app has its turn. */
+/** Events of one app in a commit group, and characters, before the next waiting account has its turn. */
 const EVENTS_OF_A_TURN = 1_000;
 const CHARACTERS_OF_A_TURN = 256 * 1_024;
 /**
@@ -59,6 +61,8 @@ const STALL_CHECK_MS = 100;
 
 /** The waiting events of one request, or the rest of them after some were taken. */
 interface Entry {
+  /** Whose turns they take. */
+  readonly holder: Path;
   readonly events: readonly AcceptedEvent[];
   readonly resolve: (outcome: WriteOutcome, index: number) => void;
   /** Index of the first one in the request. */
@@ -66,6 +70,9 @@ interface Entry {
   /** False once some events of the request were taken out. */
   readonly isWhole: boolean;
 }
+
+/** Single events take no turns. */
+const NOBODY: Path = [];
 
 /** How much waits or is in flight, compared with the limits. */
 class Holdings {
@@ -143,38 +150,38 @@ class SingleQueue {
 }
 
 /**
- * Waiting events of batches, by app: the apps take turns, and none takes the room of all others. Events with keys are written
- * apart from those without, which cost less to write.
+ * Waiting events of batches: accounts take turns, then the apps of each, and none takes the room of all others. Events with keys
+ * are written apart from those without, which cost less to write.
  */
 class BulkQueue {
   readonly held = new Holdings();
-  readonly #turns = { plain: new AppTurns<Entry>(), keyed: new AppTurns<Entry>() } as const;
+  readonly #turns = { plain: new Turns<Entry>(), keyed: new Turns<Entry>() } as const;
   /** Whether the last group had keys. */
   #tookKeyed = false;
-  /** Events that wait or are in flight, by app. */
-  readonly #ofApp = new Map<number, number>();
+  /** Events that wait or are in flight, by account and by app. */
+  readonly #ofHolder = new Map<Path[number], { events: number; readonly apps: Map<Path[number], number> }>();
 
   get isEmpty(): boolean {
-    return this.#turns.plain.apps === 0 && this.#turns.keyed.apps === 0;
+    return this.#turns.plain.size === 0 && this.#turns.keyed.size === 0;
   }
 
   /**
    * Adds the events of an app to what is held, or returns why they cannot wait here. If there is no room, the newest request
-   * of the app that holds most is refused in favor of an app that would still hold less.
+   * of the account that holds most, and of its app that holds most, is refused in favor of one that would still hold less.
    */
-  admit(appId: number, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
+  admit(holder: Path, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
     while (!this.held.fits(events, bytes, options)) {
-      const evicted = this.#evict(appId, events);
+      const evicted = this.#evict(holder, events);
       if (evicted === null) return FULL;
       refuse(evicted, FULL);
     }
     this.held.add(events, bytes);
-    this.#ofApp.set(appId, (this.#ofApp.get(appId) ?? 0) + events);
+    this.#count(holder, events);
     return null;
   }
 
   push(entry: Entry): void {
-    this.#turnsOf(entry).push(appOf(entry), entry);
+    this.#turnsOf(entry).push(entry.holder, entry);
   }
 
   /** Takes the events of the next commit group: if several apps wait, a share of each in turns. */
@@ -183,7 +190,7 @@ class BulkQueue {
     const room = new Room();
     const turns = this.#next();
     for (;;) {
-      const isAlone = turns.apps <= 1;
+      const isAlone = turns.holders <= 1;
       const entry = turns.take();
       if (entry === null) return taken;
       const fitting = isAlone
@@ -192,19 +199,14 @@ class BulkQueue {
       const [first, rest] = split(entry, fitting);
       if (fitting > 0) taken.push(first);
       if (rest.events.length === 0) continue;
-      turns.putBack(appOf(rest), rest, fitting === 0);
+      turns.putBack(rest.holder, rest, fitting === 0);
       if (room.isFull || isAlone) return taken;
     }
   }
 
   release(entries: readonly Entry[]): void {
     this.held.release(entries);
-    for (const entry of entries) {
-      const appId = appOf(entry);
-      const left = (this.#ofApp.get(appId) ?? 0) - entry.events.length;
-      if (left > 0) this.#ofApp.set(appId, left);
-      else this.#ofApp.delete(appId);
-    }
+    for (const { holder, events } of entries) this.#count(holder, -events.length);
   }
 
   /** Takes all waiting events; those in flight stay. */
@@ -214,44 +216,69 @@ class BulkQueue {
     return entries;
   }
 
-  /** Takes out a request of which nothing was written yet, of the app with most events, for one that has less. */
-  #evict(appId: number, events: number): Entry | null {
-    const wanted = (this.#ofApp.get(appId) ?? 0) + events;
-    let heaviest: readonly [number, number] = [appId, wanted];
-    for (const entry of this.#ofApp) if (entry[1] > heaviest[1]) heaviest = entry;
-    const [heaviestApp, most] = heaviest;
-    // Of the asking app itself no request is enough.
-    const isEnough = (entry: Entry): boolean => entry.isWhole && most - entry.events.length >= wanted;
+  /** Adds to the events of an app and of its account. @param events negative: fewer of them */
+  #count([account = '', app = '']: Path, events: number): void {
+    const held = this.#ofHolder.get(account) ?? { events: 0, apps: new Map<Path[number], number>() };
+    held.events += events;
+    const ofApp = (held.apps.get(app) ?? 0) + events;
+    if (ofApp > 0) held.apps.set(app, ofApp);
+    else held.apps.delete(app);
+    if (held.apps.size > 0) this.#ofHolder.set(account, held);
+    else this.#ofHolder.delete(account);
+  }
+
+  /**
+   * Takes out a request of which nothing was written yet, of the account with most events, for one that has less; within the
+   * asking account, of its app with most events.
+   */
+  #evict([account = '', app = '']: Path, events: number): Entry | null {
+    const own = this.#ofHolder.get(account);
+    const ofAccount = [...this.#ofHolder].map(([name, { events }]) => [name, events] as const);
+    const [heaviest, most] = heaviestOf(ofAccount, account, (own?.events ?? 0) + events);
+    const isOwn = heaviest === account;
+    const wanted = isOwn ? (own?.apps.get(app) ?? 0) + events : (own?.events ?? 0) + events;
+    const apps = this.#ofHolder.get(heaviest)?.apps ?? new Map<Path[number], number>();
+    const [heaviestApp, ofApp] = heaviestOf(apps, app, isOwn ? wanted : 0);
+    // What is left without the request must still be as much as the asking one would hold.
+    const held = isOwn ? ofApp : most;
+    const isEnough = (entry: Entry): boolean => entry.isWhole && held - entry.events.length >= wanted;
     const { plain, keyed } = this.#turns;
-    const last = plain.popLast(heaviestApp, isEnough) ?? keyed.popLast(heaviestApp, isEnough);
+    const holder = [heaviest, heaviestApp];
+    const last = plain.popLast(holder, isEnough) ?? keyed.popLast(holder, isEnough);
     if (last !== null) this.release([last]);
     return last;
   }
 
   /** The first event decides: all events of an entry have keys, or none. */
-  #turnsOf({ events: [first] }: Entry): AppTurns<Entry> {
+  #turnsOf({ events: [first] }: Entry): Turns<Entry> {
     return first !== undefined && isKeyed(first) ? this.#turns.keyed : this.#turns.plain;
   }
 
   /** If both wait, they take turns. */
-  #next(): AppTurns<Entry> {
+  #next(): Turns<Entry> {
     const { plain, keyed } = this.#turns;
-    this.#tookKeyed = keyed.apps > 0 && (plain.apps === 0 || !this.#tookKeyed);
+    this.#tookKeyed = keyed.size > 0 && (plain.size === 0 || !this.#tookKeyed);
     return this.#tookKeyed ? keyed : plain;
   }
 }
 
-/** All events of an entry are of one app. */
-function appOf({ events }: Entry): number {
-  return events[0]?.appId ?? 0;
+/** The name with most events, and how many; the given one unless another has more. */
+function heaviestOf<Name>(
+  held: Iterable<readonly [Name, number]>,
+  name: Name,
+  events: number,
+): readonly [Name, number] {
+  let heaviest: readonly [Name, number] = [name, events];
+  for (const one of held) if (one[1] > heaviest[1]) heaviest = one;
+  return heaviest;
 }
 
 function split(entry: Entry, at: number): readonly [Entry, Entry] {
   if (at === entry.events.length) return [entry, { ...entry, events: [], isWhole: false }];
-  const { events, resolve, start } = entry;
+  const { holder, events, resolve, start } = entry;
   return [
-    { events: events.slice(0, at), resolve, start, isWhole: false },
-    { events: events.slice(at), resolve, start: start + at, isWhole: entry.isWhole && at === 0 },
+    { holder, events: events.slice(0, at), resolve, start, isWhole: false },
+    { holder, events: events.slice(at), resolve, start: start + at, isWhole: entry.isWhole && at === 0 },
   ];
 }
 
@@ -361,7 +388,7 @@ export class CommitBuffer {
     const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
-      this.#single.push({ events: [event], resolve, start: 0, isWhole: true });
+      this.#single.push({ holder: NOBODY, events: [event], resolve, start: 0, isWhole: true });
       this.#schedule();
     });
   }
@@ -375,9 +402,8 @@ export class CommitBuffer {
     const [first] = events;
     if (first === undefined) return Promise.resolve([]);
     const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const refusal = this.#closed
-      ? CLOSED
-      : this.#bulk.admit(first.appId, events.length, bytes, this.#options);
+    const holder = this.#options.holderOf(first.appId);
+    const refusal = this.#closed ? CLOSED : this.#bulk.admit(holder, events.length, bytes, this.#options);
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
       const outcomes: WriteOutcome[] = [];
@@ -388,7 +414,7 @@ export class CommitBuffer {
         waiting -= 1;
         if (waiting === 0) resolve(outcomes);
       };
-      this.#bulk.push({ events, resolve: settle, start: 0, isWhole: true });
+      this.#bulk.push({ holder, events, resolve: settle, start: 0, isWhole: true });
       this.#schedule();
     });
   }

@@ -4,6 +4,7 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
@@ -29,7 +30,6 @@ import type { Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './long-batch.ts';
-import { Slices } from './turns.ts';
 import { storeApart, storeTogether } from './write-queues.ts';
 
 export interface CreateBatchSteps extends StoreLinesSteps {
@@ -104,7 +104,7 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const limits = { ...steps.limits, appId };
+    const limits = { ...steps.limits, holder: steps.accounts.holderOf(appId) };
     const sent = await read({ text, bytes, receivedAt: steps.now(), limits, hold });
     if (sent instanceof Rejection) return sent;
 
@@ -118,7 +118,7 @@ function createSteps(
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
-    const slices = new Slices(appId);
+    const slices = new TimeSlice(steps.accounts.holderOf(appId));
     const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
     steps.refusedEvents.count(exchange, answers.toldBy(outcome));
@@ -198,14 +198,14 @@ class BatchAnswers {
   readonly #exchange: Exchange;
   readonly #batch: Batch;
   readonly #isAtomic: boolean;
-  readonly #slices: Slices;
+  readonly #slices: TimeSlice;
   readonly #told = new Map<Answer | Rejection, readonly Result[]>();
 
   constructor(
     format: Format,
     exchange: Exchange,
     batch: Batch,
-    { isAtomic, slices }: { readonly isAtomic: boolean; readonly slices: Slices },
+    { isAtomic, slices }: { readonly isAtomic: boolean; readonly slices: TimeSlice },
   ) {
     this.#format = format;
     this.#exchange = exchange;

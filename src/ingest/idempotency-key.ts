@@ -1,8 +1,8 @@
 /** The header Idempotency-Key, and the digests that identify an idempotent request. */
 import { createHash, hash } from 'node:crypto';
+import { yieldToEventLoop } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import type { RequestIdentity } from '../storage/write/idempotent-writer.ts';
-import { nextTurn } from './turns.ts';
 
 /** The request header, in lower case. */
 export const IDEMPOTENCY_KEY = 'idempotency-key';
@@ -46,7 +46,7 @@ async function digestOf(head: string, body: string): Promise<Buffer> {
     if (isHighSurrogate(body.charCodeAt(end - 1))) end += 1;
     digest.update(body.slice(from, end));
     from = end;
-    await nextTurn();
+    await yieldToEventLoop();
   }
   return digest.digest();
 }

@@ -1,11 +1,11 @@
 /** Group commit of requests that are stored as a whole: with an Idempotency-Key, and atomic batches. */
 
+import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
-import { AppTurns } from './app-turns.ts';
 import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
 
@@ -14,6 +14,8 @@ export interface IdempotentQueueOptions {
   readonly onStored?: (event: AcceptedEvent) => void;
   /** Stores requests of which no two have the same key. Never rejects. */
   readonly write: (requests: readonly IdempotentRequest[]) => Promise<readonly IdempotentOutcome[]>;
+  /** Whose turns an app's requests take: its account's, then its own. */
+  readonly holderOf: (appId: number) => Path;
   /** Limit of events that wait or are being committed; beyond it requests are refused. */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, as in the commit buffer. */
@@ -102,7 +104,7 @@ export class IdempotentQueue {
     const taken: Entry[] = [];
     const left: Entry[] = [];
     let events = 0;
-    for (const entry of inTurns(this.#waiting)) {
+    for (const entry of inTurns(this.#waiting, this.#options.holderOf)) {
       const fits = events === 0 || events + entry.request.events.length <= MAX_EVENTS_TOGETHER;
       if (!fits || (entry.name !== null && names.has(entry.name))) {
         left.push(entry);
@@ -147,12 +149,12 @@ export class IdempotentQueue {
   }
 }
 
-/** Requests in rounds, one of each app in a round, so that an app with many of them delays no other. */
-function inTurns(entries: readonly Entry[]): readonly Entry[] {
+/** Requests in rounds, so that an account with many of them delays no other. */
+function inTurns(entries: readonly Entry[], holderOf: (appId: number) => Path): readonly Entry[] {
   const first = entries[0]?.request.appId;
   if (entries.every(({ request }) => request.appId === first)) return entries;
-  const turns = new AppTurns<Entry>();
-  for (const entry of entries) turns.push(entry.request.appId, entry);
+  const turns = new Turns<Entry>();
+  for (const entry of entries) turns.push(holderOf(entry.request.appId), entry);
   const ordered: Entry[] = [];
   for (let entry = turns.take(); entry !== null; entry = turns.take()) ordered.push(entry);
   return ordered;

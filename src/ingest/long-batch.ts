@@ -3,6 +3,7 @@
  * while a part is being committed and enough for the next one is there.
  */
 import { setTimeout as wait } from 'node:timers/promises';
+import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
 import type { Answer, Exchange } from '../http/exchange.ts';
@@ -33,7 +34,6 @@ import { type BatchEvent, BatchEventParser, TypeReferences } from './parse/batch
 import { linePieces } from './parse/batch-text.ts';
 import { skipSpace } from './parse/lexer.ts';
 import type { RefusedEvents } from './refused-events.ts';
-import { Slices } from './turns.ts';
 import { storeApart, type WriteQueues } from './write-queues.ts';
 
 export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
@@ -165,7 +165,7 @@ class LongBatch {
     const most = Math.min(PART_EVENTS, limits.maxEvents);
     let part: (BatchEvent | Rejection)[] = [];
     let blank = text.length;
-    const slices = new Slices(this.#exchange.writer);
+    const slices = new TimeSlice(this.#steps.accounts.holderOf(this.#exchange.writer));
     for (const piece of linePieces(text, parser)) {
       const event = piece === undefined ? null : sized(piece, limits);
       if (event !== null) part.push(event);

@@ -5,15 +5,17 @@
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
+import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaText, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
+import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { type Checked, SchemaThread, type Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { AppTurns } from './app-turns.ts';
 
 export interface PayloadChecksOptions {
+  readonly accounts: AppAccounts;
   readonly sql: Sql;
   readonly cacheMs: number;
   /** Milliseconds since 1970. */
@@ -36,6 +38,7 @@ type CheckedType = EventType & { readonly schema: SchemaReference };
 
 interface Waiting {
   readonly appId: number;
+  readonly holder: Path;
   readonly type: CheckedType;
   readonly payload: string;
   readonly text: string;
@@ -78,7 +81,7 @@ export class PayloadChecks {
   readonly #options: PayloadChecksOptions;
   readonly #texts: LookupCache<string>;
   readonly #thread = new SchemaThread();
-  readonly #turns = new AppTurns<Waiting>();
+  readonly #turns = new Turns<Waiting>();
   #isRunning = false;
   #isClosed = false;
   #heldBytes = 0;
@@ -169,7 +172,8 @@ export class PayloadChecks {
     if (text === null) return this.#finish(type, null, 'gone');
     if (!this.#hold(appId, payload)) return FULL;
     return await new Promise((resolve) => {
-      this.#turns.push(appId, { appId, type, payload, text, resolve });
+      const holder = this.#options.accounts.holderOf(appId);
+      this.#turns.push(holder, { appId, holder, type, payload, text, resolve });
       if (!this.#isRunning) void this.#run();
     });
   }
@@ -233,7 +237,7 @@ export class PayloadChecks {
     const items: Waiting[] = [];
     if (this.#isClosed) return items;
     let characters = 0;
-    for (let item = this.#turns.take(); item !== null; item = this.#turns.takeOf(item.appId)) {
+    for (let item = this.#turns.take(); item !== null; item = this.#turns.takeOf(item.holder)) {
       items.push(item);
       characters += item.payload.length;
       if (items.length === MAX_ITEMS || characters >= MAX_CHARACTERS) break;
@@ -242,7 +246,7 @@ export class PayloadChecks {
   }
 
   #putBack(items: readonly Waiting[]): void {
-    for (const item of items.toReversed()) this.#turns.putBack(item.appId, item, false);
+    for (const item of items.toReversed()) this.#turns.putBack(item.holder, item, false);
   }
 
   #settle(item: Waiting | undefined, { violation, problem, ms }: Checked): void {

@@ -1,7 +1,10 @@
 /** Everything between a writing request and the database or the journal, opened and closed together. */
+
 import type { Logger } from 'pino';
+import type { AppAccounts } from '../apps/app-accounts.ts';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import type { Path } from '../base/turns.ts';
 import type { Config } from '../config.ts';
 import type { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
@@ -39,6 +42,7 @@ import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
 
 export interface WritePathOptions {
+  readonly accounts: AppAccounts;
   readonly config: Config;
   readonly address: DatabaseAddress;
   readonly engine: Engine;
@@ -106,7 +110,7 @@ export class WritePath {
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
-    const { config, engine, journal, watch, log, monotonic, wall } = options;
+    const { accounts, config, engine, journal, watch, log, monotonic, wall } = options;
     const connect = connectionsTo(options.address);
     this.refusedEvents = new RefusedEvents(options.onRefused);
     this.#fields = new FieldsCache(options.lookups, log);
@@ -138,7 +142,7 @@ export class WritePath {
     this.#idempotentWriters = idempotent.writers;
     this.stageTimes = new StageTimes(monotonic);
     const memory = lookupOptions(options, this.outage);
-    this.loggingTokens = new LoggingTokens(memory);
+    this.loggingTokens = new LoggingTokens({ ...memory, accounts });
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
@@ -147,13 +151,14 @@ export class WritePath {
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
-    this.payloadChecks = new PayloadChecks({ ...memory, ...limitsOf(config), log });
+    this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
     this.routes = this.#openRoutes(options, idempotent.queues);
   }
 
   #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
-    const { config, limiter, watch, wall, monotonic } = options;
+    const { accounts, config, limiter, watch, wall, monotonic } = options;
     const steps = {
+      accounts,
       loggingTokens: this.loggingTokens,
       limiter,
       eventTypes: this.eventTypes,
@@ -319,14 +324,14 @@ function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number;
 
 /** What the queues of a write path need. */
 export interface QueueOptions
-  extends Pick<WritePathOptions, 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
+  extends Pick<WritePathOptions, 'accounts' | 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
   /** Of a cluster; null or absent for one server. */
   readonly nodes?: Nodes | null;
   readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
 }
 
 export function openBuffers(
-  { config, nodes = null, journal, monotonic, onStored }: QueueOptions,
+  { accounts, config, nodes = null, journal, monotonic, onStored }: QueueOptions,
   store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
 ): { readonly now: EventBuffer; readonly past: EventBuffer } {
   const stall = {
@@ -334,15 +339,20 @@ export function openBuffers(
     now: monotonic,
     isSuspect: () => store.availability.suspect || !store.takesEvents,
   };
+  const holderOf = (appId: number): Path => accounts.holderOf(appId);
   const now = {
     write: store.write,
     onStored,
+    holderOf,
     connections: config.COMMIT_CONNECTIONS,
     ...limitsOf(config),
     // With a journal no commit takes longer than that.
     ...(journal === null && { stall }),
   };
-  const past = { write: store.writePast, onStored, connections: PAST_CONNECTIONS, ...limitsOf(config) };
+  const past = {
+    ...{ write: store.writePast, onStored, holderOf, connections: PAST_CONNECTIONS },
+    ...limitsOf(config),
+  };
   return {
     now: openEventBuffer(nodes, now, MAX_BATCH_EVENTS),
     past: openEventBuffer(nodes, past, MAX_BATCH_EVENTS),
@@ -377,6 +387,7 @@ export interface IdempotentQueues {
 
 export function openIdempotentQueues(
   {
+    accounts,
     config,
     connect,
     nodes = null,
@@ -409,7 +420,11 @@ export function openIdempotentQueues(
       if (!availability.writable) return requests.map(() => UNAVAILABLE);
       return await writeUnlessLocked(writer, requests, keyTable.refusal);
     };
-    return openRequestQueue(nodes, { write, onStored, ...limitsOf(config) }, MAX_BATCH_EVENTS);
+    return openRequestQueue(
+      nodes,
+      { write, onStored, holderOf: (appId) => accounts.holderOf(appId), ...limitsOf(config) },
+      MAX_BATCH_EVENTS,
+    );
   };
   const queues = {
     events: queueOf(writers.events),

@@ -19,12 +19,14 @@ function setUp({
   maxEvents = 1_000_000,
   maxBytes = 1_000_000_000,
   stall,
+  holderOf = (appId) => [`owner of ${appId}`, appId],
 }: Partial<Omit<CommitBufferOptions, 'write'>> = {}) {
   const writes: Write[] = [];
   const buffer = new CommitBuffer({
     connections,
     maxEvents,
     maxBytes,
+    holderOf,
     ...(stall && { stall }),
     write: (batch) =>
       new Promise((resolve) => {
@@ -564,6 +566,32 @@ test('batches of different apps take turns, and each keeps the order of its own'
     expect(own).toEqual(own.map((_, n) => `${name}${n}`));
   }
   expect(all.indexOf('later a0')).toBeGreaterThan(all.indexOf('a9999'));
+});
+
+test('twenty apps of one account have the turns of one account', async () => {
+  const { buffer, writes } = setUp({ holderOf: (appId) => [appId === 99 ? 'other' : 'greedy', appId] });
+  void buffer.addAll(batchOf(1, 1, 'first '));
+  await settle();
+  for (let appId = 1; appId <= 20; appId += 1) void buffer.addAll(batchOf(appId, 1_000, `app ${appId} `));
+  void buffer.addAll(batchOf(99, 3_000, 'other '));
+  for (let round = 0; round < 2; round += 1) {
+    writes[round]?.finish();
+    await settle();
+  }
+  expect(writes[1]?.ids.filter((id) => id.startsWith('other '))).toHaveLength(2_000);
+});
+
+test('twenty apps of one account that fill all the room make room for another account', async () => {
+  const { buffer } = setUp({
+    maxEvents: 1_000,
+    holderOf: (appId) => [appId === 99 ? 'other' : 'greedy', appId],
+  });
+  void buffer.addAll(batchOf(1, 1, 'first '));
+  await settle();
+  const greedy = Array.from({ length: 20 }, (_, n) => addAll(buffer, batchOf(n + 1, 49, `app ${n + 1} `)));
+  const other = buffer.addAll(batchOf(99, 100, 'other '));
+  expect(await isSettled(other)).toBe(false);
+  expect(await Promise.all(greedy.map(isSettled))).toContain(true);
 });
 
 test('every app of many that wait has its turn, however full the batches are', async () => {

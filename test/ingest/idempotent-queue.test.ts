@@ -17,6 +17,7 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000, repeated = 0 }
   const writes: Write[] = [];
   const stored: string[] = [];
   const queue = new IdempotentQueue({
+    holderOf: (appId) => [appId, appId],
     maxEvents,
     maxBytes,
     onStored: ({ id }) => stored.push(id),

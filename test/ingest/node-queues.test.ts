@@ -1,5 +1,6 @@
 /** A node that does not answer keeps what is its own, and nothing of the others. */
 import { expect, test } from 'vitest';
+import type { Path } from '../../src/base/turns.ts';
 import { Rejection } from '../../src/errors.ts';
 import { openEventBuffer, openRequestQueue } from '../../src/ingest/node-queues.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
@@ -31,6 +32,8 @@ function silence<T>(): { wait: (isSilent: boolean, outcome: T) => Promise<T>; en
   };
 }
 
+const holderOf = (appId: number): Path => [appId, appId];
+
 test('events for a silent node fill its share of the room alone, and no group of another node waits for it', async () => {
   const { wait, end } = silence<null[]>();
   const buffer = openEventBuffer(
@@ -42,6 +45,7 @@ test('events for a silent node fill its share of the room alone, and no group of
           group.map(() => null),
         ),
       connections: 2,
+      holderOf,
       maxEvents: 100,
       maxBytes: 1_000_000,
     },
@@ -70,7 +74,11 @@ test('events for a silent node fill its share of the room alone, and no group of
 test('a share has room for the largest batch, however many nodes there are', async () => {
   const many = { ...NODES, names: Array.from({ length: 32 }, (_, at) => String(at)) };
   const write = async (group: readonly AcceptedEvent[]) => group.map(() => null);
-  const buffer = openEventBuffer(many, { write, connections: 2, maxEvents: 100, maxBytes: 3_200 }, 40);
+  const buffer = openEventBuffer(
+    many,
+    { write, holderOf, connections: 2, maxEvents: 100, maxBytes: 3_200 },
+    40,
+  );
   const batch = await buffer.addAll(Array.from({ length: 40 }, () => event(2)));
   expect(batch).toEqual(Array.from({ length: 40 }, () => null));
   const larger = await buffer.addAll(Array.from({ length: 41 }, () => event(2)));
@@ -88,6 +96,7 @@ test('idempotent requests for a silent node keep those of another node from noth
           requests.some(({ appId }) => appId % 2 === 1),
           requests.map(() => ({ answer, stored: [], repeated: 0 })),
         ),
+      holderOf,
       maxEvents: 20,
       maxBytes: 1_000_000,
     },

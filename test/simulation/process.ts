@@ -1,5 +1,6 @@
 /** One process of the service: its write path from the queues on, put together by the service's own code. */
 import type { Logger } from 'pino';
+import { AppAccounts } from '../../src/apps/app-accounts.ts';
 import { DurableWriter } from '../../src/ingest/durable-writer.ts';
 import { Journal } from '../../src/ingest/journal/journal.ts';
 import { KeyTable } from '../../src/ingest/key-table.ts';
@@ -107,7 +108,15 @@ export class SimulatedProcess {
     const onStored = (event: AcceptedEvent): void => {
       this.stored.set(event, (this.stored.get(event) ?? 0) + 1);
     };
-    const options = { config: settings, engine, journal, log, monotonic, onStored };
+    const options = {
+      accounts: new AppAccounts(),
+      config: settings,
+      engine,
+      journal,
+      log,
+      monotonic,
+      onStored,
+    };
     this.held = { now: new HeldEvents(world, settings), past: new HeldEvents(world, settings) };
     const { store } = this;
     this.buffers = openBuffers(options, {

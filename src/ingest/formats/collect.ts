@@ -1,8 +1,9 @@
 /** Reads the events of a body in slices, within the limits of a batch. */
+
+import { TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { type BatchLimits, type EventLimits, tooMany } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import { Slices } from '../turns.ts';
 import type { Events } from './format.ts';
 
 /**
@@ -21,7 +22,7 @@ export async function collect(
   mayBeEmpty = false,
 ): Promise<Events | Rejection> {
   const events: (BatchEvent | Rejection)[] = [];
-  const slices = new Slices(limits.appId);
+  const slices = new TimeSlice(limits.holder);
   for (;;) {
     const { done, value } = stream.next();
     if (done === true) return value ?? (events.length === 0 && !mayBeEmpty ? NO_EVENTS : events);

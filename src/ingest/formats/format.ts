@@ -2,12 +2,13 @@
  * What a format of producers has of its own: where its token is, how its body becomes events, and what its clients are
  * answered. Everything between is the same for all of them (create-batch.ts).
  */
+
+import type { TimeSlice } from '../../base/time-slice.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { ToldResults } from '../batch-answer.ts';
 import type { BatchLimits } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import type { Slices } from '../turns.ts';
 
 /** Events of a request in their order; a refusal takes the place of one that is not valid. */
 export type Events = readonly (BatchEvent | Rejection)[];
@@ -35,7 +36,7 @@ export type Reader = (sent: Sent) => Promise<Events | Rejection>;
 export interface Told extends ToldResults {
   readonly exchange: Exchange;
   /** For an answer that takes long to write. */
-  readonly slices: Slices;
+  readonly slices: TimeSlice;
 }
 
 export interface Format {

@@ -1,6 +1,8 @@
 /** Parses the body of a batch in slices, so that it does not block the event loop. Events are refused one by one. */
+
+import { TimeSlice } from '../../base/time-slice.ts';
+import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
-import { Slices } from '../turns.ts';
 import { type BatchEvent, BatchEventParser, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
 
@@ -12,7 +14,7 @@ export interface EventLimits {
 
 export interface BatchLimits extends EventLimits {
   /** Whose turns of the event loop are taken. */
-  readonly appId: number;
+  readonly holder: Path;
 }
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
@@ -40,7 +42,7 @@ export async function readBatch(
   const parser = new BatchEventParser(new TypeReferences(), limits.maxEventBytes);
   const pieces = lines ? linePieces(text, parser) : documentPieces(text, parser);
   const read: (BatchEvent | Rejection)[] = [];
-  const slices = new Slices(limits.appId);
+  const slices = new TimeSlice(limits.holder);
   for (;;) {
     const { done, value: piece } = pieces.next();
     if (done === true) {

@@ -3,9 +3,9 @@ import { Ajv, type ErrorObject } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import { lengthProblem } from '../../accounts/name.ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
+import { yieldToEventLoop } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { parseEventTime } from '../event-time.ts';
-import { nextTurn } from '../turns.ts';
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
@@ -98,7 +98,7 @@ async function parseInSlices(text: string): Promise<EventBody | Rejection> {
   let state = scan.step(SLICE_CHARACTERS);
   while (state === 'more') {
     if (scan.depthSoFar('payload') > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
-    await nextTurn();
+    await yieldToEventLoop();
     state = scan.step(SLICE_CHARACTERS);
   }
   return state === 'done' ? scannedBody(text, scan) : NOT_JSON;

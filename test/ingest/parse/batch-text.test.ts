@@ -222,7 +222,7 @@ describe('lines', () => {
 });
 
 describe('reading a batch', () => {
-  const limits = { appId: 1, maxEvents: 10, maxEventBytes: 200 };
+  const limits = { holder: ['account', 1], maxEvents: 10, maxEventBytes: 200 };
   const read = async (text: string, lines = false): Promise<unknown> => {
     const batch = await readBatch(text, lines, limits);
     if (batch instanceof Rejection) return `${batch.status}: ${batch.details}`;
@@ -302,7 +302,11 @@ describe('reading a batch', () => {
       if (reading) setImmediate(turn);
     };
     setImmediate(turn);
-    const batch = await readBatch(text, false, { appId: 1, maxEvents: 10_000, maxEventBytes: 1_000 });
+    const batch = await readBatch(text, false, {
+      holder: ['account', 1],
+      maxEvents: 10_000,
+      maxEventBytes: 1_000,
+    });
     reading = false;
     expect(batch).toHaveLength(10_000);
     expect(turns).toBeGreaterThan(1);

@@ -1,0 +1,59 @@
+/** Shares the event loop among long computations. */
+import { type Path, Turns } from './turns.ts';
+
+/**
+ * Longest time in milliseconds that a long computation takes at once. A request that is stored waits for three or four turns of
+ * the event loop: for its body, its commit group, the answer of the database.
+ */
+const SLICE_MS = 1;
+/** Steps of a loop between two looks at the clock. */
+const STEPS = 64;
+/** Holder of work whose app is not known yet. */
+const NOBODY: Path = ['nobody', 0];
+
+const waiting = new Turns<() => void>();
+
+/**
+ * Waits for a turn of the event loop. Each one resumes one waiter, accounts in turns, then their apps: however many long
+ * computations there are, other requests wait for one slice of one of them.
+ */
+export function yieldToEventLoop(holder: Path = NOBODY): Promise<void> {
+  return new Promise((resolve) => {
+    if (waiting.size === 0) setImmediate(resumeNext);
+    waiting.push(holder, resolve);
+  });
+}
+
+function resumeNext(): void {
+  waiting.take()?.();
+  if (waiting.size > 0) setImmediate(resumeNext);
+}
+
+/** The slices of time that one long computation takes. */
+export class TimeSlice {
+  readonly #holder: Path;
+  #pausedAt = performance.now();
+  #steps = 0;
+
+  /** @param holder whose computation it is */
+  constructor(holder: Path = NOBODY) {
+    this.#holder = holder;
+  }
+
+  /** Whether the slice has taken its time: then {@link next} is due. */
+  get isOver(): boolean {
+    return performance.now() - this.#pausedAt >= SLICE_MS;
+  }
+
+  /** The same for loops of short steps, to be asked in each. */
+  get isOverAfterStep(): boolean {
+    this.#steps += 1;
+    return this.#steps % STEPS === 0 && this.isOver;
+  }
+
+  /** Waits for the next slice. */
+  async next(): Promise<void> {
+    await yieldToEventLoop(this.#holder);
+    this.#pausedAt = performance.now();
+  }
+}
