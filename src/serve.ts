@@ -10,6 +10,7 @@ import { commandPrefix, isContainerImage } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
+import { standardOutput } from './log-output.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
 import { StopRequest } from './stop-request.ts';
 import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
@@ -155,7 +156,7 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
     server.setupPath === null
       ? `  Dashboard: ${base}\n\n`
       : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
-  process.stdout.write(
+  standardOutput(1).write(
     `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${dashboard}` +
       `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
   );

@@ -2,6 +2,7 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import { createLog } from '../src/log.ts';
+import { until } from './support/service.ts';
 
 /** A log and its lines. */
 function captured() {
@@ -58,4 +59,32 @@ test('security 13: fields that may hold a secret are redacted, also one level do
     log.info({ [name]: 'a secret', request: { [name]: 'a secret' } }, 'x');
   expect(lines).toHaveLength(8);
   expect(lines.join('')).not.toContain('a secret');
+});
+
+test('lines of one text have a rate: the others are counted, and their number follows', async () => {
+  const { log, lines } = captured();
+  for (let n = 0; n < 50; n++) log.warn({ n }, 'mail: connection to the server failed');
+  for (let n = 0; n < 50; n++)
+    log.warn({ requestId: n }, 'http: request failed, the database cannot be reached');
+  for (let n = 0; n < 50; n++) log.debug('each of these is wanted');
+  for (let n = 0; n < 50; n++) log.info({ event: 'sign-in.success' }, 'auth: signed in');
+  const counts = (): Record<string, number> => {
+    const found: Record<string, number> = {};
+    for (const { msg } of lines.map((line) => JSON.parse(line))) found[msg] = (found[msg] ?? 0) + 1;
+    return found;
+  };
+  expect(counts()).toEqual({
+    'mail: connection to the server failed': 20,
+    'http: request failed, the database cannot be reached': 1,
+    'each of these is wanted': 50,
+    'auth: signed in': 50,
+  });
+  const before = lines.length;
+  await until(() => lines.length === before + 2, 'the second is over');
+  expect(lines.slice(before).map((line) => JSON.parse(line))).toMatchObject([
+    { level: 'warn', suppressed: 30, msg: 'mail: connection to the server failed' },
+    { level: 'warn', suppressed: 49, msg: 'http: request failed, the database cannot be reached' },
+  ]);
+  log.warn('mail: connection to the server failed');
+  expect(lines).toHaveLength(before + 3);
 });

@@ -3,6 +3,7 @@
  * for the event loop and a garbage collection observer, which cannot be stopped.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
+import { logStats } from '../log-output.ts';
 import type { Metrics, Sample } from './metrics.ts';
 
 /** Interval of the timer whose delay is measured. Node includes it in every value. */
@@ -32,6 +33,16 @@ export function registerProcessMetrics(metrics: Metrics): () => void {
     'nodejs_external_memory_bytes',
     "Memory outside V8's heap that its objects use, buffers included.",
     () => process.memoryUsage().external,
+  );
+  metrics.counter(
+    'tidemark_log_lines_dropped_total',
+    'Lines of the log that were dropped, because standard error was not read or could not be written.',
+    () => logStats().dropped,
+  );
+  metrics.gauge(
+    'tidemark_log_waiting_bytes',
+    'Lines of the log that the reader of standard error has not taken yet; at 1 MiB further ones are dropped.',
+    () => logStats().waitingBytes,
   );
 
   const delay = monitorEventLoopDelay({ resolution: RESOLUTION_MS });

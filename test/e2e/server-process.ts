@@ -31,10 +31,11 @@ export class ServerProcess {
     settings: Readonly<Record<string, string>>,
     under: readonly string[],
     launcher: string = LAUNCHER,
+    stderr: 'pipe' | number = 'pipe',
   ) {
     const env = { PATH: process.env.PATH ?? '', PORT: '0', ...settings };
     const [program = '', ...parameters] = [...under, process.execPath, launcher, 'serve'];
-    this.#child = spawn(program, parameters, { env, stdio: ['ignore', 'pipe', 'pipe'] });
+    this.#child = spawn(program, parameters, { env, stdio: ['ignore', 'pipe', stderr] });
     this.#child.stdout?.on('data', (text: Buffer) => {
       this.#stdout += text;
     });
@@ -53,13 +54,15 @@ export class ServerProcess {
    * Starts it and waits until it listens.
    * @param under    a program that is to run it, with its parameters
    * @param launcher that of another release
+   * @param stderr   a file descriptor in place of a pipe that is read here
    */
   static async start(
     settings: Readonly<Record<string, string>>,
     under: readonly string[] = [],
     launcher?: string,
+    stderr?: number,
   ): Promise<ServerProcess> {
-    const server = new ServerProcess(settings, under, launcher);
+    const server = new ServerProcess(settings, under, launcher, stderr);
     await until(
       () => {
         if (server.#child.exitCode !== null) throw new Error(`The server has ended: ${server.#stderr}`);
