@@ -1,6 +1,9 @@
 /** The retention boundary: the time before which events are gone. Every read applies it in its own snapshot. */
-import type { Sql, Transaction } from './connect.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from './connect.ts';
 import { DAY_MS } from './counts/levels.ts';
+
+/** How long a move waits for imports: folds come after it in the same round. */
+const LOCK_TIMEOUT_MS = 1_000;
 
 /** The boundary in milliseconds since 1970, 0 if there is none. */
 export async function readBoundary(sql: Sql | Transaction): Promise<number> {
@@ -11,25 +14,31 @@ export async function readBoundary(sql: Sql | Transaction): Promise<number> {
 }
 
 /**
- * Moves the boundary forward to the start of a UTC day, if due. It never moves back.
+ * Moves the boundary forward to the start of a UTC day, if due. It never moves back. Imports hold it until they commit; where it
+ * is not free in time, it stays, and a later call moves it.
  * @param options.days RETENTION_DAYS; 0 does not move the boundary
  * @param options.now  milliseconds since 1970
  * @returns the previous boundary as PostgreSQL's text
  */
 export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
   const due = utcDay(days === 0 ? 0 : now - days * DAY_MS);
-  return await sql.begin(async (tx) => {
-    const [before] = await tx<
-      { boundary: string }[]
-    >`SELECT readable_from::text AS boundary FROM retention FOR UPDATE`;
-    if (before === undefined) throw new Error('The table retention has lost its row.');
-    if (days > 0) {
+  const [before] = await sql<{ boundary: string; isDue: boolean }[]>`
+    SELECT readable_from::text AS boundary,
+           ${days > 0} AND readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC' AS "isDue"
+      FROM retention`;
+  if (before === undefined) throw new Error('The table retention has lost its row.');
+  if (!before.isDue) return before.boundary;
+  try {
+    await sql.begin(async (tx) => {
+      await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       await tx`
         UPDATE retention SET readable_from = ${due}::date::timestamp AT TIME ZONE 'UTC'
          WHERE readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC'`;
-    }
-    return before.boundary;
-  });
+    });
+  } catch (error) {
+    if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
+  }
+  return before.boundary;
 }
 
 /**

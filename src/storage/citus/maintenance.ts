@@ -9,12 +9,14 @@ import { removeDeletedApps } from '../deleted-apps.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { noteUncounted } from '../fields/uncounted.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import {
   COMMAND_TIMEOUT_MS,
+  COUNTS_TIMEOUT_MS,
   DAYS_AHEAD,
   DAYS_BEHIND,
   dropPartition,
+  ExpiredMinutes,
   ensurePartitions,
   intoCounts,
   partitionsBefore,
@@ -181,9 +183,6 @@ async function removeExpiredKeys(sql: Sql, now: number): Promise<void> {
   });
 }
 
-/** How long retention waits for the lock of counts. */
-const COUNTS_TIMEOUT_MS = 1_000;
-
 /**
  * Moves the retention boundary on all nodes, and removes what an earlier call has made unreadable. Counts by quarter-hour and
  * coarser stay.
@@ -191,19 +190,25 @@ const COUNTS_TIMEOUT_MS = 1_000;
 export async function applyRetention(
   sql: Sql,
   options: { days: number; now: number },
+  expiredMinutes = new ExpiredMinutes(),
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
-  await onEveryNode(sql, async (pool) => {
-    for (const group of await shardGroups(pool)) {
-      const minutes = group.nameOf('minute_counts');
-      // Not while a fold adds to the same minutes: the two could deadlock. What is left is removed by the next call.
-      await changeCounts(
-        pool,
-        group,
-        COUNTS_TIMEOUT_MS,
-        (tx) => tx`DELETE FROM ${tx(minutes)} WHERE bucket < ${boundary}::text::timestamptz`,
-      );
-    }
+  await expiredMinutes.remove(sql, boundary, async (from, until) => {
+    const removed = await onEveryNode(sql, async (pool) => {
+      for (const group of await shardGroups(pool)) {
+        const minutes = group.nameOf('minute_counts');
+        // Not while a fold adds to the same minutes: the two could deadlock.
+        const outcome = await changeCounts(
+          pool,
+          group,
+          COUNTS_TIMEOUT_MS,
+          (tx) => tx`DELETE FROM ${tx(minutes)} WHERE bucket >= ${from} AND bucket < ${until}`,
+        );
+        if (outcome === null || outcome === MOVED) return false;
+      }
+      return true;
+    });
+    return removed.every((isRemoved) => isRemoved);
   });
   const dropped: string[] = [];
   const postponed: string[] = [];
@@ -245,6 +250,7 @@ export function clusterMaintenance(
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
+  const expiredMinutes = new ExpiredMinutes();
   const turns = new Map<Sql, Turns>();
   const turnsOf = (pool: Sql): Turns => {
     const known = turns.get(pool) ?? new Turns();
@@ -260,25 +266,36 @@ export function clusterMaintenance(
   return {
     fields,
     prepare,
-    everySecond: async () => {
-      await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
-        const ofPool = deadDeltas.get(pool) ?? new Map<string, DeadRows>();
-        deadDeltas.set(pool, ofPool);
-        const dead = ofPool.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
-        ofPool.set(table, dead);
-        await dead.vacuumAfter(deltas);
-      });
-      await fields.everySecond();
-      await profiler.profileSome();
-    },
+    everySecond: () =>
+      runSteps({
+        fold: async () => {
+          await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
+            const ofPool = deadDeltas.get(pool) ?? new Map<string, DeadRows>();
+            deadDeltas.set(pool, ofPool);
+            const dead = ofPool.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
+            ofPool.set(table, dead);
+            dead.deleted(deltas);
+            await dead.vacuumIfDue();
+          });
+        },
+        fields: () => fields.everySecond(),
+        profiles: () => profiler.profileSome(),
+      }),
     everyTenMinutes: async () => {
-      await unlessAway(sql, prepare);
-      await removeExpiredKeys(sql, now());
-      await unlessAway(sql, () => profiler.look());
-      await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
-      const applied = await unlessAway(sql, () => applyRetention(sql, { days: retentionDays, now: now() }));
-      await fields.everyTenMinutes();
-      return applied?.dropped ?? [];
+      let dropped: readonly string[] = [];
+      await runSteps({
+        partitions: () => unlessAway(sql, prepare),
+        'expired keys': () => removeExpiredKeys(sql, now()),
+        profiles: () => unlessAway(sql, () => profiler.look()),
+        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS),
+        retention: async () => {
+          const options = { days: retentionDays, now: now() };
+          const applied = await unlessAway(sql, () => applyRetention(sql, options, expiredMinutes));
+          dropped = applied?.dropped ?? [];
+        },
+        fields: () => fields.everyTenMinutes(),
+      });
+      return dropped;
     },
   };
 }

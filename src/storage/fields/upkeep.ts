@@ -75,12 +75,18 @@ export class FieldUpkeep implements FieldStats {
   #uncountedMinutes = 0;
   #others = 0;
 
-  /** @param place a pool of one connection, or shards @param now milliseconds since 1970 */
-  constructor(place: Sql | FieldShards, now: () => number) {
+  /**
+   * @param place   a pool of one connection, or shards
+   * @param now     milliseconds since 1970
+   * @param vacuums a pool on which a VACUUM keeps nothing waiting; that of the place by default
+   */
+  constructor(
+    place: Sql | FieldShards,
+    now: () => number,
+    vacuums: Sql = 'pool' in place ? place.pool : place,
+  ) {
     const isPart = 'pool' in place;
-    const { sql, pool, nameOf } = isPart
-      ? place
-      : { sql: place, pool: place, nameOf: (table: string) => table };
+    const { sql, nameOf } = isPart ? place : { sql: place, nameOf: (table: string) => table };
     this.#sql = sql;
     this.#givesGenerations = !isPart;
     this.#now = now;
@@ -89,8 +95,8 @@ export class FieldUpkeep implements FieldStats {
       this.#others += Math.max(0, events);
     };
     this.#folding = new Folding(fieldDeltas(sql, now, onOthers), now);
-    this.#deadDeltas = new DeadRows(pool, nameOf('field_deltas'), VACUUM_AFTER);
-    this.#deadMinutes = new DeadRows(pool, nameOf('uncounted_minutes'), VACUUM_AFTER);
+    this.#deadDeltas = new DeadRows(vacuums, nameOf('field_deltas'), VACUUM_AFTER);
+    this.#deadMinutes = new DeadRows(vacuums, nameOf('uncounted_minutes'), VACUUM_AFTER);
   }
 
   get waitingSeconds(): number {
@@ -120,12 +126,14 @@ export class FieldUpkeep implements FieldStats {
       let counted = 0;
       do {
         counted = await this.#countUncounted(appId);
-        await this.#deadMinutes.vacuumAfter(counted);
+        this.#deadMinutes.deleted(counted);
+        await this.#deadMinutes.vacuumIfDue();
       } while (counted > 0 && this.#now() < until);
       // A steady trickle of uncounted minutes must not keep a backfill from going on.
       if (counted < MANY_MINUTES) await this.#stepBack(appId);
     }
-    await this.#deadDeltas.vacuumAfter(folded);
+    this.#deadDeltas.deleted(folded);
+    await this.#deadDeltas.vacuumIfDue();
   }
 
   /** @returns how many deltas are gone */

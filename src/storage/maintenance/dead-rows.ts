@@ -10,6 +10,8 @@ export class DeadRows {
   #rows = 0;
   /** Where a VACUUM is due: the transaction before which the rows were deleted. */
   #deletedBefore: string | null = null;
+  #running: Promise<void> | null = null;
+  readonly #failures: unknown[] = [];
 
   /** @param threshold dead rows that are worth a VACUUM */
   constructor(sql: Sql, table: string, threshold: number) {
@@ -18,13 +20,21 @@ export class DeadRows {
     this.#threshold = threshold;
   }
 
+  /** Counts rows that were deleted. */
+  deleted(rows: number): void {
+    this.#rows += rows;
+  }
+
   /**
-   * Counts rows that were deleted, and vacuums them as soon as no snapshot sees them: until then VACUUM would read all of
-   * them every second, without success.
+   * Begins to vacuum deleted rows as soon as no snapshot sees them: until then VACUUM would read all of them every second, without
+   * success. It does not wait for the VACUUM, which may take longer than a round.
+   * @throws what the last VACUUM failed with
    */
-  async vacuumAfter(deleted: number): Promise<void> {
+  async vacuumIfDue(): Promise<void> {
     const sql = this.#sql;
-    this.#rows += deleted;
+    const [failure] = this.#failures.splice(0);
+    if (failure !== undefined) throw failure;
+    if (this.#running !== null) return;
     if (this.#deletedBefore === null && this.#rows >= this.#threshold) {
       const [row] = await sql<
         { next: string }[]
@@ -34,6 +44,18 @@ export class DeadRows {
     }
     if (this.#deletedBefore === null || (await snapshotsBefore(sql, this.#deletedBefore))) return;
     this.#deletedBefore = null;
-    await sql`VACUUM ${sql(this.#table)}`;
+    this.#running = sql`VACUUM ${sql(this.#table)}`
+      .then(
+        () => undefined,
+        (error: unknown) => void this.#failures.push(error),
+      )
+      .finally(() => {
+        this.#running = null;
+      });
+  }
+
+  /** Resolves when no VACUUM is under way. */
+  async idle(): Promise<void> {
+    await this.#running;
   }
 }

@@ -4,6 +4,35 @@ import { errorCode } from '../connect.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 
+/** A step of a round, by the name that a failure is logged with. */
+export type Steps = Readonly<Record<string, () => Promise<unknown>>>;
+
+/** Steps of a round that failed, by name. The others were run. */
+export class StepsFailed extends AggregateError {
+  readonly byStep: ReadonlyMap<string, unknown>;
+
+  constructor(byStep: ReadonlyMap<string, unknown>) {
+    super([...byStep.values()], `Maintenance failed: ${[...byStep.keys()].join(', ')}`);
+    this.byStep = byStep;
+  }
+}
+
+/**
+ * Runs steps one after the other. One that fails keeps no other from running.
+ * @throws StepsFailed once all have been run
+ */
+export async function runSteps(steps: Steps): Promise<void> {
+  const failed = new Map<string, unknown>();
+  for (const [name, run] of Object.entries(steps)) {
+    try {
+      await run();
+    } catch (error) {
+      failed.set(name, error);
+    }
+  }
+  if (failed.size > 0) throw new StepsFailed(failed);
+}
+
 /** The tasks of an engine. Each may run in several processes and be interrupted. */
 export interface MaintenanceTasks {
   /** Before the first event is stored: creates partitions, and policies that follow the settings. */
@@ -29,18 +58,24 @@ export interface MaintenanceLoopOptions {
 
 const ROUND_MS = 1_000;
 const TEN_MINUTES_MS = 600_000;
+/** After work of ten minutes has failed, it is due again this much later. */
+const RETRY_MS = 60_000;
 
 /** Limit of the time per ten minutes for removing deleted apps. */
 export const REMOVE_APPS_MS = 5_000;
 
-/** The loop. A failure is logged, and the next round tries again. */
+/**
+ * The loop. A step that fails is logged by its name when it begins to fail and when it works again; the others go on. Steps of a
+ * second are retried by the next round, those of ten minutes after a minute.
+ */
 export class MaintenanceLoop {
   readonly #options: MaintenanceLoopOptions;
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> = Promise.resolve();
   #stopped = false;
   #tenMinutesAt = Number.NEGATIVE_INFINITY;
-  #failing = false;
+  /** Names of the steps that failed when they were run last. */
+  readonly #failing = new Set<string>();
   #failures = 0;
   #isOurTurn = false;
 
@@ -84,23 +119,50 @@ export class MaintenanceLoop {
 
   async #work(): Promise<void> {
     const { tasks, snapshots, takeTurn, log, now } = this.#options;
-    try {
+    const begun = await this.#attempt('turn', async () => {
       this.#isOurTurn = await takeTurn();
-      if (!this.#isOurTurn) return;
-      await snapshots.look();
-      await tasks.everySecond(snapshots.seconds);
-      if (Math.abs(now() - this.#tenMinutesAt) >= TEN_MINUTES_MS) {
-        const dropped = await tasks.everyTenMinutes();
-        if (dropped.length > 0)
-          log.info({ dropped }, 'maintenance: dropped events before the retention boundary');
-        this.#tenMinutesAt = now();
-      }
-      this.#failing = false;
+      if (this.#isOurTurn) await snapshots.look();
+    });
+    if (!begun || !this.#isOurTurn) return;
+    await this.#attempt('every second', () => tasks.everySecond(snapshots.seconds));
+    if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS) return;
+    this.#tenMinutesAt = now();
+    const done = await this.#attempt('every ten minutes', async () => {
+      const dropped = await tasks.everyTenMinutes();
+      if (dropped.length > 0)
+        log.info({ dropped }, 'maintenance: dropped events before the retention boundary');
+    });
+    if (!done) this.#tenMinutesAt += RETRY_MS - TEN_MINUTES_MS;
+  }
+
+  /** @returns false if the work, or a step of it, failed */
+  async #attempt(name: string, work: () => Promise<void>): Promise<boolean> {
+    try {
+      await work();
+      this.#note(name, new Map());
+      return true;
     } catch (error) {
       this.#failures += 1;
-      const context = { code: errorCode(error), err: error };
-      if (!this.#failing) log.warn(context, 'maintenance: failed, retrying every second');
-      this.#failing = true;
+      this.#note(
+        name,
+        error instanceof StepsFailed ? error.byStep : new Map<string, unknown>([['round', error]]),
+      );
+      return false;
+    }
+  }
+
+  #note(work: string, failed: ReadonlyMap<string, unknown>): void {
+    const { log } = this.#options;
+    for (const [step, error] of failed) {
+      const name = `${work}: ${step}`;
+      if (!this.#failing.has(name))
+        log.warn({ step: name, code: errorCode(error), err: error }, 'maintenance: failed, retrying');
+      this.#failing.add(name);
+    }
+    for (const name of this.#failing) {
+      if (!name.startsWith(`${work}: `) || failed.has(name.slice(work.length + 2))) continue;
+      this.#failing.delete(name);
+      log.info({ step: name }, 'maintenance: works again');
     }
   }
 }

@@ -1,10 +1,28 @@
 /** Removes the events and counts of a deleted app. */
+import type { Sql, Transaction } from '../connect.ts';
 import { countsOf, LEVELS } from '../counts/levels.ts';
 import { type AppRemoval, removeFromDays } from '../deleted-apps.ts';
 import { removeFieldsOfApp } from '../fields/removal.ts';
 
-/** Events that one statement removes. */
+/** Events that one statement removes, and counts. */
 const REMOVED_EVENTS = 10_000;
+const REMOVED_COUNTS = 50_000;
+
+/** Not while a fold adds to the same counts. */
+async function takeCountsLock(tx: Transaction): Promise<void> {
+  await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+}
+
+/** @returns how many were removed */
+async function removeSomeCounts(sql: Sql, table: string, appId: number): Promise<number> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await takeCountsLock(tx);
+    const { count } = await tx`
+      DELETE FROM ${tx(table)}
+       WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${tx(table)} WHERE app_id = ${appId} LIMIT ${REMOVED_COUNTS}))`;
+    return count;
+  });
+}
 
 export const removal: AppRemoval = {
   removeEvents: async (sql, appId, isOver) => {
@@ -20,10 +38,13 @@ export const removal: AppRemoval = {
     }
   },
   removeCounts: async (sql, appId) => {
+    // Some rows at a time: a fold waits for each transaction.
+    for (const { name } of LEVELS)
+      while ((await removeSomeCounts(sql, countsOf(name), appId)) === REMOVED_COUNTS);
     await sql.begin('isolation level read committed', async (tx) => {
-      // Not while a fold adds to the same counts.
-      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+      await takeCountsLock(tx);
       await tx`DELETE FROM count_deltas WHERE app_id = ${appId}`;
+      // A fold may have added some meanwhile.
       for (const level of LEVELS) await tx`DELETE FROM ${tx(countsOf(level.name))} WHERE app_id = ${appId}`;
       await removeFromDays(tx, appId);
     });

@@ -13,8 +13,9 @@ import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { type Foldable, Folding } from '../maintenance/folding.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
+import type { MaintenancePools } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 
 /**
@@ -227,6 +228,43 @@ export interface RetentionResult {
   readonly postponed: readonly string[];
 }
 
+/** How long retention waits for the lock of counts. */
+export const COUNTS_TIMEOUT_MS = 1_000;
+/** Interval of counts by the minute that one transaction removes: folds come between two of them. */
+const REMOVED_MINUTES_MS = 6 * 3_600_000;
+
+/**
+ * Counts by the minute before the retention boundary, removed an interval at a time. What was removed is remembered, so that a
+ * boundary that has not moved costs nothing.
+ */
+export class ExpiredMinutes {
+  /** Milliseconds since 1970: nothing is left before it. */
+  #until: number | null = null;
+
+  /**
+   * @param boundary as PostgreSQL's text; minutes before it are removed
+   * @param remove   removes those of an interval in one transaction; false if the lock of counts was not free: the next call goes on
+   */
+  async remove(
+    sql: Sql,
+    boundary: string,
+    remove: (from: Date, until: Date) => Promise<boolean>,
+  ): Promise<void> {
+    if (boundary === '-infinity') return;
+    const [row] = await sql<{ until: number; oldest: number | null }[]>`
+      SELECT (extract(epoch FROM ${boundary}::text::timestamptz) * 1000)::float8 AS until,
+             CASE WHEN ${this.#until === null}
+                  THEN (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 FROM ${sql(countsOf('day'))}) END AS oldest`;
+    if (row === undefined) return;
+    this.#until ??= row.oldest ?? row.until;
+    while (this.#until < row.until) {
+      const next = Math.min(this.#until + REMOVED_MINUTES_MS, row.until);
+      if (!(await remove(new Date(this.#until), new Date(next)))) return;
+      this.#until = next;
+    }
+  }
+}
+
 /**
  * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
  * Counts by quarter-hour and coarser stay.
@@ -236,12 +274,17 @@ export interface RetentionResult {
 export async function applyRetention(
   sql: Sql,
   options: { days: number; now: number },
+  expiredMinutes = new ExpiredMinutes(),
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
-  await sql.begin(async (tx) => {
+  await expiredMinutes.remove(sql, boundary, async (from, until) => {
     // Not while a fold adds to the same minutes: the two could deadlock.
-    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-    await tx`DELETE FROM ${tx(countsOf(MINUTES.name))} WHERE bucket < ${boundary}::text::timestamptz`;
+    const removed = await underCountsLock(
+      sql,
+      COUNTS_TIMEOUT_MS,
+      (tx) => tx`DELETE FROM ${tx(countsOf(MINUTES.name))} WHERE bucket >= ${from} AND bucket < ${until}`,
+    );
+    return removed !== null;
   });
   const dropped: string[] = [];
   const postponed: string[] = [];
@@ -318,37 +361,44 @@ const VACUUM_AFTER_DELTAS = 2_000;
 /**
  * The maintenance tasks of PostgreSQL. Pending deltas cost every read a little: a second's worth at full load is some
  * 25,000 rows, 2 ms of a read.
- * @param sql a pool of its own: a fold must not wait for reads
+ * @param pools of their own: a fold must not wait for reads, nor for a VACUUM
  */
 export function postgresMaintenance(
-  sql: Sql,
+  { sql, slow }: MaintenancePools,
   options: { retentionDays: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
   const folding = new Folding(countDeltas(sql), now);
-  const deadDeltas = new DeadRows(sql, 'count_deltas', VACUUM_AFTER_DELTAS);
+  const deadDeltas = new DeadRows(slow, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
+  const expiredMinutes = new ExpiredMinutes();
   const profiler = new DayProfiler(sql, now);
-  const fields = new FieldUpkeep(sql, now);
+  const fields = new FieldUpkeep(sql, now, slow);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
     fields,
     prepare,
-    everySecond: async (oldestSnapshotSeconds = 0) => {
-      const folded = await folding.fold(oldestSnapshotSeconds);
-      await expiredKeys.remove(now());
-      await profiler.profileSome();
-      await deadDeltas.vacuumAfter(folded ?? 0);
-      await fields.everySecond(oldestSnapshotSeconds);
-    },
+    everySecond: (oldestSnapshotSeconds = 0) =>
+      runSteps({
+        fold: async () => deadDeltas.deleted((await folding.fold(oldestSnapshotSeconds)) ?? 0),
+        'expired keys': () => expiredKeys.remove(now()),
+        profiles: () => profiler.profileSome(),
+        vacuum: () => deadDeltas.vacuumIfDue(),
+        fields: () => fields.everySecond(oldestSnapshotSeconds),
+      }),
     everyTenMinutes: async () => {
-      await prepare();
-      await profiler.look();
-      await removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS);
-      const { dropped } = await applyRetention(sql, { days: retentionDays, now: now() });
-      await clipPartitions(sql);
-      await fields.everyTenMinutes();
+      let dropped: readonly string[] = [];
+      await runSteps({
+        partitions: prepare,
+        profiles: () => profiler.look(),
+        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS),
+        retention: async () => {
+          ({ dropped } = await applyRetention(sql, { days: retentionDays, now: now() }, expiredMinutes));
+        },
+        'retained partitions': () => clipPartitions(sql),
+        fields: () => fields.everyTenMinutes(),
+      });
       return dropped;
     },
   };

@@ -13,8 +13,8 @@ import { writes } from './writes.ts';
 export const postgres: StorageEngine = {
   name: 'postgres',
   reader: (sql) => createReader(keepPlansOfCounts(sql)),
-  maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
-    postgresMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
+  maintenance: (pools, { RETENTION_DAYS }, now) =>
+    postgresMaintenance(pools, { retentionDays: RETENTION_DAYS, now }),
   removal,
   writes,
   ensureRoom,

@@ -8,7 +8,7 @@ import { foldFields } from '../fields/fold.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS } from '../maintenance/loop.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -277,7 +277,8 @@ class Marks {
     const merged = await mergeMarks(this.#sql, this.#removed);
     const removed = this.#removed;
     if (merged !== null) this.#removed = 0;
-    await this.#deadRows.vacuumAfter(merged === null ? 0 : merged + removed);
+    this.#deadRows.deleted(merged === null ? 0 : merged + removed);
+    await this.#deadRows.vacuumIfDue();
   }
 
   /** @param timeoutMs how long each refresh waits for another one of the same buckets */
@@ -311,30 +312,39 @@ export function timescaleMaintenance(
       await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
       await applyPolicies(sql, settings);
     },
-    everySecond: async (oldestSnapshotSeconds = 0) => {
-      await marks.merge();
-      await expiredKeys.remove(now());
-      await profiler.profileSome();
-      if (Math.abs(now() - refreshedAt) >= REFRESH_EVERY_MS) {
-        await ifAlone(sql, async () => {
-          // Without waiting: other tasks come after it, and it is tried again in a moment.
-          await unlessBeingRefreshed(() => marks.refresh(now(), 0));
-          refreshedAt = now();
-        });
-      }
-      await fields.everySecond(oldestSnapshotSeconds);
-      compression.throwFailure();
-    },
+    everySecond: (oldestSnapshotSeconds = 0) =>
+      runSteps({
+        marks: () => marks.merge(),
+        'expired keys': () => expiredKeys.remove(now()),
+        profiles: () => profiler.profileSome(),
+        refresh: async () => {
+          if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
+          await ifAlone(sql, async () => {
+            // Without waiting: other tasks come after it, and it is tried again in a moment.
+            await unlessBeingRefreshed(() => marks.refresh(now(), 0));
+            refreshedAt = now();
+          });
+        },
+        fields: () => fields.everySecond(oldestSnapshotSeconds),
+        compression: async () => compression.throwFailure(),
+      }),
     everyTenMinutes: async () => {
-      const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
-      await profiler.look();
-      await fields.everyTenMinutes();
-      // A removal and a compression of one chunk would wait for each other.
-      if (!compression.isRunning) {
-        await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
-        compression.startIfDue();
-      }
-      return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
+      let dropped: readonly string[] = [];
+      await runSteps({
+        profiles: () => profiler.look(),
+        fields: () => fields.everyTenMinutes(),
+        'deleted apps': async () => {
+          // A removal and a compression of one chunk would wait for each other.
+          if (compression.isRunning) return;
+          await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
+          compression.startIfDue();
+        },
+        retention: async () => {
+          const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+          if (await hasNoOlderSnapshot(sql)) dropped = await dropChunksBefore(sql, boundary);
+        },
+      });
+      return dropped;
     },
   };
 }

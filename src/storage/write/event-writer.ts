@@ -111,12 +111,15 @@ export class EventWriter implements GroupCounts {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
+        if (!uncertain) {
+          await connection.copy(copyGroup(engine, events, fields), epoch);
+          return events.map(() => null);
+        }
         const rows = columns(events);
         const bytes = sizeOf(events);
-        if (uncertain && engine.insertsInSteps)
+        if (engine.insertsInSteps)
           await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }));
-        else if (uncertain) await connection.query(insertMissing, rows, bytes, epoch);
-        else await connection.copy(copyGroup(engine, events, fields), epoch);
+        else await connection.query(insertMissing, rows, bytes, epoch);
         return events.map(() => null);
       },
       eventsOf: (events) => events,

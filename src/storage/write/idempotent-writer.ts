@@ -390,6 +390,7 @@ function bytesOf(works: readonly Work[]): number {
 
 function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
   const requests = works.filter(hasRequest);
+  const numbers = new Map(requests.map((work, index) => [work, index + 1]));
   return [
     requests.map(({ request }) => request.appId),
     requests.map(({ request }) => request.identity?.keyDigest),
@@ -400,7 +401,7 @@ function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
     ...columns(works.flatMap(({ events }) => events)),
     // From 1 on; 0 for events of a request that is none of these.
     works.flatMap((work) => {
-      const number = requests.indexOf(work) + 1;
+      const number = numbers.get(work) ?? 0;
       return work.events.map(() => number);
     }),
   ];

@@ -5,6 +5,7 @@ import {
   applyRetention,
   clipPartitions,
   countDeltas,
+  ExpiredMinutes,
   ensurePartitions,
   foldCounts,
   postgresMaintenance,
@@ -152,7 +153,7 @@ describe.each([
 
   test('reads do not go through a version of each count for each second', async () => {
     let now = NOON;
-    const tasks = postgresMaintenance(sql, { retentionDays: 0, now: () => now });
+    const tasks = postgresMaintenance({ sql, slow: sql }, { retentionDays: 0, now: () => now });
     /** An event of each of 300 types, in the same minute. */
     const insertTypes = (): Promise<number> =>
       insertSelected(
@@ -189,7 +190,7 @@ describe.each([
   });
 
   test('dead rows are not vacuumed in vain, and are when it is over', async () => {
-    const tasks = postgresMaintenance(sql, { retentionDays: 0, now: () => NOON });
+    const tasks = postgresMaintenance({ sql, slow: sql }, { retentionDays: 0, now: () => NOON });
     await sql`CREATE EXTENSION pageinspect`;
     const dead = async (): Promise<number> => {
       const [row] = await sql<{ count: number }[]>`
@@ -311,6 +312,42 @@ test('without retention nothing is removed', async () => {
   await ensurePartitions(sql, START, START);
   await applyRetention(sql, { days: 0, now: NOON + 9_999 * DAY_MS });
   expect((await applyRetention(sql, { days: 0, now: NOON + 9_999 * DAY_MS })).dropped).toEqual([]);
+});
+
+test('an import that holds the boundary delays nothing, and the boundary moves once it has committed', async () => {
+  const retention = { days: 1, now: NOON + 2 * DAY_MS };
+  const boundary = async (): Promise<unknown> =>
+    (await sql<{ boundary: Date }[]>`SELECT readable_from AS boundary FROM retention`)[0]?.boundary;
+  const before = await boundary();
+  await sql.begin(async (tx) => {
+    await tx`SELECT FROM retention FOR SHARE`;
+    // Nothing is due: the lock is not asked for.
+    await applyRetention(sql, { days: 0, now: NOON });
+    await applyRetention(sql, retention);
+    expect(await boundary()).toEqual(before);
+  });
+  await applyRetention(sql, retention);
+  expect(await boundary()).toEqual(new Date(START + DAY_MS));
+});
+
+test('counts by the minute before the boundary go an interval at a time, and those of a boundary that stays are not looked for', async () => {
+  await ensurePartitions(sql, START, START + 2 * DAY_MS);
+  for (const hour of [0, 7, 13, 23, 30]) await insertAt(START + hour * 3_600_000);
+  await foldCounts(sql);
+  const expired = new ExpiredMinutes();
+  const removed: number[] = [];
+  const remove = async (from: Date, until: Date): Promise<boolean> => {
+    removed.push((until.getTime() - from.getTime()) / 3_600_000);
+    return removed.length !== 2;
+  };
+  const end = new Date(START + DAY_MS).toISOString();
+  await expired.remove(sql, end, remove);
+  // The lock of counts was not free for the second one.
+  expect(removed).toEqual([6, 6]);
+  await expired.remove(sql, end, remove);
+  expect(removed).toEqual([6, 6, 6, 6, 6]);
+  await expired.remove(sql, end, remove);
+  expect(removed).toHaveLength(5);
 });
 
 test('a partition that an older snapshot may still read stays until that has ended', async () => {
