@@ -10,10 +10,13 @@ export type Steps = Readonly<Record<string, () => Promise<unknown>>>;
 /** Steps of a round that failed, by name. The others were run. */
 export class StepsFailed extends AggregateError {
   readonly byStep: ReadonlyMap<string, unknown>;
+  /** Code of the first failure. */
+  readonly code: string;
 
   constructor(byStep: ReadonlyMap<string, unknown>) {
     super([...byStep.values()], `Maintenance failed: ${[...byStep.keys()].join(', ')}`);
     this.byStep = byStep;
+    this.code = errorCode(this.errors[0]);
   }
 }
 
