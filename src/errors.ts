@@ -17,6 +17,8 @@ export const REFUSALS = {
   batchRefused: { code: 'BATCH_REFUSED', status: 400, error: 'Batch refused' },
   // Only where an owner has attached a schema that refuses; the text is the contract's for a payload that is refused.
   schemaViolation: { code: 'SCHEMA_VIOLATION', status: 400, error: 'Invalid request body' },
+  // Only for a time that the producer gives; the text is the contract's for a body that is refused.
+  eventInFuture: { code: 'EVENT_IN_FUTURE', status: 400, error: 'Invalid request body' },
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },

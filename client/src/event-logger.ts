@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip as gzipWithCallback } from 'node:zlib';
 import { mayPass, Pause, pauseMs } from './retry.ts';
+import { ServiceClock } from './service-clock.ts';
 import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
 
 const gzip = promisify(gzipWithCallback);
@@ -39,7 +40,11 @@ export interface EventLoggerOptions {
 }
 
 export interface LogOptions {
-  /** When the event happened. Default: now. It must not be in the future by the clock of the service. */
+  /**
+   * When the event happened. Default: now, corrected if the clock of this machine turns out to be ahead of the service's. A time
+   * that you give is never changed: up to ten minutes ahead of the service's clock the event waits for it, beyond that it is
+   * refused for good with the code `EVENT_IN_FUTURE`.
+   */
   readonly createdAt?: Date;
   /**
    * Makes the event one and the same, together with `createdAt` and the type, however often it is logged, by whichever
@@ -60,23 +65,51 @@ export interface LoggerStats {
 }
 
 interface Waiting {
-  /** JSON text, as it is sent. */
-  readonly json: string;
   readonly type: string;
+  readonly key: string;
   readonly payload: string;
+  /** Length of its JSON text. */
+  readonly characters: number;
   /** Order of acceptance. */
   readonly number: number;
+  /** When it was logged, by the clock of this machine. */
+  readonly loggedAt: number;
+  /** Whether the caller has dated it. */
+  readonly isDated: boolean;
+  /** Milliseconds since 1970; null until the client has dated it, when it is first sent. */
+  readonly createdAt: number | null;
+  /** Whether an earlier request with this `createdAt` may have stored it: then it keeps that time. */
+  readonly mayBeStored: boolean;
+  /** Whether its time has been corrected. */
+  readonly isCorrected: boolean;
+}
+
+/** An event that waits for its time. */
+interface Held {
+  readonly event: Waiting;
+  /** By performance.now(). */
+  readonly dueAt: number;
 }
 
 interface Result {
   readonly eventId?: string;
   readonly code?: string;
   readonly details?: string;
+  /** With {@link IN_FUTURE}: the time of the service, and how far the event is ahead of it. */
+  readonly serverTime?: string;
+  readonly aheadMs?: number;
+}
+
+/** The results of a request, and when it was sent and answered by the clock of this machine. */
+interface Answered {
+  readonly results: readonly Result[];
+  readonly sentAt: number;
+  readonly receivedAt: number;
 }
 
 /** What came of one request: its results, or when it is to be repeated. */
 type Outcome =
-  | { readonly results: readonly Result[] }
+  | Answered
   | { readonly error: TidemarkError | Error; readonly status: number; readonly retryAfter: string | null };
 
 /** Codes of results after which the same event may be stored. */
@@ -86,8 +119,21 @@ const PASSING_CODES: ReadonlySet<string> = new Set([
   'INTERNAL_ERROR',
   'RATE_LIMIT_EXCEEDED',
 ]);
-/** The end of the details of an event that is dated ahead of the service's clock: it can be stored when that has passed. */
-const AHEAD = 'is in the future.';
+/** The code of an event that is dated ahead of the service's clock. */
+const IN_FUTURE = 'EVENT_IN_FUTURE';
+/** The code of a refusal after which an event may be stored all the same. */
+const UNKNOWN = 'OUTCOME_UNKNOWN';
+/** Failures before which nothing was sent. */
+const NOT_SENT: ReadonlySet<unknown> = new Set([
+  'ECONNREFUSED',
+  'ENOTFOUND',
+  'EAI_AGAIN',
+  'EHOSTUNREACH',
+  'ENETUNREACH',
+  'UND_ERR_CONNECT_TIMEOUT',
+]);
+/** How long an event is held at most until its time has come. */
+const MOST_HELD_MS = 600_000;
 const LONGEST_NAME = 200;
 const LEAST_GZIP_CHARACTERS = 1_024;
 
@@ -101,14 +147,16 @@ export class EventLogger {
   /** In order of acceptance, but for those that are repeated. */
   #queue: Waiting[] = [];
   #inFlight: readonly Waiting[] = [];
+  #held: Held[] = [];
+  /** Whether nothing but held events waits. */
+  #isHolding = false;
   #characters = 0;
   #numbers = 0;
   #stored = 0;
   #refused = 0;
   #dropped = 0;
   #running: Promise<void> | null = null;
-  /** How far this clock is assumed to be ahead of the service's, in milliseconds. */
-  #aheadMs = 0;
+  readonly #clock = new ServiceClock();
   /** Lowered while a batch is too large for the service. */
   #batchEvents: number;
   #isClosed = false;
@@ -143,35 +191,34 @@ export class EventLogger {
     const text: unknown = JSON.stringify(payload);
     if (typeof text !== 'string' || !text.startsWith('{'))
       throw new TypeError('The payload must be an object.');
-    const at = createdAt ?? new Date(Date.now() - this.#aheadMs);
+    const loggedAt = Date.now();
     const number = this.#numbers + 1;
-    const fields = JSON.stringify({
-      typeName: type,
-      createdAt: at.toISOString(),
-      key: key ?? `${this.#name}-${number}`,
-    });
-    const json = `${fields.slice(0, -1)},"payload":${text}}`;
+    const event = {
+      ...{ type, key: key ?? `${this.#name}-${number}`, payload: text, number, loggedAt },
+      ...{ isDated: createdAt !== undefined, mayBeStored: false, isCorrected: false },
+    };
+    const characters = jsonOf(event, createdAt?.getTime() ?? loggedAt).length;
     const { maxEventCharacters, maxQueueEvents, maxQueueCharacters } = this.#options;
-    if (json.length > maxEventCharacters)
+    if (characters > maxEventCharacters)
       throw new RangeError(
-        `The event has ${json.length} characters of JSON; at most ${maxEventCharacters} are allowed.`,
+        `The event has ${characters} characters of JSON; at most ${maxEventCharacters} are allowed.`,
       );
-    const waiting = this.#queue.length + this.#inFlight.length;
-    const isFull = waiting >= maxQueueEvents || this.#characters + json.length > maxQueueCharacters;
+    const { waiting } = this.stats;
+    const isFull = waiting >= maxQueueEvents || this.#characters + characters > maxQueueCharacters;
     if (this.#isClosed || isFull) {
       this.#dropped += 1;
       return false;
     }
     this.#numbers = number;
-    this.#characters += json.length;
-    this.#queue.push({ json, type, payload: text, number });
+    this.#characters += characters;
+    this.#queue.push({ ...event, characters, createdAt: createdAt?.getTime() ?? null });
     this.#running ??= this.#run();
-    if (this.#queue.length === this.#batchEvents) this.#hurry();
+    if (this.#queue.length === this.#batchEvents || this.#isHolding) this.#hurry();
     return true;
   }
 
   get stats(): LoggerStats {
-    const waiting = this.#queue.length + this.#inFlight.length;
+    const waiting = this.#queue.length + this.#inFlight.length + this.#held.length;
     return { waiting, stored: this.#stored, refused: this.#refused, dropped: this.#dropped };
   }
 
@@ -209,7 +256,9 @@ export class EventLogger {
 
   /** Ends when nothing waits. */
   async #run(): Promise<void> {
-    for (let failures = 0; this.#queue.length > 0 && !this.#abort.signal.aborted; ) {
+    for (let failures = 0; this.stats.waiting > 0 && !this.#abort.signal.aborted; ) {
+      await this.#release();
+      if (this.#queue.length === 0) continue;
       if (failures === 0 && !this.#isHurried && this.#queue.length < this.#batchEvents)
         await this.#pause.wait(this.#options.lingerMs);
       const outcome = await this.#send(this.#take());
@@ -221,6 +270,21 @@ export class EventLogger {
     this.#isHurried = false;
   }
 
+  /** Queues the held events whose time has come. Where nothing else waits, waits until then or for a new event. */
+  async #release(): Promise<void> {
+    if (this.#held.length === 0) return;
+    if (this.#queue.length === 0) {
+      const next = this.#held.reduce((least, { dueAt }) => Math.min(least, dueAt), Number.POSITIVE_INFINITY);
+      this.#isHolding = true;
+      await this.#pause.wait(Math.max(0, next - performance.now()));
+      this.#isHolding = false;
+    }
+    const now = performance.now();
+    const due = this.#held.filter(({ dueAt }) => dueAt <= now);
+    this.#held = this.#held.filter(({ dueAt }) => dueAt > now);
+    this.#queue = [...due.map(({ event }) => event), ...this.#queue];
+  }
+
   /** Not ended early by new events, nor by {@link flush}: the service has asked for it. */
   async #backOff(failures: number, retryAfter: string | null): Promise<void> {
     const until = Date.now() + pauseMs(failures, retryAfter);
@@ -228,21 +292,27 @@ export class EventLogger {
       await this.#pause.wait(left);
   }
 
+  /** Takes the next batch, and dates its events. */
   #take(): readonly Waiting[] {
-    let characters = 0;
+    let total = 0;
     let count = 0;
-    for (const { json } of this.#queue) {
-      characters += json.length;
-      if (count > 0 && (count === this.#batchEvents || characters > this.#options.maxBatchCharacters)) break;
+    for (const { characters } of this.#queue) {
+      total += characters;
+      if (count > 0 && (count === this.#batchEvents || total > this.#options.maxBatchCharacters)) break;
       count += 1;
     }
-    this.#inFlight = this.#queue.slice(0, count);
+    this.#inFlight = this.#queue
+      .slice(0, count)
+      .map((event) =>
+        event.createdAt === null ? { ...event, createdAt: this.#clock.timeOf(event.loggedAt) } : event,
+      );
     this.#queue = this.#queue.slice(count);
     return this.#inFlight;
   }
 
   async #send(events: readonly Waiting[]): Promise<Outcome> {
-    const text = `{"events":[${events.map(({ json }) => json).join(',')}]}`;
+    const texts = events.map((event) => jsonOf(event, event.createdAt ?? event.loggedAt));
+    const text = `{"events":[${texts.join(',')}]}`;
     const headers: Record<string, string> = {
       Authorization: `Bearer ${this.#options.loggingToken}`,
       'Content-Type': 'application/json',
@@ -252,11 +322,14 @@ export class EventLogger {
       const isCompressed = text.length >= LEAST_GZIP_CHARACTERS;
       if (isCompressed) headers['Content-Encoding'] = 'gzip';
       const body = isCompressed ? await gzip(text) : text;
+      const sentAt = Date.now();
       const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(this.#options.timeoutMs)]);
       response = await fetch(this.#endpoint, { method: 'POST', headers, body, signal, redirect: 'error' });
+      const receivedAt = Date.now();
       const answer = (await response.json()) as { readonly results?: readonly Result[] };
       const { results } = answer;
-      if (response.ok && Array.isArray(results) && results.length === events.length) return { results };
+      if (response.ok && Array.isArray(results) && results.length === events.length)
+        return { results, sentAt, receivedAt };
       const error = response.ok
         ? new TidemarkError(response.status, '', 'The response is not one of Tidemark.')
         : errorOf(response.status, answer);
@@ -272,7 +345,7 @@ export class EventLogger {
   #settle(outcome: Outcome): string | null | undefined {
     const sent = this.#inFlight;
     this.#inFlight = [];
-    if ('results' in outcome) return this.#settleEach(sent, outcome.results);
+    if ('results' in outcome) return this.#settleEach(sent, outcome);
     const { error, status, retryAfter } = outcome;
     if (isTooLarge(status, error)) {
       const [only] = sent;
@@ -287,34 +360,60 @@ export class EventLogger {
       return undefined;
     }
     // What is left may be repeated, and so is what an operator may mend: a token, an address, a proxy.
-    this.#repeat(sent);
+    this.#repeat(mayHaveStored(error) ? sent.map((event) => ({ ...event, mayBeStored: true })) : sent);
     if (!this.#abort.signal.aborted) this.#reportRetry(error);
     return mayPass(status) ? retryAfter : null;
   }
 
-  #settleEach(sent: readonly Waiting[], results: readonly Result[]): null | undefined {
+  #settleEach(sent: readonly Waiting[], { results, sentAt, receivedAt }: Answered): null | undefined {
     const repeated: Waiting[] = [];
-    let isAhead = false;
+    const corrected: Waiting[] = [];
+    let isCorrectedAgain = false;
     for (const [index, event] of sent.entries()) {
-      const { eventId, code = '', details = '' } = results[index] ?? {};
+      const result = results[index] ?? {};
+      const { eventId, code = '', details = '' } = result;
       if (eventId !== undefined) {
         this.#stored += 1;
-        this.#characters -= event.json.length;
-      } else if (PASSING_CODES.has(code) || details.endsWith(AHEAD)) {
-        isAhead ||= details.endsWith(AHEAD);
-        repeated.push(event);
+        this.#characters -= event.characters;
+      } else if (PASSING_CODES.has(code)) {
+        repeated.push(code === UNKNOWN ? { ...event, mayBeStored: true } : event);
+      } else if (code === IN_FUTURE && this.#isHeld(event, result)) {
+        // It waits for its time, and delays no others.
+      } else if (code === IN_FUTURE && !event.isDated && result.serverTime !== undefined) {
+        const serverTime = Date.parse(result.serverTime);
+        if (corrected.length === 0) this.#clock.correct(serverTime, sentAt, receivedAt);
+        isCorrectedAgain ||= event.isCorrected;
+        // Not later than that, also where this machine's clock was set after the event was logged.
+        const createdAt = Math.min(event.loggedAt - this.#clock.aheadMs, serverTime);
+        corrected.push({ ...event, createdAt, isCorrected: true, mayBeStored: false });
       } else {
         this.#refuse(event, new TidemarkError(0, code, details));
       }
     }
-    // The times of these stay: another process of the service, with another clock, may have stored them already.
-    if (isAhead) this.#aheadMs = Math.min(Math.max(1_000, 2 * this.#aheadMs), 86_400_000);
-    else if (repeated.length === 0)
+    if (repeated.length + corrected.length === 0)
       this.#batchEvents = Math.min(2 * this.#batchEvents, this.#options.maxBatchEvents);
-    this.#repeat(repeated);
-    if (repeated.length === 0) return undefined;
-    this.#reportRetry(new Error(`${repeated.length} of ${sent.length} events are not stored yet.`));
-    return null;
+    this.#repeat([...corrected, ...repeated]);
+    if (corrected.length > 0)
+      this.#reportRetry(
+        new Error(
+          `The clock of this machine is ${this.#clock.aheadMs} ms ahead: ${corrected.length} events are dated anew.`,
+        ),
+      );
+    if (repeated.length > 0)
+      this.#reportRetry(new Error(`${repeated.length} of ${sent.length} events are not stored yet.`));
+    // What is corrected for the first time can be stored at once.
+    return repeated.length > 0 || isCorrectedAgain ? null : undefined;
+  }
+
+  /**
+   * Holds an event whose time must stay until the service's clock has reached it: a time that the caller has given, or with which
+   * another process of the service, with another clock, may have stored it already.
+   * @returns false if it need not stay, or is too far ahead
+   */
+  #isHeld(event: Waiting, { aheadMs = Number.POSITIVE_INFINITY }: Result): boolean {
+    if (!(event.isDated || event.mayBeStored) || aheadMs > MOST_HELD_MS) return false;
+    this.#held.push({ event, dueAt: performance.now() + aheadMs });
+    return true;
   }
 
   /** What a callback throws is none of the sender's business: it becomes an uncaught exception. */
@@ -330,7 +429,7 @@ export class EventLogger {
 
   #refuse(event: Waiting, error: TidemarkError): void {
     this.#refused += 1;
-    this.#characters -= event.json.length;
+    this.#characters -= event.characters;
     const { onRefused } = this.#options;
     if (onRefused !== undefined)
       queueMicrotask(() => onRefused(error, { type: event.type, payload: event.payload }));
@@ -339,14 +438,28 @@ export class EventLogger {
   /** Ends the waits for all events up to the first one that waits. */
   #wake(): void {
     if (this.#waiters.length === 0) return;
-    const first = this.#queue.reduce(
-      (least, { number }) => Math.min(least, number),
-      Number.POSITIVE_INFINITY,
-    );
+    const waiting = [...this.#queue, ...this.#held.map(({ event }) => event)];
+    const first = waiting.reduce((least, { number }) => Math.min(least, number), Number.POSITIVE_INFINITY);
     const done = this.#waiters.filter(({ upTo }) => upTo < first);
     this.#waiters = this.#waiters.filter(({ upTo }) => upTo >= first);
     for (const { resolve } of done) resolve();
   }
+}
+
+/** The JSON text of an event, as it is sent. @throws RangeError for a time that is none */
+function jsonOf(
+  { type, key, payload }: Pick<Waiting, 'type' | 'key' | 'payload'>,
+  createdAt: number,
+): string {
+  const fields = JSON.stringify({ typeName: type, createdAt: new Date(createdAt).toISOString(), key });
+  return `${fields.slice(0, -1)},"payload":${payload}}`;
+}
+
+/** Whether events of a request that has failed may be stored. The service says so in its code; without one nobody knows. */
+function mayHaveStored(error: Error): boolean {
+  if (error instanceof TidemarkError && error.code !== '') return error.code === UNKNOWN;
+  const { cause } = error;
+  return !(typeof cause === 'object' && cause !== null && 'code' in cause && NOT_SENT.has(cause.code));
 }
 
 /** Whether a batch is too large, for the service or for a proxy before it, or refused whole: a smaller one may be taken. */

@@ -102,6 +102,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
   INVALID_REQUEST: 'a body or a header that is not valid',
   PAYLOAD_TOO_LARGE: 'a body that is too large',
   SCHEMA_VIOLATION: 'a payload that violates the schema of its type',
+  EVENT_IN_FUTURE: 'a createdAt in the future',
   IDEMPOTENCY_KEY_REUSED: 'an idempotency key with another body',
   UNAVAILABLE: 'the service could not store it then',
   OUTCOME_UNKNOWN: 'the commit took too long',

@@ -12,7 +12,7 @@ import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import type { Result } from './batch-answer.ts';
 import { createEventIds, keyedEventId } from './event-id.ts';
-import { eventTimeProblem } from './event-time.ts';
+import { refusalOfTime } from './event-time.ts';
 import type { Events } from './formats/format.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import { startOfNow } from './past-writer.ts';
@@ -184,8 +184,7 @@ function typeOf(
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection || event.createdAt === null) return type;
-  const problem = eventTimeProblem(event.createdAt, acceptedAt, boundary);
-  return problem === null ? type : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+  return refusalOfTime(event.createdAt, acceptedAt, boundary) ?? type;
 }
 
 /** @param index of an accepted event among them */

@@ -10,7 +10,7 @@ import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.t
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, RequestIdentity } from '../storage/write/idempotent-writer.ts';
 import { keyedEventId } from './event-id.ts';
-import { eventTimeProblem } from './event-time.ts';
+import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
@@ -120,8 +120,7 @@ async function timeProblem(
   createdAt: number,
   acceptedAt: number,
 ): Promise<Rejection | null> {
-  const problem = eventTimeProblem(createdAt, acceptedAt, await retentionBoundary.boundary());
-  return problem === null ? null : new Rejection('invalidBody', `The field "createdAt" ${problem}.`);
+  return refusalOfTime(createdAt, acceptedAt, await retentionBoundary.boundary());
 }
 
 /** Stores an event with a key, or of a request with an Idempotency-Key, unless it is stored already. */

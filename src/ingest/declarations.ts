@@ -33,6 +33,17 @@ const EVENT_KEY = {
     'An event with the same `key`, `createdAt`, type and app is stored once, however often it is sent. Requires `createdAt`. Null and empty count as absent.',
 };
 
+/** Further fields of the refusal EVENT_IN_FUTURE. */
+const IN_FUTURE = {
+  serverTime: { ...TIMESTAMP, description: 'With `EVENT_IN_FUTURE`: what the clock of the service showed.' },
+  aheadMs: {
+    type: 'integer',
+    minimum: 1,
+    description: 'With `EVENT_IN_FUTURE`: how far the event is ahead of that, in milliseconds.',
+  },
+} as const;
+const IN_FUTURE_NAMES = ['serverTime', 'aheadMs'] as const;
+
 const REPEATED: Schema = {
   const: true,
   description: 'An event with this `key` and `createdAt` was stored before, and has this id.',
@@ -103,9 +114,11 @@ export const CREATE_EVENT: Declaration = {
         headers: REPLAYED,
       },
     },
+    refusalProperties: { 400: IN_FUTURE },
     refusals: [
       ...([
         'schemaViolation',
+        'eventInFuture',
         'invalidLoggingToken',
         'eventTypeNotFound',
         'tooManyEventTypes',
@@ -124,7 +137,10 @@ const RESULT: Schema = {
       { eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP, repeated: REPEATED },
       { optional: ['repeated'] },
     ),
-    objectOf({ error: { type: 'string' }, details: { type: 'string' }, code: { type: 'string' } }),
+    objectOf(
+      { error: { type: 'string' }, details: { type: 'string' }, code: { type: 'string' }, ...IN_FUTURE },
+      { optional: IN_FUTURE_NAMES },
+    ),
   ],
 };
 
@@ -135,12 +151,16 @@ const BATCH_HEADERS = ['accept', 'authorization', 'content-type', IDEMPOTENCY_KE
 const FIRST_ERRORS: Schema = {
   type: 'array',
   description: 'The first refusals.',
-  items: objectOf({
-    index: { ...COUNT, description: 'Of the event in the request.' },
-    error: { type: 'string' },
-    details: { type: 'string' },
-    code: { type: 'string' },
-  }),
+  items: objectOf(
+    {
+      index: { ...COUNT, description: 'Of the event in the request.' },
+      error: { type: 'string' },
+      details: { type: 'string' },
+      code: { type: 'string' },
+      ...IN_FUTURE,
+    },
+    { optional: IN_FUTURE_NAMES },
+  ),
 };
 
 export const COUNTS_ANSWER = objectOf(

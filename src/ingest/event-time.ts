@@ -1,4 +1,5 @@
 /** Parses and validates `createdAt`, the time that a producer gives an event. */
+import { Rejection } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { DAY_MS } from '../time-units.ts';
 
@@ -60,12 +61,21 @@ function digits(text: string, start: number, end: number): number {
 export const IN_THE_FUTURE = 'is in the future';
 
 /**
- * What is wrong with the time that a producer gives an event, worded to follow the field's name; null if nothing is.
+ * Checks the time that a producer gives an event. The refusal of a time in the future says what this service's clock shows and by how
+ * much the event is ahead of it, so that a producer whose clock is wrong can correct its times.
  * @param boundary of retention; all in milliseconds since 1970
+ * @returns null for a time that an event may have
  */
-export function eventTimeProblem(createdAt: number, now: number, boundary: number): string | null {
-  if (createdAt > now) return IN_THE_FUTURE;
-  return createdAt < boundary ? beforeRetention(boundary) : null;
+export function refusalOfTime(createdAt: number, now: number, boundary: number): Rejection | null {
+  if (createdAt > now) {
+    const aheadMs = createdAt - now;
+    const details = `The field "createdAt" ${IN_THE_FUTURE}: it is ${aheadMs} ms ahead of the clock of the service.`;
+    return new Rejection('eventInFuture', details, {
+      fields: { serverTime: new Date(now).toISOString(), aheadMs },
+    });
+  }
+  if (createdAt >= boundary) return null;
+  return new Rejection('invalidBody', `The field "createdAt" ${beforeRetention(boundary)}.`);
 }
 
 /** The problem of a time before the retention boundary (milliseconds since 1970). */

@@ -5,7 +5,7 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { EventLogger, type EventLoggerOptions, type TidemarkError } from '../../client/src/index.ts';
 import { pauseMs } from '../../client/src/retry.ts';
 import { Opened } from '../support/proxied-service.ts';
-import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { HttpFront } from './http-front.ts';
 
 const opened = new Opened();
@@ -108,18 +108,79 @@ describe('a logger', () => {
     expect(await storedNumbers(service)).toEqual(upTo(100).filter((n) => n !== 50));
   });
 
-  test('whose clock is ahead waits until the time of its events has come, and stores them once', async () => {
-    const clock = new TestClock(Date.now() - 5_000);
+  test('whose clock is ahead dates its events by the clock of the service, which says so once', async () => {
+    const clock = new RunningClock();
+    clock.advance(-120_000);
     const service = await start({ clock });
-    let retries = 0;
-    const logger = loggerOf(service, { onRetry: () => (retries += 1) });
-    logger.log('ahead', { n: 0 });
-    logger.log('ahead', { n: 1 }, { createdAt: new Date('2026-01-01') });
-    await until(() => retries > 1, 'the event was refused twice');
-    expect(await storedNumbers(service)).toEqual([1]);
-    clock.advance(60_000);
+    const retries: string[] = [];
+    const logger = loggerOf(service, { onRetry: ({ message }) => retries.push(message) });
+    const times: [from: number, to: number][] = [];
+    for (const n of upTo(4)) {
+      const from = clock.wall();
+      logger.log('ahead', { n });
+      if (n !== 1) await logger.flush();
+      times.push([from, clock.wall()]);
+    }
+    expect(await storedNumbers(service)).toEqual(upTo(4));
+    expect(retries).toEqual([expect.stringMatching(/^The clock of this machine is 1[12]\d{4} ms ahead/)]);
+    const rows = await service.sql<{ createdAt: Date }[]>`
+      SELECT created_at AS "createdAt" FROM events ORDER BY (payload ->> 'n')::int`;
+    // As exact as the time of a request, which a busy machine may take seconds for: far from the two minutes of the error.
+    for (const [n, { createdAt }] of rows.entries()) {
+      expect(createdAt.getTime()).toBeGreaterThan((times[n]?.[0] ?? 0) - 10_000);
+      expect(createdAt.getTime()).toBeLessThanOrEqual(times[n]?.[1] ?? 0);
+    }
+  });
+
+  test('refuses for good what the caller has dated far into the future, and delays no others for it', async () => {
+    const service = await start();
+    const refused: TidemarkError[] = [];
+    const retries: Error[] = [];
+    const logger = loggerOf(service, {
+      onRefused: (error) => refused.push(error),
+      onRetry: (error) => retries.push(error),
+    });
+    logger.log('far', { n: 0 }, { createdAt: new Date('2099-01-01') });
+    logger.log('far', { n: 1 });
     await logger.flush();
-    expect(await storedNumbers(service)).toEqual([0, 1]);
+    expect(await storedNumbers(service)).toEqual([1]);
+    expect(refused.map(({ code }) => code)).toEqual(['EVENT_IN_FUTURE']);
+    expect(logger.stats).toEqual({ waiting: 0, stored: 1, refused: 1, dropped: 0 });
+    expect(retries).toEqual([]);
+  });
+
+  test('holds what the caller has dated a little ahead until that time, unchanged, and stores the rest at once', async () => {
+    const clock = new RunningClock();
+    const service = await start({ clock });
+    const logger = loggerOf(service);
+    const createdAt = new Date(Date.now() + 1_500);
+    logger.log('soon', { n: 0 }, { createdAt });
+    logger.log('soon', { n: 1 });
+    await until(() => logger.stats.stored === 1, 'the other event is stored');
+    expect(await storedNumbers(service)).toEqual([1]);
+    expect(logger.stats.waiting).toBe(1);
+    logger.log('soon', { n: 2 });
+    await until(() => logger.stats.stored === 2, 'an event that is logged meanwhile is stored');
+    await logger.flush();
+    expect(await storedNumbers(service)).toEqual([0, 1, 2]);
+    const [row] = await service.sql`SELECT created_at AS at FROM events WHERE payload ->> 'n' = '0'`;
+    expect(row?.at).toEqual(createdAt);
+  });
+
+  test('keeps the time of an event that may be stored, whatever the clock of the next process shows', async () => {
+    const clock = new RunningClock();
+    const service = await start({ clock });
+    const front = await HttpFront.start(service.port);
+    opened.add(front);
+    const logger = loggerOf(service, { url: front.url });
+    let lost = 0;
+    front.losesAnswer = () => lost++ === 0;
+    logger.log('twice', { n: 0 });
+    await until(() => lost > 0, 'the answer is lost');
+    // From now on the service's clock is behind, as another process's is.
+    clock.advance(-1_500);
+    await logger.flush();
+    expect(await storedNumbers(service)).toEqual([0]);
   });
 
   test('stores an event with a key of its own once, whichever logger sends it', async () => {

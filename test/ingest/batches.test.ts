@@ -130,7 +130,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
       'EVENT_TYPE_NOT_FOUND',
       'EVENT_TYPE_NOT_FOUND',
       undefined,
-      'INVALID_REQUEST',
+      'EVENT_IN_FUTURE',
       undefined,
       'INVALID_REQUEST',
       'INVALID_REQUEST',
@@ -138,8 +138,10 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     ]);
     expect(results[5]).toEqual({
       error: 'Invalid request body',
-      details: 'The field "createdAt" is in the future.',
-      code: 'INVALID_REQUEST',
+      details: 'The field "createdAt" is in the future: it is 1 ms ahead of the clock of the service.',
+      code: 'EVENT_IN_FUTURE',
+      serverTime: new Date(NOW).toISOString(),
+      aheadMs: 1,
     });
     const added = (await storedIds(service)).filter((id) => !before.includes(id));
     expect(added.sort()).toEqual(results.flatMap(({ eventId }) => eventId ?? []).sort());
