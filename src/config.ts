@@ -158,6 +158,13 @@ export const SETTINGS = {
     meaning: 'Apps that an account can own while ALLOW_SIGNUP is open. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
+  MAX_TOKENS_PER_ACCOUNT: {
+    default: '100',
+    unit: 'tokens',
+    meaning:
+      'Valid resource tokens that an account can have created. Tokens of the command line do not count. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
   MAX_SIGN_UP_MAILS_PER_HOUR: {
     default: '5',
     unit: 'mails',

@@ -138,7 +138,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       now: wall,
       monotonic,
     }),
-    ...tokenRoutes({ api, sql, secret }),
+    ...tokenRoutes({ api, sql, secret, maxTokensPerAccount: config.MAX_TOKENS_PER_ACCOUNT }),
     ...fieldRoutes({ api, sql }),
     ...savedViewRoutes({ api, sql }),
     ...annotationRoutes({ api, sql, now: wall }),
@@ -233,6 +233,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
+    monotonic,
   });
   const routes = [
     ...sessionRoutes({ api, sql, sessions, signIn, setup, mailer, allowed, version: readVersion() }),

@@ -50,6 +50,8 @@ export const REFUSALS = {
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
   tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
   tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },
+  tooManyTokens: { code: 'TOO_MANY_TOKENS', status: 400, error: 'Too many resource tokens' },
+  tooManyInvitations: { code: 'TOO_MANY_INVITATIONS', status: 400, error: 'Too many invitations' },
   tooManyApps: { code: 'TOO_MANY_APPS', status: 400, error: 'Too many apps' },
   weakPassword: { code: 'WEAK_PASSWORD', status: 400, error: 'Password too weak' },
   sessionRequired: { code: 'SESSION_REQUIRED', status: 401, error: 'Sign in first' },

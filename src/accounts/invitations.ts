@@ -5,6 +5,7 @@
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { DAY_MS } from '../time-units.ts';
 import { createPublicId } from '../token-text.ts';
+import { AccountError } from './account-error.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { addMember, type GivenRole, lockMembers } from './members.ts';
@@ -31,18 +32,29 @@ export interface OpenInvitation {
 }
 
 const VALID_FOR_MS = 7 * DAY_MS;
+/** Open invitations of an app. */
+const MAX_INVITATIONS = 100;
 
 /**
  * Invites an e-mail, after {@link lockMembers}. Replaces an earlier invitation of the same e-mail.
  * @param invitation.appId internal id
  * @param invitation.now   milliseconds since the Unix epoch
  * @returns the token of the link
+ * @throws AccountError TOO_MANY_INVITATIONS
  */
 export async function invite(
   tx: Transaction,
   invitation: { appId: number; email: Email; role: GivenRole; by: Actor; now: number },
 ): Promise<string> {
   const { appId, email, role, by, now } = invitation;
+  await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= ${now}`;
+  const [others] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM invitations WHERE app_id = ${appId} AND email_key <> ${email.key}`;
+  if ((others?.count ?? 0) >= MAX_INVITATIONS)
+    throw new AccountError(
+      'TOO_MANY_INVITATIONS',
+      `an app may have ${MAX_INVITATIONS} open invitations: withdraw one that is not needed`,
+    );
   const { text, digest } = createSecretText();
   await tx`
     INSERT INTO invitations (public_id, digest, app_id, email, email_key, role, created_at, expires_at)

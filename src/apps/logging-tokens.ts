@@ -7,10 +7,13 @@ import { createTokenText, digestOf } from '../token-text.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 const LONGEST_GRACE_HOURS = 8_760;
+/** Earlier tokens of an app that are in their grace period. A rotation ends the oldest ones beyond that. */
+export const MAX_EARLIER_TOKENS = 5;
 
 /**
  * Creates a new logging token for an app and ends the earlier ones after the grace period. No earlier token outlives it:
- * a rotation without grace also ends tokens in the grace period of an earlier rotation.
+ * a rotation without grace also ends tokens in the grace period of an earlier rotation. Of the earlier tokens at most
+ * {@link MAX_EARLIER_TOKENS} stay valid, the newest.
  * @param rotation.appId       public id of the app
  * @param rotation.graceHours  default 24, may be 0 or a fraction
  * @throws AccountError APP_NOT_FOUND, INVALID_GRACE
@@ -33,6 +36,10 @@ export async function rotateLoggingToken(
     await tx`DELETE FROM logging_tokens WHERE app_id = ${app.id} AND expires_at <= now()`;
     const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
     await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE app_id = ${app.id}`;
+    await tx`
+      DELETE FROM logging_tokens
+       WHERE digest IN (SELECT digest FROM logging_tokens WHERE app_id = ${app.id}
+                         ORDER BY created_at DESC, expires_at DESC OFFSET ${MAX_EARLIER_TOKENS})`;
     const loggingToken = await issueLoggingToken(tx, secret, app.id);
     await writeAudit(tx, { appId: app.id, by, action: 'logging-token.rotate', details: { graceHours } });
     return { appId, loggingToken, previousValidUntil: app.until };

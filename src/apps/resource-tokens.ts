@@ -4,6 +4,7 @@ import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { holdMaintained } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
+import { lockUser } from '../accounts/users.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
 
@@ -21,6 +22,9 @@ export interface ResourceToken {
   readonly lastUsedAt: Date | null;
 }
 
+/** Revoked and expired tokens of an account that stay in lists; the earliest ended are removed. */
+const MAX_ENDED = 100;
+
 /** 100 years: dates keep four-digit years. */
 const LONGEST_SECONDS = 100 * 366 * 86_400;
 
@@ -28,11 +32,18 @@ const LONGEST_SECONDS = 100 * 366 * 86_400;
  * Creates a resource token. Its text is returned only here.
  * @param token.appIds            public ids, at least one; duplicates count once; a signed-in creator must be a member of each
  * @param token.expiresInSeconds  null: it does not expire
- * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND
+ * @param token.maxTokens         how many valid tokens a signed-in creator may have; 0 for no limit
+ * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND, TOO_MANY_TOKENS
  */
 export async function createResourceToken(
   sql: Sql,
-  token: { name: string; appIds: readonly string[]; expiresInSeconds: number | null; by?: Actor },
+  token: {
+    name: string;
+    appIds: readonly string[];
+    expiresInSeconds: number | null;
+    maxTokens?: number;
+    by?: Actor;
+  },
 ): Promise<{
   tokenId: string;
   name: string;
@@ -40,7 +51,7 @@ export async function createResourceToken(
   expiresAt: Date | null;
   appIds: string[];
 }> {
-  const { name, expiresInSeconds, by = COMMAND_LINE } = token;
+  const { name, expiresInSeconds, maxTokens = 0, by = COMMAND_LINE } = token;
   checkName(name);
   checkExpiry(expiresInSeconds);
   const appIds = [...new Set(token.appIds)];
@@ -48,12 +59,13 @@ export async function createResourceToken(
     throw new AccountError('NO_APPS', 'a resource token needs at least one app to read');
   const tokenId = createPublicId('tok');
   const resourceToken = createTokenText('tdr');
+  const userId = by === 'command line' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
+    if (userId !== null) await makeRoom(tx, userId, maxTokens);
     const apps = await tx<{ id: number; publicId: string }[]>`
       SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${appIds}) FOR KEY SHARE`;
     const missing = appIds.find((appId) => !apps.some(({ publicId }) => publicId === appId));
     if (missing !== undefined) throw appNotFound(missing);
-    const userId = by === 'command line' ? null : by.userId;
     if (userId !== null) await checkMember(tx, userId, apps);
     const [made] = await tx<[{ id: number; expiresAt: Date | null }]>`
       INSERT INTO resource_tokens (public_id, digest, name, expires_at, created_by)
@@ -66,6 +78,28 @@ export async function createResourceToken(
       await writeAudit(tx, { appId, by, action: 'resource-token.create', details: { tokenId, name } });
     return { tokenId, name, resourceToken, expiresAt: made.expiresAt, appIds };
   });
+}
+
+/**
+ * Checks the number of valid tokens of an account, and removes the earliest of its ended ones. The lock makes both exact.
+ * @throws AccountError TOO_MANY_TOKENS
+ */
+async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
+  await lockUser(tx, userId);
+  const [made] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM resource_tokens
+     WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`;
+  if (maxTokens > 0 && (made?.count ?? 0) >= maxTokens)
+    throw new AccountError(
+      'TOO_MANY_TOKENS',
+      `an account may have ${maxTokens} valid resource tokens (MAX_TOKENS_PER_ACCOUNT): revoke one that is not needed`,
+    );
+  await tx`
+    DELETE FROM resource_tokens
+     WHERE id IN (SELECT id FROM resource_tokens
+                   WHERE created_by = ${userId} AND (revoked_at IS NOT NULL OR expires_at <= now())
+                   ORDER BY least(revoked_at, expires_at) DESC, id DESC OFFSET ${MAX_ENDED}
+                     FOR UPDATE SKIP LOCKED)`;
 }
 
 /**

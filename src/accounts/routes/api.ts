@@ -18,6 +18,7 @@ import { type Client, networksOf } from '../networks.ts';
 import type { Notices } from '../notices.ts';
 import { SECRET_TEXT } from '../one-time-secret.ts';
 import type { Session, SessionOrigin, Sessions } from '../sessions.ts';
+import { SlowDown, slowedDown } from '../slow-down.ts';
 import { type AddressStorage, storedAddress } from '../stored-address.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
@@ -78,6 +79,8 @@ export interface ApiOptions {
   readonly trustedProxies: number;
   /** Called after every change by a signed-in user, before the response. */
   readonly onChange: () => void;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
 }
 
 /** The source of a request. The account is set once the session is known. */
@@ -147,13 +150,22 @@ const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are no
 const NOT_VIEWER = new Rejection('accessDenied', 'Viewers of the app may not do this.');
 export const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
+/**
+ * Changes of an app in one way by one account, before it has to wait between two: each is a row of the audit log for ever. What
+ * removes is never slowed down: it follows an addition.
+ */
+const CHANGES = { free: 100, longestMs: 60_000 };
+
 /** Builds the routes. */
 export class Api {
   readonly #options: ApiOptions;
+  /** By account and route. */
+  readonly #changes: SlowDown;
   readonly #admit: { readonly [A in Access]: (call: RawCall) => Promise<Calls[A] | Rejection> };
 
   constructor(options: ApiOptions) {
     this.#options = options;
+    this.#changes = new SlowDown({ ...CHANGES, now: options.monotonic });
     this.#admit = {
       public: async (call) => call,
       'signed-in': (call) => this.#signedIn(call),
@@ -201,11 +213,28 @@ export class Api {
       if (call instanceof Rejection) return call;
       const body = parse(text);
       if (body instanceof Rejection) return body;
-      const outcome = await handle(call, body);
+      const key = 'app' in call && method !== 'DELETE' ? `${call.user.userId} ${method} ${path}` : null;
+      const outcome =
+        key === null ? await handle(call, body) : await this.#slowly(key, () => handle(call, body));
       if (access !== 'public') this.#options.onChange();
       return outcome;
     };
     return this.#route(method, path, work);
+  }
+
+  /** Makes a change, unless too many of its kind were made. One that is refused does not count. */
+  async #slowly(key: string, change: () => Promise<Outcome>): Promise<Outcome> {
+    const wait = this.#changes.wait(key);
+    if (wait > 0) return slowedDown(wait);
+    this.#changes.begin(key);
+    let isMade = false;
+    try {
+      const outcome = await change();
+      isMade = !(outcome instanceof Rejection);
+      return outcome;
+    } finally {
+      if (!isMade) this.#changes.takeBack(key);
+    }
   }
 
   #route(
@@ -321,6 +350,8 @@ const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
   TOO_MANY_HIDDEN_TYPES: 'tooManyHiddenTypes',
   TOO_MANY_ANNOTATIONS: 'tooManyAnnotations',
   TOO_MANY_APPS: 'tooManyApps',
+  TOO_MANY_TOKENS: 'tooManyTokens',
+  TOO_MANY_INVITATIONS: 'tooManyInvitations',
   TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
   INVALID_SCHEMA: 'invalidBody',
   SCHEMA_BUSY: 'unavailable',

@@ -20,6 +20,8 @@ export interface TokenRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly secret: Secret;
+  /** MAX_TOKENS_PER_ACCOUNT */
+  readonly maxTokensPerAccount: number;
 }
 
 const ROTATION = bodyOf(
@@ -41,7 +43,8 @@ const NEW_TOKEN = bodyOf(
 const DAY_SECONDS = 86_400;
 const DEFAULT_GRACE_HOURS = 24;
 
-export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Route[] {
+export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
+  const { api, sql, secret, maxTokensPerAccount: maxTokens } = options;
   return [
     api.read('/api/apps/:appId/logging-token', 'member', async ({ app }) =>
       done(await currentLoggingToken(sql, secret, app.id)),
@@ -72,6 +75,7 @@ export function tokenRoutes({ api, sql, secret }: TokenRoutesOptions): readonly 
         name,
         appIds: [app.appId, ...appIds],
         expiresInSeconds: expiresInDays === null ? null : expiresInDays * DAY_SECONDS,
+        maxTokens,
         by,
       });
       for (const appId of made.appIds) note('resource-token.create', { appId, tokenId: made.tokenId });
