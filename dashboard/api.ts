@@ -32,10 +32,10 @@ export interface CallOptions {
 /** Longer than REQUEST_TIMEOUT_SECONDS by default, so that the server answers first. */
 const TIMEOUT_MS = 40_000;
 
-let onSignedOut: () => void = () => undefined;
+let onSignedOut: () => Promise<boolean> = async () => false;
 
-/** Sets the handler of a 401: the session has ended. */
-export function whenSignedOut(listener: () => void): void {
+/** Sets the handler of a 401: the session has ended. It says whether there is a new one, so that the request is repeated. */
+export function whenSignedOut(listener: () => Promise<boolean>): void {
   onSignedOut = listener;
 }
 
@@ -71,8 +71,9 @@ export async function callText(method: Method, path: string, options: CallOption
   }
   if (response.ok) return text;
   const problem = problemOf(response, text);
-  if (problem.code === 'SESSION_REQUIRED') onSignedOut();
-  throw problem;
+  if (problem.code !== 'SESSION_REQUIRED' || !(await onSignedOut())) throw problem;
+  signal?.throwIfAborted();
+  return await callText(method, path, options);
 }
 
 /** Sends a request and gives back the answer's `data`. @throws Problem */

@@ -112,7 +112,9 @@ export function bucketSpan(start: number, end: number, bucket: string, zone: str
   if (bucket === '1d') return day.format(start);
   if (bucket === '7d') return formatter(zone, DATE).formatRange(start, last);
   // Both hours named 02:00 of an autumn night differ by their offset alone.
-  return `${day.format(start)}, ${clock(start, zone)} – ${clock(end, zone)} ${offset(start, zone)}`;
+  const [before, after] = [offset(start, zone), offset(end, zone)];
+  const from = before === after ? clock(start, zone) : `${clock(start, zone)} ${before}`;
+  return `${day.format(start)}, ${from} – ${clock(end, zone)} ${after}`;
 }
 
 /** 20 Nov 2026, 14:00 – 18:00 */

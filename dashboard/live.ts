@@ -1,5 +1,6 @@
 /** The live feed of an app, while one of its pages is visible. */
 import { useEffect, useRef, useState } from 'preact/hooks';
+import { renewals } from './state.ts';
 
 /** A browser opens at most six connections per server (HTTP/1.1), so hidden tabs close theirs. */
 const HIDDEN_MS = 10_000;
@@ -13,6 +14,7 @@ const REFUSED_MS = 5_000;
  */
 export function useLive(appId: string, on: boolean, onMessage: (news: string | null) => void): boolean {
   const [isLost, setLost] = useState(false);
+  const isOffline = useOffline();
   const latest = useRef(onMessage);
   latest.current = onMessage;
   useEffect(() => {
@@ -57,8 +59,23 @@ export function useLive(appId: string, on: boolean, onMessage: (news: string | n
       close();
       setLost(false);
     };
-  }, [appId, on]);
-  return isLost;
+  }, [appId, on, renewals.value]);
+  return on && (isLost || isOffline);
+}
+
+/** Whether the browser says that there is no network: a feed that is cut off is silent, as a quiet one is. */
+function useOffline(): boolean {
+  const [isOffline, setOffline] = useState(!navigator.onLine);
+  useEffect(() => {
+    const turn = (): void => setOffline(!navigator.onLine);
+    addEventListener('online', turn);
+    addEventListener('offline', turn);
+    return () => {
+      removeEventListener('online', turn);
+      removeEventListener('offline', turn);
+    };
+  }, []);
+  return isOffline;
 }
 
 /** Number of events of these types in a message of the feed. */

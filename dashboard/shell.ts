@@ -15,17 +15,8 @@ import { AccountPage } from './routes/account.ts';
 import { AppPage, TABS } from './routes/app.ts';
 import { AppsPage } from './routes/apps.ts';
 import { JoinPage } from './routes/join.ts';
-import { SignInPage } from './routes/sign-in.ts';
-import {
-  forgetUser,
-  loadSession,
-  notice,
-  session,
-  sessionEnded,
-  sessionProblem,
-  THEMES,
-  theme,
-} from './state.ts';
+import { SignInAgain, SignInPage } from './routes/sign-in.ts';
+import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme } from './state.ts';
 import { useTitle } from './title.ts';
 
 export function Shell(): VNode {
@@ -43,7 +34,10 @@ function Frame(): VNode {
     if (before.current === path) return;
     // Within an app the tabs stay where they are, and so does the focus on them.
     const app = /^\/apps\/[^/]+/.exec(path)?.[0];
-    if (app === undefined || !before.current.startsWith(app)) main.current?.focus({ preventScroll: true });
+    // A page may have given it to a field.
+    const isTaken = main.current?.contains(document.activeElement) && document.activeElement !== main.current;
+    if (!isTaken && (app === undefined || !before.current.startsWith(app)))
+      main.current?.focus({ preventScroll: true });
     before.current = path;
   }, [path]);
   return html`<a class="skip" href="#main" onClick=${() => main.current?.focus()}>Skip to the content</a>
@@ -51,6 +45,7 @@ function Frame(): VNode {
     <main id="main" tabindex="-1" ref=${main}><${Pages} /></main>
     ${opened === 'palette' && html`<${Palette} tabs=${TABS} onHelp=${() => setOpened('shortcuts')} onClose=${close} />`}
     ${opened === 'shortcuts' && html`<${Shortcuts} onClose=${close} />`}
+    <${SignInAgain} />
     <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}</div>`;
 }
 
@@ -174,7 +169,6 @@ function SignOut(): VNode {
   const { route } = useLocation();
   const action = useAction(async () => {
     await call('DELETE', '/api/session');
-    sessionEnded.value = false;
     route('/sign-in');
     forgetUser();
   });

@@ -7,8 +7,10 @@ import { forgetAll } from './resource.ts';
 /** Null until the server has answered. */
 export const session = signal<Session | null>(null);
 export const sessionProblem = signal<Problem | null>(null);
-/** Whether a session expired while pages were open. */
-export const sessionEnded = signal(false);
+/** Set while requests wait for a session that has ended to be renewed; called with whether it was. */
+export const renewal = signal<((isRenewed: boolean) => void) | null>(null);
+/** Incremented by each renewal, so that live feeds open again. */
+export const renewals = signal(0);
 
 /** The instant that relative ranges end at; moved by refreshing and by navigating. */
 export const now = signal(Date.now());
@@ -36,13 +38,27 @@ export async function loadSession(): Promise<void> {
 
 /** Clears all data of an account before another one signs in. */
 export function forgetUser(): void {
+  renewal.value?.(false);
   forgetAll();
   if (session.value !== null) session.value = { ...session.value, user: null };
 }
 
-whenSignedOut(() => {
-  if (session.value?.user != null) sessionEnded.value = true;
-  forgetUser();
+let renewed: Promise<boolean> | null = null;
+
+// The page stays as it is, with what was typed: its requests wait until the user has signed in again.
+whenSignedOut(async () => {
+  if (session.value?.user == null) {
+    forgetUser();
+    return false;
+  }
+  renewed ??= new Promise<boolean>((resolve) => {
+    renewal.value = resolve;
+  }).then((isRenewed) => {
+    renewal.value = renewed = null;
+    if (isRenewed) renewals.value += 1;
+    return isRenewed;
+  });
+  return await renewed;
 });
 
 export const THEMES = ['system', 'light', 'dark'] as const;

@@ -1,6 +1,6 @@
 /** Form parts: a labeled input with its hint, and a form that does not leave the page. */
 import type { VNode } from 'preact';
-import { useId } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef } from 'preact/hooks';
 import { type Children, html } from '../html.ts';
 import type { Action } from '../resource.ts';
 import { ProblemBox } from './problem.ts';
@@ -15,9 +15,14 @@ export interface FieldProps {
 
 export function Field({ label, name, hint, ...attributes }: FieldProps): VNode {
   const id = useId();
+  const input = useRef<HTMLInputElement>(null);
+  // The browser reads this attribute only when it loads a document.
+  useLayoutEffect(() => {
+    if (attributes.autofocus === true) input.current?.focus();
+  }, []);
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <input id=${id} name=${name} type="text" required autocomplete="off" aria-describedby=${hint ? `${id}-hint` : undefined} ...${attributes} />
+    <input ref=${input} id=${id} name=${name} type="text" required autocomplete="off" aria-describedby=${hint ? `${id}-hint` : undefined} ...${attributes} />
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
   </div>`;
 }
@@ -49,13 +54,15 @@ export interface FormProps {
   readonly layout?: 'row' | 'stacked';
   readonly danger?: boolean;
   /** Closes the dialog that contains the form; its button is next to the submit button. */
-  readonly onCancel?: () => void;
+  readonly onCancel?: (() => void) | undefined;
+  /** What that button says. */
+  readonly cancel?: string;
   readonly children: Children;
 }
 
 /** Its action gets the values by the inputs' names. */
 export function Form(props: FormProps): VNode {
-  const { action, submit, layout = 'stacked', danger = false, onCancel, children } = props;
+  const { action, submit, layout = 'stacked', danger = false, onCancel, cancel = 'Cancel', children } = props;
   const send = (event: SubmitEvent): void => {
     event.preventDefault();
     const form = event.currentTarget as HTMLFormElement; // The handler is on the form.
@@ -72,7 +79,7 @@ export function Form(props: FormProps): VNode {
   return html`<form class="form stacked" onSubmit=${send}>
     <div class="form-fields">${children}</div>
     ${problem}
-    <div class="form-actions">${onCancel && html`<button type="button" class="button" onClick=${onCancel}>Cancel</button>`}${button}</div>
+    <div class="form-actions">${onCancel && html`<button type="button" class="button" onClick=${onCancel}>${cancel}</button>`}${button}</div>
   </form>`;
 }
 

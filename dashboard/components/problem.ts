@@ -11,12 +11,14 @@ export interface ProblemProps {
 
 export function ProblemBox({ problem, retry }: ProblemProps): VNode | null {
   if (problem === null) return null;
-  const { message, details, requestId, retryAfterSeconds } = problem;
+  const { message, details, status, requestId, retryAfterSeconds } = problem;
   return html`<div class="problem" role="alert">
     <div>
       <strong>${message}.</strong> ${details}
       ${retryAfterSeconds !== null && html` Try again in ${retryAfterSeconds} s.`}
       ${
+        // What the user can correct is not in the operator's log.
+        status >= 500 &&
         requestId !== null &&
         html`<div class="request-id">Request <code>${requestId}</code><${CopyButton} text=${requestId} label="Copy the request id" /></div>`
       }

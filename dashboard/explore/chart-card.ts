@@ -128,7 +128,7 @@ function ChartBody({
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
-            change({ at: index === picked ? null : bucketAt(series, index) }, true);
+            change({ at: index === picked ? null : bucketAt(series, index) });
           }}
           onZoom=${(first: number, last: number) => change(zoomed(view, bucketAt(series, first).from, bucketAt(series, last).to))}
           onMoved=${(edges: Edges) => change(moved(view, series, edges))}

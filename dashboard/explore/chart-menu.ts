@@ -10,7 +10,7 @@ import { ZoneSelect } from '../components/zone-select.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 import type { Compare } from '../range.ts';
-import { DETAILS, type Scale } from '../url.ts';
+import { DETAILS, type Scale, viewSearch } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { chartPicture, fileName, save } from './files.ts';
 
@@ -40,16 +40,18 @@ const SCALES: readonly (readonly [Scale, string])[] = [
 
 export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnotate }: ChartMenuProps): VNode {
   const { view, change } = viewed;
+  const isMoving = view.range.kind !== 'between';
   const file = (kind: string): string => fileName(name, series, kind);
   return html`<${Popover} atEnd icon="options" label="Chart options" text="Options">
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
-      ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale }, true)} />`}
+      ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
       <${Choice} label="Maximum bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)] as const)]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
-        <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table }, true)}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
-        <${CopyButton} text=${() => location.href} label="Copy a link to what is shown">Copy link<//>
+        <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table })}>${view.table ? 'Hide the table' : 'Show as a table'}</button>
+        <${CopyButton} text=${() => location.href} label=${isMoving ? 'Copy a link to this view; its range moves on with time' : 'Copy a link to what is shown'}>Copy link<//>
+        ${isMoving && html`<${CopyButton} text=${() => datedLink(viewed, series)} label="Copy a link that shows these dates whenever it is opened">Copy link with these dates<//>`}
         ${
           onAnnotate !== null &&
           html`<button type="button" class="button" onClick=${() => {
@@ -68,6 +70,12 @@ export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnota
       </div>
     </div>`}
   <//>`;
+}
+
+/** The address of a view with the instants that its range means now. */
+function datedLink({ view, span }: ViewAndChange, { interval }: Series): string {
+  const range = { kind: 'between', from: span.from ?? interval.from, to: span.to } as const;
+  return `${location.origin}${location.pathname}${viewSearch({ ...view, range, back: null })}`;
 }
 
 interface ChoiceProps<T extends string> {

@@ -1,5 +1,6 @@
 /** Which fields of the payload are columns of the list: chosen, ordered, remembered for each app. */
 import type { VNode } from 'preact';
+import { useLayoutEffect, useRef } from 'preact/hooks';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
 import type { EventPage } from '../event-rows.ts';
@@ -43,12 +44,19 @@ export interface ColumnPickerProps {
 }
 
 export function ColumnPicker({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
-  return html`<${Popover} label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
+  return html`<${Popover} atEnd label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
     ${() => html`<${ColumnList} appId=${appId} viewed=${viewed} columns=${columns} pages=${pages} />`}
   <//>`;
 }
 
 function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
+  const root = useRef<HTMLDivElement>(null);
+  const focused = useRef<HTMLElement | null>(null);
+  // Moving a row in the document takes the focus from it: the keyboard would start at the top of the page.
+  useLayoutEffect(() => {
+    if (document.activeElement === document.body && root.current?.contains(focused.current))
+      focused.current?.focus();
+  });
   const pick = (picked: readonly string[]): void => {
     remember(appId, picked);
     viewed.change({ columns: picked }, true);
@@ -62,21 +70,22 @@ function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode
   const others = fieldsOf(pages)
     .map(({ path }) => path)
     .filter((path) => !columns.includes(path));
-  return html`<div class="type-list">
+  const isFull = columns.length >= MOST_COLUMNS;
+  // One list, so that a row that is picked stays the same element.
+  const rows = [...columns, ...others.slice(0, MOST_OFFERED)];
+  return html`<div class="type-list" ref=${root} onFocusIn=${(event: FocusEvent) => {
+    focused.current = event.target as HTMLElement; // What takes the focus is one.
+  }}>
       <ul aria-label="Columns">
-        ${columns.map(
-          (path, index) => html`<li key=${path} class="picked-column">
-            <label><input type="checkbox" checked onChange=${() => pick(columns.filter((one) => one !== path))} /><span class="name">${path}</span></label>
-            <button type="button" class="icon-button" aria-label=${`Move ${path} to the left`} disabled=${index === 0} onClick=${() => move(index)}><${Icon} name="back" /></button>
-          </li>`,
-        )}
-        ${others.slice(0, MOST_OFFERED).map(
-          (path) => html`<li key=${path}><label>
-            <input type="checkbox" checked=${false} disabled=${columns.length >= MOST_COLUMNS} onChange=${() => pick([...columns, path])} /><span class="name">${path}</span>
-          </label></li>`,
-        )}
+        ${rows.map((path, index) => {
+          const isPicked = index < columns.length;
+          return html`<li key=${path} class="picked-column">
+            <label><input type="checkbox" checked=${isPicked} disabled=${!isPicked && isFull} onChange=${() => pick(isPicked ? columns.filter((one) => one !== path) : [...columns, path])} /><span class="name" title=${path}>${path}</span></label>
+            ${isPicked && html`<button type="button" class="icon-button" aria-label=${`Move ${path} to the left`} aria-disabled=${index === 0 ? 'true' : undefined} onClick=${() => index > 0 && move(index)}><${Icon} name="back" /></button>`}
+          </li>`;
+        })}
       </ul>
-      ${columns.length + others.length === 0 && html`<p class="hint">The events shown have no fields.</p>`}
-      ${columns.length >= MOST_COLUMNS && html`<p class="hint">At most ${MOST_COLUMNS} columns.</p>`}
+      ${rows.length === 0 && html`<p class="hint">The events shown have no fields.</p>`}
+      ${isFull && html`<p class="hint">At most ${MOST_COLUMNS} columns.</p>`}
     </div>`;
 }

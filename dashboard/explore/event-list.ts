@@ -44,9 +44,9 @@ export function EventList(props: EventListProps): VNode {
     <header class="list-head">
       <h2>Events</h2>
       <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
-      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null }, true)}><${Icon} name="close" /></button>`}</span>`}
+      ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
-      ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view), true)}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
+      ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>

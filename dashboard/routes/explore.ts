@@ -15,7 +15,7 @@ import { FilterBar } from '../explore/filter-bar.ts';
 import { useFollow } from '../explore/follow.ts';
 import { SavedViews } from '../explore/saved-views.ts';
 import { withCondition } from '../filter-text.ts';
-import { rangeLabel } from '../format.ts';
+import { rangeLabel, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { opened } from '../places.ts';
 import { rangeText, wider } from '../range.ts';
@@ -76,6 +76,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} />
+    <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${series.data?.by && `, by ${series.data.by}`}</p>
     <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.

@@ -37,10 +37,14 @@ function Narrow({ title, children }: { readonly title: string; readonly children
 interface NewAccount {
   readonly user?: User;
   readonly checkMail?: boolean;
+  /** The app of the invitation. */
+  readonly appId?: string;
 }
 
-function PasswordField(): VNode {
-  return html`<${Field} label="Password" name="password" type="password" autocomplete="new-password" minlength="8" hint="A sentence is easier to remember and harder to guess than a few odd characters." />`;
+function PasswordField({ autofocus = false }: { readonly autofocus?: boolean }): VNode {
+  const [shown, setShown] = useState(false);
+  return html`<${Field} label="Password" name="password" type=${shown ? 'text' : 'password'} autofocus=${autofocus} autocomplete="new-password" autocapitalize="off" spellcheck=${false} minlength="8" hint="At least 8 characters, and not a common password. A sentence is easy to remember and hard to guess." />
+    <label class="check"><input type="checkbox" checked=${shown} onChange=${() => setShown(!shown)} />Show characters</label>`;
 }
 
 function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
@@ -93,11 +97,11 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   const { route, path } = useLocation();
   const invitation = useResource<InvitationDetails>(`/api/invitations/${encodeURIComponent(token)}`);
   const join = useAction(async ({ email, password }: Record<string, string>) => {
-    const { user } = await call<NewAccount>('POST', '/api/users', {
+    const { user, appId } = await call<NewAccount>('POST', '/api/users', {
       body: { email, password, invitation: token },
     });
     if (user !== undefined) signedIn(user);
-    route('/', true);
+    route(appId === undefined ? '/' : `/apps/${appId}`, true);
   });
   const accept = useAction(async () => {
     const { appId } = await call<{ appId: string }>(
@@ -126,7 +130,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
       session.value?.signup !== 'closed' &&
       html`<${Form} action=${join} submit="Create the account and join">
         <${Field} label="Email" name="email" type="email" autocomplete="username" defaultValue=${email} />
-        <${PasswordField} />
+        <${PasswordField} autofocus />
       <//>`
     }
     <p class="links"><a href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to accept with an account</a></p>
@@ -161,7 +165,7 @@ function NewPassword({ token }: { readonly token: string }): VNode {
     route('/sign-in', true);
   });
   return html`<${Narrow} title="A new password">
-    <${Form} action=${action} submit="Set the password"><${PasswordField} /><//>
+    <${Form} action=${action} submit="Set the password"><${PasswordField} autofocus /><//>
   <//>`;
 }
 

@@ -1,16 +1,15 @@
-/** The sign-in page, which then continues to the requested page. */
+/** Signing in: the page, which then continues to the requested one, and a dialog over a page whose session has ended. */
 import type { VNode } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { User } from '../answers.ts';
 import { call } from '../api.ts';
-import { Callout } from '../components/callout.ts';
+import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
-import { focusFirst } from '../focus.ts';
 import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
-import { notify, session, sessionEnded } from '../state.ts';
+import { forgetUser, notify, renewal, session } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { safeNext } from '../url.ts';
 
@@ -22,56 +21,86 @@ export function SignInPage(): VNode {
   useEffect(() => {
     if (current?.user != null) route(next, true);
   }, [current]);
+  return html`<div class="narrow"><${SignInSteps} head="h1" onSignedIn=${signedIn} /></div>`;
+}
+
+/** Over the page whose session has ended, which goes on afterwards with what was typed. */
+export function SignInAgain(): VNode | null {
+  const { user = null } = session.value ?? {};
+  const done = renewal.value;
+  if (done === null || user === null) return null;
+  const again = (renewedUser: User): void => {
+    // The page has the data of another account.
+    if (renewedUser.userId !== user.userId) location.assign('/');
+    else done(true);
+  };
+  return html`<${Dialog} locked title="Your session has ended" onClose=${() => undefined}>
+    <p>Sign in again to continue. The page keeps what you have typed.</p>
+    <${SignInSteps} email=${user.email} onSignedIn=${again} onLeave=${forgetUser} />
+  <//>`;
+}
+
+interface StepsProps {
+  /** The heading's tag, where there is one. */
+  readonly head?: 'h1';
+  /** Of the account that is expected. */
+  readonly email?: string;
+  readonly onSignedIn: (user: User) => void;
+  /** What else one may do than sign in; without it there are the links of the page. */
+  readonly onLeave?: () => void;
+}
+
+/** Email and password, and then a code where the account has a second factor. */
+function SignInSteps({ head, email, onSignedIn, onLeave }: StepsProps): VNode {
   const [challenge, setChallenge] = useState<string | null>(null);
-  const action = useAction(async ({ email, password }: Record<string, string>) => {
-    const answer = await call<FirstStep>('POST', '/api/session', { body: { email, password } });
-    if ('user' in answer) signedIn(answer.user);
+  const current = session.value;
+  const action = useAction(async (values: Record<string, string>) => {
+    const answer = await call<FirstStep>('POST', '/api/session', {
+      body: { email: values.email, password: values.password },
+    });
+    if ('user' in answer) onSignedIn(answer.user);
     else setChallenge(answer.challenge);
   });
   if (challenge !== null)
-    return html`<${CodeStep} challenge=${challenge} onBack=${() => setChallenge(null)} />`;
-  return html`<div class="narrow">
-    <h1>Sign in</h1>
-    ${sessionEnded.value && html`<${Callout} status tone="note">Your session has ended. Sign in again to continue.<//>`}
-    <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
-      <${Field} label="Email" name="email" type="email" autocomplete="username" autofocus />
-      <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
+    return html`<${CodeStep} head=${head} challenge=${challenge} onSignedIn=${onSignedIn} onBack=${() => setChallenge(null)} />`;
+  return html`${head && html`<h1>Sign in</h1>`}
+    <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'} cancel="Sign out" onCancel=${onLeave}>
+      <${Field} label="Email" name="email" type="email" autocomplete="username" defaultValue=${email} autofocus=${email === undefined} />
+      <${Field} label="Password" name="password" type="password" autocomplete="current-password" data-first />
     <//>
-    <p class="muted links">
-      ${current?.mail ? html`<a href="/password-reset">Forgot your password?</a>` : html`<span>Forgot your password? The operator of this server can reset it: <code>tidemark user reset-password</code></span>`}
-      ${current?.signup === 'open' && html`<a href="/sign-up">Create an account</a>`}
-    </p>
-  </div>`;
+    ${
+      onLeave === undefined &&
+      html`<p class="muted links">
+        ${current?.mail ? html`<a href="/password-reset">Forgot your password?</a>` : html`<span>Forgot your password? The operator of this server can reset it: <code>tidemark user reset-password</code></span>`}
+        ${current?.signup === 'open' && html`<a href="/sign-up">Create an account</a>`}
+      </p>`
+    }`;
 }
 
 /** Signed in, or the password was right and a code is needed too. */
 type FirstStep = { readonly user: User } | { readonly challenge: string };
 
-interface CodeStepProps {
+interface CodeStepProps extends Pick<StepsProps, 'head' | 'onSignedIn'> {
   readonly challenge: string;
   readonly onBack: () => void;
 }
 
 /** The second step: a code of the authenticator app. */
-function CodeStep({ challenge, onBack }: CodeStepProps): VNode {
-  const form = useRef<HTMLDivElement>(null);
-  useLayoutEffect(() => focusFirst(form.current, ['input']), []);
+function CodeStep({ head, challenge, onSignedIn, onBack }: CodeStepProps): VNode {
   const action = useAction(async ({ code }: Record<string, string>) => {
     const answer = await call<SecondStep>('POST', '/api/session/code', { body: { challenge, code } });
     const said = warningsOf(answer);
     if (said !== '') notify(said);
-    signedIn(answer.user);
+    onSignedIn(answer.user);
   });
-  return html`<div class="narrow" ref=${form}>
-    <h1>Enter your code</h1>
+  return html`${head ? html`<h1>Enter your code</h1>` : html`<p>Enter your code.</p>`}
     <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'}>
-      <${Field} label="Code" name="code" autocomplete="one-time-code" spellcheck=${false} hint="Of your authenticator app, or a recovery code." />
+      <${Field} label="Code" name="code" autocomplete="one-time-code" spellcheck=${false} autofocus hint="From your authenticator app, or a recovery code." />
     <//>
     <p class="muted links">
       <button type="button" class="button quiet" onClick=${onBack}>Begin again</button>
       <span>Lost both? The operator of this server can help: <code>tidemark user remove-second-factor</code></span>
-    </p>
-  </div>`;
+    </p>`;
 }
 
 interface SecondStep {
@@ -95,7 +124,6 @@ function warningsOf({ recoveryCodesLeft, wrongCodes }: SecondStep): string {
 
 /** Switches the page to a new session. */
 export function signedIn(user: User): void {
-  sessionEnded.value = false;
   const current = session.value;
   if (current !== null) session.value = { ...current, user, setup: null };
 }

@@ -1,6 +1,6 @@
 /** Event types: their identifiers for programs, and new ones. */
 import type { VNode } from 'preact';
-import { useMemo, useState } from 'preact/hooks';
+import { useMemo, useRef, useState } from 'preact/hooks';
 import type { EventType, SchemaSummary } from '../answers.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
@@ -38,9 +38,9 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const { view } = useView();
-  const hide = useAction(async (typeId: string, hidden: boolean) => {
+  const hide = useAction(async (typeId: string, hidden: boolean, name: string) => {
     await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
-    notify(hidden ? 'The type is hidden' : 'The type is shown again');
+    notify(hidden ? `${name} is hidden` : `${name} is shown again`);
     reload();
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
@@ -51,7 +51,8 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const isOwner = app.data?.role === 'owner';
   const byType = new Map(schemas.data?.schemas.map((schema) => [schema.typeId, schema]));
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
-  const sorted = useMemo(() => inOrder(found ?? [], order), [data, wanted, order]);
+  const last = useHiddenAtFirst(data?.types, order);
+  const sorted = useMemo(() => inOrder(found ?? [], order, last), [data, wanted, order]);
   return html`<section class="types" aria-label="Event types">
     <div class="toolbar">
       ${data && data.types.length >= SEARCH_FROM && html`<${Search} label="Find a type" onText=${setWanted} />`}
@@ -87,7 +88,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
             ${schemas.data && html`<td class="schema" data-label=${isOwner && !byType.has(typeId) ? null : 'Schema'}><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td class="identifier"><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
+            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden, name)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
           </tr>`,
         )}</tbody>
       </table></div>`
@@ -131,8 +132,18 @@ const COLUMNS: readonly (readonly [key: SortKey, label: string, kind: string])[]
 
 const names = new Intl.Collator('en', { numeric: true });
 
-/** Hidden types come last; ties are sorted by name in either order. */
-function inOrder(types: readonly EventType[], { key, down }: Order): EventType[] {
+/** The types that were hidden when the page came or was sorted: one that is hidden now stays in its place, and the next is in reach. */
+function useHiddenAtFirst(types: readonly EventType[] | undefined, order: Order): ReadonlySet<string> {
+  const known = useRef<{ readonly order: Order; readonly hidden: ReadonlySet<string> } | null>(null);
+  if (types !== undefined && known.current?.order !== order)
+    known.current = { order, hidden: new Set(types.flatMap(({ typeId, hidden }) => (hidden ? typeId : []))) };
+  return known.current?.hidden ?? NONE;
+}
+
+const NONE: ReadonlySet<string> = new Set();
+
+/** The types of a set come last; ties are sorted by name in either order. */
+function inOrder(types: readonly EventType[], { key, down }: Order, last: ReadonlySet<string>): EventType[] {
   const compare = (a: EventType, b: EventType): number => {
     if (key === 'name') return names.compare(a.name, b.name);
     const [first, second] = [a[key] ?? '', b[key] ?? ''];
@@ -140,7 +151,7 @@ function inOrder(types: readonly EventType[], { key, down }: Order): EventType[]
   };
   return [...types].sort(
     (a, b) =>
-      Number(a.hidden) - Number(b.hidden) ||
+      Number(last.has(a.typeId)) - Number(last.has(b.typeId)) ||
       (down ? compare(b, a) : compare(a, b)) ||
       names.compare(a.name, b.name),
   );

@@ -113,6 +113,8 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.emulateMedia({ media: 'print' });
     try {
       expect(await page.locator('.filter-bar .chip-name').isVisible()).toBe(true);
+      // Of when it is, and on whose clock.
+      await page.getByText(/^\d+( \w+ \d+)?, \d\d:\d\d – \d+ \w+ \d+, \d\d:\d\d \(UTC\)$/).waitFor();
       for (const hidden of ['.chip-remove', '.filter-bar input'])
         expect(await page.locator(hidden).first().isVisible(), hidden).toBe(false);
     } finally {

@@ -207,6 +207,20 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.getByRole('dialog').waitFor({ state: 'detached' });
   });
 
+  test('a type that is hidden stays where it is, so that the next one is in reach', async () => {
+    await page.goto(`/apps/${app.appId}/types`);
+    const names = page.locator('.list tbody th a');
+    await names.first().waitFor();
+    const before = await names.allInnerTexts();
+    const first = before[0] ?? '';
+    await page.getByRole('button', { name: `Hide ${first}`, exact: true }).click();
+    await page.getByText(`${first} is hidden`).waitFor();
+    await page.getByRole('button', { name: `Show ${first}`, exact: true }).waitFor();
+    expect(await names.allInnerTexts()).toEqual(before);
+    await page.getByRole('button', { name: `Show ${first}`, exact: true }).click();
+    await page.getByRole('button', { name: `Hide ${first}`, exact: true }).waitFor();
+  });
+
   test('types are ordered by any column, and renamed', async () => {
     await page.goto(`/apps/${app.appId}/types`);
     const first = (): Promise<string> => page.getByRole('rowheader').first().innerText();

@@ -132,13 +132,27 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await page.getByRole('button', { name: 'Copy the invitation link' }).click();
     const link = new URL(await clipboard(page));
+    await page.getByRole('button', { name: 'I have copied it' }).click();
 
     helper = await visit(browser, service, null);
     await helper.page.goto(link.pathname);
     await helper.page.getByText('You are invited to').waitFor();
-    await helper.page.getByLabel('Password').fill(PASSWORD);
+    // The first thing to be typed.
+    await expect
+      .poll(() => helper.page.evaluate(() => document.activeElement?.getAttribute('name')))
+      .toBe('password');
+    await helper.page.getByLabel('Show characters').check();
+    expect(await helper.page.getByLabel('Password', { exact: true }).getAttribute('type')).toBe('text');
+    // It is refused before it is sent, or without a number that only an operator could look for.
+    await helper.page.getByText('At least 8 characters').waitFor();
+    await helper.page.getByLabel('Password', { exact: true }).fill('password');
     await helper.page.getByRole('button', { name: 'Create the account and join' }).click();
-    await helper.page.getByRole('link', { name: /Web shop/ }).click();
+    const refusal = helper.page.getByRole('alert');
+    await refusal.waitFor();
+    expect(await refusal.innerText()).not.toContain('Request');
+    await helper.page.getByLabel('Password', { exact: true }).fill(PASSWORD);
+    await helper.page.getByRole('button', { name: 'Create the account and join' }).click();
+    await helper.page.getByRole('heading', { level: 1, name: 'Web shop' }).waitFor();
     expect(await figure(helper.page, 'In this range')).toBe(6);
     await helper.page.getByRole('link', { name: 'Settings' }).click();
     await helper.page.getByText('you are maintainer').waitFor();
@@ -282,9 +296,10 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
 
     await page.getByRole('link', { name: 'Explore' }).click();
     await page.getByText('Your session has ended').waitFor();
-    await signIn(page, HELPER, 'not the password');
-    await page.getByRole('alert').waitFor();
-    await signIn(page, HELPER, PASSWORD);
+    const again = page.getByRole('dialog', { name: 'Your session has ended' });
+    await again.getByLabel('Password').fill(PASSWORD);
+    await page.keyboard.press('Enter');
+    await again.waitFor({ state: 'detached' });
     await page.getByRole('application').waitFor();
     expect(helper.complaints).toEqual([]);
   });

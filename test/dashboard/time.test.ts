@@ -144,6 +144,11 @@ describe('ticks', () => {
     ).toEqual(['Jan\n2025', 'Apr', 'Jul']);
   });
 
+  test('of a week are more than one, however narrow the chart', () => {
+    const week = every('2026-11-16T23:00Z', 7, DAY);
+    for (const most of [3, 4]) expect(timeTicks(week, BERLIN, most).length, String(most)).toBeGreaterThan(1);
+  });
+
   test('are never more than there is room for', () => {
     fc.assert(
       fc.property(
@@ -165,7 +170,7 @@ describe('buckets', () => {
   test('of both hours named two o’clock differ by their offset', () => {
     const first = bucketSpan(at('2026-10-25T00:00Z'), at('2026-10-25T01:00Z'), '1h', BERLIN);
     const second = bucketSpan(at('2026-10-25T01:00Z'), at('2026-10-25T02:00Z'), '1h', BERLIN);
-    expect(first).toMatch(/25 Oct 2026, 02:00 – 02:00 GMT\+2$/);
+    expect(first).toMatch(/25 Oct 2026, 02:00 GMT\+2 – 02:00 GMT\+1$/);
     expect(second).toMatch(/25 Oct 2026, 02:00 – 03:00 GMT\+1$/);
   });
 

@@ -3,9 +3,9 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Invitation, Member } from '../../answers.ts';
 import { call } from '../../api.ts';
-import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
+import { Dialog } from '../../components/dialog.ts';
 import { Field, Form, Select } from '../../components/field.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
@@ -26,6 +26,12 @@ export interface MemberList {
 type Added =
   | { readonly added: true }
   | { readonly invited: true; readonly link: string; readonly mailed: boolean };
+
+interface Invited {
+  readonly email: string;
+  readonly link: string;
+  readonly mailed: boolean;
+}
 
 /** Roles that an owner gives, and their names. */
 const ROLES = [
@@ -114,24 +120,24 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
 }
 
 function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded: () => void }): VNode {
-  const [result, setResult] = useState<{ email: string; role: string; added: Added } | null>(null);
+  const [invited, setInvited] = useState<Invited | null>(null);
+  const close = (): void => setInvited(null);
   const action = useAction(
     async ({ email = '', role = '' }: Record<string, string>, form: HTMLFormElement) => {
       const added = await call<Added>('POST', path, { body: { email, role } });
       form.reset();
-      setResult({ email, role, added });
+      if ('link' in added) setInvited({ email, ...added });
+      else notify(`${email} is a ${role} now`);
       onAdded();
     },
   );
   return html`<${Form} layout="row" action=${action} submit="Add"><${Field} label="Add a member by email" name="email" type="email" placeholder="name@example.com" /><${Select} label="As" name="role" options=${ROLES} /><//>
     ${
-      result &&
-      html`<${Callout} status tone="good">
-        ${
-          'link' in result.added
-            ? html`<p>${result.email} has an invitation${result.added.mailed ? ', which was mailed.' : '. Pass on this link; it is shown only now:'} The first account that opens it joins, under any address.</p><${Copyable} text=${result.added.link} label="Copy the invitation link" />`
-            : html`<p>${result.email} is a ${result.role} now.</p>`
-        }
+      invited &&
+      html`<${Dialog} locked=${!invited.mailed} title="The invitation" onClose=${close}>
+        <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} The first account that opens it joins, whatever its email address.</p>
+        <${Copyable} text=${invited.link} label="Copy the invitation link" />
+        <div class="form-actions"><button type="button" class="button primary" onClick=${close}>${invited.mailed ? 'Close' : 'I have copied it'}</button></div>
       <//>`
     }`;
 }

@@ -125,7 +125,8 @@ function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp
     const { appId, email: targetEmail } = invitation;
     note('invitation.accept', { ...named(user), appId, targetEmail });
   }
-  return done({ user: shown(user) }, { status: 201, setCookie });
+  const joined = invitation === undefined ? {} : { appId: invitation.appId };
+  return done({ user: shown(user), ...joined }, { status: 201, setCookie });
 }
 
 /** An account's fields in the authentication log. */

@@ -1,0 +1,187 @@
+/** What a view keeps: steps back through it, links to it, its panels within the window, and what is typed when the session ends. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
+import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
+import { clipboard, visit } from './visitor.ts';
+
+const HOUR_MS = 3_600_000;
+const EMAIL = 'owner@example.com';
+
+describe.skipIf(withoutBrowser !== '')('a view', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let watched: Watched;
+  let page: Page;
+  let appId: string;
+
+  beforeAll(async () => {
+    build();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, EMAIL);
+    ({ appId } = await newOwnApp(owner));
+    const start = Math.floor(Date.now() / HOUR_MS) * HOUR_MS - HOUR_MS;
+    for (const [name, every] of [
+      ['page viewed', 1],
+      ['order placed', 2],
+    ] as const) {
+      const { typeId } = await createEventType(service.sql, { appId, name, maxTypes: 10 });
+      const events = Array.from({ length: 20 / every }, (_, index) => ({
+        at: new Date(start - index * every * HOUR_MS).toISOString(),
+        payload: `{"n":${index},"a field with a long name, and then some more":"x","m":${index % 3}}`,
+      }));
+      await addPastEvents(service, typeId, events);
+    }
+    watched = await visit(browser, service, owner, { viewport: { width: 1440, height: 900 } });
+    page = watched.page;
+  });
+  beforeEach(() => {
+    watched.complaints.length = 0;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const open = async (query = ''): Promise<void> => {
+    await page.goto(`/apps/${appId}?range=24h&tz=UTC${query}`);
+    await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
+    await page.locator('article').first().waitFor();
+  };
+  const parameter = (name: string): string | null => new URL(page.url()).searchParams.get(name);
+  const focused = (): Promise<string> =>
+    page.evaluate(() => document.activeElement?.closest('label, button')?.textContent?.trim() ?? '');
+  const clickBar = async (): Promise<void> => {
+    const box = await page.locator('.plot .over').boundingBox();
+    if (box === null) throw new Error('The chart is not shown.');
+    await page.mouse.click(box.x + 0.5 * box.width, box.y + 0.5 * box.height);
+  };
+
+  test('has its panels within the window', async () => {
+    await open();
+    for (const name of [/^Time range/, /^Chart options/, /^Columns/, /^Export/, /^Saved views/]) {
+      await page.getByRole('button', { name }).click();
+      const box = await page.locator('.panel').boundingBox();
+      expect((box?.x ?? -1) >= 0 && (box?.x ?? 0) + (box?.width ?? Infinity) <= 1440, String(name)).toBe(
+        true,
+      );
+      await page.keyboard.press('Escape');
+      await page.locator('.panel').waitFor({ state: 'detached' });
+    }
+  });
+
+  test('keeps the focus on a column that is picked and moved, and closes at Escape', async () => {
+    await open();
+    await page.getByRole('button', { name: /^Columns/ }).click();
+    await page.getByRole('checkbox', { name: 'm', exact: true }).focus();
+    await page.keyboard.press('Space');
+    await expect.poll(() => parameter('column')).toBe('m');
+    expect(await focused()).toBe('m');
+    await page.getByRole('checkbox', { name: 'n', exact: true }).focus();
+    await page.keyboard.press('Space');
+    await expect.poll(() => new URL(page.url()).searchParams.getAll('column')).toEqual(['m', 'n']);
+    await page.getByRole('button', { name: 'Move n to the left' }).focus();
+    await page.keyboard.press('Enter');
+    await expect.poll(() => new URL(page.url()).searchParams.getAll('column')).toEqual(['n', 'm']);
+    expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-label'))).toBe(
+      'Move n to the left',
+    );
+    await page.keyboard.press('Escape');
+    await page.locator('.panel').waitFor({ state: 'detached' });
+    expect(await focused()).toContain('2 columns');
+    await page.evaluate(() => localStorage.clear());
+  });
+
+  test('is gone back through step by step: a bar, the scale, the table', async () => {
+    await open();
+    await clickBar();
+    await expect.poll(() => parameter('at')).not.toBeNull();
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByLabel('Vertical axis').selectOption('log');
+    await expect.poll(() => parameter('scale')).toBe('log');
+    await page.getByRole('button', { name: 'Show as a table' }).click();
+    await page.locator('.chart-table').waitFor();
+    await page.goBack();
+    await page.locator('.chart-table').waitFor({ state: 'detached' });
+    expect(parameter('scale')).toBe('log');
+    await page.goBack();
+    await expect.poll(() => [parameter('scale'), parameter('at') === null]).toEqual([null, false]);
+    await page.goBack();
+    await expect.poll(() => [parameter('at'), parameter('range')]).toEqual([null, '24h']);
+  });
+
+  test('is linked to as it moves on, or with its dates', async () => {
+    await open();
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByRole('button', { name: 'Copy link', exact: true }).click();
+    expect(new URL(await clipboard(page)).searchParams.get('range')).toBe('24h');
+    await page.getByRole('button', { name: 'Copy link with these dates' }).click();
+    const dated = new URL(await clipboard(page));
+    const [from, to] = ['from', 'to'].map((name) => Date.parse(dated.searchParams.get(name) ?? ''));
+    expect((to ?? 0) - (from ?? 0)).toBe(24 * HOUR_MS);
+    await page.goto(dated.href);
+    await page.locator('.plot .over').waitFor();
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByRole('button', { name: 'Copy link', exact: true }).waitFor();
+    // Such a link has its dates already.
+    expect(await page.getByRole('button', { name: 'Copy link with these dates' }).count()).toBe(0);
+  });
+
+  test('says that it is not live without a network', async () => {
+    await open();
+    await page.getByRole('button', { name: 'Live', exact: true }).waitFor();
+    await page.context().setOffline(true);
+    await page.getByRole('button', { name: 'Reconnecting…' }).waitFor();
+    await page.context().setOffline(false);
+    await page.getByRole('button', { name: 'Live', exact: true }).waitFor();
+  });
+
+  test('keeps what is typed when the session ends, and sends it after signing in over the page', async () => {
+    const { page: other, complaints } = await visit(browser, service, owner);
+    await other.goto(`/apps/${appId}/settings`);
+    const name = other.getByRole('textbox', { name: 'Name', exact: true });
+    await name.fill('Renamed shop');
+    await other.context().clearCookies();
+    await other.getByRole('button', { name: 'Rename', exact: true }).click();
+    const dialog = other.getByRole('dialog', { name: 'Your session has ended' });
+    await dialog.waitFor();
+    await other.keyboard.press('Escape');
+    expect(await dialog.getByLabel('Email').inputValue()).toBe(EMAIL);
+    await dialog.getByLabel('Password').fill('not the password');
+    await other.keyboard.press('Enter');
+    await dialog.getByRole('alert').waitFor();
+    await dialog.getByLabel('Password').fill(PASSWORD);
+    await other.keyboard.press('Enter');
+    await dialog.waitFor({ state: 'detached' });
+    await other.getByRole('heading', { level: 1, name: 'Renamed shop' }).waitFor();
+    expect([await name.inputValue(), complaints]).toEqual(['Renamed shop', []]);
+    await other.context().close();
+  });
+
+  test('is gone when another account signs in over it, and when nobody does', async () => {
+    await newPerson(service, 'other@example.com');
+    const { page: other } = await visit(browser, service, await newPerson(service, 'first@example.com'));
+    await other.goto('/account');
+    await other.locator('.activity li').first().waitFor();
+    await other.context().clearCookies();
+    await other.getByRole('link', { name: 'Apps' }).click();
+    const dialog = other.getByRole('dialog', { name: 'Your session has ended' });
+    await dialog.getByLabel('Email').fill('other@example.com');
+    await dialog.getByLabel('Password').fill(PASSWORD);
+    await other.keyboard.press('Enter');
+    await other.getByRole('link', { name: 'Account of other@example.com' }).waitFor();
+    expect(new URL(other.url()).pathname).toBe('/');
+    await other.locator('.empty, .app-card').first().waitFor();
+    await other.context().clearCookies();
+    await other.getByRole('link', { name: /Account of/ }).click();
+    await dialog.getByRole('button', { name: 'Sign out' }).click();
+    await other.getByRole('heading', { name: 'Sign in' }).waitFor();
+    expect(await other.getByText('other@example.com').count()).toBe(0);
+    await other.context().close();
+  });
+});
