@@ -47,7 +47,8 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.getByLabel('Password').fill('password');
     await page.getByRole('button', { name: 'Create the account' }).click();
     await page.getByRole('alert').filter({ hasText: 'most common' }).waitFor();
-    expect(await page.getByRole('alert').textContent()).toMatch(/Request \S+/);
+    // What the reader can correct is not in the operator’s log.
+    expect(await page.getByRole('alert').textContent()).not.toContain('Request');
     await page.getByLabel('Password').fill(PASSWORD);
     await page.getByRole('button', { name: 'Create the account' }).click();
     await page.getByRole('heading', { name: 'Create your first app' }).waitFor();
