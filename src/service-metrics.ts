@@ -361,6 +361,14 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     () => watch.epoch - 1,
   );
   metrics.gauge(
+    'tidemark_database_server_refused',
+    '1 for each server that answers and is not used, by the reason: read-only, recovery (a standby), older (replaced by a promoted ' +
+      'standby), behind (it has lost commits), foreign (of another installation), forbidden (a privilege is missing), moved (its data ' +
+      'is elsewhere), unfit (it would lose what is written).',
+    () => map(watch.troubles, ({ server, trouble }) => sample({ server, reason: trouble }, 1)),
+    ['server', 'reason'],
+  );
+  metrics.gauge(
     'tidemark_database_up',
     'Whether the database answered the last probe, at most a second ago: 1 or 0.',
     () => (writePath.availability.reachable ? 1 : 0),

@@ -157,6 +157,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   let usage: Usage | null = null;
   const watch = new ServerWatch(given.address, {
     log,
+    engine: given.storage.engine,
     onMoved: () => {
       caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);

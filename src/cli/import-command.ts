@@ -7,7 +7,7 @@ import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import { ServerWatch } from '../storage/connections/server-watch.ts';
-import { DeclaredFields } from '../storage/storage.ts';
+import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields } from './output.ts';
@@ -66,11 +66,11 @@ export function addImportCommand(program: Command): void {
 }
 
 /** Of this address each connection looks whether the database has been left for another one. */
-function watchedAddress(address: DatabaseAddress): DatabaseAddress {
+function watchedAddress(address: DatabaseAddress, engine: Engine): DatabaseAddress {
   // A connection that is refused fails the import, which says why.
   const nothing = (): void => undefined;
   const log = { info: nothing, warn: nothing, error: nothing };
-  return new ServerWatch(address, { log, onMoved: nothing, onForeign: nothing }).address;
+  return new ServerWatch(address, { log, engine, onMoved: nothing, onForeign: nothing }).address;
 }
 
 interface ImportSeconds {
@@ -92,7 +92,7 @@ async function runImport(
   await fields.load(sql);
   const writer = new ImportWriter<ImportedEvent>({
     fields,
-    address: watchedAddress(address),
+    address: watchedAddress(address, storage.engine),
     engine: storage.engine,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),

@@ -52,8 +52,10 @@ const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
   'read-only': READ_ONLY,
   recovery: 'The server of the database is a standby; waiting for the primary.',
   older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
+  behind: 'The server of the database has come back with older data; the log says what to do.',
   foreign: WRONG_DATABASE,
   forbidden: 'The user of the database lacks a privilege; the log names it.',
+  unfit: 'The server of the database would lose what is written to it; the log says why and what to do.',
   moved:
     'The data of the database has been moved to another one, which the log names: point DATABASE_URL to that one.',
 };
@@ -78,7 +80,8 @@ const NODES_AWAY: Schema = {
   type: 'array',
   minItems: 1,
   items: { type: 'string' },
-  description: 'Nodes of the database cluster that do not answer: requests for their apps are refused now.',
+  description:
+    'Nodes of the database cluster that do not answer, or are not used as they would lose events: requests for their apps are refused now.',
 };
 const JOURNAL: Schema = objectOf(
   { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },

@@ -1,7 +1,12 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
 import { DEADLINES } from './connections/pools.ts';
-import type { ServerTrouble, ServerWatch } from './connections/server-watch.ts';
+import {
+  ASK_WAL,
+  type ServerTrouble,
+  type ServerWatch,
+  type WalPositions,
+} from './connections/server-watch.ts';
 import { type Connect, ConnectionLost, type WriteConnection } from './write/copy-connection.ts';
 
 export interface AvailabilityOptions {
@@ -14,7 +19,7 @@ export interface AvailabilityOptions {
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
-  readonly watch: Pick<ServerWatch, 'trouble' | 'breakAll' | 'breakSilent'>;
+  readonly watch: Pick<ServerWatch, 'trouble' | 'breakAll' | 'breakSilent' | 'followsWal' | 'noteWal'>;
   /** The database takes writes again. */
   readonly onWritable: () => void;
 }
@@ -170,10 +175,18 @@ export class Availability {
       if (state === undefined) return 'silent';
       this.#noteForbidden(state.forbidden);
       if (state.isReadOnly) return 'read-only';
+      await this.#noteWal();
       return state.forbidden.length > 0 ? 'forbidden' : 'writable';
     } catch (error) {
       return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
     }
+  }
+
+  async #noteWal(): Promise<void> {
+    const { watch } = this.#options;
+    if (!watch.followsWal) return;
+    const { rows } = await this.#connection.query<WalPositions>(ASK_WAL, []);
+    if (rows[0] !== undefined) watch.noteWal(rows[0]);
   }
 
   /** Logs each change once. */

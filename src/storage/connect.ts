@@ -239,6 +239,8 @@ const CONNECTION_TROUBLE = new Set([
   'SERVER_IS_FOREIGN',
   'SERVER_FORBIDS',
   'SERVER_HAS_MOVED',
+  'SERVER_IS_BEHIND',
+  'SERVER_IS_UNFIT',
   // A node of a cluster that does not answer (nodes.ts).
   'NODE_AWAY',
   // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: no session can write.

@@ -3,9 +3,11 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
+import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
+import { FITNESS, unfitness } from './connections/fitness.ts';
 import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
@@ -127,11 +129,13 @@ export async function openMigratedStorage(sql: Sql): Promise<Storage> {
 /**
  * Opens the storage of a database, whose engine it detects. In an empty database that can have TimescaleDB it creates the
  * extension.
- * @throws OperatorError where the database was migrated for another engine, was left for another one, or is a part of a copy
+ * @throws OperatorError where the database was migrated for another engine, was left for another one, is a part of a copy, or would
+ *   lose what is written to it
  */
 export async function openStorage(sql: Sql): Promise<Storage> {
   const { engine: name, description, note } = await chooseEngine(sql);
   await refuseMoved(sql);
+  await refuseUnfit(sql, name);
   const engine = ENGINES[name];
   return {
     engine: name,
@@ -150,4 +154,11 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
   };
+}
+
+async function refuseUnfit(sql: Sql, engine: Engine): Promise<void> {
+  const [row] = await sql.unsafe<Record<string, string | null>[]>(FITNESS);
+  const unfit = row === undefined ? null : unfitness(Object.values(row), engine, []);
+  if (unfit !== null)
+    throw new OperatorError(`the database would lose events: ${unfit.why}; ${unfit.advice}`);
 }

@@ -100,6 +100,8 @@ export class SimulatedProcess {
         trouble: null,
         breakAll: () => breakConnections(true),
         breakSilent: () => breakConnections(false),
+        followsWal: false,
+        noteWal: () => undefined,
       },
       log,
       now: monotonic,

@@ -1,8 +1,9 @@
 /** A PostgreSQL of one test, which is killed, paused and started again without anybody's help but the test's. */
-import { type ChildProcess, spawn } from 'node:child_process';
+import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { readFile, rm } from 'node:fs/promises';
+import { readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
 import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage/embedded/binaries.ts';
 import {
@@ -27,11 +28,11 @@ import { until } from './service.ts';
 
 /**
  * A shell between us and PostgreSQL: when its standard input ends, because we are done or because we were killed, it
- * ends PostgreSQL. Each line that it reads starts PostgreSQL.
+ * ends PostgreSQL. Each line that it reads starts PostgreSQL, with the options of the line after all others.
  */
 const GUARD = `
 while read -r start; do
-  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC $4 \
+  "$1" -D "$2/data" -k "$2" -p "$3" -c listen_addresses=127.0.0.1 -c fsync=on -c timezone=UTC $4 $start \
     >>"$2/log" 2>&1 </dev/null &
   pid=$!
 done
@@ -134,10 +135,13 @@ export class RestartablePostgres {
     return readFile(join(this.#folder, 'log'), 'utf8');
   }
 
-  /** Starts it, and waits until it lets clients in. After a kill the system needs a moment to give its memory back. */
-  async start(): Promise<void> {
+  /**
+   * Starts it, and waits until it lets clients in. After a kill the system needs a moment to give its memory back.
+   * @param options of this start, in place of others of the same name
+   */
+  async start(options = ''): Promise<void> {
     for (let attempt = 1; ; attempt += 1) {
-      this.#guard.stdin?.write('start\n');
+      this.#guard.stdin?.write(`${options}\n`);
       await until(async () => (await this.#pid()) !== undefined, 'PostgreSQL has begun', 2_000).catch(
         () => undefined,
       );
@@ -156,6 +160,16 @@ export class RestartablePostgres {
     if (pid === undefined) throw new Error('PostgreSQL does not run.');
     this.#signalAll(pid, 'SIGKILL');
     await until(() => !isAlive(pid), 'PostgreSQL has ended');
+  }
+
+  /** Keeps a copy of its files, while it does not run. @returns puts them back, likewise */
+  async snapshot(): Promise<() => Promise<void>> {
+    const [files, copy] = [join(this.#folder, 'data'), join(this.#folder, 'snapshot')];
+    await promisify(execFile)('cp', ['-a', files, copy]);
+    return async () => {
+      await rm(files, { recursive: true });
+      await rename(copy, files);
+    };
   }
 
   /** SIGSTOP: its connections stay, and nothing answers. */

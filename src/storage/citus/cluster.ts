@@ -1,6 +1,7 @@
 /** The nodes of a cluster in this process: where apps are, and which nodes answer. */
 import type { DatabaseAddress } from '../connect.ts';
 import { addressOfNode } from '../connections/node-address.ts';
+import { ASK_WAL, type WalPositions } from '../connections/server-watch.ts';
 import type { DataNode, Nodes, NodeWatchOptions } from '../nodes.ts';
 import { ConnectionLost, CopyConnection } from '../write/copy-connection.ts';
 import { type Place, type PlaceRow, PlaceTable, READ_PLACES } from './placement.ts';
@@ -155,7 +156,13 @@ export class Cluster implements Nodes {
 
   async #answer(node: DataNode, health: Health): Promise<void> {
     try {
-      await health.connection.query(QUESTION, []);
+      const { watch } = this.addressOf(node);
+      const { rows } = await health.connection.query<Partial<WalPositions>>(
+        watch?.followsWal === true ? ASK_WAL : QUESTION,
+        [],
+      );
+      const { written = null, flushed = null } = rows[0] ?? {};
+      watch?.noteWal({ written, flushed });
       health.misses = 0;
       const ms = Math.round((this.#watch?.now() ?? 0) - health.awaySince);
       if (!health.away || this.#watch === null || ms < REST_MS) return;

@@ -6,12 +6,14 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
+import type { Engine } from '../engine.ts';
 import { askBackends } from './ask-backends.ts';
 import type { Purpose } from './dial.ts';
 import { chooseAgain, withCode } from './dial.ts';
+import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
 import { MOVED_TO, movedMessage } from './moved.ts';
 import { DEADLINES, type PoolKind } from './pools.ts';
-import type { DatabaseAddress } from './server-address.ts';
+import { type DatabaseAddress, hostsOf } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
 
 /** Why a connection was replaced. */
@@ -24,16 +26,37 @@ export type ReplaceReason =
   | 'moved';
 
 /** Why an available server must not be used. */
-export type ServerTrouble = 'read-only' | 'recovery' | 'older' | 'foreign' | 'forbidden' | 'moved';
+export type ServerTrouble =
+  | 'read-only'
+  | 'recovery'
+  | 'older'
+  | 'behind'
+  | 'foreign'
+  | 'forbidden'
+  | 'moved'
+  | 'unfit';
 
 const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
   'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
   recovery: ['SERVER_IN_RECOVERY', 'The server is a standby'],
   older: ['SERVER_IS_OLDER', 'The server has been replaced by another one'],
+  behind: ['SERVER_IS_BEHIND', 'The server has older data than before'],
   foreign: ['SERVER_IS_FOREIGN', 'The database belongs to another installation'],
   forbidden: ['SERVER_FORBIDS', 'The database user lacks a right'],
   moved: ['SERVER_HAS_MOVED', 'The data of this database has been moved to another one'],
+  unfit: ['SERVER_IS_UNFIT', 'The server would lose what is written to it'],
 };
+
+/** An outage passes by itself. These need the operator. */
+const FOR_OPERATORS: ReadonlySet<ServerTrouble> = new Set([
+  'behind',
+  'foreign',
+  'forbidden',
+  'moved',
+  'unfit',
+]);
+/** These are said of the database as it is, and of the connections that are open, too. */
+const FOR_ALL_CONNECTIONS: ReadonlySet<ServerTrouble> = new Set(['behind', 'unfit']);
 
 /** The server that a connection leads to. Null if unknown. */
 interface Server {
@@ -45,15 +68,30 @@ interface Server {
   readonly generation: string | null;
 }
 
+/** Columns: the end of the write-ahead log, and how much of it is on disk, in bytes. Null on a standby. */
+const WAL_POSITIONS = `CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0') END AS written,
+          CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0') END AS flushed`;
+
+/** The question of a probe, for {@link ServerWatch.noteWal}. */
+export const ASK_WAL = `SELECT ${WAL_POSITIONS}`;
+
+/** The answer to {@link ASK_WAL}: numbers as texts. */
+export interface WalPositions {
+  readonly written: string | null;
+  readonly flushed: string | null;
+}
+
 /** The queries of each new connection before its first statement, in one round trip. */
 const GREETING = [
   "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')",
   // A managed server may refuse these; its timeline is unknown then.
   `SELECT (SELECT system_identifier FROM pg_control_system()),
-          CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END`,
+          CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+          ${WAL_POSITIONS}`,
   `SELECT (SELECT value FROM installation WHERE name = 'database_identity'),
           (SELECT value FROM installation WHERE name = 'generation'),
           (SELECT value FROM installation WHERE name = '${MOVED_TO}')`,
+  `${FITNESS}; ${STAY_FIT}`,
 ] as const;
 const NO_SUCH_TABLE = '42P01';
 const NO_RIGHT = '42501';
@@ -85,6 +123,8 @@ interface Session extends Purpose {
 }
 
 export interface ServerWatchOptions {
+  /** Whose needs a server has to meet. */
+  readonly engine: Engine;
   readonly log: Pick<Logger, 'info' | 'warn' | 'error'>;
   /** The address has moved to another server: cached values of the old one may be wrong. */
   readonly onMoved: () => void;
@@ -102,7 +142,12 @@ export class ServerWatch {
   readonly #nodes: ServerWatch[] = [];
   readonly #coordinator: ServerWatch | null;
   #server: Server | null = null;
+  #wal = new DurableWal();
+  /** Settings that keep commits through a crash and were on. */
+  #durable: readonly string[] = [];
   #trouble: ServerTrouble | null = null;
+  /** What the log has been told of it. */
+  #told = '';
   #epoch = 1;
   #timer: NodeJS.Timeout | null = null;
   #asking: Promise<void> | null = null;
@@ -138,6 +183,28 @@ export class ServerWatch {
   /** Why an available server cannot be used; null if it can, or if none is available. */
   get trouble(): ServerTrouble | null {
     return this.#trouble;
+  }
+
+  /** Servers that are not used, with the reason, for metrics; of a cluster its nodes, too. */
+  get troubles(): readonly { readonly server: string; readonly trouble: ServerTrouble }[] {
+    const own = this.#trouble === null ? [] : [{ server: this.#name, trouble: this.#trouble }];
+    return [...own, ...this.#nodes.flatMap((node) => node.troubles)];
+  }
+
+  /** Hosts and ports, without a user or a password. */
+  get #name(): string {
+    const { address } = this;
+    return 'url' in address ? hostsOf(address.url) : `${address.host}:${address.port}`;
+  }
+
+  /** Whether the server says where its write-ahead log ends: a managed one may not. */
+  get followsWal(): boolean {
+    return this.#server?.systemId != null && this.#server.timeline !== null;
+  }
+
+  /** Remembers how far the server was: it must never be used again with less. @param positions of {@link ASK_WAL} */
+  noteWal({ written, flushed }: WalPositions): void {
+    if (written !== null && flushed !== null) this.#wal.note(Number(written), Number(flushed));
   }
 
   /** Replaced connections by pool and reason, for metrics. */
@@ -290,10 +357,10 @@ export class ServerWatch {
 
   /** Judges the server of a new connection. */
   #greeted(session: Session, answers: readonly OwnAnswer[]): Error | null {
-    const [state, system, installation] = answers;
+    const [state, system, installation, fitness] = answers;
     const [pid, inRecovery, readOnly] = state?.rows[0] ?? [];
     session.pid = Number(pid ?? 0);
-    const [systemId = null, timeline = null] = system?.rows[0] ?? [];
+    const [systemId = null, timeline = null, written = null, flushed = null] = system?.rows[0] ?? [];
     const [identity = null, generation = null, movedTo = null] = installation?.rows[0] ?? [];
     const server: Server = {
       systemId,
@@ -304,42 +371,60 @@ export class ServerWatch {
     const trouble = this.#troubleWith(server, installation?.error?.code ?? null, {
       inRecovery: inRecovery === 't',
       isReadOnly: readOnly === 'on',
+      written: written === null ? null : Number(written),
     });
     // Nothing may be written there any more, whatever else it is.
     if (movedTo !== null) return this.#refuse(session, 'moved', movedMessage(movedTo));
+    if (trouble === 'behind') return this.#refuse(session, trouble, this.#wal.loss);
     if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
-    if (this.#trouble !== null) this.#options.log.info({}, 'database: the server can be used again');
+    const [row] = fitness?.rows ?? [];
+    const unfit = row === undefined ? null : unfitness(row, this.#options.engine, this.#durable);
+    if (unfit !== null) return this.#refuse(session, 'unfit', `${unfit.why}; ${unfit.advice}`);
+    if (this.#trouble !== null)
+      this.#options.log.info({ server: this.#name }, 'database: the server can be used again');
     this.#meet(null);
     session.server = server;
     this.#accept(server);
+    this.noteWal({ written, flushed });
+    if (row !== undefined) this.#durable = durableSettings(row);
     return null;
   }
 
   #troubleWith(
     server: Server,
     error: string | null,
-    state: { inRecovery: boolean; isReadOnly: boolean },
+    state: { inRecovery: boolean; isReadOnly: boolean; written: number | null },
   ): ServerTrouble | null {
     const known = this.#server;
     if (state.inRecovery) return 'recovery';
     if (state.isReadOnly) return 'read-only';
     if (error === NO_RIGHT) return 'forbidden';
-    if (known?.identity == null) return null;
-    if (error === NO_SUCH_TABLE || (error === null && server.identity !== known.identity)) return 'foreign';
+    if (known === null) return null;
+    const isForeign = error === NO_SUCH_TABLE || (error === null && server.identity !== known.identity);
+    if (known.identity !== null && isForeign) return 'foreign';
     const isSame = server.systemId !== null && server.systemId === known.systemId;
-    const isOlder = isSame && (server.timeline ?? 0) < (known.timeline ?? 0);
-    return isOlder ? 'older' : null;
+    if (!isSame) return null;
+    if ((server.timeline ?? 0) < (known.timeline ?? 0)) return 'older';
+    return server.timeline === known.timeline && this.#wal.isAhead(state.written) ? 'behind' : null;
   }
 
   #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
     const [code, text] = REFUSALS[trouble];
-    // An outage passes by itself; a wrong database, one that was left and a missing privilege need the operator.
-    const level = trouble === 'foreign' || trouble === 'forbidden' || trouble === 'moved' ? 'error' : 'warn';
-    if (this.#trouble !== trouble)
-      this.#options.log[level]({ trouble, connection: session.name }, `database: ${message ?? text}`);
+    const level = FOR_OPERATORS.has(trouble) ? 'error' : 'warn';
+    const told = `${trouble} ${message ?? ''}`;
+    if (this.#trouble !== trouble || (trouble === 'unfit' && this.#told !== told))
+      this.#options.log[level](
+        { trouble, server: this.#name, connection: session.name },
+        `database: ${message ?? text}`,
+      );
+    this.#told = told;
+    const isNew = this.#trouble !== trouble;
     this.#meet(trouble);
     chooseAgain(this.address);
-    return withCode(text, code);
+    if (isNew && FOR_ALL_CONNECTIONS.has(trouble))
+      for (const other of this.#sessions)
+        if (other !== session && other.server !== null) other.socket.destroy(withCode(text, code));
+    return withCode(message === undefined ? text : `${text}: ${message}`, code);
   }
 
   #meet(trouble: ServerTrouble | null): void {
@@ -353,6 +438,8 @@ export class ServerWatch {
     const before = this.#server;
     this.#server = before === null ? server : merged(before, server);
     if (before === null || !differs(before, server)) return;
+    this.#wal = new DurableWal();
+    this.#durable = [];
     this.#epoch += 1;
     let left = 0;
     for (const other of this.#sessions) {
@@ -367,6 +454,39 @@ export class ServerWatch {
       'database: the address leads to another server; leaving the old one',
     );
     this.#options.onMoved();
+  }
+}
+
+/**
+ * How far the write-ahead log of a server is known to be on disk: a server with the same data has at least as much. Only the end of a
+ * record is compared, as the incomplete last one is dropped after a crash: an end that was noted counts once it is on disk.
+ */
+class DurableWal {
+  #durable = 0;
+  #noted = 0;
+  /** Bytes that it came back without. */
+  #missing = 0;
+
+  note(written: number, flushed: number): void {
+    if (flushed < this.#noted) return;
+    this.#durable = this.#noted;
+    this.#noted = written;
+  }
+
+  /**
+   * Whether the server has less than it had, or once came back with less: others may write there, so that its log grows past the end
+   * that is known here.
+   */
+  isAhead(written: number | null): boolean {
+    if (written !== null && written < this.#durable) this.#missing = this.#durable - written;
+    return this.#missing > 0;
+  }
+
+  get loss(): string {
+    return (
+      `the server has come back without the last ${this.#missing} bytes of its write-ahead log, and with them acknowledged commits: ` +
+      'it is an older copy; bring the later one back or go on without these commits, then restart Tidemark'
+    );
   }
 }
 

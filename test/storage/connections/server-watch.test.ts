@@ -27,6 +27,7 @@ beforeEach(async () => {
   await readInstallation(database.sql);
   proxy = await FaultyProxy.start(database.address);
   watch = new ServerWatch(proxy.address, {
+    engine: 'postgres',
     log: pino({ level: 'silent' }),
     onMoved: () => {
       moves += 1;
