@@ -11,7 +11,7 @@ export const MODES: readonly Mode[] = ['histogram', 'accumulated', 'running'];
 export type Scale = 'linear' | 'log' | 'clipped';
 export const SCALES: readonly Scale[] = ['linear', 'log', 'clipped'];
 
-/** Key of the types that are hidden, in {@link View.hidden}: there it says that they are shown. */
+/** Key of the types that are hidden, in {@link View.hidden}: there it says that they are shown, in chart and list. */
 export const HIDDEN = 'hidden';
 
 const COMPARES: readonly Compare[] = ['previous', 'week', 'none'];
@@ -38,10 +38,8 @@ export interface View {
   readonly mode: Mode;
   readonly scale: Scale;
   readonly compare: Compare;
-  /** Lines switched off in the legend. */
+  /** Lines that are not drawn. The numbers and the list include them. */
   readonly hidden: readonly string[];
-  /** The one line that is shown alone. */
-  readonly solo: string | null;
   /** IANA time zone of everything that is shown. */
   readonly zone: string;
   /** Whether a relative range follows the clock. */
@@ -84,7 +82,6 @@ export function parseView(search: string, ownZone: string): View {
     scale: oneOf(SCALES, text('scale')),
     compare: oneOf(COMPARES, text('compare')),
     hidden: listOf(query, 'hide'),
-    solo: text('solo') || null,
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
     live: text('refresh') !== 'off',
     detail: DETAILS.includes(detail) ? detail : null,
@@ -127,7 +124,6 @@ export function viewSearch(view: View): string {
   if (view.scale !== 'linear') query.set('scale', view.scale);
   if (view.compare !== 'previous') query.set('compare', view.compare);
   for (const key of view.hidden) query.append('hide', key);
-  if (view.solo !== null) query.set('solo', view.solo);
   if (!view.live) query.set('refresh', 'off');
   if (view.detail !== null) query.set('buckets', String(view.detail));
   if (view.table) query.set('table', '1');

@@ -98,8 +98,14 @@ export function scopeQuery(
 }
 
 /** Whether a view asks for the events of types that are hidden, too; where it chooses types, these are what is asked for. */
-export const asksForHidden = ({ types, hidden, solo }: View): boolean =>
-  types.length > 0 || hidden.includes(HIDDEN) || solo === HIDDEN;
+export const asksForHidden = ({ types, hidden }: View): boolean =>
+  types.length > 0 || hidden.includes(HIDDEN);
+
+/** Shows the types that are hidden in list and chart, or leaves them out again. */
+export function withHidden(view: View): Partial<View> {
+  const hidden = view.hidden.filter((key) => key !== HIDDEN);
+  return { hidden: asksForHidden(view) ? hidden : [...hidden, HIDDEN] };
+}
 
 /** The request for the events of a view, as files or as a list. */
 export function eventsQuery(

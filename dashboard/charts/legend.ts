@@ -1,28 +1,32 @@
-/** The lines of a chart by name: switched on and off, shown alone, and summed up. */
+/** The lines of a chart by name and number: a click filters by a line, an eye leaves it out of the drawing alone. */
 import type { VNode } from 'preact';
+import { Icon } from '../components/icon.ts';
 import { change, compact, count } from '../format.ts';
 import { html } from '../html.ts';
-import type { Mode } from '../url.ts';
-import { type Line, shortNames, totalOf } from './series-data.ts';
+import { HIDDEN, type Mode } from '../url.ts';
+import { isCounted, type Line, OTHER, shortNames, totalOf } from './series-data.ts';
 
 /** Characters of a name that fit next to its numbers. */
-const NAME_LENGTH = 20;
+const NAME_LENGTH = 26;
 
 export interface LegendProps {
   readonly lines: readonly Line[];
   readonly mode: Mode;
   /** Whether the lines are of events that the view's filter leaves out: then their numbers would answer another question. */
   readonly isUnfiltered: boolean;
-  readonly solo: string | null;
+  /** Keys of the lines that the view is filtered by. */
+  readonly picked: readonly string[];
+  /** Filters by a line, or leaves its events out. */
+  readonly onPick: (key: string, isExcluded: boolean) => void;
+  /** Draws a line, or does not. */
   readonly onToggle: (key: string) => void;
-  readonly onSolo: (key: string) => void;
   readonly onFocus: (key: string | null) => void;
 }
 
-export function Legend({ lines, mode, isUnfiltered, solo, onToggle, onSolo, onFocus }: LegendProps): VNode {
+export function Legend(props: LegendProps): VNode {
+  const { lines, mode, isUnfiltered } = props;
   const totals = lines.map((line) => totalOf(line, mode));
-  // Of what is shown.
-  const all = lines.reduce((sum, line, index) => (line.shown ? sum + (totals[index] ?? 0) : sum), 0);
+  const all = lines.reduce((sum, line, index) => (isCounted(line) ? sum + (totals[index] ?? 0) : sum), 0);
   // One format for all.
   const text = Math.max(...totals) < 1e6 ? count : compact;
   const names = shortNames(
@@ -32,27 +36,53 @@ export function Legend({ lines, mode, isUnfiltered, solo, onToggle, onSolo, onFo
   return html`${isUnfiltered && html`<p class="hint">All events, before the filter</p>`}
   <ul class="legend" aria-label="Lines of the chart">
     ${lines.map((line, index) => {
-      const { key, name, color, shown, compared } = line;
       const total = totals[index] ?? 0;
-      return html`<li
-        key=${key}
-        class=${shown ? '' : 'off'}
-        onPointerEnter=${() => onFocus(shown ? key : null)}
-        onPointerLeave=${() => onFocus(null)}
-      >
-        <button type="button" class="line" aria-pressed=${shown ? 'true' : 'false'} title=${`${shown ? 'Hide' : 'Show'} ${name}`} onClick=${() => onToggle(key)}>
-          <i class=${`swatch c${color}`}></i><span class="name">${names[index]}</span>
-          ${
-            !isUnfiltered &&
-            html`<span class="value" title=${count(total)}>${text(total)}</span>
-          <span class="share">${shown && share(total, all)}</span>
-          ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changeText(total, compared.total)}</span>`}`
-          }
-        </button>
-        <button type="button" class="solo" aria-pressed=${solo === key ? 'true' : 'false'} aria-label=${`Only ${name}`} onClick=${() => onSolo(key)}>only</button>
-      </li>`;
+      const { compared } = line;
+      return html`<${Row} key=${line.key} ...${props} line=${line} name=${names[index] ?? ''} numbers=${
+        !isUnfiltered &&
+        html`<span class="value" title=${count(total)}>${text(total)}</span>
+        <span class="share">${isCounted(line) && share(total, all)}</span>
+        ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changeText(total, compared.total)}</span>`}`
+      } />`;
     })}
-  </ul>`;
+  </ul>
+  ${lines.some((line) => isCounted(line) && !line.shown) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
+}
+
+interface RowProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
+  readonly line: Line;
+  /** As it fits. */
+  readonly name: string;
+  readonly numbers: VNode | false;
+}
+
+function Row({ line, name: short, numbers, picked, onPick, onToggle, onFocus }: RowProps): VNode {
+  const { key, name, color, shown } = line;
+  const isPicked = picked.includes(key);
+  const isRest = key === OTHER;
+  const eye = `${shown ? 'Hide' : 'Draw'} ${name} in the chart`;
+  return html`<li class=${shown ? '' : 'off'} onPointerEnter=${() => onFocus(shown ? key : null)} onPointerLeave=${() => onFocus(null)}>
+    <button
+      type="button"
+      class="line"
+      aria-pressed=${isRest ? undefined : isPicked ? 'true' : 'false'}
+      aria-haspopup=${isRest ? 'dialog' : undefined}
+      title=${titleOf(line, isPicked)}
+      onClick=${(event: MouseEvent) => {
+        onFocus(null);
+        onPick(key, event.altKey);
+      }}
+    >
+      <i class=${`swatch c${color}`}></i><span class="name">${short}${isRest && '…'}</span>${numbers}
+    </button>
+    ${key !== HIDDEN && html`<button type="button" class="eye" aria-label=${eye} title=${eye} onClick=${() => onToggle(key)}><${Icon} name=${shown ? 'eye' : 'eyeClosed'} /></button>`}
+  </li>`;
+}
+
+function titleOf({ key, name, shown }: Line, isPicked: boolean): string {
+  if (key === OTHER) return 'Show all of them';
+  if (key === HIDDEN) return `${shown ? 'Leave out' : 'Show'} ${name} in chart and list`;
+  return isPicked ? `No longer filter by ${name}` : `Only ${name}. With Alt: all but ${name}`;
 }
 
 function changeText(total: number, before: number): string {
@@ -60,7 +90,7 @@ function changeText(total: number, before: number): string {
   return before === 0 ? 'new' : (change(total, before) ?? `was ${compact(before)}`);
 }
 
-function share(part: number, all: number): string {
+export function share(part: number, all: number): string {
   if (all === 0 || part === 0) return '';
   const percent = (part / all) * 100;
   return percent < 1 ? '<1%' : `${Math.round(percent)}%`;

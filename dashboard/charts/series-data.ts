@@ -45,10 +45,9 @@ export interface Stack {
 }
 
 /** Lines with the most events first, the rest last. Hidden ones keep their colors. */
-export function linesOf(series: Series, view: Pick<View, 'hidden' | 'solo'>): Line[] {
+export function linesOf(series: Series, view: Pick<View, 'hidden'>): Line[] {
   const taken = new Set<number>();
-  const shown = (key: string): boolean =>
-    view.solo === null ? view.hidden.includes(key) === (key === HIDDEN) : view.solo === key;
+  const shown = (key: string): boolean => view.hidden.includes(key) === (key === HIDDEN);
   const compared = comparison(series);
   const lines = series.lines.map(
     ({ key, name, counts, total, number }): Line => ({
@@ -260,18 +259,22 @@ export interface Summary {
   readonly peakCount: number;
 }
 
+/** Whether the events of a line are among those that are asked for, drawn or not. */
+export const isCounted = ({ key, shown }: Line): boolean => key !== HIDDEN || shown;
+
+/** Numbers of all events that are asked for, so that they are those of the list. */
 export function summaryOf(lines: readonly Line[], buckets: number): Summary {
-  const shown = lines.filter((line) => line.shown);
+  const counted = lines.filter(isCounted);
   let peak = -1;
   let peakCount = 0;
   for (let i = 0; i < buckets; i++) {
     let value = 0;
-    for (const { counts } of shown) value += counts[i] ?? 0;
+    for (const { counts } of counted) value += counts[i] ?? 0;
     if (value > peakCount) [peak, peakCount] = [i, value];
   }
-  const total = sum(shown.map((line) => line.total));
-  const running = total + sum(shown.map(({ before }) => before));
-  return { total, running, compared: comparedTotal(shown), peak, peakCount };
+  const total = sum(counted.map((line) => line.total));
+  const running = total + sum(counted.map(({ before }) => before));
+  return { total, running, compared: comparedTotal(counted), peak, peakCount };
 }
 
 /** Names of the lines: long ones without the beginning that they share, which tells nothing apart. */

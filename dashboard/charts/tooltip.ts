@@ -63,7 +63,8 @@ export class Tooltip {
   }
 }
 
-function countRows({ stack, found }: PlotContent, index: number): HTMLElement[] {
+function countRows({ series, stack, found }: PlotContent, index: number): HTMLElement[] {
+  const isWhole = stack.mode !== 'histogram' || totalAt(stack, index) >= (series.all[index] ?? 0);
   const rows = linesAt(stack, index).slice(0, MOST_ROWS);
   const names = shortNames(
     rows.map(({ line }) => line.name),
@@ -71,7 +72,11 @@ function countRows({ stack, found }: PlotContent, index: number): HTMLElement[] 
   );
   const total = totalAt(stack, index);
   return [
-    row('', found === null ? TOTALS[stack.mode] : 'All, before the filter', count(total)),
+    row(
+      '',
+      found !== null ? 'All, before the filter' : isWhole ? TOTALS[stack.mode] : 'Lines drawn',
+      count(total),
+    ),
     ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', count(value))),
     ...comparedRow(stack, index, total),
     ...(found === null ? [] : [row('swatch found', 'Found so far', count(found[index] ?? 0))]),

@@ -38,7 +38,7 @@ export function Breakdown({ appId, viewed, series, isOld, list, isOwner }: Break
     const { value } = select;
     select.value = shown;
     if (value === MORE) route(`/apps/${appId}/fields`);
-    else change({ by: value || null, hidden: [], solo: null });
+    else change({ by: value || null, hidden: [] });
   };
   return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>

@@ -10,6 +10,7 @@ import {
   isPartial,
   type Line,
   linesOf,
+  OTHER,
   type Stack,
   type Summary,
   stackOf,
@@ -20,9 +21,10 @@ import { ProblemBox } from '../components/problem.ts';
 import { count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
-import type { Resource } from '../resource.ts';
+import { type Resource, useAction } from '../resource.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
-import { asksForHidden, hasConditions, type ViewAndChange } from '../view.ts';
+import { asksForHidden, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
+import { AllLines } from './all-lines.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
@@ -33,6 +35,7 @@ import { COMPARED, Figures } from './figures.ts';
 import { type Found, foundIn } from './found.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { useMeasured } from './measured.ts';
+import { pickingOf, withoutType } from './picking.ts';
 
 export interface ChartCardProps {
   readonly appId: string;
@@ -98,7 +101,7 @@ function ChartBody({
   const found = curve === null ? searched : null;
   const { lines, stack, summary } = useMemo(
     () => shownOf(series, view, curve === null ? view.mode : 'histogram', found === null),
-    [series, view.mode, curve === null, found === null, view.solo, view.hidden.join('\n')],
+    [series, view.mode, curve === null, found === null, view.hidden.join('\n')],
   );
   const toPeek = usePeek(series, onPeek);
   // Its own, not yet the view's while another zone's answer is on its way: labels and numbers belong together.
@@ -110,6 +113,16 @@ function ChartBody({
     [marks, series.end],
   );
   const [annotating, setAnnotating] = useState(false);
+  const [listing, setListing] = useState(false);
+  const picking = pickingOf(view, series.by);
+  const allBut = useAction(async (key: string) => change(await withoutType(appId, key)));
+  const pick = (key: string, isExcluded: boolean): void => {
+    if (key === OTHER) setListing(true);
+    else if (key === HIDDEN) change(withHidden(view));
+    else if (!isExcluded) change(picking.with(picking.picked.includes(key) ? null : key));
+    else if (series.by === null && view.types.length === 0) void allBut.run(key);
+    else change(picking.without(key));
+  };
   const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
   return html`<div class="chart-layout">
@@ -145,10 +158,13 @@ function ChartBody({
       ${
         curve === null
           ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} list=${list} isOwner=${isOwner} />
-            <${Legend} lines=${lines} mode=${view.mode} isUnfiltered=${found !== null} solo=${view.solo} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} onSolo=${(key: string) => change({ solo: view.solo === key ? null : key }, true)} />`
+            <${Legend} lines=${named(lines, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />
+            <${ProblemBox} problem=${allBut.problem} />
+            ${picking.picked.length > 0 && series.other === null && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All ${series.by === null ? 'types' : 'values'}…</button></div>`}`
           : html`<${CurveLegend} curve=${curve} />`
       }
     </div>
+    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} by=${series.by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
@@ -166,12 +182,22 @@ function shownOf(series: Series, view: View, mode: Mode, isCompared: boolean): S
   return { lines, stack: stackOf(lines, mode), summary: summaryOf(lines, series.starts.length) };
 }
 
-/** While one line is shown alone, a click adds a line; the last visible line cannot be hidden. */
-function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden' | 'solo'> {
+/** The only type that is hidden has its name. */
+function named(lines: readonly Line[], types: readonly EventType[]): Line[] {
+  const [only, ...others] = types.filter(({ hidden }) => hidden);
+  return lines.map((line) =>
+    line.key === HIDDEN && only !== undefined && others.length === 0
+      ? { ...line, name: `${only.name} (hidden)` }
+      : line,
+  );
+}
+
+/** What draws a line or leaves it out; the last one cannot be left out. */
+function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
   const hidden = lines.map((line) => line.key).filter((other) => next.includes(other) === (other === HIDDEN));
-  return { hidden: next.length === 0 ? [] : hidden, solo: null };
+  return { hidden: next.length === 0 ? [] : hidden };
 }
 
 /** What a search has found; null where the chart counts what is asked for by itself. */

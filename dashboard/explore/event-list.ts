@@ -11,8 +11,8 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
-import { type Bucket, HIDDEN, type View } from '../url.ts';
-import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange } from '../view.ts';
+import type { Bucket, View } from '../url.ts';
+import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 import { searchedOf } from './found.ts';
@@ -80,12 +80,6 @@ const LONG_NAME = 22;
 /** The width of the column of types: more where there are long names and the window is wide. */
 function namesWidth(names: ReadonlyMap<string, string>): string {
   return [...names.values()].some((name) => name.length > LONG_NAME) ? 'clamp(13rem, 25vw, 22rem)' : '13rem';
-}
-
-/** Shows the types that are hidden in list and chart, or leaves them out again. */
-function withHidden(view: View): Partial<View> {
-  const hidden = view.hidden.filter((key) => key !== HIDDEN);
-  return { hidden: asksForHidden(view) ? hidden : [...hidden, HIDDEN], solo: null };
 }
 
 /** The same object until a value changes: rows are rendered again for a new one. */

@@ -37,6 +37,8 @@ interface Offer {
 const MOST_TYPES = 8;
 const MOST_FIELDS = 8;
 const MOST_VALUES = 8;
+/** Chips of types; more are one. */
+const MOST_CHIPS = 4;
 
 export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarProps): VNode {
   const { view, change } = viewed;
@@ -69,7 +71,7 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
     setActive(-1);
     setText(offer.text ?? '');
     setOpen(offer.text !== undefined);
-    if (offer.changes !== undefined) change({ hidden: [], solo: null, at: null, ...offer.changes });
+    if (offer.changes !== undefined) change({ hidden: [], at: null, ...offer.changes });
     input.current?.focus();
   };
   const keys = (event: KeyboardEvent): void => {
@@ -226,8 +228,12 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
   const { view, change } = viewed;
   const names = new Map(types.map(({ typeId, name }) => [typeId, name]));
   const without = (list: readonly string[], gone: string): string[] => list.filter((one) => one !== gone);
-  const drop = (changes: Partial<View>): void => change({ hidden: [], solo: null, at: null, ...changes });
-  return html`${view.types.map((type) => {
+  const drop = (changes: Partial<View>): void => change({ hidden: [], at: null, ...changes });
+  // A row of chips is read as far as it is short.
+  const isLong = view.types.length > MOST_CHIPS;
+  const all = view.types.map((type) => names.get(type) ?? type).join(', ');
+  return html`${isLong && html`<${Chip} text=${`${view.types.length} types`} title=${all} onRemove=${() => drop({ types: [] })} />`}
+  ${(isLong ? [] : view.types).map((type) => {
     const name = names.get(type) ?? type;
     return html`<${Chip} key=${type} text=${name} onRemove=${() => drop({ types: without(view.types, type) })} />`;
   })}
@@ -243,14 +249,16 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
 
 interface ChipProps {
   readonly text: string;
+  /** What it stands for, where its text is short. */
+  readonly title?: string;
   readonly isNot?: boolean;
   readonly onRemove: () => void;
   readonly onEdit?: () => void;
 }
 
-function Chip({ text, isNot = false, onRemove, onEdit }: ChipProps): VNode {
+function Chip({ text, title = text, isNot = false, onRemove, onEdit }: ChipProps): VNode {
   return html`<span class=${isNot ? 'chip not' : 'chip'}>
-    ${onEdit === undefined ? html`<span class="chip-name" title=${text}>${text}</span>` : html`<button type="button" class="chip-name" title="Change" onClick=${onEdit}>${text}</button>`}
+    ${onEdit === undefined ? html`<span class="chip-name" title=${title}>${text}</span>` : html`<button type="button" class="chip-name" title="Change" onClick=${onEdit}>${text}</button>`}
     <button type="button" class="chip-remove" aria-label=${`Remove the filter ${text}`} onClick=${onRemove}><${Icon} name="close" /></button>
   </span>`;
 }

@@ -208,7 +208,7 @@ function SeenRow({ appId, field, kind: countedAs, onCount }: SeenRowProps): VNod
   const { view } = useView();
   const { path, typeId, typeName, kinds, kindChange, share, events, examples, lastSeenAt } = field;
   const explore = (filter: string): string =>
-    `/apps/${appId}${viewSearch({ ...view, types: [typeId], filters: [filter], text: null, at: null, hidden: [], solo: null, event: null })}`;
+    `/apps/${appId}${viewSearch({ ...view, types: [typeId], filters: [filter], text: null, at: null, hidden: [], event: null })}`;
   const at = Date.parse(lastSeenAt);
   // Objects have no value, and what is in an array is counted by the array's own path.
   const isCountable = kinds.some(({ kind }) => kind !== 'object' && kind !== 'array');

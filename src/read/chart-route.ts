@@ -30,9 +30,6 @@ export interface ChartRouteOptions {
 
 export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
-/** Lines that are easy to distinguish in a chart. */
-const TOP_LINES = 5;
-
 /**
  * The lines of values where a field is asked for and its counts answer it, otherwise those of types; `by` and `isFiltered` say
  * which. Without a choice of types, those that are hidden are one line apart, and in none of the other numbers.
@@ -44,12 +41,12 @@ export function chartRoute(options: ChartRouteOptions): Route {
     if (query instanceof Rejection) return query;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
-    const { from, timezone, buckets, by, compared, filter, hasConditions } = query;
+    const { from, timezone, buckets, lines, by, compared, filter, hasConditions } = query;
     // The current millisecond is part of the present.
     const until = query.until ?? Math.max(now(), from ?? 0) + 1;
     const exceptTypes = typeIds === null ? (await listHiddenTypes(sql, app.id)).map(({ id }) => id) : [];
     const counting = { appId: app.id, typeIds, exceptTypes, timezone, exactEnds: 'both' } as const;
-    const request = { ...counting, from, until, buckets, topTypes: TOP_LINES };
+    const request = { ...counting, from, until, buckets, topTypes: lines };
     // What is counted of a field are its values alone: a filter on another field is not in them.
     const hasCounts = !hasConditions || (filter !== null && isDeepStrictEqual(filter.path, by));
     const byValue = by && hasCounts ? await readValueLines(events, request, { compared, by, filter }) : null;

@@ -20,6 +20,8 @@ export interface SeriesQuery extends RangeQuery {
   readonly timezone: string;
   /** Limit of buckets. */
   readonly buckets: number;
+  /** Limit of lines that are counted apart. */
+  readonly lines: number;
   /** An earlier interval to count as well; null: none. */
   readonly compared: { readonly from: number; readonly until: number } | null;
   /** The condition on payloads that counts may answer; null: none, or one that has to be searched for. */
@@ -32,6 +34,9 @@ export interface SeriesQuery extends RangeQuery {
 
 const MAX_BUCKETS = 1_000;
 const DEFAULT_BUCKETS = 200;
+const MAX_LINES = 1_000;
+/** Lines that are easy to distinguish in a chart. */
+const DEFAULT_LINES = 5;
 
 /** @param query the query as sent, without the question mark */
 export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
@@ -43,6 +48,9 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   const buckets = parameters.get('buckets') || String(DEFAULT_BUCKETS);
   if (!/^\d{1,6}$/.test(buckets) || Number(buckets) < 1)
     return refuse('buckets must be a whole number of at least 1.');
+  const lines = parameters.get('lines') || String(DEFAULT_LINES);
+  if (!/^\d{1,6}$/.test(lines) || Number(lines) < 1)
+    return refuse('lines must be a whole number of at least 1.');
   const compared = parseInterval(parameters, ['compareFrom', 'compareTo']);
   if (compared instanceof Rejection) return compared;
   const { from, until } = compared;
@@ -58,6 +66,7 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
     by: 'problem' in by ? null : by,
     timezone,
     buckets: Math.min(Number(buckets), MAX_BUCKETS),
+    lines: Math.min(Number(lines), MAX_LINES),
     compared: from === null || until === null ? null : { from, until },
   };
 }

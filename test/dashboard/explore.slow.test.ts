@@ -260,7 +260,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.getByRole('button', { name: 'Leave out hidden types' }).click();
     await expect.poll(amount).toBe('144 events');
     await page
-      .getByRole('button', { name: /^The hidden type/ })
+      .getByRole('button', { name: /^payment failed \(hidden\)/ })
       .first()
       .click();
     await expect.poll(() => figure(page, 'In this range')).toBe(156);
@@ -390,7 +390,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.getByText('Searched all of it').waitFor();
     await expect.poll(() => main.innerText()).toMatch(/^Found\s+152 of 228 events/);
     // All lines were searched, also one that is not shown.
-    await page.locator('.legend .line').first().click();
+    await page.locator('.legend .eye').first().click();
     await page.locator('.legend .off').waitFor();
     expect(await main.innerText()).toMatch(/^Found\s+152 of 228 events/);
   });

@@ -96,7 +96,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
         '.popover',
         '.segmented',
         '.filter-bar',
-        '.solo',
+        '.eye',
       ])
         expect(await page.locator(hidden).first().isVisible(), hidden).toBe(false);
       expect(await page.locator('.button:visible, .icon-button:visible').count()).toBe(0);

@@ -216,8 +216,18 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.reload();
     await expect.poll(lines).toEqual(['FR 10', 'DE 8', 'All other']);
     expect(await colors()).toEqual([before[1], before[0], before[2]]);
-    await page.getByRole('button', { name: 'Only DE' }).click();
+    // A click filters by the value: chart, list and address say so.
+    await page.getByRole('button', { name: /^DE/, pressed: false }).click();
     await expect.poll(() => figure(page, 'In this range')).toBe(8);
+    expect(new URL(page.url()).searchParams.getAll('filter')).toEqual(['country:DE']);
+    await expect.poll(() => page.locator('article').count()).toBe(8);
+    await page.getByRole('button', { name: 'All values…' }).click();
+    const all = page.getByRole('dialog', { name: 'All values of country' });
+    await expect.poll(() => all.getByRole('listitem').count()).toBe(2);
+    await all.getByRole('button', { name: /^FR/ }).click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(10);
+    await page.getByRole('button', { name: /^FR/, pressed: true }).click();
+    await expect.poll(lines).toEqual(['FR 10', 'DE 8', 'All other']);
     // A condition on the same field is counted too.
     await page.goto(`/apps/${shop.appId}?by=country&filter=country:DE`);
     await expect.poll(lines).toEqual(['DE 8']);

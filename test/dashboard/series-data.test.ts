@@ -31,7 +31,7 @@ const series: Series = {
   interval: { from: 0, until: 10_800_000 },
   compared: null,
 };
-const all = { hidden: [], solo: null };
+const all = { hidden: [] };
 
 describe('lines', () => {
   test('are the types and the rest, each with its count before the range', () => {
@@ -55,9 +55,7 @@ describe('lines', () => {
         const wide = { ...series, lines, other: null };
         const colors = linesOf(wide, all).map(({ color }) => color);
         expect(new Set(colors).size).toBe(keys.length);
-        expect(linesOf(wide, { hidden: keys.slice(1), solo: null }).map(({ color }) => color)).toEqual(
-          colors,
-        );
+        expect(linesOf(wide, { hidden: keys.slice(1) }).map(({ color }) => color)).toEqual(colors);
       }),
     );
   });
@@ -71,21 +69,21 @@ describe('lines', () => {
       [OTHER, 2, 10, true],
       [HIDDEN, 1, 4, false],
     ]);
-    const asked = linesOf({ ...series, hidden }, { hidden: [HIDDEN, 'typ_a'], solo: null });
+    const asked = linesOf({ ...series, hidden }, { hidden: [HIDDEN, 'typ_a'] });
     expect(asked.filter(({ shown }) => shown).map(({ key }) => key)).toEqual(['typ_b', OTHER, HIDDEN]);
     const alone = linesOf({ ...series, lines: [], other: null, hidden }, all);
     expect(alone.map(({ shown }) => shown)).toEqual([true]);
   });
 
   test('are all shown where a link would leave none', () => {
-    expect(linesOf(series, { hidden: [], solo: 'gone' }).every(({ shown }) => shown)).toBe(true);
+    expect(linesOf(series, { hidden: ['typ_a', 'typ_b', OTHER] }).every(({ shown }) => shown)).toBe(true);
   });
 });
 
 describe('stacks', () => {
   test('of a histogram end at the sum of what is shown', () => {
     expect([...(stackOf(linesOf(series, all), 'histogram').edges.at(-1) ?? [])]).toEqual(series.all);
-    const some = stackOf(linesOf(series, { hidden: ['typ_a'], solo: null }), 'histogram');
+    const some = stackOf(linesOf(series, { hidden: ['typ_a'] }), 'histogram');
     expect([...(some.edges.at(-1) ?? [])]).toEqual([3, 2, 0]);
   });
 
@@ -119,10 +117,11 @@ describe('stacks', () => {
       peak: 0,
       peakCount: 8,
     });
-    expect(summaryOf(linesOf(series, { hidden: [], solo: 'typ_a' }), 3)).toMatchObject({
-      total: 12,
-      peak: 2,
-      peakCount: 7,
+    // Lines that are not drawn are in the list all the same.
+    expect(summaryOf(linesOf(series, { hidden: ['typ_a', OTHER] }), 3)).toMatchObject({
+      total: 17,
+      peak: 0,
+      peakCount: 8,
     });
   });
 });

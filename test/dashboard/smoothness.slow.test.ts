@@ -151,8 +151,8 @@ describe.skipIf(withoutBrowser !== '')('a full chart', () => {
 
   test('is toggled, accumulated and painted in the other theme smoothly', async () => {
     const change = async (): Promise<void> => {
-      await page.getByRole('button', { name: 'Only type 3' }).click();
-      await page.getByRole('button', { name: 'Only type 3' }).click();
+      await page.getByRole('button', { name: 'Hide type 3 in the chart' }).click();
+      await page.getByRole('button', { name: 'Draw type 3 in the chart' }).click();
       await page.getByLabel('Accumulated').check();
       await page.getByLabel('Histogram').check();
       for (let theme = 0; theme < 3; theme++) await page.getByRole('button', { name: /^Theme/ }).click();

@@ -40,7 +40,6 @@ const view: fc.Arbitrary<View> = fc.record({
   scale: fc.constantFrom(...SCALES),
   compare: fc.constantFrom('previous' as const, 'week' as const, 'none' as const),
   hidden: fc.uniqueArray(text),
-  solo: fc.option(text),
   zone: fc.constantFrom('UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kathmandu'),
   live: fc.boolean(),
   detail: fc.option(fc.constantFrom(...DETAILS)),

@@ -7,9 +7,12 @@ import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
-import { clipboard, visit } from './visitor.ts';
+import { clipboard, figure, visit } from './visitor.ts';
 
 const HOUR_MS = 3_600_000;
+/** Types of one event each, beside two that have 30. */
+const RARE = 6;
+const ALL = 30 + RARE;
 const EMAIL = 'owner@example.com';
 
 describe.skipIf(withoutBrowser !== '')('a view', () => {
@@ -36,6 +39,11 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
         payload: `{"n":${index},"a field with a long name, and then some more":"x","m":${index % 3}}`,
       }));
       await addPastEvents(service, typeId, events);
+    }
+    // More than have a line of their own.
+    for (let index = 0; index < RARE; index += 1) {
+      const { typeId } = await createEventType(service.sql, { appId, name: `rare ${index}`, maxTypes: 10 });
+      await addPastEvents(service, typeId, [{ at: new Date(start).toISOString() }]);
     }
     watched = await visit(browser, service, owner, { viewport: { width: 1440, height: 900 } });
     page = watched.page;
@@ -113,6 +121,60 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await expect.poll(() => [parameter('scale'), parameter('at') === null]).toEqual([null, false]);
     await page.goBack();
     await expect.poll(() => [parameter('at'), parameter('range')]).toEqual([null, '24h']);
+  });
+
+  /** What headline and list say. */
+  const numbers = async (): Promise<(number | string)[]> => [
+    await figure(page, 'In this range'),
+    await page.locator('.list-head p').innerText(),
+  ];
+  const line = (name: string) => page.locator('.legend .line', { hasText: name });
+  const typesListed = async (): Promise<string[]> => [
+    ...new Set(await page.locator('.event .type').allInnerTexts()),
+  ];
+
+  test('is filtered by a line of the legend, chart and list alike, and by all but one', async () => {
+    await open();
+    expect(await numbers()).toEqual([ALL, `${ALL} events`]);
+    await line('order placed').click();
+    await expect.poll(numbers).toEqual([10, '10 events']);
+    await expect.poll(typesListed).toEqual(['order placed']);
+    await line('order placed').click();
+    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
+    await line('page viewed').click({ modifiers: ['Alt'] });
+    await expect.poll(numbers).toEqual([ALL - 20, `${ALL - 20} events`]);
+    await page.getByRole('button', { name: `Remove the filter ${RARE + 1} types` }).click();
+    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('draws a line or not, and counts and lists it all the same', async () => {
+    await open();
+    await page.getByRole('button', { name: 'Hide page viewed in the chart' }).click();
+    await page.locator('.legend .off', { hasText: 'page viewed' }).waitFor();
+    expect(await numbers()).toEqual([ALL, `${ALL} events`]);
+    expect(await typesListed()).toContain('page viewed');
+    await page.getByText('Lines with a closed eye are not drawn').waitFor();
+    await page.getByRole('button', { name: 'Draw page viewed in the chart' }).click();
+    await page.locator('.legend .off').waitFor({ state: 'detached' });
+  });
+
+  test('has every type behind the line of the others, found by name', async () => {
+    await open();
+    await line('Other types').click();
+    const all = page.getByRole('dialog', { name: 'All event types' });
+    await expect.poll(() => all.getByRole('listitem').count()).toBe(RARE + 2);
+    await all.getByRole('searchbox').fill('rare 5');
+    await expect.poll(() => all.getByRole('listitem').count()).toBe(1);
+    await all.getByRole('button', { name: /^rare 5/ }).click();
+    await all.waitFor({ state: 'detached' });
+    await expect.poll(numbers).toEqual([1, '1 event']);
+    // And back to all of them.
+    await page.getByRole('button', { name: 'All types…' }).click();
+    await expect.poll(() => all.getByRole('listitem').count()).toBe(RARE + 2);
+    await page.keyboard.press('Escape');
+    await page.goBack();
+    await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
   });
 
   test('is linked to as it moves on, or with its dates', async () => {

@@ -1,0 +1,62 @@
+/** How a view is filtered by a line of its chart: by an event type, or by a value of the field that the chart is by. */
+import type { EventType } from '../answers.ts';
+import { call, Problem } from '../api.ts';
+import { countablePath, equals, valueText, withCondition } from '../filter-text.ts';
+import { pathKey } from '../known-fields.ts';
+import type { View } from '../url.ts';
+
+/** As many types as a view may name. */
+const MOST_TYPES = 50;
+
+export interface Picking {
+  /** Keys of the lines that the view is filtered by. */
+  readonly picked: readonly string[];
+  /** Only the events of this line; null: of all lines again. */
+  readonly with: (key: string | null) => Partial<View>;
+  /** All but the events of this line. */
+  readonly without: (key: string) => Partial<View>;
+}
+
+/** @param by the path of the field whose values the lines are; null: they are event types */
+export function pickingOf({ types, filters }: View, by: string | null): Picking {
+  if (by === null)
+    return {
+      picked: types,
+      with: (key) => ({ types: key === null ? [] : [key], hidden: [] }),
+      without: (key) => ({ types: types.filter((type) => type !== key), hidden: [] }),
+    };
+  const isOwn = (filter: string): boolean => pathKey(countablePath(filter) ?? '') === pathKey(by);
+  const others = filters.filter((filter) => !isOwn(filter));
+  const own = filters.filter(isOwn).map((filter) => filter.slice(filter.indexOf(':', by.length) + 1));
+  return {
+    picked: own.flatMap((value) => keyOf(value) ?? []),
+    with: (key) => {
+      const condition = key === null ? null : equals(by, valueText(key));
+      return { filters: condition === null ? others : [...others, condition], hidden: [] };
+    },
+    without: (key) => ({ filters: withCondition(filters, by, valueText(key), true), hidden: [] }),
+  };
+}
+
+/** The key of a value as the grammar of filters spells it; null for several values. */
+function keyOf(value: string): string | null {
+  try {
+    return typeof JSON.parse(value) === 'object' && value !== 'null' ? null : value;
+  } catch {
+    return value.includes(',') ? null : JSON.stringify(value);
+  }
+}
+
+/**
+ * All types of an app but one and those that are hidden.
+ * @throws Problem where they are more than a view can name
+ */
+export async function withoutType(appId: string, key: string): Promise<Partial<View>> {
+  const { types } = await call<{ types: readonly EventType[] }>('GET', `/api/apps/${appId}/types`);
+  const rest = types.filter(({ typeId, hidden }) => typeId !== key && !hidden).map(({ typeId }) => typeId);
+  if (rest.length > MOST_TYPES)
+    throw new Problem('The type cannot be left out by a filter', {
+      details: `A view names at most ${MOST_TYPES} types, and these are ${rest.length}. Hide the type on the Types page instead.`,
+    });
+  return { types: rest, hidden: [] };
+}
