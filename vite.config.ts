@@ -38,7 +38,10 @@ function preloadedFont(): Plugin {
   };
 }
 
-/** Leaves out the indentation of htm's templates: white space with a line break, which says nothing there. */
+/**
+ * Leaves out what says nothing in htm's templates: indentation, which is white space with a line break; the names of closing tags;
+ * quotes around values of letters, digits and dashes.
+ */
 function compactTemplates(): Plugin {
   return {
     name: 'tidemark-compact-templates',
@@ -50,7 +53,7 @@ function compactTemplates(): Plugin {
         const parts = templateTexts(this.parse(code)).sort((a, b) => a.start - b.start);
         let [compact, end] = ['', 0];
         for (const { start, end: next } of parts) {
-          compact += code.slice(end, start) + code.slice(start, next).replace(/\n[ \t]+/g, '\n');
+          compact += code.slice(end, start) + compactTemplate(code.slice(start, next));
           end = next;
         }
         return { code: compact + code.slice(end), map: null };
@@ -58,6 +61,14 @@ function compactTemplates(): Plugin {
     },
   };
 }
+
+const compactTemplate = (text: string): string =>
+  text
+    .replace(/\n[ \t]+/g, '\n')
+    .replace(/<\/\w+>/g, '<//>')
+    .replace(/="([\w-]+)"(?=[\s>])/g, '=$1')
+    .replace(/>\n/g, '>')
+    .replace(/\n</g, '<');
 
 interface Place {
   readonly start: number;

@@ -8,9 +8,9 @@ import { beforeAll, expect, test } from 'vitest';
 import { build } from '../support/command-line.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
-/** The budget for scripts, gzipped. */
-const MOST_BYTES = 75_000;
-/** The same for what the page of the account adds, to which few visits are. */
+/** The budget for scripts in all, gzipped. */
+const MOST_BYTES = 80_000;
+/** What the page of the account adds, to which few visits are. */
 const MOST_ACCOUNT_BYTES = 4_000;
 /** The budget for fonts, which are compressed already. */
 const MOST_FONT_BYTES = 40_000;
@@ -28,12 +28,12 @@ beforeAll(() => {
 
 const gzipped = (text: string): number => gzipSync(text, { level: 9 }).length;
 
-test('all scripts but those of the account are at most 75 KB, gzipped file by file', () => {
+test('all scripts are at most 80 KB, gzipped file by file', () => {
   const sizes = scripts.map(({ name, text }) => [name, gzipped(text)] as const);
   const sum = (some: typeof sizes): number => some.reduce((total, [, size]) => total + size, 0);
   const ofAccount = sizes.filter(([name]) => name.startsWith('security-'));
   expect(ofAccount).toHaveLength(1);
-  expect(sum(sizes) - sum(ofAccount), `${JSON.stringify(sizes)}`).toBeLessThanOrEqual(MOST_BYTES);
+  expect(sum(sizes), `${JSON.stringify(sizes)}`).toBeLessThanOrEqual(MOST_BYTES);
   expect(sum(ofAccount)).toBeLessThanOrEqual(MOST_ACCOUNT_BYTES);
   expect(page).not.toContain('security-');
 });
