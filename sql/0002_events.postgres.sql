@@ -1,4 +1,4 @@
--- Events in day partitions, and their counts per app, type and minute, quarter-hour, hour and day (UTC).
+-- Events in partitions, and their counts per app, type and minute, quarter-hour, hour and day (UTC).
 --
 -- How the counts stay exact: the inserting transaction itself writes what it adds to each minute into count_deltas, by
 -- insert alone, so writers never wait for one another. The fold (maintenance) moves deltas into the four tables of
@@ -16,13 +16,57 @@ CREATE TABLE events (
   CONSTRAINT events_key UNIQUE (app_id, created_at, id)
 ) PARTITION BY RANGE (created_at);
 
+-- What transactions add to the minutes. A snapshot that stays in use, such as that of a pg_dump, keeps the dead rows of folded
+-- deltas, a hundred thousand within minutes, and each read would go through them.
+--
+-- So each delta has the id of its transaction. A fold notes the oldest transaction that was running in its snapshot: in any
+-- later snapshot, deltas of older ones are folded. A reader tells the views by a setting of its transaction, which it takes from
+-- its own snapshot; without the setting they read all deltas, with the same result. A session that has written something and stays
+-- open is noted by itself, so that it does not keep readers at the deltas of its time.
 CREATE TABLE count_deltas (
   app_id   integer     NOT NULL,
   type_id  integer     NOT NULL,
   bucket   timestamptz NOT NULL,
-  count    bigint      NOT NULL
+  count    bigint      NOT NULL,
+  written  xid8        NOT NULL DEFAULT pg_current_xact_id(),
+  fields   integer     NOT NULL DEFAULT 0
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-CREATE INDEX count_deltas_of_app ON count_deltas (app_id, bucket);
+-- New entries go to its end, beyond those of dead rows.
+CREATE INDEX count_deltas_pending ON count_deltas (written, app_id);
+COMMENT ON COLUMN count_deltas.fields IS 'The generation up to which the writer knew declared fields of payloads (0003).';
+
+CREATE TABLE folds (
+  only_row      boolean  PRIMARY KEY DEFAULT true CHECK (only_row),
+  pending_from  xid8     NOT NULL,
+  running       xid8[]   NOT NULL DEFAULT '{}'
+);
+COMMENT ON TABLE folds IS 'Deltas of transactions before pending_from are folded, except for those of the running ones.';
+INSERT INTO folds (pending_from) VALUES ('0');
+
+-- In a copy of the database on another server transactions are numbered anew: a number that is not given yet says nothing. Should
+-- a running transaction have written deltas that are committed and not folded yet, readers begin at the oldest of these.
+CREATE VIEW last_fold AS
+  SELECT CASE WHEN pending_from <= pg_snapshot_xmax(pg_current_snapshot())
+              THEN least(pending_from, (SELECT min(written) FROM count_deltas WHERE written = ANY (running)))
+              ELSE '0'
+         END AS pending_from
+    FROM folds;
+
+-- What a fold notes of its snapshot. Transactions that have begun a short while ago are nothing special.
+CREATE VIEW next_fold AS
+  SELECT coalesce(min(xid) FILTER (WHERE is_recent), newest)              AS pending_from,
+         coalesce(array_agg(xid ORDER BY xid) FILTER (WHERE NOT is_recent), '{}') AS running
+    FROM (SELECT pg_snapshot_xmax(pg_current_snapshot()) AS newest) AS snapshot
+    LEFT JOIN LATERAL (
+           SELECT xid, xid::text::bigint >= newest::text::bigint - 1000 AS is_recent
+             FROM pg_snapshot_xip(pg_current_snapshot()) AS xid) AS transactions ON true
+   GROUP BY newest;
+
+CREATE VIEW pending_deltas AS
+  SELECT app_id, type_id, bucket, count, fields FROM count_deltas
+   WHERE written >= coalesce(nullif(current_setting('tidemark.pending_from', true), ''), '0')::xid8;
+-- Minutes of apps with rows whose writers knew the fields up to a generation; those of folded deltas are in uncounted_minutes.
+CREATE VIEW stamped_minutes AS SELECT app_id, bucket, fields FROM pending_deltas;
 
 -- Room on the pages lets a count be updated in place (HOT): the tail's rows change once a fold.
 CREATE TABLE minute_counts (
@@ -37,42 +81,66 @@ CREATE INDEX minute_counts_by_time ON minute_counts USING brin (bucket) WITH (pa
 CREATE TABLE quarter_hour_counts (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY KEY (app_id, type_id, bucket)) WITH (fillfactor = 70);
 CREATE TABLE hour_counts         (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY KEY (app_id, type_id, bucket)) WITH (fillfactor = 70);
 CREATE TABLE day_counts          (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY KEY (app_id, type_id, bucket)) WITH (fillfactor = 50);
-
-CREATE FUNCTION count_new_events() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-  INSERT INTO count_deltas (app_id, type_id, bucket, count)
-  SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*)
-    FROM new_events
-   GROUP BY 1, 2, 3;
-  RETURN NULL;
-END $$;
-
-CREATE TRIGGER count_new_events AFTER INSERT ON events
-  REFERENCING NEW TABLE AS new_events
-  FOR EACH STATEMENT EXECUTE FUNCTION count_new_events();
+CREATE TABLE month_counts        (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY KEY (app_id, type_id, bucket)) WITH (fillfactor = 50);
 
 CREATE VIEW events_per_minute AS
             SELECT app_id, type_id, bucket, count FROM minute_counts
-  UNION ALL SELECT app_id, type_id, bucket, count FROM count_deltas
-  UNION ALL SELECT app_id, 0,       bucket, count FROM count_deltas;
-
+  UNION ALL SELECT app_id, type_id, bucket, count FROM pending_deltas
+  UNION ALL SELECT app_id, 0,       bucket, count FROM pending_deltas;
 CREATE VIEW events_per_quarter_hour AS
             SELECT app_id, type_id, bucket, count FROM quarter_hour_counts
-  UNION ALL SELECT app_id, type_id, date_bin('15 minutes', bucket, 'epoch'), count FROM count_deltas
-  UNION ALL SELECT app_id, 0,       date_bin('15 minutes', bucket, 'epoch'), count FROM count_deltas;
-
+  UNION ALL SELECT app_id, type_id, date_bin('15 minutes', bucket, 'epoch'), count FROM pending_deltas
+  UNION ALL SELECT app_id, 0,       date_bin('15 minutes', bucket, 'epoch'), count FROM pending_deltas;
 CREATE VIEW events_per_hour AS
             SELECT app_id, type_id, bucket, count FROM hour_counts
-  UNION ALL SELECT app_id, type_id, date_bin('1 hour', bucket, 'epoch'), count FROM count_deltas
-  UNION ALL SELECT app_id, 0,       date_bin('1 hour', bucket, 'epoch'), count FROM count_deltas;
-
+  UNION ALL SELECT app_id, type_id, date_bin('1 hour', bucket, 'epoch'), count FROM pending_deltas
+  UNION ALL SELECT app_id, 0,       date_bin('1 hour', bucket, 'epoch'), count FROM pending_deltas;
 CREATE VIEW events_per_day AS
             SELECT app_id, type_id, bucket, count FROM day_counts
-  UNION ALL SELECT app_id, type_id, date_bin('1 day', bucket, 'epoch'), count FROM count_deltas
-  UNION ALL SELECT app_id, 0,       date_bin('1 day', bucket, 'epoch'), count FROM count_deltas;
+  UNION ALL SELECT app_id, type_id, date_bin('1 day', bucket, 'epoch'), count FROM pending_deltas
+  UNION ALL SELECT app_id, 0,       date_bin('1 day', bucket, 'epoch'), count FROM pending_deltas;
+CREATE VIEW events_per_month AS
+            SELECT app_id, type_id, bucket, count FROM month_counts
+  UNION ALL SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), count FROM pending_deltas
+  UNION ALL SELECT app_id, 0,       date_trunc('month', bucket, 'UTC'), count FROM pending_deltas;
+
+-- Counts without what is still to be folded: what profiles of days are made of.
+CREATE VIEW settled_day_counts          AS SELECT app_id, type_id, bucket, count FROM day_counts;
+CREATE VIEW settled_quarter_hour_counts AS SELECT app_id, type_id, bucket, count FROM quarter_hour_counts;
 
 -- Buckets that readers must count from the level below. Here the views are always exact, so there are none.
 CREATE VIEW stale_buckets AS SELECT 0::smallint AS level, NULL::timestamptz AS bucket WHERE false;
+CREATE VIEW pending_marks AS SELECT level, bucket FROM stale_buckets;
+
+-- A profile is one row per app, type and day with the running count after each of its quarter-hours. The count between
+-- any two quarter-hours of a day is then one subtraction in one row, so a year of days, weeks or twelve-hour buckets in
+-- whatever time zone (+05:45 too) is 365 rows a type in place of 35,040.
+--
+-- Profiles are made of days that are over. A day of an app has profiles while it is listed in profiled_days: a fold that
+-- adds to such a day strikes it off in the same statement, and maintenance makes its profiles again.
+
+CREATE TABLE day_profiles (
+  app_id   integer     NOT NULL,
+  type_id  integer     NOT NULL,
+  day      timestamptz NOT NULL,
+  running  integer[]   NOT NULL CHECK (cardinality(running) = 96),
+  -- Read from the index alone, where a type's days lie side by side: 20 pages a year in place of 365.
+  PRIMARY KEY (app_id, type_id, day) INCLUDE (running)
+);
+COMMENT ON COLUMN day_profiles.running IS 'The count from midnight (UTC) to the end of each quarter-hour: running[96] is the day''s.';
+
+CREATE TABLE profiled_days (
+  app_id  integer     NOT NULL,
+  day     timestamptz NOT NULL,
+  PRIMARY KEY (app_id, day)
+);
+
+-- Days of which the profiles tell everything: those with counts that are still to be folded do not yet. By equality, so that the
+-- pending deltas are read once, and not for each day.
+CREATE VIEW ready_profiles AS
+  SELECT app_id, day FROM profiled_days
+   WHERE NOT EXISTS (SELECT FROM pending_deltas
+                      WHERE pending_deltas.app_id = profiled_days.app_id AND date_bin('1 day', pending_deltas.bucket, 'epoch') = day);
 
 -- Rows before readable_from are no longer read or counted in totals; their partitions are dropped some time later.
 CREATE TABLE retention (
@@ -81,7 +149,67 @@ CREATE TABLE retention (
 );
 INSERT INTO retention (readable_from) VALUES ('-infinity');
 
--- Attaching a finished table takes a weaker lock on events than CREATE TABLE … PARTITION OF: readers and writers go on.
+-- The last two weeks and the future have partitions by day, before that this year and the one before by month, older time by
+-- year: so what is dated back over years makes tens of partitions and not thousands.
+
+-- The partitions of events with their bounds, which need not follow from their names.
+CREATE VIEW events_partitions AS
+  SELECT inhrelid::regclass AS partition,
+         CASE WHEN bounds[1] = 'MINVALUE' THEN '-infinity' ELSE trim(bounds[1], '''') END::timestamptz AS start,
+         CASE WHEN bounds[2] = 'MAXVALUE' THEN 'infinity'  ELSE trim(bounds[2], '''') END::timestamptz AS finish
+    FROM pg_inherits
+    JOIN pg_class ON pg_class.oid = inhrelid
+   CROSS JOIN LATERAL regexp_match(pg_get_expr(relpartbound, inhrelid), '^FOR VALUES FROM \((.*)\) TO \((.*)\)$') AS bounds
+   WHERE inhparent = 'events'::regclass AND bounds IS NOT NULL;
+
+-- Tables that were partitions and were detached, by their names: they keep their days.
+CREATE VIEW detached_events_partitions AS
+  SELECT pg_class.oid::regclass AS partition,
+         to_date(days[1], 'YYYYMMDD')::timestamp AT TIME ZONE 'UTC' AS start,
+         coalesce(to_date(days[2], 'YYYYMMDD'), to_date(days[1], 'YYYYMMDD') + 1)::timestamp AT TIME ZONE 'UTC' AS finish
+    FROM pg_class
+   CROSS JOIN LATERAL regexp_match(relname, '^events_(\d{8})(?:_(\d{8}))?$') AS days
+   WHERE relnamespace = current_schema()::regnamespace AND relkind IN ('r', 'p') AND days IS NOT NULL
+     AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = pg_class.oid AND inhparent = 'events'::regclass);
+
+-- Makes room for events of a day: the widest partition that its age allows and its neighbors leave room for. A day whose
+-- partition was detached gets no other one, which would keep that from being attached again.
+CREATE FUNCTION make_room_for_events(day date, today date DEFAULT (now() AT TIME ZONE 'UTC')::date) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+  midnight timestamptz := day::timestamp AT TIME ZONE 'UTC';
+  by_day_from date := today - 14;
+  width text := CASE WHEN day >= by_day_from THEN 'day'
+                     WHEN day >= date_trunc('year', today - interval '1 year') THEN 'month'
+                     ELSE 'year' END;
+  lower_bound timestamptz := date_trunc(width, day::timestamp) AT TIME ZONE 'UTC';
+  upper_bound timestamptz := (date_trunc(width, day::timestamp) + ('1 ' || width)::interval) AT TIME ZONE 'UTC';
+  taken record;
+  name text;
+BEGIN
+  PERFORM pg_advisory_xact_lock(hashtext('tidemark partitions'));
+  IF day < by_day_from THEN upper_bound := least(upper_bound, by_day_from::timestamp AT TIME ZONE 'UTC'); END IF;
+  FOR taken IN SELECT partition, start, finish, true AS attached FROM events_partitions
+                UNION ALL SELECT partition, start, finish, false FROM detached_events_partitions
+  LOOP
+    IF taken.start <= midnight AND taken.finish > midnight THEN
+      IF taken.attached THEN RETURN; END IF;
+      -- As a row without a partition fails, so that it is understood as that.
+      RAISE EXCEPTION 'the table % holds the events of % and is not attached to the table events', taken.partition, day
+            USING ERRCODE = 'check_violation';
+    END IF;
+    IF taken.finish <= midnight THEN lower_bound := greatest(lower_bound, taken.finish); END IF;
+    IF taken.start > midnight THEN upper_bound := least(upper_bound, taken.start); END IF;
+  END LOOP;
+  name := 'events_' || to_char(lower_bound AT TIME ZONE 'UTC', 'YYYYMMDD');
+  IF upper_bound - lower_bound <> interval '1 day' THEN
+    name := name || '_' || to_char(upper_bound AT TIME ZONE 'UTC', 'YYYYMMDD');
+  END IF;
+  EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', name);
+  EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', name, lower_bound, upper_bound);
+END $$;
+
+-- The partition of a day, unless a wider one holds it. Attaching a finished table takes a weaker lock on events than CREATE TABLE …
+-- PARTITION OF: readers and writers go on.
 CREATE FUNCTION create_events_partition(day date) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
   partition text := 'events_' || to_char(day, 'YYYYMMDD');
@@ -90,6 +218,10 @@ DECLARE
 BEGIN
   PERFORM pg_advisory_xact_lock(hashtext('tidemark partitions'));
   IF to_regclass(partition) IS NOT NULL THEN RETURN; END IF;
+  IF EXISTS (SELECT FROM events_partitions WHERE start <= lower_bound AND finish > lower_bound) THEN RETURN; END IF;
   EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition);
   EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
 END $$;
+
+-- What reads of events need of their types. In a cluster it is a table beside the events of each app.
+CREATE VIEW type_names AS SELECT app_id, id, public_id, name FROM event_types;

@@ -24,7 +24,8 @@ interface Applied {
 
 /** Beside both src/ and dist/. */
 const SQL_FOLDER = new URL('../../sql/', import.meta.url);
-const FILE_NAME = /^(\d{4})_\w+?(?:\.(\w+))?\.sql$/;
+/** A file is for every engine, or for those that its name ends with: `0003_fields.postgres-timescale.sql`. */
+const FILE_NAME = /^(\d{4})_\w+?(?:\.([\w-]+))?\.sql$/;
 const OLDEST_VERSION = 15;
 
 /**
@@ -87,9 +88,10 @@ export async function readMigrations(engine: Engine): Promise<Migration[]> {
   const migrations = new Map<number, Migration>();
   for (const name of await readdir(SQL_FOLDER)) {
     const [, digits, only] = FILE_NAME.exec(name) ?? [];
-    if (only !== undefined && !(ENGINE_NAMES as readonly string[]).includes(only))
-      throw new Error(`sql/${name} names an engine that there is not`);
-    if (digits === undefined || (only !== undefined && only !== engine)) continue;
+    const engines: readonly string[] = only?.split('-') ?? ENGINE_NAMES;
+    if (!engines.every((one) => (ENGINE_NAMES as readonly string[]).includes(one)))
+      throw new Error(`sql/${name} names an engine that does not exist`);
+    if (digits === undefined || !engines.includes(engine)) continue;
     const number = Number(digits);
     const twin = migrations.get(number);
     if (twin !== undefined) throw new Error(`sql/${name} and sql/${twin.name} have the same number`);

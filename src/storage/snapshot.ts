@@ -86,7 +86,7 @@ async function beginSnapshot<T>(
   return outcome.value;
 }
 
-/** Tells the views of counts which deltas are folded in this snapshot (sql/0016, sql/0030), so that they need not be looked at. */
+/** Tells the views of counts which deltas are folded in this snapshot (sql/0002, sql/0003), so that they need not be looked at. */
 function skipFolded(tx: Transaction, more = tx``): postgres.PendingQuery<postgres.Row[]> {
   return tx`
     SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true),

@@ -1,29 +1,23 @@
-/** The upgrades of docs/deployment.md: a release of the service on an older schema, and a minor version of TimescaleDB. */
+/** The upgrade of docs/deployment.md to a minor version of TimescaleDB. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
-import { issueLoggingToken } from '../../src/apps/logging-tokens.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { openSecret } from '../../src/apps/secret.ts';
-import { chooseEngine } from '../../src/storage/engine.ts';
-import { migrate, readMigrations } from '../../src/storage/migrate.ts';
 import { codeBlocks, readPage } from '../docs/pages.ts';
 import { ServerProcess } from '../e2e/server-process.ts';
 import { build } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
 import { CREATE_EVENT } from '../support/service.ts';
-import { upkeepOf } from '../support/upkeep.ts';
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const SECRET = 'the secret of the tests, 32 characters';
 const EVENTS = 50;
-/** The schema before writers counted: rows are counted by a trigger. */
-const OLD_SCHEMA = 6;
 
 let folder: string;
 beforeAll(async () => {
@@ -39,26 +33,6 @@ interface App {
 
 async function newApp({ sql }: TestDatabase): Promise<App> {
   return await createApp(sql, await openSecret({ configured: SECRET, dataDir: null }), { name: 'Old' });
-}
-
-/** An app as an older release made it: whose audit log had no accounts. */
-async function newOldApp({ sql }: TestDatabase): Promise<App> {
-  const secret = await openSecret({ configured: SECRET, dataDir: null });
-  return await sql.begin(async (tx) => {
-    const [app] = await tx<
-      [{ id: number }]
-    >`INSERT INTO apps (public_id, name) VALUES ('app_old', 'Old') RETURNING id`;
-    return { appId: 'app_old', loggingToken: await issueLoggingToken(tx, secret, app.id) };
-  });
-}
-
-/** Events as plain rows, which the triggers of the old schema count. */
-async function insertOld({ sql }: TestDatabase): Promise<void> {
-  await sql`INSERT INTO event_types (app_id, public_id, name) SELECT id, 'typ_old', 'old' FROM apps`;
-  await sql`
-    INSERT INTO events (id, app_id, type_id, created_at, payload)
-    SELECT gen_random_uuid(), apps.id, event_types.id, now() - n * interval '1 second', '{"old": true}'
-      FROM apps, event_types, generate_series(1, ${EVENTS}) AS n`;
 }
 
 async function readToken({ sql }: TestDatabase, { appId }: App): Promise<string> {
@@ -83,34 +57,6 @@ async function post(server: ServerProcess, { loggingToken }: App): Promise<numbe
 
 const start = ({ url }: TestDatabase): Promise<ServerProcess> =>
   ServerProcess.start({ DATABASE_URL: url, DATA_DIR: folder, SECRET, LOG_LEVEL: 'fatal' });
-
-describe.each(availableEngines())('a release of the service on %s', (engine) => {
-  test('starts on the schema of an older one, with its events, totals and tokens', async () => {
-    const database = await testDatabase(engine, { empty: true });
-    try {
-      const { sql } = database;
-      const kind = (await chooseEngine(sql)).engine;
-      const older = (await readMigrations(kind)).filter(({ number }) => number <= OLD_SCHEMA);
-      await migrate(sql, kind, older);
-      const app = await newOldApp(database);
-      await upkeepOf(engine).prepare(sql, Date.now() - 3_600_000, Date.now());
-      await insertOld(database);
-
-      const server = await start(database);
-      const token = await readToken(database, app);
-      expect(await totalOf(server, app, token)).toBe(EVENTS);
-      expect(await post(server, app)).toBe(201);
-      expect(await totalOf(server, app, token)).toBe(EVENTS + 1);
-      expect(await server.end('SIGTERM')).toMatchObject({ code: 0, stderr: '' });
-      const [schema] = await sql<
-        { pending: boolean }[]
-      >`SELECT max(number) > ${OLD_SCHEMA} AS pending FROM schema_migrations`;
-      expect(schema).toEqual({ pending: true });
-    } finally {
-      await database.drop();
-    }
-  });
-});
 
 describe.skipIf(!availableEngines().includes('timescale'))(
   'a minor version of TimescaleDB [needs TimescaleDB]',

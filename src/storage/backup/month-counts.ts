@@ -6,8 +6,6 @@ import type pg from 'pg';
  * @param days a table of counts by day
  */
 export async function addMonthCounts(client: pg.Client, days: string): Promise<void> {
-  const { rows } = await client.query("SELECT WHERE to_regclass('month_counts') IS NOT NULL");
-  if (rows.length === 0) return; // A backup of an older schema: the migration that makes the table fills it.
   await client.query(`
     INSERT INTO month_counts (app_id, type_id, bucket, count)
     SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM ${days} GROUP BY 1, 2, 3`);

@@ -1,7 +1,7 @@
 /**
  * How many events of each type are in each bucket of a chart, from the counts alone.
  *
- * Buckets of 15 minutes and more are split at midnight (UTC). A day that has profiles (sql/0004) is read from them, one
+ * Buckets of 15 minutes and more are split at midnight (UTC). A day that has profiles (sql/0002) is read from them, one
  * subtraction for each part of a bucket; the others, mostly today, from the counts by hour or quarter-hour. Finer buckets
  * are summed from minutes.
  */

@@ -1,4 +1,4 @@
-/** Makes the profiles of days that are over (sql/0004), from which charts of long intervals are read. */
+/** Makes the profiles of days that are over (sql/0002), from which charts of long intervals are read. */
 import type { Sql } from '../connect.ts';
 import { saysNodeIsAway } from '../nodes.ts';
 import { DAY_MS } from './levels.ts';

@@ -8,7 +8,7 @@ type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** A count that is not what it should be. */
 export interface CountDifference {
-  /** `month` is compared with its days, `profile` (sql/0004) with its day, the others with rows. */
+  /** `month` is compared with its days, `profile` (sql/0002) with its day, the others with rows. */
   readonly level: Level['name'] | 'month' | 'profile';
   /** Public ids; internal ones where the app or the type is gone. The type is null for all types of the app. */
   readonly app: string;

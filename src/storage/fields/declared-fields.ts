@@ -33,7 +33,7 @@ interface FieldRow {
 
 /**
  * What this process knows of declared fields. It need not be up to date: whatever it writes says which generation of fields
- * it knew, and what newer fields lack of that is counted from rows (sql/0030).
+ * it knew, and what newer fields lack of that is counted from rows (sql/0003).
  */
 export class DeclaredFields {
   #generation = 0;

@@ -1,4 +1,4 @@
-/** Notes minutes whose rows were written by a process that did not know all declared fields (sql/0030). */
+/** Notes minutes whose rows were written by a process that did not know all declared fields (sql/0003). */
 
 /** The stamp of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
 export const EVERY_FIELD = 2_147_483_647;

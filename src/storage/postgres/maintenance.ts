@@ -41,7 +41,7 @@ const newCounts = (level: Level): string =>
          FROM new_${finerThan(level)?.name} GROUP BY 1, 2, 3`;
 
 /**
- * A fold of so many deltas notes its snapshot, so that readers skip them (sql/0016, sql/0028), or one so many transactions after
+ * A fold of so many deltas notes its snapshot, so that readers skip them (sql/0002_events.postgres.sql), or one so many transactions after
  * the last note. Fewer are cheaper to go through than dead rows of the note itself.
  */
 const NOTED = { deltas: 20, transactions: 200 } as const;
@@ -206,10 +206,6 @@ export async function ensurePartitions(sql: Sql, from: number, to: number): Prom
 
 /** Makes room for events of an interval (milliseconds since 1970), by partitions as wide as their age allows. */
 export async function ensureRoom(sql: Sql, { from, until }: Interval): Promise<void> {
-  const [schema] = await sql<{ isCoarse: boolean }[]>`
-    SELECT to_regprocedure('make_room_for_events(date, date)') IS NOT NULL AS "isCoarse"`;
-  // A restore begins with the schema of its backup.
-  if (schema?.isCoarse !== true) return await ensurePartitions(sql, from, until - 1);
   for (;;) {
     const [next] = await sql<{ day: string | null }[]>`
       SELECT min(day)::date::text AS day

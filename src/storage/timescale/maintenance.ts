@@ -47,7 +47,7 @@ const WORTH_MERGING = 20;
 /**
  * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
  * without its mark, and what the marks say about fields is recorded in it too. It rewrites all marks and records its snapshot
- * (sql/0028), so that readers skip what is gone: when that is more than what it writes.
+ * (sql/0002_events.timescale.sql), so that readers skip what is gone: when that is more than what it writes.
  * It writes them in the order of the index, so that a scan of it reads each page of the table once.
  * @param removed marks that were removed since the last merge: their dead rows are still looked at
  * @returns how many it has taken away; null where it was not worth it
@@ -127,8 +127,7 @@ export async function refreshStale(
     const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
     for (const interval of intervalsOf(readable, ms, most)) {
       for (const aggregate of aggregatesOf(level)) {
-        // Rows of schema 9 and before are not in the log of invalidations, as COPY logs none for a table with a trigger that
-        // has a transition table. So what is computed from rows is refreshed whatever the log says.
+        // What is computed from rows is refreshed whatever the log of invalidations says: an exact count rests on marks alone.
         const options = { isForced: level === MINUTES, inBatches };
         await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
       }
@@ -172,7 +171,7 @@ function intervalsOf(
 }
 
 /**
- * Moves marks one level up. Those of days are removed: what is computed from those days (sql/0005) follows in the same
+ * Moves marks one level up. Those of days are removed: what is computed from those days (sql/0002_events.timescale.sql) follows in the same
  * transaction. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
  * and not be discarded.
  */

@@ -9,7 +9,7 @@ import type { CopyMessages } from './copy-messages.ts';
 export interface EngineWrites {
   /** The table for changes of the counts, with its columns. */
   readonly changes: string;
-  /** The same with a last column for the generation of fields that the writer knows (sql/0029). */
+  /** The same with a last column for the generation of fields that the writer knows (sql/0003). */
   readonly stampedChanges: string;
   /** Writes the changes of events as rows of a COPY into that table. @param stamp null: without the last column */
   readonly copyChanges: (events: readonly EventRow[], into: CopyMessages, stamp: number | null) => void;

@@ -1,4 +1,3 @@
--- Beside the previous release: yes
 -- The counts of declared fields are beside the events of their app, on its node.
 --
 -- Declarations stay on the coordinator (declared_fields), with their generation: writers must see both at once. Maintenance brings
@@ -6,16 +5,8 @@
 --
 -- Everything that counts and reads fields runs on the shards of a node that hold the same apps as on the tables of one server: there
 -- a schema has views with the names of these tables (src/storage/citus/shard-schema.ts). The views here are what these are made of.
--- Until now no fields could be declared here: the tables are empty.
 
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
-
-DROP VIEW numbers_per_minute, numbers_per_quarter_hour, numbers_per_hour, numbers_per_day, pending_field_numbers,
-          fields_per_minute, fields_per_quarter_hour, fields_per_hour, fields_per_day, fields_per_month,
-          pending_field_counts, pending_field_deltas, last_field_fold;
-DROP TABLE field_minute_numbers, field_quarter_hour_numbers, field_hour_numbers, field_day_numbers,
-           field_minute_counts, field_quarter_hour_counts, field_hour_counts, field_day_counts, field_month_counts,
-           uncounted_minutes, field_deltas, field_series, field_folds;
 
 -- What the node of an app knows of its declared fields: there it stands for declared_fields.
 CREATE TABLE field_states (
@@ -110,9 +101,8 @@ SELECT create_distributed_table(name, 'app_id', colocate_with => 'events')
                 field_minute_counts,field_quarter_hour_counts,field_hour_counts,field_day_counts,field_month_counts,
                 field_minute_numbers,field_quarter_hour_numbers,field_hour_numbers,field_day_numbers}'::text[]) AS name;
 
--- As sql/0030, sql/0042 and sql/0050 have them for one server.
+-- As 0003_fields.postgres-timescale.sql has them for one server.
 CREATE VIEW last_field_fold AS SELECT '0'::xid8 AS pending_from;
-CREATE VIEW next_fold AS SELECT '0'::xid8 AS pending_from, '{}'::xid8[] AS running;
 
 CREATE VIEW pending_field_deltas AS
   SELECT app_id, field_id, type_id, bucket, count, value, numbers FROM field_deltas WHERE written >= '0'::xid8;
