@@ -17,7 +17,6 @@ import { CREATE_EVENT } from '../support/service.ts';
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const SECRET = 'the secret of the tests, 32 characters';
-const EVENTS = 50;
 
 let folder: string;
 beforeAll(async () => {
