@@ -241,6 +241,14 @@ export const SETTINGS = {
     meaning: 'Accepted reads per resource token in any 60 seconds. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
+  READ_LIMIT_TOKENS_PER_ACCOUNT: {
+    default: '10',
+    unit: 'tokens',
+    meaning:
+      'All resource tokens of an account together may read as often as this many of them, each with READ_LIMIT_PER_MINUTE. ' +
+      '0 lifts the limit.',
+    parse: integer(0, 10_000),
+  },
   REDIS_URL: {
     default: '',
     unit: '',
@@ -326,7 +334,8 @@ export const SETTINGS = {
   MAX_LIVE_FEEDS_PER_ACCOUNT: {
     default: '20',
     unit: 'feeds',
-    meaning: 'Live feeds of one account or resource token, of MAX_LIVE_FEEDS. More are refused with 429.',
+    meaning:
+      'Live feeds of one account with its resource tokens, of MAX_LIVE_FEEDS. More are refused with 429.',
     parse: integer(1, 100_000),
   },
   NEW_TYPES_PER_MINUTE: {
@@ -394,9 +403,10 @@ export const SETTINGS = {
     parse: integer(1, 32),
   },
   READ_CONNECTIONS: {
-    default: '4',
+    default: '5',
     unit: 'connections',
-    meaning: 'Database connections for reads.',
+    meaning:
+      'Database connections for reads, of the API and of the dashboard. One account gets all but one of them, and half while others wait.',
     parse: integer(1, 100),
   },
   REQUEST_TIMEOUT_SECONDS: {

@@ -46,7 +46,7 @@ import { fieldsRead } from './read/fields/fields-read.ts';
 import { valuesRead } from './read/fields/values-read.ts';
 import { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
-import { ReadSlots } from './read/read-slots.ts';
+import type { ReadSlots } from './read/read-slots.ts';
 import { typesRead } from './read/types-read.ts';
 import { SchemaProver } from './schema/schema-text.ts';
 import type { SignInStats } from './service-metrics.ts';
@@ -75,6 +75,8 @@ export interface DashboardOptions {
   readonly offersSetup: boolean;
   /** Exports of the whole process, also those of tokens: they have a common limit. */
   readonly exports: Exports;
+  /** The turns of all reads of the process. */
+  readonly slots: ReadSlots;
   /** Folder of the built dashboard. */
   readonly assets?: string;
 }
@@ -92,14 +94,10 @@ export interface Dashboard {
   close(): Promise<void>;
 }
 
-/** Separate from those of the public routes: slow charts must not delay producers, nor producers a sign-in. */
-const CONNECTIONS = 4;
+/** Of sign-ins, sessions and whatever accounts change. Reads of events have others: slow ones must not delay a sign-in. */
+const CONNECTIONS = 3;
 /** Of the live feeds: their polls must not wait for charts, nor charts for them. */
 const LIVE_CONNECTIONS = 2;
-/** Parts of exports that are read at once: they must leave connections for charts and sign-ins. */
-const EXPORT_READS = 1;
-/** As many as a process sends. */
-const MAX_WAITING_EXPORTS = 16;
 /** Connections of the dashboard: those above, and one for the access checks of live feeds. */
 export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 
@@ -107,9 +105,8 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 const BUILT = fileURLToPath(new URL('../dist/dashboard', import.meta.url));
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, storage, secret, wall, monotonic, exports, assets = BUILT } = options;
+  const { config, address, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
   const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
-  const events = storage.reader(sql);
   const accounts = createAccounts(options, sql);
   const { api, mailer, passwords, setup } = accounts;
   const { feeds, pools } = openFeeds(options, accounts.sessions);
@@ -131,7 +128,6 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...appRoutes({
       api,
       sql,
-      events,
       secret,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
@@ -145,22 +141,21 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
-    auditExportRoute({ api, sql, sessions: accounts.sessions, exports }),
+    auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
     usageRoute({
       api,
-      sql,
       writeUsage: options.writeUsage,
       limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
       now: wall,
     }),
-    ...dashboardReadRoutes({ api, sql, events, now: wall }, [
-      eventsRead({ sql, events, maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
-      eventRead(events),
-      typesRead({ sql, events }),
-      annotationsRead({ sql }),
-      exportRead({ sql, events, exports, slots: new ReadSlots(EXPORT_READS, MAX_WAITING_EXPORTS), mayRead }),
-      fieldsRead({ sql, events, monotonic }),
-      valuesRead({ sql, events, now: wall, monotonic }),
+    ...dashboardReadRoutes({ api, slots, now: wall }, [
+      eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
+      eventRead(),
+      typesRead(),
+      annotationsRead(),
+      exportRead({ exports, mayRead }),
+      fieldsRead({ monotonic }),
+      valuesRead({ now: wall, monotonic }),
       liveRead(feeds),
     ]),
   ];
@@ -226,6 +221,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
     sql,
+    slots: options.slots,
     sessions,
     authLog,
     notices: new Notices({ ...common, addresses, log }),
@@ -271,7 +267,7 @@ function openFeeds(
     most: {
       all: config.MAX_LIVE_FEEDS,
       ofApp: config.MAX_LIVE_FEEDS_PER_APP,
-      ofHolder: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+      ofAccount: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
     },
     log,
     wall,

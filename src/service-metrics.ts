@@ -11,6 +11,7 @@ import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
 import type { Exports } from './read/export/exports.ts';
+import type { ReadKind, ReadStats } from './read/read-slots.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
@@ -27,6 +28,7 @@ export interface ServiceParts {
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
   readonly exports: Exports;
+  readonly reads: Readonly<Record<ReadKind, ReadStats>>;
   readonly usage: Usage;
   /** Stats of password checks. */
   readonly signIns: () => SignInStats;
@@ -65,6 +67,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
   registerSignIns(metrics, parts.signIns);
+  registerReads(metrics, parts.reads);
   registerExports(metrics, parts.exports);
   registerUsage(metrics, parts.usage);
 }
@@ -421,6 +424,29 @@ function sample(labels: Sample['labels'], value: number): Sample {
 
 function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
   for (const value of values) yield change(value);
+}
+
+function registerReads(metrics: Metrics, reads: Readonly<Record<ReadKind, ReadStats>>): void {
+  const each = (of: keyof ReadStats) => () =>
+    map(Object.entries(reads), ([kind, stats]) => sample({ kind }, stats[of]));
+  metrics.gauge(
+    'tidemark_reads_waiting',
+    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, export (parts of exports).',
+    each('waiting'),
+    ['kind'],
+  );
+  metrics.gauge(
+    'tidemark_reads_running',
+    'Reads that have their turn, by kind; at most READ_CONNECTIONS.',
+    each('running'),
+    ['kind'],
+  );
+  metrics.counter(
+    'tidemark_reads_refused_total',
+    'Reads that were refused with 503 because too many were waiting, most of them of the same account; by kind.',
+    each('refused'),
+    ['kind'],
+  );
 }
 
 function registerExports(metrics: Metrics, exports: Exports): void {

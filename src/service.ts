@@ -205,6 +205,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
     exports: reads.exports,
+    slots: reads.slots,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -282,6 +283,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     exports: parts.exports,
+    reads: parts.slots.stats,
     usage: parts.usage,
     caches: {
       logging_tokens: writePath.loggingTokens,
@@ -433,6 +435,8 @@ interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
   readonly exports: Exports;
+  /** The turns of all reads. */
+  readonly slots: ReadSlots;
   readonly getEvents: Route['handle'];
   /** Those of /v1 for resource tokens. */
   readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
@@ -453,16 +457,24 @@ function openReads(
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
   const publicIds = new PublicIds(memory);
-  const sql = pools.reads;
-  const access = new ResourceTokenAccess({ resourceTokens, limiter: limits.read, apps: publicIds });
+  const access = new ResourceTokenAccess({
+    resourceTokens,
+    limiter: limits.read,
+    limiterOfAccounts: limits.readOfAccount,
+    apps: publicIds,
+  });
   const exports = new Exports(log);
+  const slots = new ReadSlots({
+    places: config.READ_CONNECTIONS,
+    maxWaiting: MAX_WAITING_READS,
+    sql: pools.reads,
+    reader: storage.reader,
+  });
   const common = {
-    sql,
     access,
     exports,
     mayRead: ({ exchange, app }: ReadCall) => access.mayStillRead(exchange, app.appId),
-    events: storage.reader(sql),
-    slots: new ReadSlots(config.READ_CONNECTIONS, MAX_WAITING_READS),
+    slots,
     maxPageBytes: config.MAX_PAGE_BYTES,
     monotonic: clock.monotonic,
   };
@@ -470,17 +482,18 @@ function openReads(
     resourceTokens,
     publicIds,
     exports,
+    slots,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     readRoutes: (feeds) =>
       resourceTokenRoutes(common, [
         eventsRead(common),
-        eventRead(common.events),
+        eventRead(),
         exportRead(common),
-        typesRead(common),
-        annotationsRead(common),
+        typesRead(),
+        annotationsRead(),
         fieldsRead(common),
         valuesRead({ ...common, now: clock.wall }),
-        seriesRead({ ...common, now: clock.wall }),
+        seriesRead(clock.wall),
         liveRead(feeds),
       ]),
   };

@@ -58,23 +58,39 @@ export class Turns<Item> {
     }
   }
 
-  /** Takes the item whose turn it is, and moves its holders to the end of their rounds; null if nothing waits. */
-  take(): Item | null {
+  /**
+   * Takes the item whose turn it is, and moves its holders to the end of their rounds; null if nothing waits.
+   * @param passes which outermost holders may have a turn: others are passed over and keep theirs; by default all
+   */
+  take(passes: (outermost: string | number) => boolean = () => true): Item | null {
     const path: (string | number)[] = [];
     let at = this.#root;
     while (at.inside.size > 0) {
-      const [first] = at.inside;
-      if (first === undefined) break;
-      const [name, next] = first;
-      at.inside.delete(name);
-      at.inside.set(name, next);
-      path.push(name);
+      let next: Holder<Item> | undefined;
+      for (const [name, one] of at.inside) {
+        if (at === this.#root && !passes(name)) continue;
+        path.push(name);
+        next = one;
+        at.inside.delete(name);
+        at.inside.set(name, one);
+        break;
+      }
+      if (next === undefined) break;
       at = next;
     }
     const item = at.items.shift();
     if (item === undefined) return null;
     this.#leave(path);
     return item;
+  }
+
+  /** Moves an outermost holder to the end of the round, as if it had just had a turn. */
+  moveToEnd(outermost: string | number): void {
+    const { inside } = this.#root;
+    const moved = inside.get(outermost);
+    if (moved === undefined) return;
+    inside.delete(outermost);
+    inside.set(outermost, moved);
   }
 
   /** Takes the next item of an innermost holder without moving any turn; null if it has none. */

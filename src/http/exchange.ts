@@ -128,6 +128,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   /** Whether something came of the request since the last check of its deadline, and from when that counts. */
   #hasProgressed = false;
   #deadlineFrom: number;
+  /** Made where somebody listens. */
+  #listeners: Set<() => void> | null = null;
 
   /** @param onSettled called once at the end with the response, or null if the client disconnected before it */
   constructor(
@@ -369,6 +371,16 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     this.settled = true;
     this.#body?.release();
     this.#onSettled(this, outcome);
+    const listeners = this.#listeners;
+    this.#listeners = null;
+    for (const listener of listeners ?? []) listener();
+  }
+
+  /** Has a listener called once, when the request has its response or its client is gone. @returns takes it back */
+  whenSettled(listener: () => void): () => void {
+    this.#listeners ??= new Set();
+    this.#listeners.add(listener);
+    return () => this.#listeners?.delete(listener);
   }
 
   #rateLimitLines(): string {

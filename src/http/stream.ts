@@ -48,7 +48,7 @@ export interface AnswerStreamOptions {
 export class AnswerStream {
   readonly #wire: StreamWire;
   readonly #options: AnswerStreamOptions;
-  readonly #listeners: (() => void)[] = [];
+  readonly #listeners = new Set<() => void>();
   #isClosed = false;
   #onTaken: (() => void) | null = null;
 
@@ -61,9 +61,10 @@ export class AnswerStream {
     return this.#isClosed;
   }
 
-  /** The listener is called once, when either side has ended the response. */
-  whenClosed(listener: () => void): void {
-    this.#listeners.push(listener);
+  /** The listener is called once, when either side has ended the response. @returns takes it back */
+  whenClosed(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
   }
 
   /** Sends bytes, or closes the connection if too many bytes would wait for the reader. */

@@ -12,6 +12,8 @@ export interface Limits {
   readonly create: Limiter;
   /** Reads, by the resource token's internal id. */
   readonly read: Limiter;
+  /** Reads of all resource tokens of an account, by its internal id. */
+  readonly readOfAccount: Limiter;
   readonly stats: () => SharedLimitsStats;
   readonly stop: () => void;
 }
@@ -27,10 +29,12 @@ export interface LimitsOptions {
 export async function openLimits({ config, sql, log, now }: LimitsOptions): Promise<Limits> {
   const create = config.CREATE_LIMIT_PER_MINUTE;
   const read = config.READ_LIMIT_PER_MINUTE;
+  const readOfAccount = read * config.READ_LIMIT_TOKENS_PER_ACCOUNT;
   if (config.REDIS_URL === '') {
     return {
       create: new SlidingLog({ limit: create, now }),
       read: new SlidingLog({ limit: read, now }),
+      readOfAccount: new SlidingLog({ limit: readOfAccount, now }),
       stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
       stop: () => undefined,
     };
@@ -46,6 +50,7 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
   return {
     create: shared.limiter({ name: 'create', limit: create }),
     read: shared.limiter({ name: 'read', limit: read }),
+    readOfAccount: shared.limiter({ name: 'read-account', limit: readOfAccount }),
     stats: () => shared.stats,
     stop: () => shared.stop(),
   };

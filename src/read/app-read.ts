@@ -1,9 +1,11 @@
 /** The reads of an app, for members in the dashboard and for resource tokens. */
+import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
 import type { FeedHolder } from './live/live-feeds.ts';
+import type { ReadPlace, ReadSlots, ReadTurn } from './read-slots.ts';
 
 /** A read of an app by a caller with access to it. */
 export interface ReadCall {
@@ -11,6 +13,8 @@ export interface ReadCall {
   readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
   /** Whose access it is. */
   readonly holder: FeedHolder;
+  /** Whose turns it takes: the account of the holder first. */
+  readonly turns: Path;
   /** The values of the path's `:name` segments after the app. */
   readonly parameters: readonly string[];
 }
@@ -28,20 +32,35 @@ export interface ReadDeclaration<P extends Parameters = Parameters> {
 /** One read, behind `/api/apps/:appId…` for sessions and `/v1/apps/:appId…` for resource tokens alike. */
 export interface AppRead {
   readonly declaration: ReadDeclaration;
-  readonly run: (call: ReadCall) => Promise<Outcome>;
+  readonly run: (call: ReadCall, slots: ReadSlots) => Promise<Outcome>;
 }
 
-/** @param handle gets the query when it has been found valid */
+/** A read that begins with its turn. @param handle gets the query when it has been found valid */
 export function appRead<P extends Parameters>(
   declaration: ReadDeclaration<P>,
-  handle: (call: ReadCall, query: Values<P>) => Outcome | Promise<Outcome>,
+  handle: (call: ReadCall & ReadPlace, query: Values<P>) => Outcome | Promise<Outcome>,
+): AppRead {
+  return appReadByParts(declaration, (call, query, slots) =>
+    slots.run(turnOf(call), async (place) => await handle({ ...call, ...place }, query)),
+  );
+}
+
+/** The turn of a read that its request waits for. */
+export function turnOf({ exchange, holder, turns }: ReadCall): ReadTurn {
+  return { kind: holder.kind === 'token' ? 'token' : 'dashboard', turns, waiter: exchange };
+}
+
+/** A read that takes its turns itself, if it needs any. @param handle gets the query when it has been found valid */
+export function appReadByParts<P extends Parameters>(
+  declaration: ReadDeclaration<P>,
+  handle: (call: ReadCall, query: Values<P>, slots: ReadSlots) => Outcome | Promise<Outcome>,
 ): AppRead {
   return {
     // Only its own handler, which is here, sees the values.
     declaration: declaration as unknown as ReadDeclaration,
-    run: async (call) => {
+    run: async (call, slots) => {
       const values = declaration.query.parse(call.exchange.query);
-      return values instanceof Rejection ? values : await handle(call, values);
+      return values instanceof Rejection ? values : await handle(call, values, slots);
     },
   };
 }

@@ -5,9 +5,9 @@ import { type Api, done } from '../accounts/routes/api.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/connect.ts';
 import type { EventReader, FieldFilter, Series, SeriesRequest, TypeSeries } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
+import type { ReadPlace } from './read-slots.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery, type SeriesQuery } from './series-query.ts';
 import {
@@ -21,9 +21,6 @@ import {
 
 export interface ChartRouteOptions {
   readonly api: Api;
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
   /** Milliseconds since 1970. */
   readonly now: () => number;
 }
@@ -35,8 +32,8 @@ export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be 
  * which. Without a choice of types, those that are hidden are one line apart, and in none of the other numbers.
  */
 export function chartRoute(options: ChartRouteOptions): Route {
-  const { api, sql, events, now } = options;
-  return api.read('/api/apps/:appId/series', 'viewer', async ({ app, exchange }) => {
+  const { api, now } = options;
+  return api.readInTurn('/api/apps/:appId/series', 'viewer', async ({ app, exchange, sql, events }) => {
     const query = parseSeriesQuery(exchange.query);
     if (query instanceof Rejection) return query;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
@@ -75,7 +72,7 @@ async function readTypeChart(
   return { ...chart, hidden, isFiltered: asked.filter !== null };
 }
 
-type Reading = Pick<ChartRouteOptions, 'sql' | 'events'>;
+type Reading = Pick<ReadPlace, 'sql' | 'events'>;
 type Asked = Pick<SeriesQuery, 'compared' | 'filter'>;
 
 interface CountedTypes

@@ -3,14 +3,14 @@ import { Rejection } from '../errors.ts';
 import type { Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
-import type { Sql } from '../storage/connect.ts';
-import { decodeCursor, type EventReader, encodeCursor, type RowFilter } from '../storage/storage.ts';
+import { decodeCursor, encodeCursor, type RowFilter } from '../storage/storage.ts';
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
+import type { ReadPlace } from './read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
@@ -93,9 +93,6 @@ export const EVENTS = {
 } as const;
 
 export interface EventsReadOptions {
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
   /** Milliseconds of a monotonic clock. */
@@ -106,8 +103,8 @@ export interface EventsReadOptions {
 
 /** Pages of events. */
 export function eventsRead(options: EventsReadOptions): AppRead {
-  const { sql, events, maxPageBytes } = options;
-  return appRead(EVENTS, async ({ app, exchange }, query) => {
+  const { maxPageBytes } = options;
+  return appRead(EVENTS, async ({ app, sql, events, pass }, query) => {
     const types = await findScopedTypes(sql, app.id, query);
     if (types instanceof Rejection) return types;
     const { typeIds, exceptTypes, exceptIds } = types;
@@ -123,7 +120,7 @@ export function eventsRead(options: EventsReadOptions): AppRead {
     const isCounted = typeof found !== 'string';
     if (filter !== null && !isCounted) {
       if (withTotal) return found === 'not counted' ? NOT_COUNTED : COUNTED_LATER;
-      return await searchAnswer(options, request, filter, () => exchange.settled);
+      return await searchAnswer(options, { events, pass }, request, filter);
     }
     const page = isCounted ? found : await events.list({ ...request, withTotal });
     const pagination = {
@@ -139,12 +136,12 @@ export function eventsRead(options: EventsReadOptions): AppRead {
 }
 
 async function searchAnswer(
-  { events, monotonic: now, searchBudget: budget = SEARCH_BUDGET }: EventsReadOptions,
+  { monotonic: now, searchBudget: budget = SEARCH_BUDGET }: EventsReadOptions,
+  { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
   request: SearchPageRequest,
   filter: RowFilter,
-  isAbandoned: () => boolean,
 ): Promise<Outcome> {
-  const page = await readSearchPage(events, request, filter, { budget, now, isAbandoned });
+  const page = await readSearchPage(events, request, filter, { budget, now, pass });
   const { order, limit } = request;
   const pagination = {
     limit,
@@ -168,8 +165,8 @@ export const SINGLE = {
 } as const;
 
 /** One event, by its id. */
-export function eventRead(events: EventReader): AppRead {
-  return appRead(SINGLE, async ({ app, parameters }) => {
+export function eventRead(): AppRead {
+  return appRead(SINGLE, async ({ app, parameters, events }) => {
     const event = await events.event(app.id, parameters[0] ?? '');
     if (event === null) return NO_EVENT;
     const { id, typeId, typeName, payload } = event;

@@ -24,7 +24,7 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
-    api.read('/api/apps/:appId/declared-fields', 'viewer', async ({ app }) =>
+    api.readInTurn('/api/apps/:appId/declared-fields', 'viewer', async ({ app, sql }) =>
       done({ fields: (await listFieldProgress(sql, app.id)).map(shownField), most: MAX_FIELDS }),
     ),
     api.change(

@@ -48,7 +48,6 @@ export const GET_EVENTS: Declaration = {
 
 export interface GetEventsDependencies {
   readonly access: ResourceTokenAccess;
-  readonly events: EventReader;
   readonly slots: ReadSlots;
   readonly apps: PublicIds;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
@@ -71,7 +70,10 @@ export function createGetEvents(
     const appId = await access.app(token, query.appId);
     if (appId instanceof Rejection) return appId;
 
-    const page = await slots.run(exchange, () => readPage(dependencies, appId, query));
+    const page = await slots.run(
+      { kind: 'get_events', turns: token.holder, waiter: exchange },
+      ({ events }) => readPage(dependencies, events, appId, query),
+    );
     if (page instanceof Rejection) return page;
     const { total, events, hasMore } = page;
     const { limit, offset } = query;
@@ -80,7 +82,8 @@ export function createGetEvents(
 }
 
 async function readPage(
-  { events, apps, maxPageBytes }: GetEventsDependencies,
+  { apps, maxPageBytes }: GetEventsDependencies,
+  events: EventReader,
   appId: number,
   query: EventsQuery,
 ): Promise<EventPage> {

@@ -19,8 +19,8 @@ const NOT_COUNTED = new Rejection(
  * Columns of statistics, as doubles, in the buckets of the chart of the same parameters. `hidden=exclude` leaves out types as the
  * chart does: the least and the greatest number of what remains cannot be told from those of all, so its types are read one by one.
  */
-export function numbersRoute({ api, sql, events, now }: ChartRouteOptions): Route {
-  return api.read('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange }) => {
+export function numbersRoute({ api, now }: ChartRouteOptions): Route {
+  return api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, sql, events }) => {
     const query = parseSeriesQuery(exchange.query);
     if (query instanceof Rejection) return query;
     const parameters = new URLSearchParams(exchange.query);

@@ -1,45 +1,123 @@
-/** Limits concurrent reads to the number of database connections; further reads wait in a queue. */
-
+/** The turns of all reads of a process: they share the connections of one pool, and sign-ins and sessions have others. */
+import { Slots, type Waiter } from '../base/slots.ts';
+import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
-import { type Exchange, TOO_MANY_UNSENT } from '../http/exchange.ts';
+import { TOO_MANY_UNSENT } from '../http/exchange.ts';
+import { Abandoned, poolFor, type Sql } from '../storage/connect.ts';
+import type { EventReader } from '../storage/storage.ts';
 
-const QUEUE_FULL = new Rejection('unavailable', 'Too many reads are waiting; try again shortly.');
+const BUSY = new Rejection(
+  'unavailable',
+  'The service is busy: too many reads are waiting, and most of them are of this account; try again shortly.',
+);
+/** While a read waits. */
+const LATE = new Rejection(
+  'unavailable',
+  'The service is busy: the read has waited too long for its turn; try again shortly.',
+);
 /** Never sent: the exchange is settled already. */
 const SETTLED = new Rejection('unavailable', 'The request took too long.');
 
-/**
- * Slots for reads, assigned in order of arrival. A read whose client has disconnected or whose deadline has passed is
- * skipped: otherwise clients that give up early would keep the database busy with reads that no one receives.
- */
-export class ReadSlots {
-  readonly #maxWaiting: number;
-  readonly #waiting: (() => void)[] = [];
-  #free: number;
+/** Which reads, by the value of the metrics' label `kind`. */
+export const READ_KINDS = ['get_events', 'token', 'dashboard', 'export'] as const;
+export type ReadKind = (typeof READ_KINDS)[number];
 
-  /**
-   * @param slots      limit of concurrent reads: the number of connections for them
-   * @param maxWaiting limit of waiting reads; beyond it a read is refused
-   */
-  constructor(slots: number, maxWaiting: number) {
-    this.#free = slots;
-    this.#maxWaiting = maxWaiting;
+/** What a read waits for its turn with. */
+export interface ReadTurn {
+  readonly kind: ReadKind;
+  /** Whose turn it takes: an account, then a token or the account's sessions. */
+  readonly turns: Path;
+  readonly waiter: ReadWaiter;
+}
+
+/** Who waits for a read: a request, or the response that it is a part of. */
+export interface ReadWaiter extends Waiter {
+  readonly hasRoomForLargeAnswer: boolean;
+  /** The response if the deadline passes now. */
+  late?: Rejection;
+}
+
+/** What a read has in its turn. All of it ends with its waiter. */
+export interface ReadPlace {
+  readonly sql: Sql;
+  readonly events: EventReader;
+  /** Between two parts of a read: lets other accounts in that wait. @returns false where the read must end with what it has */
+  readonly pass: () => Promise<boolean>;
+}
+
+/** The reads of one kind, for metrics. */
+export interface ReadStats {
+  waiting: number;
+  running: number;
+  /** Refused, because too many were waiting. */
+  refused: number;
+}
+
+export interface ReadSlotsOptions {
+  /** Reads at once: the connections of the pool. */
+  readonly places: number;
+  /** Most reads that wait. */
+  readonly maxWaiting: number;
+  readonly sql: Sql;
+  /** Makes a reader of events with a pool. */
+  readonly reader: (sql: Sql) => EventReader;
+}
+
+export class ReadSlots {
+  readonly #options: ReadSlotsOptions;
+  readonly #slots: Slots;
+  readonly stats: Readonly<Record<ReadKind, ReadStats>> = {
+    get_events: { waiting: 0, running: 0, refused: 0 },
+    token: { waiting: 0, running: 0, refused: 0 },
+    dashboard: { waiting: 0, running: 0, refused: 0 },
+    export: { waiting: 0, running: 0, refused: 0 },
+  };
+
+  constructor(options: ReadSlotsOptions) {
+    this.#options = options;
+    this.#slots = new Slots(options.places, options.maxWaiting);
   }
 
-  /** Runs the read when a slot is free. @returns its result, or why it was not run; rejects if the read does */
+  /**
+   * Runs a read in its turn. One whose client disconnects or whose deadline passes is not run, and its statement is canceled:
+   * otherwise clients that give up early would keep the database busy with reads that no one receives.
+   * @returns its result, or why it was not run or not finished; rejects if the read does
+   */
   async run<T>(
-    exchange: Pick<Exchange, 'settled' | 'hasRoomForLargeAnswer'>,
-    read: () => Promise<T>,
+    { kind, turns, waiter }: ReadTurn,
+    read: (place: ReadPlace) => Promise<T>,
   ): Promise<T | Rejection> {
-    if (this.#free === 0 && this.#waiting.length >= this.#maxWaiting) return QUEUE_FULL;
-    if (this.#free > 0) this.#free -= 1;
-    else await new Promise<void>((resolve) => this.#waiting.push(resolve));
-    try {
-      if (exchange.settled) return SETTLED;
-      return exchange.hasRoomForLargeAnswer ? await read() : TOO_MANY_UNSENT;
-    } finally {
-      const next = this.#waiting.shift();
-      if (next === undefined) this.#free += 1;
-      else next();
+    const stats = this.stats[kind];
+    const { late } = waiter;
+    waiter.late = LATE;
+    stats.waiting += 1;
+    let isRunning = false;
+    const begin = (): void => {
+      isRunning = true;
+      stats.waiting -= 1;
+      stats.running += 1;
+      if (late !== undefined) waiter.late = late;
+    };
+    const outcome = await this.#slots
+      .run(turns, waiter, async (place) => {
+        begin();
+        if (!waiter.hasRoomForLargeAnswer) return TOO_MANY_UNSENT;
+        const sql = poolFor(waiter, this.#options.sql);
+        const pass = async (): Promise<boolean> => (await place.pass()) === null;
+        return await read({ sql, events: this.#options.reader(sql), pass });
+      })
+      .catch((error: unknown) => {
+        if (error instanceof Abandoned) return 'settled' as const;
+        throw error;
+      })
+      .finally(() => {
+        if (isRunning) stats.running -= 1;
+        else stats.waiting -= 1;
+      });
+    if (outcome === 'busy') {
+      stats.refused += 1;
+      return BUSY;
     }
+    return outcome === 'settled' ? SETTLED : outcome;
   }
 }

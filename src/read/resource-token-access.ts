@@ -3,12 +3,14 @@ import type { PublicIds } from '../apps/public-ids.ts';
 import type { ResourceToken, ResourceTokens } from '../apps/resource-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
-import type { Limiter } from '../limits/limiter.ts';
+import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 
 export interface ResourceTokenAccessOptions {
   readonly resourceTokens: ResourceTokens;
   /** By the token's internal id. */
   readonly limiter: Limiter;
+  /** By the internal id of the account that the token is of. */
+  readonly limiterOfAccounts: Limiter;
   readonly apps: PublicIds;
 }
 
@@ -21,18 +23,19 @@ export class ResourceTokenAccess {
 
   /** The request's valid token, with the request counted; or the 401 or 429. */
   async admit(exchange: Exchange): Promise<ResourceToken | Rejection> {
-    const { resourceTokens, limiter } = this.#options;
+    const { resourceTokens, limiter, limiterOfAccounts } = this.#options;
     const token = await resourceTokens.authenticate(exchange.header('authorization'));
     if (token instanceof Rejection) return token;
     exchange.reader = token.tokenId;
     const decision = await limiter.take(token.tokenId);
     exchange.rateLimit = decision;
-    if (decision === null || decision.accepted) return token;
-    return new Rejection(
-      'rateLimitExceeded',
-      `A resource token may read ${decision.limit} times in 60 seconds.`,
-      { retryAfterSeconds: decision.resetSeconds },
-    );
+    if (decision !== null && !decision.accepted) return tooMany(decision, 'A resource token');
+    const [account] = token.holder;
+    // A token that is no account's is limited as a token alone.
+    const ofAccount = typeof account === 'number' ? await limiterOfAccounts.take(account) : null;
+    if (ofAccount === null || ofAccount.accepted) return token;
+    exchange.rateLimit = ofAccount;
+    return tooMany(ofAccount, 'The resource tokens of an account');
   }
 
   /**
@@ -52,4 +55,10 @@ export class ResourceTokenAccess {
     const token = await this.#options.resourceTokens.authenticate(exchange.header('authorization'));
     return !(token instanceof Rejection) && token.apps.has(appId);
   }
+}
+
+function tooMany({ limit, resetSeconds }: LimitDecision, who: string): Rejection {
+  return new Rejection('rateLimitExceeded', `${who} may read ${limit} times in 60 seconds.`, {
+    retryAfterSeconds: resetSeconds,
+  });
 }

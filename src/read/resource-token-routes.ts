@@ -3,7 +3,6 @@ import { listAppsOf } from '../apps/apps.ts';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
-import type { Sql } from '../storage/connect.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
 import type { AppRead, ReadDeclaration } from './app-read.ts';
 import type { ReadSlots } from './read-slots.ts';
@@ -12,8 +11,6 @@ import type { ResourceTokenAccess } from './resource-token-access.ts';
 export interface ResourceTokenRoutesOptions {
   readonly access: ResourceTokenAccess;
   readonly slots: ReadSlots;
-  /** For the list of apps. */
-  readonly sql: Sql;
 }
 
 /** The token is checked first: without a valid one nothing is revealed, not even whether an app exists. */
@@ -73,18 +70,19 @@ function readRoute({ access, slots }: ResourceTokenRoutesOptions, read: AppRead)
       const id = await access.app(token, appId);
       if (id instanceof Rejection) return id;
       const holder = { kind: 'token', tokenId: token.tokenId } as const;
-      return await slots.run(exchange, () => read.run({ exchange, app: { id, appId }, holder, parameters }));
+      return await read.run({ exchange, app: { id, appId }, holder, turns: token.holder, parameters }, slots);
     },
   };
 }
 
-function appsRoute({ access, slots, sql }: ResourceTokenRoutesOptions): Route {
+function appsRoute({ access, slots }: ResourceTokenRoutesOptions): Route {
   return {
     ...APPS,
     handle: async (exchange) => {
       const token = await access.admit(exchange);
       if (token instanceof Rejection) return token;
-      const apps = await slots.run(exchange, () => listAppsOf(sql, [...token.apps.values()]));
+      const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
+      const apps = await slots.run(turn, ({ sql }) => listAppsOf(sql, [...token.apps.values()]));
       if (apps instanceof Rejection) return apps;
       return { status: 200, body: JSON.stringify({ success: true, data: { apps } }) };
     },

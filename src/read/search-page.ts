@@ -30,15 +30,15 @@ export interface SearchOptions {
   readonly budget: SearchBudget;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
-  /** Whether nobody waits for the page any more: then no further step begins. */
-  readonly isAbandoned: () => boolean;
+  /** Asked between two steps: lets others in that wait. Where it tells false, no further step begins. */
+  readonly pass: () => Promise<boolean>;
 }
 
 export async function readSearchPage(
   reader: EventReader,
   request: SearchPageRequest,
   filter: RowFilter,
-  { budget, now, isAbandoned }: SearchOptions,
+  { budget, now, pass }: SearchOptions,
 ): Promise<SearchPage> {
   const search = reader.search(request, filter);
   const deadline = now() + budget.ms;
@@ -51,7 +51,7 @@ export async function readSearchPage(
     }
     if (position === null) return { events: page.events, next: null, searchedUntil: null };
     left -= looked;
-    if (left <= 0 || now() >= deadline || isAbandoned())
+    if (left <= 0 || now() >= deadline || !(await pass()) || now() >= deadline)
       return { events: page.events, next: position, searchedUntil: new Date(position.at) };
   }
 }

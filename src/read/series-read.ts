@@ -3,7 +3,6 @@ import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
-import type { Sql } from '../storage/connect.ts';
 import {
   type EventReader,
   type FieldLine,
@@ -180,17 +179,9 @@ const PROBLEMS = {
   'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
 } as const;
 
-export interface SeriesReadOptions {
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
-  /** Milliseconds since 1970. */
-  readonly now: () => number;
-}
-
-export function seriesRead(options: SeriesReadOptions): AppRead {
-  const { sql, now } = options;
-  return appRead(SERIES, async ({ app }, query) => {
+/** @param now milliseconds since 1970 */
+export function seriesRead(now: () => number): AppRead {
+  return appRead(SERIES, async ({ app, sql, events }, query) => {
     const typeIds = await findTypes(sql, app.id, query);
     if (typeIds instanceof Rejection) return typeIds;
     const { from, to, interval, accumulated } = query;
@@ -207,8 +198,8 @@ export function seriesRead(options: SeriesReadOptions): AppRead {
     } as const;
     const series =
       query.of === null
-        ? await readLines(options, request, query)
-        : await options.events.numberSeries(request, query.of);
+        ? await readLines(events, request, query)
+        : await events.numberSeries(request, query.of);
     if (series === 'not counted yet') return COUNTED_LATER;
     if (typeof series === 'string')
       return invalidParameters(query.of !== null && series === 'not counted' ? NO_NUMBERS : PROBLEMS[series]);
@@ -239,7 +230,7 @@ type Lines = Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' 
 
 /** The lines that a query asks for: of types, of values of a field, or one. */
 async function readLines(
-  { events }: SeriesReadOptions,
+  events: EventReader,
   request: Parameters<EventReader['valueSeries']>[0],
   { by, filter }: { by: readonly string[] | 'type' | 'none' | null; filter: readonly Condition[] },
 ): Promise<Lines | keyof typeof PROBLEMS | 'not counted yet'> {

@@ -2,8 +2,6 @@
 import { listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
-import type { Sql } from '../storage/connect.ts';
-import type { EventReader } from '../storage/storage.ts';
 import { EVENT_TYPE } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 
@@ -23,8 +21,8 @@ export const TYPES = {
   },
 } as const;
 
-export function typesRead({ sql, events }: { readonly sql: Sql; readonly events: EventReader }): AppRead {
-  return appRead(TYPES, async ({ app }) => {
+export function typesRead(): AppRead {
+  return appRead(TYPES, async ({ app, sql, events }) => {
     const [types, hidden, stats] = await Promise.all([
       listTypesOf(sql, app.id),
       listHiddenTypes(sql, app.id),

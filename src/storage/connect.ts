@@ -1,7 +1,9 @@
 /** Connections to PostgreSQL: a pool for reads and lookups, and what they have in common. */
 import postgres from 'postgres';
+import type { Waiter } from '../base/slots.ts';
 import { ARRAYS } from './array-types.ts';
-import { identityOf, sessionOptions } from './connections/dial.ts';
+import { type BackendKey, requestCancel } from './connections/cancel-statement.ts';
+import { identityOf, openBeside, sessionOptions } from './connections/dial.ts';
 import { addressOfNode } from './connections/node-address.ts';
 import type { PoolKind } from './connections/pools.ts';
 import type { DatabaseAddress } from './connections/server-address.ts';
@@ -68,13 +70,16 @@ const ORIGINS = new WeakMap<Sql, Origin>();
 
 /** The address that a pool of {@link connect} leads to. */
 export function addressOfPool(sql: Sql): DatabaseAddress {
-  const origin = ORIGINS.get(sql);
+  const origin = ORIGINS.get(poolOf(sql));
   if (origin === undefined) throw new Error('The pool was not opened by connect().');
   return origin.address;
 }
 
 /** A pool like another one, on a node of the same cluster. It is opened once, and ends with the other one. */
-export function poolOnNode(sql: Sql, node: { readonly host: string; readonly port: number }): Sql {
+export function poolOnNode(given: Sql, node: { readonly host: string; readonly port: number }): Sql {
+  const waiting = WAITING.get(given);
+  if (waiting !== undefined) return poolFor(waiting.waiter, poolOnNode(waiting.pool, node));
+  const sql = given;
   const origin = ORIGINS.get(sql);
   if (origin === undefined) throw new Error('The pool was not opened by connect().');
   const nodes = origin.nodes ?? new Map<string, Sql>();
@@ -92,6 +97,88 @@ export function poolOnNode(sql: Sql, node: { readonly host: string; readonly por
   const pool = connect(addressOfNode(origin.address, node), origin.options);
   nodes.set(name, pool);
   return pool;
+}
+
+interface Waiting {
+  readonly pool: Sql;
+  readonly waiter: Waiter;
+}
+
+const WAITING = new WeakMap<Sql, Waiting>();
+
+/** The pool behind {@link poolFor}, or the pool itself. */
+export function poolOf(sql: Sql): Sql {
+  return WAITING.get(sql)?.pool ?? sql;
+}
+
+/** A transaction was ended, or not begun, because nobody waits for it any more. */
+export class Abandoned extends Error {
+  constructor() {
+    super('Nobody waits for the outcome any more');
+  }
+}
+
+/**
+ * A pool for work that somebody waits for: as soon as nobody does any more, its transactions are canceled and fail with
+ * {@link Abandoned}, and no further one begins. So the deadline of a request is that of its snapshots, too.
+ * @param pool its connections are used; single statements outside of transactions go to it as they are
+ */
+export function poolFor(waiter: Waiter, pool: Sql): Sql {
+  type Work = (tx: Transaction) => Promise<unknown>;
+  const begin = async (mode: string, work: Work): Promise<unknown> => {
+    try {
+      if (waiter.settled) throw new Abandoned();
+      return await pool.begin(mode, async (tx) => {
+        if (waiter.settled) throw new Abandoned();
+        const stop = cancelOnceSettled(waiter, tx, addressOfPool(pool));
+        try {
+          return await work(tx);
+        } finally {
+          await stop();
+        }
+      });
+    } catch (error) {
+      throw waiter.settled ? new Abandoned() : error;
+    }
+  };
+  const sql = new Proxy(pool, {
+    get: (target, name, receiver) => (name === 'begin' ? begin : Reflect.get(target, name, receiver)),
+  });
+  WAITING.set(sql, { pool, waiter });
+  return sql;
+}
+
+/** Timeout of each step of a request to cancel. */
+const CANCEL_TIMEOUT_MS = 1_000;
+/** A request that arrives between two statements cancels nothing, so it is repeated until the transaction has ended. */
+const CANCEL_AGAIN_MS = 200;
+
+/** @returns resolves when no request to cancel is under way: a later one would meet the connection's next statement */
+function cancelOnceSettled(waiter: Waiter, tx: Transaction, address: DatabaseAddress): () => Promise<void> {
+  // An empty query takes no snapshot. The client notes on a query whose connection it is on, which its types lack.
+  const empty: { readonly state?: BackendKey } & PromiseLike<unknown> = tx.unsafe('').execute();
+  empty.then(undefined, () => undefined);
+  let timer: NodeJS.Timeout | undefined;
+  let canceling: Promise<void> | null = null;
+  const cancel = (): void => {
+    if (empty.state === undefined) return;
+    canceling ??= requestCancel(
+      openBeside(address, CANCEL_TIMEOUT_MS),
+      empty.state,
+      CANCEL_TIMEOUT_MS,
+    ).finally(() => {
+      canceling = null;
+    });
+  };
+  const forget = waiter.whenSettled(() => {
+    cancel();
+    timer = setInterval(cancel, CANCEL_AGAIN_MS);
+  });
+  return async () => {
+    forget();
+    clearInterval(timer);
+    await canceling;
+  };
 }
 
 /** A pool without session parameters at its start: a pooler may refuse what it does not know. */

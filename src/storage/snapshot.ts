@@ -1,6 +1,6 @@
 /** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from './connect.ts';
+import { poolOf, type Sql, type Transaction } from './connect.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';
@@ -13,7 +13,7 @@ const PLAIN = new WeakSet<Sql>();
  * taken on all nodes.
  */
 export function readPlainly(sql: Sql): Sql {
-  PLAIN.add(sql);
+  PLAIN.add(poolOf(sql));
   return sql;
 }
 
@@ -22,7 +22,7 @@ const WITH_PLAIN_COUNTS = new WeakSet<Sql | Transaction>();
 
 /** Has {@link readCounts} keep plans: for an engine whose counts have no partitions. */
 export function keepPlansOfCounts(sql: Sql): Sql {
-  WITH_PLAIN_COUNTS.add(sql);
+  WITH_PLAIN_COUNTS.add(poolOf(sql));
   return sql;
 }
 
@@ -44,7 +44,7 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
  * {@link planEachTime} is for statements on events, and for those whose best plan depends on the times.
  */
 export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
-  if (!WITH_PLAIN_COUNTS.has(sql)) return await readSnapshot(sql, read);
+  if (!WITH_PLAIN_COUNTS.has(poolOf(sql))) return await readSnapshot(sql, read);
   const marked = async (tx: Transaction): Promise<T> => {
     WITH_PLAIN_COUNTS.add(tx);
     return await read(tx);
@@ -75,7 +75,7 @@ async function beginSnapshot<T>(
   prepare: (tx: Transaction) => postgres.PendingQuery<postgres.Row[]>,
 ): Promise<T> {
   const outcome = await sql.begin('isolation level repeatable read read only', async (tx) => {
-    if (PLAIN.has(sql)) return { value: await read(tx) };
+    if (PLAIN.has(poolOf(sql))) return { value: await read(tx) };
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
     const prepared = prepare(tx).execute();

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createDashboard } from '../../src/dashboard.ts';
 import type { Declaration } from '../../src/http/route.ts';
 import { Exports } from '../../src/read/export/exports.ts';
+import { ReadSlots } from '../../src/read/read-slots.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
@@ -75,10 +76,11 @@ afterAll(() => service.stop());
 
 /** The routes of the dashboard as they are declared: one that is added is tested too. */
 async function declaredRoutes(): Promise<readonly Declaration[]> {
+  const storage = await openStorage(service.sql);
   const dashboard = await createDashboard({
     config: service.config,
     address: service.database.address,
-    storage: await openStorage(service.sql),
+    storage,
     secret: await testSecret(),
     generation: '',
     log: pino({ level: 'silent' }),
@@ -88,6 +90,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
     writeUsage: async () => undefined,
     offersSetup: false,
     exports: new Exports(pino({ level: 'silent' })),
+    slots: new ReadSlots({ places: 1, maxWaiting: 1, sql: service.sql, reader: storage.reader }),
   });
   await dashboard.close();
   return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));

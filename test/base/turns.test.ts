@@ -162,3 +162,13 @@ describe('without room', () => {
     );
   });
 });
+
+test('outermost holders that do not pass keep their turn, and one that is moved to the end has had it', () => {
+  const turns = new Turns<string>();
+  for (const item of ['a1', 'a2', 'b1', 'c1']) turns.push([item.charAt(0), 1], item);
+  expect(turns.take((account) => account !== 'a')).toBe('b1');
+  expect(turns.take((account) => account === 'b')).toBe(null);
+  expect(turns.take()).toBe('a1');
+  turns.moveToEnd('c');
+  expect([turns.take(), turns.take(), turns.take()]).toEqual(['a2', 'c1', null]);
+});

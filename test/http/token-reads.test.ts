@@ -237,3 +237,31 @@ test('each request counts once for the limit of its token, whatever becomes of i
     await service.stop();
   }
 });
+
+test('all tokens of an account together have a limit, and those of another account have their own', async () => {
+  const config = { READ_LIMIT_PER_MINUTE: 3, READ_LIMIT_TOKENS_PER_ACCOUNT: 2 };
+  const service = await startTestService({ config });
+  try {
+    const apps = await Promise.all(
+      ['eve@example.com', 'ada@example.com'].map(async (email) => newOwnApp(await newPerson(service, email))),
+    );
+    const [ofEve = '', ofAda = ''] = apps.map(({ appId }) => appId);
+    const newToken = async (appId: string): Promise<string> =>
+      (await createResourceToken(service.sql, { name: 'test', appIds: [appId], expiresInSeconds: null }))
+        .resourceToken;
+    const get = (appId: string, token: string): Promise<HttpResponse> =>
+      service.request({ path: `/v1/apps/${appId}/types`, headers: { Authorization: `Bearer ${token}` } });
+    const remaining: (string | undefined)[] = [];
+    // The headers are those of the token, as long as it is what decides.
+    for (const token of await Promise.all([1, 2, 3].map(() => newToken(ofEve))))
+      for (let n = 0; n < 2; n += 1) remaining.push((await get(ofEve, token)).headers['ratelimit-remaining']);
+    expect(remaining).toEqual(['2', '1', '2', '1', '2', '1']);
+    const response = await get(ofEve, await newToken(ofEve));
+    refused(response, 429, 'RATE_LIMIT_EXCEEDED', 'Rate limit exceeded');
+    expect(response.headers).toMatchObject({ 'ratelimit-limit': '6', 'ratelimit-remaining': '0' });
+    expect(Number(response.headers['retry-after'])).toBeGreaterThan(0);
+    expect((await get(ofAda, await newToken(ofAda))).status).toBe(200);
+  } finally {
+    await service.stop();
+  }
+});

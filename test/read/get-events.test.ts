@@ -45,12 +45,13 @@ beforeEach(async () => {
   const access = new ResourceTokenAccess({
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
     limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),
+    limiterOfAccounts: new SlidingLog({ limit: 0, now: () => 0 }),
     apps,
   });
+  const { reader } = await openStorage(sql);
   getEvents = createGetEvents({
     access,
-    events: (await openStorage(sql)).reader(sql),
-    slots: new ReadSlots(4, 10),
+    slots: new ReadSlots({ places: 4, maxWaiting: 10, sql, reader }),
     apps,
     maxPageBytes: 1_000_000,
   });

@@ -102,7 +102,7 @@ async function allPages(
     looked = 0;
     const page = await readSearchPage(counting, { ...scope, ...request, after }, filter, {
       ...{ budget, now },
-      isAbandoned: () => false,
+      pass: async () => true,
     });
     all.events.push(...page.events);
     all.pages.push({ looked, isShort: page.searchedUntil !== null, events: page.events.length });
@@ -172,7 +172,7 @@ test('a page that nobody waits for any more begins no further step', async () =>
   const asked = { budget: { rows: PLENTY, ms: PLENTY }, now: () => 0 };
   const page = await readSearchPage(counting, request, filterOf('status:404'), {
     ...asked,
-    isAbandoned: () => steps >= 3,
+    pass: async () => steps < 3,
   });
   expect([steps, page.next !== null]).toEqual([3, true]);
 });

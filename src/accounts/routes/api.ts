@@ -3,11 +3,13 @@
  * request that one step refuses does not reach the next.
  */
 
+import type { Path } from '../../base/turns.ts';
 import { type Reason, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
+import type { ReadPlace, ReadSlots } from '../../read/read-slots.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import { AccountError, type AccountErrorCode } from '../account-error.ts';
@@ -67,7 +69,9 @@ interface Calls {
 export type Access = keyof Calls;
 
 export interface ApiOptions {
+  /** For sessions and roles: no read of events takes its connections. */
   readonly sql: Sql;
+  readonly slots: ReadSlots;
   readonly sessions: Sessions;
   readonly authLog: AuthLog;
   readonly notices: Notices;
@@ -195,6 +199,18 @@ export class Api {
     return this.#route('GET', path, work, headers);
   }
 
+  /** A read of events, of their counts or of a log: it waits for its turn among all reads. */
+  readInTurn<A extends Exclude<Access, 'public'>>(
+    path: string,
+    access: A,
+    handle: (call: Calls[A] & ReadPlace) => Promise<Outcome>,
+  ): Route {
+    return this.read(path, access, async (call) => {
+      const turn = { kind: 'dashboard', turns: turnsOfSession(call.user), waiter: call.exchange } as const;
+      return await this.#options.slots.run(turn, (place) => handle({ ...call, ...place }));
+    });
+  }
+
   /** A route that changes state. */
   change<A extends Access, T>(
     method: Exclude<Method, 'GET'>,
@@ -314,6 +330,11 @@ export class Api {
     const app = await findMembership(this.#options.sql, signedIn.user, call.parameters[0] ?? '');
     return app === null ? NO_APP : { ...signedIn, app };
   }
+}
+
+/** Whose turns the reads of a session take: those of its account. */
+export function turnsOfSession({ id }: User): Path {
+  return [id, 'sessions'];
 }
 
 /** The success response of every route under /api. */

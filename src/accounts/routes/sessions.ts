@@ -138,7 +138,7 @@ function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
       note('sign-out.one');
       return done({});
     }),
-    api.read('/api/activity', 'signed-in', ({ user, exchange }) =>
+    api.readInTurn('/api/activity', 'signed-in', ({ user, exchange, sql }) =>
       auditPage(sql, { userId: user.id }, exchange),
     ),
   ];

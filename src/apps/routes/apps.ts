@@ -8,7 +8,7 @@ import { SlowDown, slowedDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
-import { type EventReader, isTimezone } from '../../storage/storage.ts';
+import { isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
 import { createEventType, hideEventType, renameEventType } from '../event-types.ts';
 import type { Secret } from '../secret.ts';
@@ -16,7 +16,6 @@ import type { Secret } from '../secret.ts';
 export interface AppRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
-  readonly events: EventReader;
   readonly secret: Secret;
   readonly maxTypesPerApp: number;
   /** Apps that one account may own; 0 for no limit. */
@@ -40,11 +39,11 @@ const NO_ZONE = new Rejection(
 const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no such event type.');
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
-  const { api, sql, events, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
+  const { api, sql, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
   // Rate limits are per app: deleting and creating apps in a loop must not bypass them.
   const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
-    api.read('/api/apps', 'signed-in', async ({ user, exchange }) => {
+    api.readInTurn('/api/apps', 'signed-in', async ({ user, exchange, sql, events }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = await listMemberships(sql, user);
@@ -63,7 +62,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done(made, { status: 201 });
     }),
-    api.read('/api/apps/:appId', 'viewer', async ({ app: { id, ...app } }) =>
+    api.readInTurn('/api/apps/:appId', 'viewer', async ({ app: { id, ...app }, events }) =>
       done({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
@@ -100,10 +99,10 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         return isThere ? done({ typeId: type.typeId, name, hidden }) : NO_TYPE;
       },
     ),
-    api.read('/api/apps/:appId/type-activity', 'viewer', async ({ app }) =>
+    api.readInTurn('/api/apps/:appId/type-activity', 'viewer', async ({ app, events }) =>
       done({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
     ),
-    api.read('/api/apps/:appId/audit', 'viewer', ({ app, exchange }) =>
+    api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
       auditPage(sql, { appId: app.id }, exchange),
     ),
   ];

@@ -1,12 +1,10 @@
 /** GET /api/apps/:appId/usage: what an app uses, beside what it may. */
 import { type Api, done } from '../../accounts/routes/api.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
 import { readUsage } from '../usage-store.ts';
 
 export interface UsageRouteOptions {
   readonly api: Api;
-  readonly sql: Sql;
   /** Brings to the database what this process has counted. */
   readonly writeUsage: () => Promise<void>;
   /** Requests per minute of an app and of a resource token; 0: no limit. */
@@ -15,8 +13,8 @@ export interface UsageRouteOptions {
   readonly now: () => number;
 }
 
-export function usageRoute({ api, sql, writeUsage, limits, now }: UsageRouteOptions): Route {
-  return api.read('/api/apps/:appId/usage', 'viewer', async ({ app }) => {
+export function usageRoute({ api, writeUsage, limits, now }: UsageRouteOptions): Route {
+  return api.readInTurn('/api/apps/:appId/usage', 'viewer', async ({ app, sql }) => {
     await writeUsage();
     return done({ limits, ...(await readUsage(sql, app.id, now())) });
   });

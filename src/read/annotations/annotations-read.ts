@@ -2,7 +2,6 @@
 import { ANNOTATION_KINDS, listAnnotations } from '../../apps/annotations.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
-import type { Sql } from '../../storage/connect.ts';
 import { nullable, TIMESTAMP } from '../answer-shapes.ts';
 import { type AppRead, appRead } from '../app-read.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
@@ -44,8 +43,8 @@ export const ANNOTATIONS = {
   },
 } as const;
 
-export function annotationsRead({ sql }: { readonly sql: Sql }): AppRead {
-  return appRead(ANNOTATIONS, async ({ app, holder }, { from, to }) => {
+export function annotationsRead(): AppRead {
+  return appRead(ANNOTATIONS, async ({ app, holder, sql }, { from, to }) => {
     const { annotations, hasMore } = await listAnnotations(sql, app.id, { from, until: to });
     // Addresses of members are for members.
     const shown = annotations.map(({ createdBy, ...annotation }) =>

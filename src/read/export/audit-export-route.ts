@@ -1,21 +1,24 @@
 /** GET /api/apps/:appId/audit/export: an app's audit log for its owners, streamed. */
 import { type AuditScope, auditHorizon, auditLines } from '../../accounts/audit-export.ts';
-import type { Api, MemberCall } from '../../accounts/routes/api.ts';
+import { type Api, type MemberCall, turnsOfSession } from '../../accounts/routes/api.ts';
 import type { Sessions } from '../../accounts/sessions.ts';
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { Query, wholeNumber } from '../../http/query.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
+import type { ReadSlots, ReadTurn } from '../read-slots.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES } from './export-body.ts';
-import type { Admitted, Exports } from './exports.ts';
+import { type Admitted, type Exports, ExportWaiter } from './exports.ts';
 
 export interface AuditExportOptions {
   readonly api: Api;
   readonly sql: Sql;
   readonly sessions: Sessions;
   readonly exports: Exports;
+  /** Each part waits for its turn among all reads. */
+  readonly slots: ReadSlots;
 }
 
 const QUERY = new Query(
@@ -44,8 +47,10 @@ export function auditExportRoute(options: AuditExportOptions): Route {
   return api.read('/api/apps/:appId/audit/export', 'owner', async (call) => {
     const query = QUERY.parse(call.exchange.query);
     if (query instanceof Rejection) return query;
-    const holder = `user ${call.user.id}`;
-    const admitted = await exports.admit(holder, async () => (await auditHorizon(sql)) ?? BUSY);
+    const admitted = await exports.admit(
+      turnsOfSession(call.user),
+      async () => (await auditHorizon(sql)) ?? BUSY,
+    );
     if (admitted instanceof Rejection) return admitted;
     const { from, to: until, after } = query;
     return streamed(options, call, { appId: call.app.id, from, until, after }, admitted);
@@ -53,7 +58,7 @@ export function auditExportRoute(options: AuditExportOptions): Route {
 }
 
 function streamed(
-  { sql, sessions, exports }: AuditExportOptions,
+  { sql, sessions, exports, slots }: AuditExportOptions,
   call: MemberCall,
   scope: AuditScope,
   { admission, prepared: horizon }: Admitted<number>,
@@ -76,11 +81,28 @@ function streamed(
     filler: '',
     isFinite: true,
     open: (stream) => {
-      void exports.send(admission, stream, textOf(auditLines(sql, scope, horizon)), mayRead);
+      const waiter = new ExportWaiter(call.exchange);
+      waiter.begin(stream);
+      const turn = { kind: 'export', turns: turnsOfSession(call.user), waiter } as const;
+      void exports.send(admission, stream, textOf(slots, turn, scope, horizon), mayRead);
     },
   };
 }
 
-async function* textOf(parts: ReturnType<typeof auditLines>): AsyncGenerator<Buffer> {
-  for await (const { lines } of parts) yield lines;
+async function* textOf(
+  slots: ReadSlots,
+  turn: ReadTurn,
+  scope: AuditScope,
+  horizon: number,
+): AsyncGenerator<Buffer> {
+  let parts: ReturnType<typeof auditLines> | null = null;
+  for (;;) {
+    const part = await slots.run(turn, async ({ sql }) => {
+      parts ??= auditLines(sql, scope, horizon);
+      return await parts.next();
+    });
+    if (part instanceof Rejection) throw new Error(part.details);
+    if (part.done === true) return;
+    yield part.value.lines;
+  }
 }

@@ -3,7 +3,6 @@ import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
 import { Invalid, oneOf, Query, text } from '../../http/query.ts';
-import type { Sql } from '../../storage/connect.ts';
 import {
   decodeCursor,
   type EventLines,
@@ -12,13 +11,13 @@ import {
   type Position,
 } from '../../storage/storage.ts';
 import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
-import { type AppRead, appRead, type ReadCall } from '../app-read.ts';
+import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
-import type { ReadSlots } from '../read-slots.ts';
+import type { ReadPlace, ReadSlots, ReadTurn } from '../read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
-import type { Admission, Exports } from './exports.ts';
+import { type Admission, type Exports, ExportWaiter } from './exports.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 
@@ -81,28 +80,24 @@ const NO_START = new Rejection(
 );
 
 export interface ExportReadOptions {
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
   readonly exports: Exports;
-  /** Each part of an export waits for its turn among all reads. */
-  readonly slots: ReadSlots;
   /** Whether the caller may still read the app: checked before each part. */
   readonly mayRead: (call: ReadCall) => Promise<boolean>;
 }
 
 export function exportRead(options: ExportReadOptions): AppRead {
   const { exports } = options;
-  return appRead(EXPORT, async (call, query) => {
-    const { app } = call;
-    const holder = holderOf(call);
-    const admitted = await exports.admit(holder, () => begun(options, app.id, query));
+  return appReadByParts(EXPORT, async (call, query, slots) => {
+    const waiter = new ExportWaiter(call.exchange);
+    // Each part waits for its turn among all reads.
+    const turn = { kind: 'export', turns: call.turns, waiter } as const;
+    const admitted = await exports.admit(call.turns, () =>
+      slots.run(turn, (place) => begun(place, call.app.id, query)),
+    );
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
-    return streamed(options, call, query.format, {
-      admission,
-      parts: (isGone) => partsOf(options, prepared, isGone),
-    });
+    const parts = partsOf(exports, prepared, slots, turn);
+    return streamed(options, call, query.format, { admission, waiter, parts });
   });
 }
 
@@ -113,7 +108,7 @@ interface Begun {
 }
 
 async function begun(
-  { sql, events }: ExportReadOptions,
+  { sql, events }: ReadPlace,
   appId: number,
   query: Exclude<ReturnType<typeof EXPORT_QUERY.parse>, Rejection>,
 ): Promise<Begun | Rejection> {
@@ -139,14 +134,15 @@ async function begun(
 
 interface Source {
   readonly admission: Admission;
-  readonly parts: (isGone: () => boolean) => AsyncIterable<EventLines>;
+  readonly waiter: ExportWaiter;
+  readonly parts: AsyncIterable<EventLines>;
 }
 
 function streamed(
   { exports, mayRead }: ExportReadOptions,
   call: ReadCall,
   format: (typeof FORMATS)[number],
-  { admission, parts }: Source,
+  { admission, waiter, parts }: Source,
 ): Outcome {
   const isGzipped = acceptsGzip(call.exchange.header('accept-encoding'));
   return {
@@ -162,10 +158,8 @@ function streamed(
     filler: '',
     isFinite: true,
     open: (stream) => {
-      const text = formatted(
-        parts(() => stream.isClosed),
-        format,
-      );
+      waiter.begin(stream);
+      const text = formatted(parts, format);
       void exports.send(admission, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
     },
   };
@@ -173,16 +167,11 @@ function streamed(
 
 /** The parts of a reader; while one is sent the next one is read. */
 async function* partsOf(
-  { slots, exports }: ExportReadOptions,
+  exports: Exports,
   { reader, first }: Begun,
-  isGone: () => boolean,
+  slots: ReadSlots,
+  turn: ReadTurn,
 ): AsyncGenerator<EventLines> {
-  const turn = {
-    hasRoomForLargeAnswer: true,
-    get settled() {
-      return isGone();
-    },
-  };
   const next = async (): Promise<EventLines | null> => {
     const part = await slots.run(turn, () => reader.next());
     if (part instanceof Rejection) throw new Error(part.details);
@@ -208,11 +197,6 @@ async function positionOf(
   if ('position' in start) return start.position;
   const event = await events.event(appId, start.eventId);
   return event === null ? NO_START : { at: event.createdAt.getTime(), id: event.id };
-}
-
-/** Whose exports are counted together. */
-function holderOf({ holder }: ReadCall): string {
-  return holder.kind === 'token' ? `token ${holder.tokenId}` : `user ${holder.userId}`;
 }
 
 /** Whether gzip is among the codings that a client takes (RFC 9110, 12.5.3). */

@@ -1,13 +1,19 @@
 /** The exports that this process is sending: who reads them, and when they end before their end. */
 import type { Logger } from 'pino';
+import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
+import type { Exchange } from '../../http/exchange.ts';
 import type { AnswerStream } from '../../http/stream.ts';
+import type { ReadWaiter } from '../read-slots.ts';
 
-/** How an export has ended: complete, or cut: by its reader, because that read too slowly, lost its access, or by a failure. */
-const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'failed'] as const;
+/** How an export has ended: complete, or cut: by its reader, because that read too slowly, lost its access or had to make room, or by a failure. */
+const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'made_room', 'failed'] as const;
 export type ExportOutcome = (typeof OUTCOMES)[number];
 
+/** Of one resource token, and of the sessions of one account. */
 const MAX_OF_HOLDER = 2;
+/** Of the sessions and resource tokens of one account together. */
+const MAX_OF_ACCOUNT = 4;
 const MAX_OF_PROCESS = 16;
 /**
  * A reader that does not take so many bytes in so many milliseconds is disconnected; it can go on after the last event that
@@ -22,6 +28,11 @@ const OF_HOLDER = new Rejection(
   `A resource token or an account may have ${MAX_OF_HOLDER} exports running; wait for one of them.`,
   RETRY,
 );
+const OF_ACCOUNT = new Rejection(
+  'tooManyExports',
+  `An account and its resource tokens may have ${MAX_OF_ACCOUNT} exports running; wait for one of them.`,
+  RETRY,
+);
 const OF_PROCESS = new Rejection(
   'unavailable',
   `The server is sending ${MAX_OF_PROCESS} exports; try again later.`,
@@ -30,14 +41,42 @@ const OF_PROCESS = new Rejection(
 
 /** An export that is counted, and whose response may be open. */
 export interface Admission {
-  readonly holder: string;
-  isOpen: boolean;
+  /** Whose it is: an account, then its sessions or one of its tokens. */
+  readonly holder: Path;
+  /** Null before it is opened. */
+  stream: AnswerStream | null;
+  /** Why it was cut, where that was decided elsewhere. */
+  cut: ExportOutcome | null;
 }
 
 /** An export that may begin, with what was prepared for it. */
 export interface Admitted<T> {
   readonly admission: Admission;
   readonly prepared: T;
+}
+
+/** Who waits for an export: its request until the response begins, and then whoever reads the response. */
+export class ExportWaiter implements ReadWaiter {
+  readonly #exchange: Exchange;
+  #stream: AnswerStream | null = null;
+  // The parts that wait for a slow reader are in its own buffer.
+  readonly hasRoomForLargeAnswer = true;
+
+  constructor(exchange: Exchange) {
+    this.#exchange = exchange;
+  }
+
+  begin(stream: AnswerStream): void {
+    this.#stream = stream;
+  }
+
+  get settled(): boolean {
+    return this.#stream?.isClosed ?? this.#exchange.settled;
+  }
+
+  whenSettled(listener: () => void): () => void {
+    return this.#stream?.whenClosed(listener) ?? this.#exchange.whenSettled(listener);
+  }
 }
 
 /** Ends an export before its end. */
@@ -53,14 +92,14 @@ class Cut extends Error {
 export class Exports {
   readonly #log: Logger;
   readonly #timeoutMs: number;
-  /** By the holder's key. */
-  readonly #running = new Map<string, number>();
-  #all = 0;
+  /** In order of admission. */
+  readonly #running = new Set<Admission>();
   readonly ended: Record<ExportOutcome, number> = {
     complete: 0,
     disconnected: 0,
     too_slow: 0,
     access_ended: 0,
+    made_room: 0,
     failed: 0,
   };
   /** Events read. */
@@ -74,7 +113,7 @@ export class Exports {
 
   /** Exports that are being sent or prepared. */
   get running(): number {
-    return this.#all;
+    return this.#running.size;
   }
 
   /**
@@ -84,24 +123,46 @@ export class Exports {
    * @param prepare may refuse it
    */
   async admit<T extends object | number>(
-    holder: string,
+    holder: Path,
     prepare: () => Promise<T | Rejection>,
   ): Promise<Admitted<T> | Rejection> {
-    if ((this.#running.get(holder) ?? 0) >= MAX_OF_HOLDER) return OF_HOLDER;
-    if (this.#all >= MAX_OF_PROCESS) return OF_PROCESS;
-    const admission = { holder, isOpen: false };
-    this.#count(holder, 1);
+    const [account, inner] = holder;
+    const ofAccount = [...this.#running].filter((one) => one.holder[0] === account);
+    if (ofAccount.filter((one) => one.holder[1] === inner).length >= MAX_OF_HOLDER) return OF_HOLDER;
+    if (ofAccount.length >= MAX_OF_ACCOUNT) return OF_ACCOUNT;
+    if (this.#running.size >= MAX_OF_PROCESS && !this.#makeRoom(ofAccount.length)) return OF_PROCESS;
+    const admission: Admission = { holder, stream: null, cut: null };
+    this.#running.add(admission);
     let prepared: T | Rejection | undefined;
     try {
       prepared = await prepare();
       if (prepared instanceof Rejection) return prepared;
       setImmediate(() => {
-        if (!admission.isOpen) this.#count(holder, -1);
+        if (admission.stream === null) this.#running.delete(admission);
       });
       return { admission, prepared };
     } finally {
-      if (prepared === undefined || prepared instanceof Rejection) this.#count(holder, -1);
+      if (prepared === undefined || prepared instanceof Rejection) this.#running.delete(admission);
     }
+  }
+
+  /**
+   * Cuts the latest export of the account with most, if that has at least two more than another account: it can go on later.
+   * @param own how many the other account has
+   */
+  #makeRoom(own: number): boolean {
+    const byAccount = new Map<Path[number] | undefined, Admission[]>();
+    for (const one of this.#running) {
+      const [account] = one.holder;
+      byAccount.set(account, [...(byAccount.get(account) ?? []), one]);
+    }
+    const most = [...byAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    const latest = most.findLast(({ stream }) => stream !== null);
+    if (latest === undefined || most.length < own + 2) return false;
+    this.#running.delete(latest);
+    latest.cut = 'made_room';
+    latest.stream?.cut();
+    return true;
   }
 
   /**
@@ -115,7 +176,7 @@ export class Exports {
     isAllowed: () => Promise<boolean>,
   ): Promise<void> {
     const { holder } = admission;
-    admission.isOpen = true;
+    admission.stream = stream;
     try {
       for await (const bytes of body) {
         if (!(await isAllowed())) throw new Cut('access_ended');
@@ -125,10 +186,10 @@ export class Exports {
       stream.end();
     } catch (error) {
       const outcome = error instanceof Cut ? error.outcome : 'failed';
-      this.#end(stream.isClosed ? 'disconnected' : outcome, holder, error);
+      this.#end(admission.cut ?? (stream.isClosed ? 'disconnected' : outcome), holder, error);
       stream.cut();
     } finally {
-      this.#count(holder, -1);
+      this.#running.delete(admission);
     }
   }
 
@@ -143,18 +204,11 @@ export class Exports {
     if (isLate) throw new Cut('too_slow');
   }
 
-  #end(outcome: ExportOutcome, holder: string, error?: unknown): void {
+  #end(outcome: ExportOutcome, holder: Path, error?: unknown): void {
     this.ended[outcome] += 1;
     if (outcome === 'failed') this.#log.error({ err: error, holder }, 'export: failed');
     else if (outcome === 'too_slow') this.#log.warn({ holder }, 'export: cut, its reader is too slow');
     else this.#log.debug({ holder, outcome }, 'export: ended');
-  }
-
-  #count(holder: string, change: 1 | -1): void {
-    this.#all += change;
-    const running = (this.#running.get(holder) ?? 0) + change;
-    if (running === 0) this.#running.delete(holder);
-    else this.#running.set(holder, running);
   }
 }
 

@@ -5,9 +5,10 @@ import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import type { Sql } from '../../storage/connect.ts';
-import type { EventReader, RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
+import type { RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
-import { type AppRead, appRead } from '../app-read.ts';
+import { type AppRead, appReadByParts, turnOf } from '../app-read.ts';
+import type { ReadPlace } from '../read-slots.ts';
 import { checkScope, findTypes, SCOPE } from '../scope-query.ts';
 import { type CatalogField, catalogOf } from './field-catalog.ts';
 import { KINDS, MAX_ELEMENTS, MAX_LEVELS, spellPath } from './payload-paths.ts';
@@ -106,29 +107,30 @@ export const FIELDS = {
 } as const;
 
 export interface FieldsReadOptions {
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   readonly sampleBudget?: SampleBudget;
 }
 
 export function fieldsRead(options: FieldsReadOptions): AppRead {
-  const { sql, monotonic } = options;
-  const answers = new RecentAnswers(monotonic);
-  return appRead(FIELDS, async ({ app }, query) => {
-    const typeIds = await findTypes(sql, app.id, query);
-    if (typeIds instanceof Rejection) return typeIds;
-    const { from, to: until } = query;
+  const answers = new RecentAnswers(options.monotonic);
+  return appReadByParts(FIELDS, async (call, query, slots) => {
+    const { app } = call;
+    const { typeId, typeName, from, to: until } = query;
     // By the public id: an internal one may be another app's in another database.
-    const key = JSON.stringify([app.appId, typeIds, from, until]);
-    const request = { appId: app.id, typeIds, from, until, order: 'desc', after: null } as const;
-    const body = await answers.get(key, async () => {
-      const [sample, declared] = await Promise.all([sampleOf(options, request), listFields(sql, app.id)]);
-      return await bodyOf(sql, sample, declared);
-    });
-    return { status: 200, body };
+    const key = JSON.stringify([app.appId, typeId, typeName, from, until]);
+    // Whoever waits for the same answer has no place meanwhile.
+    const body = await answers.get(key, () =>
+      slots.run(turnOf(call), async (place) => {
+        const { sql } = place;
+        const typeIds = await findTypes(sql, app.id, query);
+        if (typeIds instanceof Rejection) return typeIds;
+        const request = { appId: app.id, typeIds, from, until, order: 'desc', after: null } as const;
+        const sample = await sampleOf(options, place, request);
+        return await bodyOf(sql, sample, await listFields(sql, app.id));
+      }),
+    );
+    return body instanceof Rejection ? body : { status: 200, body };
   });
 }
 
@@ -139,25 +141,33 @@ class RecentAnswers {
     maxSize: CACHE_CHARACTERS,
     sizeCalculation: ({ body }, key) => body.length + key.length,
   });
-  readonly #running = new Map<string, Promise<string>>();
+  readonly #running = new Map<string, Promise<string | Rejection>>();
 
   constructor(now: () => number) {
     this.#now = now;
   }
 
-  async get(key: string, make: () => Promise<string>): Promise<string> {
-    const known = this.#bodies.get(key);
-    if (known !== undefined && this.#now() - known.at < FRESH_MS) return known.body;
-    const running = this.#running.get(key) ?? this.#make(key, make);
-    this.#running.set(key, running);
-    return await running;
+  async get(key: string, make: () => Promise<string | Rejection>): Promise<string | Rejection> {
+    for (;;) {
+      const known = this.#bodies.get(key);
+      if (known !== undefined && this.#now() - known.at < FRESH_MS) return known.body;
+      const running = this.#running.get(key);
+      if (running === undefined) {
+        const made = this.#make(key, make);
+        this.#running.set(key, made);
+        return await made;
+      }
+      const shared = await running;
+      // The request that made it was refused, or its client is gone: this one may not be.
+      if (!(shared instanceof Rejection)) return shared;
+    }
   }
 
-  async #make(key: string, make: () => Promise<string>): Promise<string> {
+  async #make(key: string, make: () => Promise<string | Rejection>): Promise<string | Rejection> {
     const at = this.#now();
     try {
       const body = await make();
-      this.#bodies.set(key, { body, at });
+      if (!(body instanceof Rejection)) this.#bodies.set(key, { body, at });
       return body;
     } finally {
       this.#running.delete(key);
@@ -167,7 +177,8 @@ class RecentAnswers {
 
 /** The newest events of a scope. */
 async function sampleOf(
-  { events: reader, monotonic: now, sampleBudget: budget = SAMPLE_BUDGET }: FieldsReadOptions,
+  { monotonic: now, sampleBudget: budget = SAMPLE_BUDGET }: FieldsReadOptions,
+  { events: reader, pass }: ReadPlace,
   request: ScanRequest,
 ): Promise<StoredEvent[]> {
   const search = reader.search(request, ALL);
@@ -183,6 +194,7 @@ async function sampleOf(
     }
     if (position === null) return sample;
     rows -= looked;
+    if (!(await pass())) return sample;
   }
   return sample;
 }

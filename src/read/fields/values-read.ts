@@ -3,7 +3,6 @@ import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
-import type { Sql } from '../../storage/connect.ts';
 import {
   type EventReader,
   type FieldFilter,
@@ -18,6 +17,7 @@ import { type AppRead, appRead } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
+import type { ReadPlace } from '../read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { shownValue, VALUE } from './shown-value.ts';
@@ -104,9 +104,6 @@ export const VALUES = {
 } as const;
 
 export interface ValuesReadOptions {
-  /** For lookups of types. */
-  readonly sql: Sql;
-  readonly events: EventReader;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
@@ -133,8 +130,8 @@ interface ValueCounts {
 }
 
 export function valuesRead(options: ValuesReadOptions): AppRead {
-  const { sql, events, now } = options;
-  return appRead(VALUES, async ({ app, exchange }, query) => {
+  const { now } = options;
+  return appRead(VALUES, async ({ app, sql, events, pass }, query) => {
     const types = await findScopedTypes(sql, app.id, query);
     if (types instanceof Rejection) return types;
     const { typeIds, exceptTypes, exceptIds } = types;
@@ -144,14 +141,13 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
     const scope = { appId: app.id, typeIds, exceptTypes, from, until };
     const rows = filterOf(query);
     const field = fieldFilterOf(query);
-    const isAbandoned = (): boolean => exchange.settled;
     const isCountable = rows === null || (field !== null && isDeepStrictEqual(field.path, path));
     const counted = isCountable
       ? await valuesByCounts(events, { ...scope, now: now() }, path, { field, limit })
       : null;
     const counts =
       counted ??
-      (await valuesOf(await newestOf(options, scope, { rows, field, isAbandoned }), path, {
+      (await valuesOf(await newestOf(options, { events, pass }, scope, { rows, field }), path, {
         limit,
         exceptIds,
       }));
@@ -192,8 +188,6 @@ async function valuesByCounts(
 interface SampleRequest {
   readonly rows: RowFilter | null;
   readonly field: FieldFilter | null;
-  /** Whether nobody waits for it any more. */
-  readonly isAbandoned: () => boolean;
 }
 
 interface Newest {
@@ -204,14 +198,15 @@ interface Newest {
 
 /** The newest events of a scope that pass: those that counts find, or a search. */
 async function newestOf(
-  { events, monotonic, searchBudget: budget = SEARCH_BUDGET }: ValuesReadOptions,
+  { monotonic, searchBudget: budget = SEARCH_BUDGET }: ValuesReadOptions,
+  { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
   scope: ValueScope,
-  { rows, field, isAbandoned }: SampleRequest,
+  { rows, field }: SampleRequest,
 ): Promise<Newest> {
   const request = { ...scope, ...SAMPLE, order: 'desc', after: null } as const;
   const found = field === null ? 'not counted' : await events.filteredList(request, field);
   if (typeof found !== 'string') return { events: found.events, isWhole: found.next === null };
-  const page = await readSearchPage(events, request, rows ?? ALL, { budget, now: monotonic, isAbandoned });
+  const page = await readSearchPage(events, request, rows ?? ALL, { budget, now: monotonic, pass });
   return { events: page.events, isWhole: page.next === null };
 }
 

@@ -1,5 +1,6 @@
 /** The live feeds of this process: limits, access checks and heartbeats. */
 import type { Logger } from 'pino';
+import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
 import type { Sql } from '../../storage/connect.ts';
@@ -16,6 +17,8 @@ export type FeedHolder =
 /** A client and the app that it watches. */
 export interface FeedClient {
   readonly holder: FeedHolder;
+  /** The account of the holder, which has its feeds in common with its tokens: the outermost holder of its turns. */
+  readonly account: Path[number];
   /** Internal id. */
   readonly appId: number;
 }
@@ -38,8 +41,8 @@ export interface LiveFeedsOptions {
 export interface FeedLimits {
   readonly all: number;
   readonly ofApp: number;
-  /** Of one account, or of one resource token. */
-  readonly ofHolder: number;
+  /** Of one account and its resource tokens. */
+  readonly ofAccount: number;
 }
 
 /** Interval of access checks and of the check for due heartbeats. */
@@ -49,8 +52,6 @@ const HEARTBEAT_MS = 15_000;
 const RETRY = { retryAfterSeconds: 10 } as const;
 
 interface OpenFeed extends FeedClient {
-  /** The account or the token: what feeds are shared out among. */
-  readonly key: string;
   readonly stream: AnswerStream;
   /** When something was last sent, by the monotonic clock. */
   sentAt: number;
@@ -86,19 +87,17 @@ export class LiveFeeds {
   }
 
   /** The refusal of one more feed; null if it may be opened. */
-  #refusal({ holder, appId }: FeedClient): Rejection | null {
-    const { all, ofApp, ofHolder } = this.#options.most;
-    const key = keyOf(holder);
-    if (this.#count((feed) => feed.key === key) >= ofHolder) {
-      const who = holder.kind === 'session' ? 'An account' : 'A resource token';
-      const details = `${who} may have ${ofHolder} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT); close one.`;
+  #refusal({ account, appId }: FeedClient): Rejection | null {
+    const { all, ofApp, ofAccount } = this.#options.most;
+    if (this.#count((feed) => feed.account === account) >= ofAccount) {
+      const details = `An account may have ${ofAccount} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT), with those of its resource tokens; close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
     if (this.#count((feed) => feed.appId === appId) >= ofApp) {
       const details = `An app may have ${ofApp} live feeds open (MAX_LIVE_FEEDS_PER_APP); close one.`;
       return new Rejection('tooManyStreams', details, RETRY);
     }
-    if (this.#feeds.size < all || this.#surplus(key) !== null) return null;
+    if (this.#feeds.size < all || this.#surplus(account) !== null) return null;
     const details = `The server has ${all} live feeds open (MAX_LIVE_FEEDS); try again later.`;
     return new Rejection('unavailable', details, RETRY);
   }
@@ -109,16 +108,16 @@ export class LiveFeeds {
     return count;
   }
 
-  /** The oldest feed of the holder with the most feeds, if that has more than this holder would have with one more. */
-  #surplus(key: string): OpenFeed | null {
-    const ofHolder = new Map<string, OpenFeed[]>();
+  /** The oldest feed of the account with the most feeds, if that has more than this account would have with one more. */
+  #surplus(account: Path[number]): OpenFeed | null {
+    const byAccount = new Map<Path[number], OpenFeed[]>();
     for (const feed of this.#feeds) {
-      const feeds = ofHolder.get(feed.key);
-      if (feeds === undefined) ofHolder.set(feed.key, [feed]);
+      const feeds = byAccount.get(feed.account);
+      if (feeds === undefined) byAccount.set(feed.account, [feed]);
       else feeds.push(feed);
     }
-    const most = [...ofHolder.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
-    return most.length > (ofHolder.get(key)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
+    const most = [...byAccount.values()].reduce((a, b) => (b.length > a.length ? b : a), []);
+    return most.length > (byAccount.get(account)?.length ?? 0) + 1 ? (most[0] ?? null) : null;
   }
 
   #start(client: FeedClient, from: Watcher['from'], stream: AnswerStream): void {
@@ -128,9 +127,8 @@ export class LiveFeeds {
       stream.end();
       return;
     }
-    const key = keyOf(client.holder);
-    if (this.#feeds.size >= most.all) this.#surplus(key)?.stream.end();
-    const feed: OpenFeed = { ...client, key, stream, sentAt: monotonic() };
+    if (this.#feeds.size >= most.all) this.#surplus(client.account)?.stream.end();
+    const feed: OpenFeed = { ...client, stream, sentAt: monotonic() };
     const watcher: Watcher = { from, send: (message) => this.#send(feed, message) };
     const follower = this.#followerOf(client.appId);
     this.#feeds.add(feed);
@@ -249,8 +247,4 @@ function isOfSession(feed: OpenFeed): feed is FeedOf<'session'> {
 
 function isOfToken(feed: OpenFeed): feed is FeedOf<'token'> {
   return feed.holder.kind === 'token';
-}
-
-function keyOf(holder: FeedHolder): string {
-  return holder.kind === 'session' ? `account ${holder.userId}` : `token ${holder.tokenId}`;
 }

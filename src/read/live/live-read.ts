@@ -1,6 +1,6 @@
 /** What happens in an app, as it happens. */
 import { Query, text } from '../../http/query.ts';
-import { type AppRead, appRead } from '../app-read.ts';
+import { type AppRead, appReadByParts } from '../app-read.ts';
 import type { LiveFeeds } from './live-feeds.ts';
 import { LIVE_MESSAGE } from './messages.ts';
 
@@ -39,7 +39,10 @@ export const LIVE = {
 
 export function liveRead(feeds: LiveFeeds): AppRead {
   // A browser sends the header when it comes again by itself; a page that does so can only say it in the query.
-  return appRead(LIVE, ({ app, holder, exchange }, { after }) =>
-    feeds.open({ holder, appId: app.id }, exchange.header(LAST_EVENT_ID) || (after ?? '')),
+  return appReadByParts(LIVE, ({ app, holder, exchange, turns }, { after }) =>
+    feeds.open(
+      { holder, account: turns[0] ?? '', appId: app.id },
+      exchange.header(LAST_EVENT_ID) || (after ?? ''),
+    ),
   );
 }

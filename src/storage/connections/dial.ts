@@ -37,7 +37,9 @@ const SERVERS = new WeakMap<DatabaseAddress, Servers>();
  * @throws Error with a system error code if there is none; the socket is destroyed then
  */
 export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
-  const socket = hasLeft(address) ? null : await serversOf(address).connect(purpose.readsInPlace === true);
+  const socket = hasLeft(address)
+    ? null
+    : await serversOf(address).connect({ readsInPlace: purpose.readsInPlace === true });
   // The service may have left the database meanwhile.
   if (socket === null || hasLeft(address)) {
     socket?.destroy();
@@ -105,15 +107,15 @@ class Servers {
         : { targets: [targetOf(address)], attributes: 'any', tls: null, url: '' };
   }
 
-  async connect(readsInPlace: boolean): Promise<Socket> {
+  async connect(how: SocketOptions): Promise<Socket> {
     const { targets, tls } = this.address;
     const chosen = this.#chosen ?? (await this.#choose());
     try {
-      return await connectTo(wayTo(chosen, tls), { readsInPlace });
+      return await connectTo(wayTo(chosen, tls), how);
     } catch (error) {
       if (targets.length === 1) throw error;
       this.forget();
-      return await connectTo(wayTo(await this.#choose(), tls), { readsInPlace });
+      return await connectTo(wayTo(await this.#choose(), tls), how);
     }
   }
 
@@ -214,16 +216,26 @@ export async function openAgain(socket: Duplex, timeoutMs: number): Promise<Sock
   return await connectTo(way, { timeoutMs });
 }
 
+/**
+ * Opens another connection to the server that connections are made to now, encrypted likewise. Nobody looks after it.
+ * @param timeoutMs for each step of it
+ */
+export async function openBeside(address: DatabaseAddress, timeoutMs: number): Promise<Socket> {
+  return await serversOf(address).connect({ timeoutMs });
+}
+
 function wayTo(target: Target, tls: ServerAddress['tls']): Way {
   return { target, name: 'path' in target ? '' : target.host, tls };
 }
 
+interface SocketOptions {
+  readonly timeoutMs?: number;
+  readonly readsInPlace?: boolean;
+}
+
 async function connectTo(
   { target, name, tls }: Way,
-  {
-    timeoutMs = CONNECT_TIMEOUT_MS,
-    readsInPlace = false,
-  }: { readonly timeoutMs?: number; readonly readsInPlace?: boolean } = {},
+  { timeoutMs = CONNECT_TIMEOUT_MS, readsInPlace = false }: SocketOptions = {},
 ): Promise<Socket> {
   const isPlain = tls === null || 'path' in target;
   const deliver = (bytes: Buffer): boolean => socket.emit('data', bytes);

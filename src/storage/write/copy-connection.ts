@@ -4,9 +4,9 @@
  */
 import pg from 'pg';
 import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
+import { cancelStatement } from '../connections/cancel-statement.ts';
 import { clientSettings, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
 import { DEADLINES, type PoolKind } from '../connections/pools.ts';
-import { cancelStatement } from './cancel-statement.ts';
 import type { CopyGroup } from './copy-group.ts';
 
 /** The connection broke, or could not be made. */

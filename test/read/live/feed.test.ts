@@ -392,7 +392,7 @@ describe('the limits of the feeds', () => {
       await open(watcher, watcher.appId),
       429,
       'TOO_MANY_STREAMS',
-      'An account may have 5 live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT)',
+      'An account may have 5 live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT), with those of its resource tokens',
     );
   });
 

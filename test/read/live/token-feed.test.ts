@@ -2,6 +2,7 @@
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken, revokeResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { LiveClient } from '../../support/live-client.ts';
+import { newOwnApp, newPerson } from '../../support/person.ts';
 import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
 
 describe('with a resource token', () => {
@@ -18,10 +19,13 @@ describe('with a resource token', () => {
     clients = [];
   });
 
-  const newToken = (seconds: number | null = null): Promise<{ tokenId: string; resourceToken: string }> =>
+  const newToken = (
+    seconds: number | null = null,
+    appId = service.app.appId,
+  ): Promise<{ tokenId: string; resourceToken: string }> =>
     createResourceToken(service.sql, {
       name: 'live',
-      appIds: [service.app.appId],
+      appIds: [appId],
       expiresInSeconds: seconds,
     });
 
@@ -84,5 +88,27 @@ describe('with a resource token', () => {
     await until(() => refused.isOver, 'the answer has come');
     expect(refused.response.statusCode).toBe(429);
     expect(JSON.parse(refused.refusal)).toMatchObject({ code: 'TOO_MANY_STREAMS' });
+  });
+
+  test('all tokens of an account have the share of the account, with its sessions', async () => {
+    const person = await newPerson(service, 'owner@example.com');
+    const { appId } = await newOwnApp(person);
+    const openWith = async (access: { token: string } | { cookie: string }): Promise<LiveClient> => {
+      const client = await LiveClient.open(service.port, appId, access);
+      clients.push(client);
+      return client;
+    };
+    for (let n = 0; n < 2; n += 1) {
+      const { resourceToken } = await newToken(null, appId);
+      expect((await openWith({ token: resourceToken })).response.statusCode).toBe(200);
+    }
+    for (const access of [
+      { token: (await newToken(null, appId)).resourceToken },
+      { cookie: person.cookie },
+    ]) {
+      const refused = await openWith(access);
+      await until(() => refused.isOver, 'the answer has come');
+      expect(refused.response.statusCode).toBe(429);
+    }
   });
 });
