@@ -4,7 +4,7 @@
  */
 import { basename, dirname } from 'node:path';
 import type { Claim } from '../../src/ingest/journal/claim.ts';
-import type { JournalFile, JournalFiles } from '../../src/ingest/journal/files.ts';
+import type { Entry, JournalFile, JournalFiles } from '../../src/ingest/journal/files.ts';
 import type { Owner, World } from './world.ts';
 
 /** `failing`: any call may fail, and leave some of its work done. */
@@ -14,13 +14,27 @@ const FAILURES_OF_A_FAILING_DISK = 0.3;
 const FAILURES_OF_A_FULL_DISK = 0.8;
 
 class Inode {
+  readonly isFolder: boolean;
   bytes = Buffer.alloc(0);
   /** Durable bytes. */
   synced = 0;
   /** Where bytes begin of which a sync has failed: no later one makes them durable. */
   lostFrom = Number.POSITIVE_INFINITY;
 
+  /** What durable bytes were before they were written over: a power cut leaves the old, the new, or some of both. */
+  #writtenOver: { readonly position: number; readonly old: Buffer }[] = [];
+
+  constructor(isFolder = false) {
+    this.isFolder = isFolder;
+  }
+
   write(bytes: Uint8Array, position: number): void {
+    if (position + bytes.length <= this.synced) {
+      const old = Buffer.from(this.bytes.subarray(position, position + bytes.length));
+      this.#writtenOver.push({ position, old });
+      this.bytes.set(bytes, position);
+      return;
+    }
     const end = Math.max(this.bytes.length, position + bytes.length);
     const grown = Buffer.alloc(end);
     this.bytes.copy(grown);
@@ -31,6 +45,16 @@ class Inode {
 
   sync(): void {
     this.synced = Math.min(this.bytes.length, this.lostFrom);
+    this.#writtenOver = [];
+  }
+
+  /** @param kept how many of the bytes that were written over are on the disk, up to a number */
+  cutPower(kept: (most: number) => number): void {
+    for (const { position, old } of this.#writtenOver.reverse()) {
+      const from = kept(old.length);
+      this.bytes.set(old.subarray(from), position + from);
+    }
+    this.#writtenOver = [];
   }
 
   failToSync(): void {
@@ -60,7 +84,7 @@ export class Disk {
 
   constructor(world: World) {
     this.#world = world;
-    for (const names of [this.#names, this.#durableNames]) names.set('/journal', new Inode());
+    for (const names of [this.#names, this.#durableNames]) names.set('/journal', new Inode(true));
   }
 
   /** Its paths and bytes now. */
@@ -87,6 +111,7 @@ export class Disk {
     for (const path of [...this.#names.keys()])
       if (path !== '/journal' && !this.#names.has(dirname(path))) this.#names.delete(path);
     for (const inode of new Set(this.#names.values())) {
+      inode.cutPower((most) => random.int(0, most));
       const written = inode.bytes.length;
       if (inode.synced < written) {
         const kept = random.int(inode.synced, written);
@@ -115,7 +140,7 @@ export class Disk {
           this.#names.delete(from);
         }),
       cut: (path, length) => this.#do('cut', path, () => this.#at(path).truncate(length)),
-      size: (path) => this.#do(null, path, () => this.#names.get(path)?.bytes.length ?? null),
+      inspect: (path) => this.#do(null, path, () => this.#inspect(path)),
       remove: (path) =>
         this.#do('remove', path, () => {
           this.#at(path);
@@ -169,7 +194,7 @@ export class Disk {
   }
 
   #makeFolder(path: string): void {
-    if (!this.#names.has(path)) this.#names.set(path, new Inode());
+    if (!this.#names.has(path)) this.#names.set(path, new Inode(true));
   }
 
   #list(folder: string): string[] {
@@ -177,6 +202,12 @@ export class Disk {
     return [...this.#names.keys()]
       .filter((path) => path !== folder && dirname(path) === folder)
       .map((path) => basename(path));
+  }
+
+  #inspect(path: string): Entry | null {
+    const inode = this.#names.get(path);
+    if (inode === undefined) return null;
+    return { kind: inode.isFolder ? 'folder' : 'file', size: inode.bytes.length };
   }
 
   #syncFolder(folder: string): void {

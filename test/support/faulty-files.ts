@@ -27,7 +27,7 @@ export class FaultyFiles implements JournalFiles {
   readonly list = SYSTEM_FILES.list;
   readonly remove = SYSTEM_FILES.remove;
   readonly cut = SYSTEM_FILES.cut;
-  readonly size = SYSTEM_FILES.size;
+  readonly inspect = SYSTEM_FILES.inspect;
   readonly lines = SYSTEM_FILES.lines;
   readonly claim = SYSTEM_FILES.claim;
 

@@ -8,10 +8,12 @@ import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
 import { FAULT } from '../../storage/write/failures.ts';
 import type { Claim } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
-import { isSegment, type Leftovers, leftoversOf, segmentNames } from './leftovers.ts';
+import { isSegment, type Leftovers, leftoversOf, requireFolder, segmentNames } from './leftovers.ts';
 import { Quarantine, type Quarantined } from './quarantine.ts';
 import {
+  ENDS_AT,
   encodeBody,
+  encodeEnd,
   encodeFrame,
   encodeHeader,
   HEADER_BYTES,
@@ -57,6 +59,8 @@ export interface WaitingSegment {
   /** Valid bytes: data after them was refused, or not written completely. */
   readonly length: number;
   readonly events: number;
+  /** Events that were written to it; null if its process was killed, so that nobody knows. */
+  readonly written: number | null;
   /** Claim of another process's folder, released after its last segment is replayed. */
   readonly claim: Claim | null;
 }
@@ -132,6 +136,7 @@ export class Journal {
     const { files = SYSTEM_FILES } = options;
     for (let number = 1; number <= MAX_FOLDERS; number += 1) {
       const folder = join(options.folder, `writer-${number}`);
+      await requireFolder(files, folder);
       await makeWritersFolder(files, folder);
       const claim = await files.claim(folder);
       if (claim === null) continue;
@@ -215,6 +220,8 @@ export class Journal {
   async read(segment: WaitingSegment): Promise<{
     readonly batches: readonly (readonly JournaledEvent[])[];
     readonly damaged: boolean;
+    /** Whether the events are of the journal's installation: not known of a file without a header. */
+    readonly ownerKnown: boolean;
   }> {
     const bytes = await this.#files.read(segment.path);
     const missingBytes = Math.max(0, segment.length - bytes.length);
@@ -224,12 +231,16 @@ export class Journal {
     // A torn write of a killed process was cut off before, so missing bytes were acknowledged.
     const lostBytes = missingBytes + tornBytes + damagedBytes;
     const damaged = header === null || lostBytes > 0;
+    const { path, written } = segment;
+    const lostEvents = written === null ? undefined : written - events;
     if (damaged)
       this.#options.log.error(
-        { segment: segment.path, events, damagedBytes: lostBytes },
-        'journal: file damaged, its readable events are stored and it is kept as .corrupt',
+        { segment: path, events, damagedBytes: lostBytes, lostEvents },
+        header === null
+          ? 'journal: file without a header, its readable events go to quarantine and it is kept as .corrupt'
+          : 'journal: file damaged, its readable events are stored and it is kept as .corrupt',
       );
-    return { batches, damaged };
+    return { batches, damaged, ownerKnown: header !== null };
   }
 
   /** Moves events that cannot be stored to quarantine. */
@@ -267,6 +278,7 @@ export class Journal {
     const names = (await this.#files.list(this.#options.folder)).filter((name) => /^writer-\d+$/.test(name));
     for (const name of names) {
       const folder = join(this.#options.folder, name);
+      await requireFolder(this.#files, folder);
       if (folder === this.#folder || !(await this.#files.list(folder)).some(isSegment)) continue;
       if (this.#waiting.some(({ path }) => path.startsWith(join(folder, '/')))) continue;
       const claim = await this.#files.claim(folder);
@@ -289,18 +301,20 @@ export class Journal {
     await Promise.all(new Set(this.#waiting.map(({ claim }) => claim?.release())));
   }
 
-  async #adopt({ segments, lastNumber }: Leftovers, claim: Claim | null): Promise<void> {
+  async #adopt({ segments, strangers, lastNumber }: Leftovers, claim: Claim | null): Promise<void> {
     if (claim === null) this.#sequence = lastNumber;
-    for (const { path, length, events, tornBytes } of segments) {
-      if (tornBytes > 0) {
+    this.#stats.damagedSegments += strangers.length;
+    for (const stranger of strangers)
+      this.#options.log.error(stranger, 'journal: not a file of the journal, set aside as .corrupt');
+    for (const { path, length, events, tornBytes, written } of segments) {
+      if (written === null)
         this.#options.log.warn(
           { segment: path, events, tornBytes },
-          'journal: the last write was incomplete and had not been acknowledged',
+          'journal: the process that wrote this file was killed; what is missing at its end may have been acknowledged',
         );
-        // Cut it before anything is written after it.
-        await this.#files.cut(path, length);
-      }
-      this.#waiting.push({ path, length, events, claim });
+      // Cut it before anything is written after it.
+      if (tornBytes > 0) await this.#files.cut(path, length);
+      this.#waiting.push({ path, length, events, written, claim });
     }
   }
 
@@ -407,12 +421,29 @@ export class Journal {
     this.#open = null;
     // Before any await, so that its events never drop out of the count.
     if (segment.events > 0) this.#wait(segment);
+    if (segment.events > 0) await this.#complete(segment);
     await segment.file.close().catch(() => undefined); // Everything is synced.
     if (segment.events === 0) await this.#files.remove(segment.path);
   }
 
+  /** Writes where the file ends, so that a later start notices what is missing of it. */
+  async #complete({ path, file, header, length, events }: OpenSegment): Promise<void> {
+    try {
+      const end = encodeEnd(header.marker, { length, events });
+      for (const at of ENDS_AT) {
+        await file.write(end, at);
+        await file.sync();
+      }
+    } catch (error) {
+      this.#options.log.warn(
+        { err: error, segment: path },
+        'journal: the end of a file cannot be noted in it',
+      );
+    }
+  }
+
   #wait({ path, length, events }: OpenSegment): void {
-    this.#waiting.push({ path, length, events, claim: null });
+    this.#waiting.push({ path, length, events, written: events, claim: null });
   }
 }
 

@@ -4,10 +4,12 @@
  */
 import { type FileHandle, open, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
+import { OperatorError } from '../../errors.ts';
 import { type JournaledEvent, timestamp } from '../../storage/write/accepted-event.ts';
 import type { Unstorable } from '../../storage/write/replay-writer.ts';
 import type { Claim } from './claim.ts';
 import { type JournalFiles, SYSTEM_FILES } from './files.ts';
+import { nameOf } from './leftovers.ts';
 
 /** An event in quarantine. */
 export interface Quarantined {
@@ -27,6 +29,15 @@ const CLAIM_TIMEOUT_MS = 2_000;
 
 export function quarantinePath(folder: string): string {
   return join(folder, NAME);
+}
+
+/** Size of the file in bytes; null if there is none. @throws OperatorError for what would be waited for or followed */
+async function sizeOf(files: JournalFiles, folder: string): Promise<number | null> {
+  const entry = await files.inspect(quarantinePath(folder));
+  if (entry === null || entry.kind === 'file') return entry?.size ?? null;
+  throw new OperatorError(
+    `JOURNAL_DIR: ${quarantinePath(folder)} is ${nameOf(entry)}, not a file: move it away`,
+  );
 }
 
 /** The quarantine as the replay of a process uses it. */
@@ -53,7 +64,7 @@ export class Quarantine {
     const claim = await claimQuarantine(this.#folder, this.#files);
     try {
       const path = quarantinePath(this.#folder);
-      const before = (await this.#files.size(path)) ?? 0;
+      const before = (await sizeOf(this.#files, this.#folder)) ?? 0;
       const lines = some.map(lineOf).join('');
       try {
         await this.#files.append(path, before > 0 && !this.#endsLine ? `\n${lines}` : lines);
@@ -71,7 +82,7 @@ export class Quarantine {
 
   /** Counts the events again if the size of the file has changed, for example by a command. */
   async look(): Promise<void> {
-    const size = (await this.#files.size(quarantinePath(this.#folder))) ?? 0;
+    const size = (await sizeOf(this.#files, this.#folder)) ?? 0;
     if (size === this.#size) return;
     this.#events = await countQuarantined(this.#folder, this.#files);
     this.#size = size;
@@ -91,7 +102,7 @@ export async function* readQuarantine(
   files: JournalFiles = SYSTEM_FILES,
 ): AsyncGenerator<QuarantineLine> {
   const seen = new Set<string>();
-  if ((await files.size(quarantinePath(folder))) === null) return;
+  if ((await sizeOf(files, folder)) === null) return;
   for await (const text of files.lines(quarantinePath(folder))) {
     if (text === '') continue;
     const quarantined = parseLine(text);
@@ -112,7 +123,7 @@ export async function rewriteQuarantine(
   linesAtOnce: number,
 ): Promise<void> {
   const path = quarantinePath(folder);
-  if ((await SYSTEM_FILES.size(path)) === null) return;
+  if ((await sizeOf(SYSTEM_FILES, folder)) === null) return;
   const claim = await claimQuarantine(folder);
   const unfinished = `${path}.new`;
   try {

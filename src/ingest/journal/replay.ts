@@ -37,6 +37,12 @@ export type ReplayStep =
 const MAX_EVENTS = 4_000;
 const MAX_CHARACTERS = 2 * 1_048_576;
 
+const UNKNOWN_OWNER = {
+  reason: 'unknown-owner',
+  details:
+    'The header of the journal file is damaged; "tidemark journal import" stores the event if its app is here.',
+} as const satisfies ReplayOutcome;
+
 /** Interval at which journals of ended processes are taken over and failed groups are retried. */
 const LOOK_MS = 10_000;
 
@@ -45,6 +51,8 @@ interface Progress {
   readonly segment: WaitingSegment;
   readonly batches: readonly (readonly JournaledEvent[])[];
   readonly damaged: boolean;
+  /** Otherwise the events go to quarantine: the operator says whether they are of this installation. */
+  readonly ownerKnown: boolean;
   /** Index of the first record that is not stored yet. */
   next: number;
   /** Number of events before it. */
@@ -136,7 +144,7 @@ export class Replay {
     this.#run ??= { startedAt: this.#options.now(), events: 0 };
     const upTo = endOfGroup(progress);
     const group = progress.batches.slice(progress.next, upTo).flat();
-    const outcomes = group.length === 0 ? [] : await this.#options.write(group);
+    const outcomes = progress.ownerKnown ? await this.#store(group) : group.map(() => UNKNOWN_OWNER);
     if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), progress);
     for (const obstacle of ['foreign', 'fault', 'away'] as const)
       if (outcomes.includes(obstacle)) return obstacle;
@@ -156,6 +164,10 @@ export class Replay {
       this.#progress = null;
     }
     return 'stored';
+  }
+
+  async #store(group: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
+    return group.length === 0 ? [] : await this.#options.write(group);
   }
 
   /**
@@ -194,7 +206,7 @@ export class Replay {
         { err: error, segment: segment.path, events: segment.events },
         'journal: a file cannot be read, it is kept as .corrupt',
       );
-      return { segment, batches: [], damaged: true, next: 0, done: 0 };
+      return { segment, batches: [], damaged: true, ownerKnown: true, next: 0, done: 0 };
     }
   }
 

@@ -1,8 +1,11 @@
 /**
  * The format of a journal segment: a header and records, one record per commit group. Numbers are big-endian.
  *
- * Header, written twice in case one copy gets corrupted, 44 bytes per copy:
+ * Header, two copies at 0 and 4,096, so that no sector of a disk has both. A copy has 1,024 bytes, the rest of them zeros:
  *   magic (8), marker (8, random), installation (16), its generation (8), CRC-32 of these 40 bytes (4)
+ *   at 512, once the file is complete: marker (8), bytes of the file (8), events (4), CRC-32 of these 20 bytes (4)
+ * The records begin after the second copy, at 5,120. In the format before (magic TDMKJNL2) the copies have 44 bytes each and lie
+ * one after the other, without an end; such files are read, too.
  * Record:
  *   marker (8), bytes of the body (4), events (4), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
  * Body:
@@ -20,20 +23,30 @@ import { crc32 } from 'node:zlib';
 import type { Installation } from '../../storage/installation-id.ts';
 import type { EventSource, JournaledEvent } from '../../storage/write/accepted-event.ts';
 
-const MAGIC = Buffer.from('TDMKJNL2');
-/** Magic of the earlier format, which has internal ids. */
+const MAGIC = Buffer.from('TDMKJNL3');
+/** Magic of the format before, which has the same records. */
+const COMPACT_MAGIC = Buffer.from('TDMKJNL2');
+/** Magic of the first format, which has internal ids. */
 const OLD_MAGIC = Buffer.from('TDMKJNL1');
 const OLD_HEADER_COPY_BYTES = 36;
 const MARKER_BYTES = 8;
 const INSTALLATION_BYTES = 16;
 const GENERATION_BYTES = 8;
-const HEADER_COPY_BYTES = MAGIC.length + MARKER_BYTES + INSTALLATION_BYTES + GENERATION_BYTES + 4;
+const FACTS_BYTES = MAGIC.length + MARKER_BYTES + INSTALLATION_BYTES + GENERATION_BYTES + 4;
+/** Where the copies of the header begin: in sectors of their own, which have at most 4,096 bytes. */
+const COPIES_AT = [0, 4_096] as const;
+const COPY_BYTES = 1_024;
+/** Where the end of the file stands in a copy. Written later than the rest of it, so in another sector of 512 bytes. */
+const END_AT = 512;
+const END_BYTES = MARKER_BYTES + 16;
+const COMPACT_COPIES_AT = [0, FACTS_BYTES] as const;
+const COMPACT_HEADER_BYTES = 2 * FACTS_BYTES;
 const FRAME_BYTES = MARKER_BYTES + 16;
 const SOURCES_BYTES = 4;
 const EVENT_BYTES = 16 + 8 + 4 + 4;
 
 /** Bytes of a segment before its first record. */
-export const HEADER_BYTES = 2 * HEADER_COPY_BYTES;
+export const HEADER_BYTES = COPIES_AT[1] + COPY_BYTES;
 
 export interface SegmentHeader {
   /** First 8 bytes of every record of this segment. */
@@ -50,7 +63,27 @@ export function newHeader(installation: Installation): SegmentHeader {
 export function encodeHeader({ marker, installation: { identity, generation } }: SegmentHeader): Buffer {
   const facts = Buffer.concat([MAGIC, marker, Buffer.from(identity, 'hex'), Buffer.from(generation, 'hex')]);
   const copy = Buffer.concat([facts, checksum(facts)]);
-  return Buffer.concat([copy, copy]);
+  const header = Buffer.alloc(HEADER_BYTES);
+  for (const at of COPIES_AT) copy.copy(header, at);
+  return header;
+}
+
+/** How much a file has when it is complete. */
+export interface SegmentEnd {
+  /** Bytes of the file. */
+  readonly length: number;
+  readonly events: number;
+}
+
+/** Where the end of a file is written once it is complete. One copy is synced before the next is written. */
+export const ENDS_AT: readonly number[] = COPIES_AT.map((at) => at + END_AT);
+
+export function encodeEnd(marker: Buffer, { length, events }: SegmentEnd): Buffer {
+  const end = Buffer.alloc(END_BYTES - 4);
+  marker.copy(end);
+  end.writeBigUInt64BE(BigInt(length), MARKER_BYTES);
+  end.writeUInt32BE(events, MARKER_BYTES + 8);
+  return Buffer.concat([end, checksum(end)]);
 }
 
 function checksum(bytes: Uint8Array): Buffer {
@@ -105,51 +138,83 @@ export function encodeFrame(marker: Buffer, body: Buffer, events: number): Buffe
 
 /** The content of a segment. */
 export interface SegmentContents {
-  /** Null if neither copy is valid: then no record can be read. */
+  /** Null if neither copy is valid: then nobody knows whose the records are. */
   readonly header: SegmentHeader | null;
+  /** Null for a file that was not completed, because its process was killed. */
+  readonly end: SegmentEnd | null;
   readonly batches: readonly (readonly JournaledEvent[])[];
   readonly events: number;
-  /** Bytes of an incomplete record at the end: a torn write, which was never acknowledged. */
+  /** Bytes of an incomplete record at the end. A killed process leaves one that it has not acknowledged. */
   readonly tornBytes: number;
   /** Other bytes that are not valid. */
   readonly damagedBytes: number;
 }
 
-/** Reads a segment. Never throws: invalid bytes are counted. */
+/**
+ * Reads a segment. Never throws: invalid bytes are counted. Without a header its records are found by their checksums. A file that is
+ * longer than its end says is read up to there.
+ */
 export function readSegment(bytes: Buffer): SegmentContents {
-  const { header, damagedBytes: damagedHeader } = readHeader(bytes);
+  const { header, end, firstRecord, damagedBytes: damagedHeader } = readHeader(bytes);
+  const records = end === null ? bytes : bytes.subarray(0, end.length);
+  const found = header === null ? findMarker(records) : { marker: header.marker, at: firstRecord };
   const batches: JournaledEvent[][] = [];
-  let damagedBytes = damagedHeader;
+  let damagedBytes = found === null ? bytes.length : damagedHeader;
   let tornBytes = 0;
-  let at = HEADER_BYTES;
-  while (header !== null && at < bytes.length) {
-    const record = readRecord(bytes, at, header.marker);
+  let at = found?.at ?? bytes.length;
+  while (found !== null && at < records.length) {
+    const record = readRecord(records, at, found.marker);
     if (record !== null) {
       batches.push(record.batch);
       at = record.end;
       continue;
     }
-    const next = nextRecord(bytes, at + 1, header.marker);
-    if (next === -1 && isTorn(bytes.subarray(at), header.marker)) tornBytes = bytes.length - at;
-    else damagedBytes += (next === -1 ? bytes.length : next) - at;
-    at = next === -1 ? bytes.length : next;
+    const next = nextRecord(records, at + 1, found.marker);
+    if (next === -1 && isTorn(records.subarray(at), found.marker)) tornBytes = records.length - at;
+    else damagedBytes += (next === -1 ? records.length : next) - at;
+    at = next === -1 ? records.length : next;
   }
   // A segment is renamed after its header is durable, so a missing header is damage.
-  if (header === null) damagedBytes = bytes.length;
+  if (header === null && found !== null) damagedBytes += found.at;
   const events = batches.reduce((sum, batch) => sum + batch.length, 0);
-  return { header, batches, events, tornBytes, damagedBytes };
+  return { header, end, batches, events, tornBytes, damagedBytes };
 }
 
-function readHeader(bytes: Buffer): { header: SegmentHeader | null; damagedBytes: number } {
-  const copies = [readHeaderCopy(bytes, 0), readHeaderCopy(bytes, HEADER_COPY_BYTES)];
+interface ReadHeader {
+  readonly header: SegmentHeader | null;
+  readonly end: SegmentEnd | null;
+  readonly firstRecord: number;
+  readonly damagedBytes: number;
+}
+
+function readHeader(bytes: Buffer): ReadHeader {
+  const compact = COMPACT_COPIES_AT.map((at) => readFacts(bytes, at, COMPACT_MAGIC));
+  const compactHeader = compact.find((copy) => copy !== null) ?? null;
+  if (compactHeader !== null && bytes.length >= COMPACT_HEADER_BYTES) {
+    const damagedBytes = FACTS_BYTES * compact.filter((copy) => copy === null).length;
+    return { header: compactHeader, end: null, firstRecord: COMPACT_HEADER_BYTES, damagedBytes };
+  }
+  const copies = COPIES_AT.map((at) => readFacts(bytes, at, MAGIC));
   const header = bytes.length < HEADER_BYTES ? null : (copies.find((copy) => copy !== null) ?? null);
-  const bad = copies.filter((copy) => copy === null).length;
-  return { header, damagedBytes: header === null ? 0 : bad * HEADER_COPY_BYTES };
+  if (header === null) return { header, end: null, firstRecord: HEADER_BYTES, damagedBytes: 0 };
+  const end = ENDS_AT.map((at) => readEnd(bytes, at, header.marker)).find((one) => one !== null) ?? null;
+  const expected = encodeHeader(header);
+  let damagedBytes = 0;
+  for (const at of COPIES_AT) {
+    // A process may have been killed after it had written one of the two ends.
+    const found = Buffer.from(bytes.subarray(at, at + COPY_BYTES));
+    if (end !== null && readEnd(bytes, at + END_AT, header.marker) !== null)
+      found.fill(0, END_AT, END_AT + END_BYTES);
+    if (!found.equals(expected.subarray(at, at + COPY_BYTES))) damagedBytes += COPY_BYTES;
+  }
+  const gap = bytes.subarray(COPIES_AT[0] + COPY_BYTES, COPIES_AT[1]);
+  if (!isZero(gap)) damagedBytes += gap.length;
+  return { header, end, firstRecord: HEADER_BYTES, damagedBytes };
 }
 
-function readHeaderCopy(bytes: Buffer, from: number): SegmentHeader | null {
-  const copy = bytes.subarray(from, from + HEADER_COPY_BYTES);
-  if (copy.length < HEADER_COPY_BYTES || !copy.subarray(0, MAGIC.length).equals(MAGIC)) return null;
+function readFacts(bytes: Buffer, from: number, magic: Buffer): SegmentHeader | null {
+  const copy = bytes.subarray(from, from + FACTS_BYTES);
+  if (copy.length < FACTS_BYTES || !copy.subarray(0, magic.length).equals(magic)) return null;
   const facts = copy.subarray(0, -4);
   if (crc32(facts) !== copy.readUInt32BE(facts.length)) return null;
   const afterMarker = MAGIC.length + MARKER_BYTES;
@@ -157,6 +222,25 @@ function readHeaderCopy(bytes: Buffer, from: number): SegmentHeader | null {
   const identity = facts.toString('hex', afterMarker, afterMarker + INSTALLATION_BYTES);
   const generation = facts.toString('hex', afterMarker + INSTALLATION_BYTES);
   return { marker, installation: { identity, generation } };
+}
+
+function readEnd(bytes: Buffer, from: number, marker: Buffer): SegmentEnd | null {
+  const end = bytes.subarray(from, from + END_BYTES);
+  if (end.length < END_BYTES || !end.subarray(0, MARKER_BYTES).equals(marker)) return null;
+  if (crc32(end.subarray(0, -4)) !== end.readUInt32BE(END_BYTES - 4)) return null;
+  return { length: Number(end.readBigUInt64BE(MARKER_BYTES)), events: end.readUInt32BE(MARKER_BYTES + 8) };
+}
+
+/** The marker of a file without a header, by its first record whose checksums are right; null without such a record. */
+function findMarker(bytes: Buffer): { readonly marker: Buffer; readonly at: number } | null {
+  for (let at = 0; at + FRAME_BYTES < bytes.length; at += 1) {
+    // A record has events and is not longer than the rest of the file: this spares most checksums.
+    const bodyBytes = bytes.readUInt32BE(at + MARKER_BYTES);
+    if (bodyBytes < EVENT_BYTES || bodyBytes > bytes.length - at - FRAME_BYTES) continue;
+    const marker = bytes.subarray(at, at + MARKER_BYTES);
+    if (readRecord(bytes, at, marker) !== null) return { marker: Buffer.from(marker), at };
+  }
+  return null;
 }
 
 /** Whether a file was written in the format of an earlier release. */

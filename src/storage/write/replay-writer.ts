@@ -21,7 +21,9 @@ export interface Unstorable {
     /** No partition can be made for its day. */
     | 'no-partition'
     /** The database refuses its data. */
-    | 'refused';
+    | 'refused'
+    /** The file that held it has lost its header, so that nobody knows whose it is. */
+    | 'unknown-owner';
   /** For the operator. */
   readonly details: string;
 }

@@ -1,5 +1,5 @@
 /** What the journal asks of the file system: syncs after writes, and writes that the system does in parts. */
-import { type FileHandle, mkdtemp, open, readFile, rm } from 'node:fs/promises';
+import { type FileHandle, mkdtemp, open, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest';
@@ -70,6 +70,21 @@ test('a write that the system does in parts is completed at its place', async ()
   expect(await readFile(path, 'utf8')).toBe('0123456789abcdefgh');
 });
 
+test('a block that the disk cannot read is zeros, and what is around it is read', async () => {
+  const path = join(folder, 'bad sector');
+  const bytes = Buffer.alloc(1_500_000, 'a');
+  const [from, until] = [409_600, 413_696];
+  await writeFile(path, bytes);
+  const original = handles.read as (...args: unknown[]) => Promise<unknown>;
+  vi.spyOn(handles, 'read').mockImplementation(function (this: FileHandle, ...args: unknown[]) {
+    const [, , length, position] = args as [Buffer, number, number, number];
+    if (position < until && position + length > from)
+      return Promise.reject(Object.assign(new Error('EIO: injected'), { code: 'EIO' }));
+    return original.apply(this, args) as never;
+  });
+  expect(await SYSTEM_FILES.read(path)).toEqual(bytes.fill(0, from, until));
+});
+
 test('a write of nothing is an error, and no endless loop', async () => {
   const file = await SYSTEM_FILES.create(join(folder, 'nothing'));
   vi.spyOn(handles, 'write').mockResolvedValue({ bytesWritten: 0, buffer: Buffer.alloc(0) } as never);
@@ -81,7 +96,7 @@ test('a file that is there is not made again, and one that cannot be looked at i
   const path = join(folder, 'there');
   await (await SYSTEM_FILES.create(path)).close();
   await expect(SYSTEM_FILES.create(path)).rejects.toMatchObject({ code: 'EEXIST' });
-  expect(await SYSTEM_FILES.size(path)).toBe(0);
-  expect(await SYSTEM_FILES.size(join(folder, 'missing'))).toBeNull();
-  await expect(SYSTEM_FILES.size(join(path, 'below a file'))).rejects.toMatchObject({ code: 'ENOTDIR' });
+  expect(await SYSTEM_FILES.inspect(path)).toEqual({ kind: 'file', size: 0 });
+  expect(await SYSTEM_FILES.inspect(join(folder, 'missing'))).toBeNull();
+  await expect(SYSTEM_FILES.inspect(join(path, 'below a file'))).rejects.toMatchObject({ code: 'ENOTDIR' });
 });

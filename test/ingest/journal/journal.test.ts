@@ -1,6 +1,7 @@
 /** The journal on a real disk: what it acknowledges stays, what it refuses is never replayed, and one process owns a folder. */
-import { spawn } from 'node:child_process';
+import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { ftruncateSync, mkdirSync, openSync, symlinkSync } from 'node:fs';
 import { mkdir, mkdtemp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -11,7 +12,7 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { Journal, type JournalOptions } from '../../../src/ingest/journal/journal.ts';
 import { readQuarantine } from '../../../src/ingest/journal/quarantine.ts';
 import { Replay } from '../../../src/ingest/journal/replay.ts';
-import { encodeHeader, newHeader, readSegment } from '../../../src/ingest/journal/segment.ts';
+import { encodeHeader, HEADER_BYTES, newHeader, readSegment } from '../../../src/ingest/journal/segment.ts';
 import { dayOf, type JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../../src/storage/write/replay-writer.ts';
 import { FaultyFiles } from '../../support/faulty-files.ts';
@@ -50,7 +51,7 @@ async function openJournal(options: Partial<JournalOptions> = {}): Promise<Journ
   return journal;
 }
 
-/** As a process that is killed: what it holds in memory is gone, and so is its claim. */
+/** A stop in order and the next start. */
 async function reopen(journal: Journal, options: Partial<JournalOptions> = {}): Promise<Journal> {
   open.splice(open.indexOf(journal), 1);
   await journal.close();
@@ -211,7 +212,7 @@ test.each(['create', 'rename', 'syncFolder'] as const)(
 
 test('beyond its ceiling the journal refuses, and takes events again when some have left it', async () => {
   const lines: Record<string, unknown>[] = [];
-  const journal = await openJournal({ maxBytes: 10_500, log: captured(lines) });
+  const journal = await openJournal({ maxBytes: 15_500, log: captured(lines) });
   const kept: JournaledEvent[][] = [];
   for (
     let batch = events(1, `{"x":"${'x'.repeat(900)}"}`);
@@ -224,7 +225,7 @@ test('beyond its ceiling the journal refuses, and takes events again when some h
   for (let more = 0; more < 5; more += 1) expect(await journal.append(kept[0] ?? [])).not.toBeNull();
   expect(journal.stats.failures).toBe(6);
   expect(lines.map(({ msg }) => msg)).toEqual(['journal: full, refusing events']);
-  expect(journal.stats.waitingBytes).toBeLessThanOrEqual(10_500);
+  expect(journal.stats.waitingBytes).toBeLessThanOrEqual(15_500);
   expect(await replayAll(journal)).toEqual(idsOf(kept));
   expect(await journal.append(events(1))).toBeNull();
 });
@@ -376,29 +377,139 @@ test('a failure that a retry cannot fix keeps the waiting events', async () => {
   expect(await replayAll(journal)).toEqual(idsOf([batch]));
 });
 
-test('a torn last record is dropped, and what was acknowledged before it is replayed', async () => {
+test('a torn last record of a killed process is dropped with a line, and what was acknowledged before it is replayed', async () => {
+  const lines: Record<string, unknown>[] = [];
   const journal = await openJournal();
   const batch = events(3);
   await journal.append(batch);
   await journal.append(events(1));
-  const [name = ''] = await segments();
-  await journal.close();
-  open.length = 0;
-  const path = join(folder, 'writer-1', name);
-  const bytes = await readFile(path);
-  await writeFile(path, bytes.subarray(0, -5));
-  const next = await openJournal();
+  const { path } = await leftoverAfter((bytes) => bytes.subarray(0, -5), 'killed');
+  const next = await openJournal({ log: captured(lines) });
+  expect(lines).toEqual([
+    expect.objectContaining({
+      level: 'warn',
+      msg: 'journal: the process that wrote this file was killed; what is missing at its end may have been acknowledged',
+      segment: path,
+      events: 3,
+    }),
+  ]);
   expect(await replayAll(next)).toEqual(idsOf([batch]));
   expect(next.stats.damagedSegments).toBe(0);
   expect(await segments()).toEqual([]);
 });
 
-/** What is left after a process is gone and `change` has met the bytes of its only file. */
-async function leftoverAfter(change: (bytes: Buffer) => Buffer): Promise<{ path: string; left: Buffer }> {
+test.each([
+  ['at the end of a record', (_: Buffer, second: number) => second],
+  ['in a record', (bytes: Buffer) => bytes.length - 5],
+  ['in its first record', () => HEADER_BYTES + 10],
+])(
+  'a file that is cut %s after a stop in order is damage, with the number of events that are missing',
+  async (_, cut) => {
+    const lines: Record<string, unknown>[] = [];
+    const journal = await openJournal();
+    const batches = [events(3), events(4), events(5)];
+    const lengths: number[] = [];
+    for (const batch of batches) {
+      await journal.append(batch);
+      lengths.push(journal.stats.waitingBytes);
+    }
+    const { path, left } = await leftoverAfter((bytes) => bytes.subarray(0, cut(bytes, lengths[1] ?? 0)));
+    const next = await openJournal({ log: captured(lines) });
+    const kept = batches.filter((_batch, index) => (lengths[index] ?? 0) <= left.length);
+    expect(await replayAll(next)).toEqual(idsOf(kept));
+    expect(next.stats.damagedSegments).toBe(1);
+    expect(await readFile(`${path}.corrupt`)).toEqual(left);
+    expect(lines).toEqual([
+      expect.objectContaining({
+        level: 'error',
+        msg: 'journal: file damaged, its readable events are stored and it is kept as .corrupt',
+        segment: path,
+        lostEvents: 12 - kept.flat().length,
+      }),
+    ]);
+  },
+);
+
+test('the events of a file without a header are in quarantine, from which they can be imported', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const journal = await openJournal();
+  const batches = [events(3), events(2)];
+  for (const batch of batches) await journal.append(batch);
+  const { path, left } = await leftoverAfter((bytes) => Buffer.from(bytes).fill(0, 0, HEADER_BYTES));
+  const next = await openJournal({ log: captured(lines) });
+  expect(next.stats.waitingEvents).toBe(5);
+  expect(await replayAll(next)).toEqual([]);
+  expect(next.stats).toMatchObject({ damagedSegments: 1, quarantineEvents: 5, waitingEvents: 0 });
+  expect(await readFile(`${path}.corrupt`)).toEqual(left);
+  const read = await collect(readQuarantine(folder));
+  expect(read.map(({ quarantined }) => quarantined?.event)).toEqual(batches.flat());
+  expect(new Set(read.map(({ quarantined }) => quarantined?.why.reason))).toEqual(new Set(['unknown-owner']));
+});
+
+const STRANGERS: readonly (readonly [what: string, make: (path: string) => void, found: RegExp])[] = [
+  ['a FIFO', (path) => execFileSync('mkfifo', [path]), /^a FIFO$/],
+  ['a folder', (path) => mkdirSync(path), /^a folder$/],
+  ['a dangling link', (path) => symlinkSync('/nowhere', path), /^a symbolic link$/],
+  ['a link to a file', (path) => symlinkSync('/etc/hostname', path), /^a symbolic link$/],
+  [
+    'a file of 3 GiB',
+    (path) => ftruncateSync(openSync(path, 'w'), 3 * 2 ** 30),
+    /^a file of 3221225472 bytes$/,
+  ],
+];
+
+test.each(STRANGERS)(
+  '%s with the name of a file of the journal is set aside, and the start goes on',
+  async (_, make, found) => {
+    const lines: Record<string, unknown>[] = [];
+    const journal = await openJournal();
+    const batch = events(2);
+    await journal.append(batch);
+    const strange = join(folder, 'writer-1', '0000000007.journal');
+    make(strange);
+    const next = await reopen(journal, { log: captured(lines) });
+    expect(lines).toEqual([
+      expect.objectContaining({
+        level: 'error',
+        msg: 'journal: not a file of the journal, set aside as .corrupt',
+        path: strange,
+        found: expect.stringMatching(found),
+      }),
+    ]);
+    expect(next.stats.damagedSegments).toBe(1);
+    expect(await readdir(join(folder, 'writer-1'))).toContain('0000000007.journal.corrupt');
+    expect(await replayAll(next)).toEqual(idsOf([batch]));
+  },
+);
+
+test.each(
+  STRANGERS.slice(0, 4).flatMap(([what, make]) =>
+    ['writer-1', 'writer-9', 'quarantine.ndjson']
+      // A folder of a writer is one.
+      .filter((name) => what !== 'a folder' || name === 'quarantine.ndjson')
+      .map((name) => [what, name, make] as const),
+  ),
+)('%s in place of %s ends the start with its path', async (what, name, make) => {
+  make(join(folder, name));
+  const kind = what.includes('link') ? 'a symbolic link' : what;
+  await expect(openJournal()).rejects.toThrow(
+    new RegExp(`^JOURNAL_DIR: ${join(folder, name)} is ${kind}, not a (?:file|folder): move it away$`),
+  );
+});
+
+/**
+ * What is left after a process is gone and `change` has met the bytes of its only file.
+ * @param end a killed process has not completed its file
+ */
+async function leftoverAfter(
+  change: (bytes: Buffer) => Buffer,
+  end: 'stopped' | 'killed' = 'stopped',
+): Promise<{ path: string; left: Buffer }> {
   const [name = ''] = await segments();
-  for (const journal of open.splice(0)) await journal.close();
   const path = join(folder, 'writer-1', name);
-  const left = change(await readFile(path));
+  const asKilled = await readFile(path);
+  for (const journal of open.splice(0)) await journal.close();
+  const left = change(end === 'killed' ? asKilled : await readFile(path));
   await writeFile(path, left);
   return { path, left };
 }
@@ -441,7 +552,8 @@ test.each([
     await truncate(path, length);
     expect(await replayAll(journal)).toEqual(idsOf([first]));
     expect(journal.stats.damagedSegments).toBe(1);
-    expect(await readFile(`${path}.corrupt`)).toEqual(bytes.subarray(0, length));
+    const kept = await readFile(`${path}.corrupt`);
+    expect(kept.subarray(HEADER_BYTES)).toEqual(bytes.subarray(HEADER_BYTES, length));
   },
 );
 
@@ -467,7 +579,7 @@ test('a torn last record is no damage later, when another file follows it', asyn
   const batches = [events(1), events(1)];
   await journal.append(batches[0] ?? []);
   await journal.append(events(1));
-  await leftoverAfter((bytes) => bytes.subarray(0, -5));
+  await leftoverAfter((bytes) => bytes.subarray(0, -5), 'killed');
   const second = await openJournal();
   await second.append(batches[1] ?? []);
   const third = await reopen(second);

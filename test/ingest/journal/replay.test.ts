@@ -129,7 +129,7 @@ test('events of a locked day go to the end of the journal, so that those of othe
 });
 
 test('events of a locked day stay in their file while the journal has no room for them', async () => {
-  const journal = await openJournal({ maxBytes: 2_500 });
+  const journal = await openJournal({ maxBytes: 7_500 });
   const payload = `{"x":"${'x'.repeat(900)}"}`;
   const [locked, free] = [events(1, { day: 1, payload }), events(1, { day: 2, payload })];
   await journal.append(locked);

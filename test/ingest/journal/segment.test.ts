@@ -4,7 +4,9 @@ import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import {
+  ENDS_AT,
   encodeBody,
+  encodeEnd,
   encodeFrame,
   encodeHeader,
   HEADER_BYTES,
@@ -115,7 +117,8 @@ test('any one byte that changes is noticed, and costs the one record that it is 
   fc.assert(
     fc.property(batches, fc.integer({ min: 1, max: 255 }), (written, change) => {
       const { bytes, ends } = segmentOf(written);
-      for (let at = 0; at < bytes.length; at += 1) {
+      // Of the header one byte in 37, of the records each.
+      for (let at = change % 37; at < bytes.length; at += at < HEADER_BYTES ? 37 : 1) {
         const changed = Buffer.from(bytes);
         changed[at] = (changed[at] ?? 0) ^ change;
         const hit = at < HEADER_BYTES ? -1 : ends.findIndex((end) => at < end);
@@ -143,10 +146,9 @@ test('a record that lost its end before a complete one is damage, not a torn wri
 
 test('a header of another format is not read, even if its checksum is right', () => {
   const header = encodeHeader(newHeader(INSTALLATION));
-  const copyBytes = header.length / 2;
-  for (const start of [0, copyBytes]) {
+  for (const start of [0, 4_096]) {
     header[start] = (header[start] ?? 0) ^ 1;
-    const end = start + copyBytes - 4;
+    const end = start + 40;
     header.writeUInt32BE(crc32(header.subarray(start, end)), end);
   }
   expect(readSegment(header).header).toBeNull();
@@ -227,9 +229,68 @@ test('a record whose checksum is right and whose events are not costs itself, an
 test('the events of a type share its name in a record, and one object when they are read', () => {
   const event = (n: number) => ({ id: newId(n), createdAt: n, payload: '{}', source: SOURCE });
   const { bytes } = segmentOf([Array.from({ length: 1_000 }, (_, n) => event(n))]);
-  expect(bytes.length).toBeLessThan(1_000 * (16 + 8 + 4 + 4 + 2) + 200);
+  expect(bytes.length).toBeLessThan(1_000 * (16 + 8 + 4 + 4 + 2) + HEADER_BYTES + 200);
   const [batch = []] = readSegment(bytes).batches;
   expect(new Set(batch.map(({ source }) => source)).size).toBe(1);
+});
+
+test('no sector of a disk has both copies of the header: without any one of them all other records are read', () => {
+  const written = Array.from({ length: 40 }, (_, n) => [
+    { id: newId(n), createdAt: n, payload: JSON.stringify({ text: 'x'.repeat(700) }), source: SOURCE },
+  ]);
+  const { bytes, ends, header } = segmentOf(written);
+  for (const length of [bytes.length, null]) {
+    if (length !== null)
+      for (const at of ENDS_AT) encodeEnd(header.marker, { length, events: 40 }).copy(bytes, at);
+    for (let from = 0; from < bytes.length; from += 4_096) {
+      const left = Buffer.from(bytes).fill(0, from, Math.min(from + 4_096, bytes.length));
+      const read = readSegment(left);
+      const whole = (n: number): boolean =>
+        (ends[n] ?? 0) <= from || (ends[n - 1] ?? HEADER_BYTES) >= from + 4_096;
+      expect(read.header?.installation, `sector at ${from}`).toEqual(INSTALLATION);
+      expect(read.batches).toEqual(written.filter((_, n) => whole(n)));
+      expect(read.damagedBytes + read.tornBytes).toBeGreaterThan(0);
+      if (length !== null) expect(read.end).toEqual({ length, events: 40 });
+    }
+  }
+});
+
+test('the end of a complete file is read from either copy, and what follows it is none of its records', () => {
+  const event = { id: newId(1), createdAt: 1, payload: '{}', source: SOURCE };
+  const { bytes, ends, header } = segmentOf([[event], [event]]);
+  expect(readSegment(bytes).end).toBeNull();
+  const end = { length: ends[0] ?? 0, events: 1 };
+  for (const at of ENDS_AT) {
+    const noted = Buffer.from(bytes);
+    encodeEnd(header.marker, end).copy(noted, at);
+    expect(readSegment(noted)).toMatchObject({ end, batches: [[event]], damagedBytes: 0, tornBytes: 0 });
+  }
+});
+
+test('the records of a file without a header are found by their checksums', () => {
+  fc.assert(
+    fc.property(batches, fc.uint8Array({ maxLength: 300 }), (written, noise) => {
+      const { bytes } = segmentOf(written);
+      const left = Buffer.concat([noise, bytes.subarray(HEADER_BYTES)]);
+      expect(readSegment(left)).toMatchObject({ header: null, batches: written, damagedBytes: noise.length });
+    }),
+    { numRuns: 20 },
+  );
+});
+
+test('a file of the format before, whose header is compact, is read as it was written', () => {
+  const event = { id: newId(1), createdAt: 1, payload: '{}', source: SOURCE };
+  const { bytes } = segmentOf([[event]]);
+  const facts = Buffer.concat([Buffer.from('TDMKJNL2'), bytes.subarray(8, 40)]);
+  const sum = Buffer.alloc(4);
+  sum.writeUInt32BE(crc32(facts));
+  const compact = Buffer.concat([facts, sum, facts, sum, bytes.subarray(HEADER_BYTES)]);
+  const expected = { header: { installation: INSTALLATION }, end: null, batches: [[event]], tornBytes: 0 };
+  expect(readSegment(compact)).toMatchObject({ ...expected, damagedBytes: 0 });
+  for (const at of [0, 44]) {
+    const left = Buffer.from(compact).fill(0, at, at + 44);
+    expect(readSegment(left)).toMatchObject({ ...expected, damagedBytes: 44 });
+  }
 });
 
 test('a file that has lost its header is damaged, however much of it is left', () => {
