@@ -12,6 +12,7 @@ import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
 import type { Exports } from './read/export/exports.ts';
 import type { ReadKind, ReadStats } from './read/read-slots.ts';
+import type { LookupQueue } from './storage/batched-lookup.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';
 import type { MaintenanceLoop } from './storage/maintenance/loop.ts';
@@ -34,6 +35,8 @@ export interface ServiceParts {
   readonly signIns: () => SignInStats;
   /** Caches by the value of their `cache` label. */
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
+  /** Queues of lookups by the value of their `queue` label. */
+  readonly lookups: Readonly<Record<string, readonly LookupQueue[]>>;
   /** Name and version of the database engine. */
   readonly engine: string;
   /** Of a cluster; null for one server. */
@@ -62,6 +65,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerWrites(metrics, parts.writePath);
   registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
+  registerLookups(metrics, parts.lookups);
   registerDatabase(metrics, parts);
   registerNodes(metrics, parts);
   registerLimits(metrics, parts.limits);
@@ -254,6 +258,25 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
   metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
     'cache',
   ]);
+}
+
+function registerLookups(metrics: Metrics, lookups: ServiceParts['lookups']): void {
+  const sums = (stat: keyof LookupQueue) => () =>
+    map(Object.entries(lookups), ([queue, queues]) =>
+      sample(
+        { queue },
+        queues.reduce((sum, one) => sum + one[stat], 0),
+      ),
+    );
+  metrics.gauge('tidemark_lookups_waiting', 'Lookups that wait for their statement.', sums('waiting'), [
+    'queue',
+  ]);
+  metrics.counter(
+    'tidemark_lookups_refused_total',
+    'Lookups refused because too many waited, or because they had waited too long.',
+    sums('refused'),
+    ['queue'],
+  );
 }
 
 function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void {

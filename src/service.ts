@@ -292,6 +292,12 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
     },
+    lookups: {
+      ...writePath.loggingTokens.queues,
+      ...writePath.eventTypes.queues,
+      ...parts.resourceTokens.queues,
+      ...parts.publicIds.queues,
+    },
     engine: options.storage.description,
     nodes: options.storage.nodesAt(watch.address),
   });

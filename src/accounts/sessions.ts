@@ -74,7 +74,7 @@ export class Sessions {
 
   constructor(options: SessionsOptions) {
     this.#options = options;
-    this.#lookup = new BatchedLookup((digests) => this.#findMany(digests), TIMEOUT_MS);
+    this.#lookup = new BatchedLookup((digests) => this.#findMany(digests), { timeoutMs: TIMEOUT_MS });
     // With the prefix, browsers refuse the cookie from other hosts, for a narrower path, and over http (RFC 6265bis, 4.1.3).
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }

@@ -1,11 +1,13 @@
 /** Looks up the type of an event by the id or name that its producer sent. A new name creates a type. */
 
+import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
-import { BatchedLookup } from '../storage/batched-lookup.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
+import { errorCode, type Sql } from '../storage/connect.ts';
+import { type CacheStats, LookupCache, type LookupOutage, lookupFailure } from '../storage/lookup-cache.ts';
 import type { EventSource } from '../storage/write/accepted-event.ts';
 import {
+  type CreatedTypes,
   getOrCreateEventTypes,
   type StoredType,
   storedTypes,
@@ -30,7 +32,12 @@ export interface EventType {
 
 export interface EventTypesOptions {
   readonly sql: Sql;
-  /** Rejects at once where the database could not store a new type of an app now. */
+  /** The holder of an app's work: its account, then the app. */
+  readonly holderOf?: (appId: number) => Path;
+  /**
+   * The node of a cluster that holds an app, of which only the identity matters: types of apps of one node are created together.
+   * Rejects at once where the database could not store a new type of the app now.
+   */
   readonly reach?: (appId: number) => Promise<unknown>;
   readonly maxTypesPerApp: number;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
@@ -60,20 +67,23 @@ export class EventTypes {
   readonly #tooMany: Rejection;
   readonly #counts = new TypeCounts();
   readonly #names: BatchedLookup<StoredType>;
+  readonly #ids: BatchedLookup<StoredType>;
   readonly #creation: TypeCreation;
+  readonly #holderOf: (appId: number) => Path;
 
   constructor(options: EventTypesOptions) {
     this.#options = options;
     const limit = options.maxTypesPerApp;
     this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
-    this.#names = new BatchedLookup((keys) => this.#findByNames(keys));
+    const { outage, holderOf = (appId: number): Path => [appId] } = options;
+    this.#names = new BatchedLookup((keys) => this.#findMany(keys, 'name'), { outage });
+    this.#ids = new BatchedLookup((keys) => this.#findMany(keys, 'publicId'), { outage });
+    this.#holderOf = holderOf;
     this.#creation = new TypeCreation({
-      create: async (appId, names) => {
-        await options.reach?.(appId);
-        const counts = this.#counts;
-        return await getOrCreateEventTypes(options.sql, { appId, names, maxTypes: limit, counts });
-      },
+      create: (names) => this.#createMany(names),
       limitPerMinute: options.newTypesPerMinute,
+      holderOf,
+      outage,
       now: options.monotonic,
     });
     const memory = {
@@ -81,7 +91,7 @@ export class EventTypes {
       maxNegatives: NO_NEGATIVES,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage: options.outage,
+      outage,
     };
     this.#byId = new LookupCache({ ...memory, load: (key) => this.#loadById(key) });
     this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
@@ -96,6 +106,11 @@ export class EventTypes {
 
   get caches(): readonly CacheStats[] {
     return [this.#byId, this.#byName];
+  }
+
+  /** What waits for lookups by name and by id, and for the creation of types. */
+  get queues(): Readonly<Record<'event_types' | 'new_event_types', readonly LookupQueue[]>> {
+    return { event_types: [this.#ids.queue, this.#names.queue], new_event_types: [this.#creation.queue] };
   }
 
   /** Drops all cached types after a change. */
@@ -117,31 +132,79 @@ export class EventTypes {
     const epoch = this.#options.epoch?.();
     // PostgreSQL's text type cannot store NUL, so no identifier contains it.
     if (publicId.includes('\0')) return null;
-    const [row] = await this.#options.sql<StoredType[]>`
-      SELECT ${typeColumns(this.#options.sql)} FROM ${storedTypes(this.#options.sql)}
-       WHERE type.public_id = ${publicId} AND type.app_id = ${appId}`;
-    return row === undefined ? null : eventType(row, epoch);
+    const found = await this.#ids.get(key, this.#holderOf(appId));
+    return found === null ? null : eventType(found, epoch);
   }
 
   async #loadByName(key: string): Promise<EventType | null> {
+    const [appId, name] = splitKey(key);
     const epoch = this.#options.epoch?.();
-    const found = await this.#names.get(key);
+    const found = await this.#names.get(key, this.#holderOf(appId));
     if (found !== null) return eventType(found, epoch);
-    const type = await this.#creation.add(...splitKey(key));
+    const type = await this.#creation.add(appId, name);
     if (type instanceof Rejection) throw new Refused(type);
     return type === 'too-many' ? null : eventType(type, epoch);
   }
 
-  /** Looks up many names in one statement. */
-  async #findByNames(keys: readonly string[]): Promise<ReadonlyMap<string, StoredType>> {
+  /** Looks up many names or public ids in one statement. */
+  async #findMany(
+    keys: readonly string[],
+    by: 'name' | 'publicId',
+  ): Promise<ReadonlyMap<string, StoredType>> {
+    const { sql } = this.#options;
     const split = keys.map(splitKey);
-    const rows = await this.#options.sql<(StoredType & { appId: number })[]>`
-      SELECT ${typeColumns(this.#options.sql)}, type.app_id AS "appId"
-        FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, name]) => name)}::text[])
-               AS asked (app_id, name)
-        JOIN (${storedTypes(this.#options.sql)}) ON type.app_id = asked.app_id AND type.name = asked.name`;
-    return new Map(rows.map((row) => [`${row.appId} ${row.name}`, row]));
+    const column = by === 'name' ? sql`type.name` : sql`type.public_id`;
+    const rows = await sql<(StoredType & { appId: number })[]>`
+      SELECT ${typeColumns(sql)}, type.app_id AS "appId"
+        FROM unnest(${split.map(([appId]) => appId)}::int[], ${split.map(([, text]) => text)}::text[])
+               AS asked (app_id, text)
+        JOIN (${storedTypes(sql)}) ON type.app_id = asked.app_id AND ${column} = asked.text`;
+    return new Map(rows.map((row) => [`${row.appId} ${row[by]}`, row]));
   }
+
+  /** Creates types of apps: those of each node in one transaction, or each app's alone if that fails. */
+  async #createMany(
+    names: ReadonlyMap<number, readonly string[]>,
+  ): Promise<ReadonlyMap<number, CreatedTypes | Error>> {
+    const outcomes = new Map<number, CreatedTypes | Error>();
+    const nodes = new Map<unknown, Map<number, readonly string[]>>();
+    for (const [appId, some] of names) {
+      try {
+        const node = await this.#options.reach?.(appId);
+        nodes.set(node, (nodes.get(node) ?? new Map<number, readonly string[]>()).set(appId, some));
+      } catch (error) {
+        outcomes.set(appId, lookupFailure(error));
+      }
+    }
+    for (const apps of nodes.values())
+      for (const [appId, outcome] of await this.#createTogether(apps)) outcomes.set(appId, outcome);
+    return outcomes;
+  }
+
+  async #createTogether(
+    apps: ReadonlyMap<number, readonly string[]>,
+  ): Promise<ReadonlyMap<number, CreatedTypes | Error>> {
+    const { sql, maxTypesPerApp: maxTypes } = this.#options;
+    const create = (some: ReadonlyMap<number, readonly string[]>) =>
+      getOrCreateEventTypes(sql, { apps: some, maxTypes, counts: this.#counts });
+    try {
+      return await create(apps);
+    } catch (error) {
+      const failure = lookupFailure(error);
+      if (apps.size === 1 || !isOfData(error))
+        return new Map([...apps.keys()].map((appId) => [appId, failure]));
+    }
+    // A name that the database does not take is no reason to refuse those of other apps.
+    const outcomes = new Map<number, CreatedTypes | Error>();
+    for (const one of apps)
+      for (const [appId, outcome] of await this.#createTogether(new Map([one]))) outcomes.set(appId, outcome);
+    return outcomes;
+  }
+}
+
+/** Whether the database has refused a value (PostgreSQL documentation, appendix A: classes 22 and 23). */
+function isOfData(error: unknown): boolean {
+  return /^2[23]/.test(errorCode(error));
 }
 
 /** A lookup that ends in a refusal, which is not cached. */

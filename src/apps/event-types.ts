@@ -42,15 +42,15 @@ export function storedTypes(sql: Sql | Transaction) {
       LEFT JOIN type_schemas AS schema ON schema.type_id = type.id AND schema.suspended_at IS NULL`;
 }
 
-interface NewType extends Omit<NewTypes, 'names'> {
+interface NewType extends Omit<NewTypes, 'apps'> {
+  /** Internal id of the app. */
+  readonly appId: number;
   readonly name: string;
 }
 
 interface NewTypes {
-  /** Internal id of the app. */
-  readonly appId: number;
-  /** Without duplicates. */
-  readonly names: readonly string[];
+  /** Names by the internal ids of their apps, without duplicates. */
+  readonly apps: ReadonlyMap<number, readonly string[]>;
   /** MAX_EVENT_TYPES_PER_APP */
   readonly maxTypes: number;
   /** Avoids counting the app's types while it is known to be below the limit; absent: they are counted. */
@@ -102,25 +102,50 @@ export function eventTypeNameProblem(name: string): string | null {
  * @throws AccountError INVALID_NAME; APP_NOT_FOUND if the app was deleted
  */
 export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<StoredType | 'too-many'> {
-  const { name, ...common } = type;
+  const { appId, name, ...common } = type;
   checkEventTypeName(name);
-  const found = await findTypes(sql, type.appId, [name]);
-  const types = found.size > 0 ? found : await getOrCreateEventTypes(sql, { ...common, names: [name] });
-  return types.get(name) ?? 'too-many';
+  const apps = new Map([[appId, [name]]]);
+  const found = (await findTypes(sql, apps)).get(appId)?.get(name);
+  if (found !== undefined) return found;
+  const created = await createInApp(sql, appId, { ...common, apps });
+  return created.found.get(name) ?? created.made.get(name) ?? 'too-many';
 }
 
+/** What became of an app's names: the types by name, where names beyond the app's limit are missing. */
+export type CreatedTypes = ReadonlyMap<string, StoredType> | 'locked' | AccountError;
+
 /**
- * The types of these names. Missing ones are created in one transaction, in the given order.
- * @returns by name; names beyond the app's limit are missing
- * @throws AccountError INVALID_NAME; APP_NOT_FOUND if the app was deleted
+ * The types of these names in several apps. Missing ones are created in one transaction, in the given order. It waits for no app:
+ * one whose row another session has locked is 'locked', and none of its types is created.
+ * @returns by app; an AccountError INVALID_NAME, or APP_NOT_FOUND if the app was deleted
  */
 export async function getOrCreateEventTypes(
   sql: Sql,
   types: NewTypes,
-): Promise<ReadonlyMap<string, StoredType>> {
-  for (const name of types.names) checkEventTypeName(name);
-  const { found, made } = await createUnlessFound(sql, types);
-  return new Map([...found, ...made]);
+): Promise<ReadonlyMap<number, CreatedTypes>> {
+  const valid = new Map(types.apps);
+  const outcomes = new Map<number, CreatedTypes>();
+  for (const [appId, names] of types.apps) {
+    const problem = names.map(eventTypeNameProblem).find((one) => one !== null) ?? null;
+    if (problem === null) continue;
+    valid.delete(appId);
+    outcomes.set(appId, invalidName(problem));
+  }
+  for (const [appId, created] of await createUnlessFound(sql, { ...types, apps: valid }, 'skip')) {
+    if (created === 'removed') outcomes.set(appId, appRemoved());
+    else outcomes.set(appId, created === 'locked' ? created : new Map([...created.found, ...created.made]));
+  }
+  return outcomes;
+}
+
+async function createInApp(sql: Sql, appId: number, types: NewTypes): Promise<Created> {
+  const created = (await createUnlessFound(sql, types)).get(appId);
+  if (created === undefined || typeof created === 'string') throw appRemoved();
+  return created;
+}
+
+function appRemoved(): AccountError {
+  return new AccountError('APP_NOT_FOUND', 'the app has been removed');
 }
 
 /**
@@ -153,12 +178,8 @@ export async function createEventType(
 ): Promise<{ typeId: string; name: string }> {
   const { name, maxTypes, by = COMMAND_LINE } = type;
   checkEventTypeName(name);
-  const { found, made } = await createUnlessFound(sql, {
-    appId: await internalAppId(sql, type.appId),
-    names: [name],
-    maxTypes,
-    by,
-  });
+  const appId = await internalAppId(sql, type.appId);
+  const { found, made } = await createInApp(sql, appId, { apps: new Map([[appId, [name]]]), maxTypes, by });
   const existing = found.get(name);
   if (existing !== undefined) throw typeExists(existing);
   const created = made.get(name);
@@ -189,7 +210,7 @@ export async function renameEventType(
       SELECT id, name FROM event_types WHERE app_id = ${appId} AND public_id = ${typeId} FOR NO KEY UPDATE`;
     if (before === undefined) return false;
     if (before.name === name) return true;
-    const existing = (await findTypes(tx, appId, [name])).get(name);
+    const existing = (await findTypes(tx, new Map([[appId, [name]]]))).get(appId)?.get(name);
     if (existing !== undefined) throw typeExists(existing);
     await tx`UPDATE event_types SET name = ${name} WHERE id = ${before.id}`;
     await writeAudit(tx, {
@@ -281,67 +302,147 @@ export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]>
   ];
 }
 
-/** @returns the existing and the created types; both by name */
-async function createUnlessFound(
-  sql: Sql,
-  types: NewTypes,
-): Promise<{ found: ReadonlyMap<string, StoredType>; made: ReadonlyMap<string, StoredType> }> {
-  const { appId, names, maxTypes, counts, by } = types;
-  const known = counts?.get(appId) ?? null;
-  // Upper bound: the last count plus all ids assigned since. Without a count, assume that the limit is exceeded.
-  const offset = known === null ? maxTypes : known.types - known.lastId;
-  // Read committed, whatever the role's default: the query after the lock must see what the previous holder created.
-  const outcome = await sql.begin('isolation level read committed', async (tx) => {
-    // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through.
-    const [app] = await tx<{ publicId: string }[]>`
-      SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    if (app === undefined) throw new AccountError('APP_NOT_FOUND', 'the app has been removed');
-    const found = await findTypes(tx, appId, names);
-    const missing = names.filter((name) => !found.has(name));
-    const publicIds = missing.map(() => createPublicId('typ'));
-    const made = await tx<(Omit<StoredType, 'appPublicId' | 'schema'> & { counted: number | null })[]>`
-      WITH sequence AS (
-        SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
-      ), before AS (
-        -- Null, and the types are counted, where the role may not look at the sequence: only an INSERT needs no right.
-        SELECT CASE WHEN ${offset}::bigint + ${missing.length}::int
-                         + CASE WHEN has_sequence_privilege(id, 'SELECT, USAGE')
-                                THEN pg_sequence_last_value(id) END <= ${maxTypes} THEN NULL
-                    ELSE (SELECT count(*)::int FROM event_types WHERE app_id = ${appId})
-               END AS counted
-          FROM sequence
-      ), made AS (
-        INSERT INTO event_types (public_id, app_id, name)
-        SELECT new.public_id, ${appId}, new.name
-          FROM unnest(${publicIds}::text[], ${missing}::text[]) WITH ORDINALITY AS new (public_id, name, position), before
-         WHERE counted IS NULL OR counted + position <= ${maxTypes}
-         ORDER BY position
-        RETURNING id, public_id, name
-      )
-      SELECT id, public_id AS "publicId", name, counted FROM made, before`;
-    const rows = made.map((row) => ({ ...row, appPublicId: app.publicId, schema: null }));
-    if (by !== undefined)
-      for (const { publicId: typeId, name } of rows)
-        await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
-    return { found, rows };
-  });
-  const { found, rows } = outcome;
-  const counted = rows[0]?.counted ?? null;
-  const lastId = rows.reduce((last, { id }) => Math.max(last, id), 0);
-  // Only after the commit.
-  if (counted !== null) counts?.set(appId, { types: counted + rows.length, lastId });
-  return { found, made: new Map(rows.map(({ counted: _, ...type }) => [type.name, type])) };
+/** The types of these names by name: those that there were, and those that were made. */
+interface Created {
+  readonly found: ReadonlyMap<string, StoredType>;
+  readonly made: ReadonlyMap<string, StoredType>;
 }
 
+/**
+ * Creates missing types of apps in one transaction.
+ * @param lock 'skip': without waiting for apps whose row another session has locked
+ * @returns by app; 'removed' if there is no such app
+ */
+async function createUnlessFound(
+  sql: Sql,
+  { apps, maxTypes, counts, by }: NewTypes,
+  lock: 'wait' | 'skip' = 'wait',
+): Promise<ReadonlyMap<number, Created | 'locked' | 'removed'>> {
+  const ids = [...apps.keys()];
+  // Read committed, whatever the role's default: the query after the lock must see what the previous holder created.
+  const created = await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through. In order of
+    // ids, so that two transactions of several apps do not wait for each other.
+    const locked = await tx<{ id: number; publicId: string }[]>`
+      SELECT id, public_id AS "publicId" FROM apps WHERE id = ANY(${ids}::integer[]) ORDER BY id
+         FOR NO KEY UPDATE ${lock === 'skip' ? tx`SKIP LOCKED` : tx``}`;
+    const publicIds = new Map(locked.map(({ id, publicId }) => [id, publicId]));
+    const others = ids.filter((id) => !publicIds.has(id));
+    const there = lock === 'wait' || others.length === 0 ? [] : await existingApps(tx, others);
+    const found = await findTypes(tx, new Map([...apps].filter(([id]) => publicIds.has(id))));
+    const made = await insertMissing(tx, { apps, found, publicIds, maxTypes, counts });
+    if (by !== undefined)
+      for (const { appId, publicId: typeId, name } of made)
+        await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
+    const outcomes = new Map<number, Created | 'locked' | 'removed'>();
+    for (const id of others) outcomes.set(id, there.includes(id) ? 'locked' : 'removed');
+    const madeOf = new Map<number, Map<string, StoredType>>(locked.map(({ id }) => [id, new Map()]));
+    for (const { counted: _counted, appId, ...type } of made) madeOf.get(appId)?.set(type.name, type);
+    for (const [id, types] of madeOf) outcomes.set(id, { found: found.get(id) ?? new Map(), made: types });
+    return { outcomes, made };
+  });
+  // Only after the commit.
+  if (counts !== undefined) noteCounts(counts, created.made);
+  return created.outcomes;
+}
+
+/** A type that was just made. */
+interface MadeType extends StoredType {
+  readonly appId: number;
+  /** Number of the app's types before, if they were counted. */
+  readonly counted: number | null;
+}
+
+/** Inserts the types that were not found, in the given order and up to each app's limit. The apps are locked. */
+async function insertMissing(
+  tx: Transaction,
+  types: {
+    readonly apps: ReadonlyMap<number, readonly string[]>;
+    readonly found: ReadonlyMap<number, ReadonlyMap<string, StoredType>>;
+    /** Of the locked apps. */
+    readonly publicIds: ReadonlyMap<number, string>;
+    readonly maxTypes: number;
+    readonly counts: TypeCounts | undefined;
+  },
+): Promise<readonly MadeType[]> {
+  const { apps, found, publicIds, maxTypes, counts } = types;
+  const missing = [...publicIds.keys()].flatMap((appId) =>
+    (apps.get(appId) ?? [])
+      .filter((name) => found.get(appId)?.has(name) !== true)
+      .map((name) => ({ appId, name })),
+  );
+  if (missing.length === 0) return [];
+  const appIds = [...new Set(missing.map(({ appId }) => appId))];
+  const offsets = appIds.map((appId) => {
+    const known = counts?.get(appId) ?? null;
+    // Upper bound: the last count plus all ids assigned since. Without a count, assume that the limit is exceeded.
+    return known === null ? maxTypes : known.types - known.lastId;
+  });
+  const rows = await tx<Omit<MadeType, 'appPublicId' | 'schema'>[]>`
+    WITH sequence AS (
+      SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
+    ), new AS (
+      SELECT app_id, name, public_id, position,
+             row_number() OVER (PARTITION BY app_id ORDER BY position) AS number,
+             count(*) OVER (PARTITION BY app_id) AS missing
+        FROM unnest(${missing.map(({ appId }) => appId)}::integer[], ${missing.map(({ name }) => name)}::text[],
+                    ${missing.map(() => createPublicId('typ'))}::text[])
+               WITH ORDINALITY AS asked (app_id, name, public_id, position)
+    ), before AS (
+      -- Null, and the types are counted, where the role may not look at the sequence: only an INSERT needs no right.
+      SELECT app_id,
+             CASE WHEN least_count + missing
+                       + CASE WHEN has_sequence_privilege(sequence.id, 'SELECT, USAGE')
+                              THEN pg_sequence_last_value(sequence.id) END <= ${maxTypes} THEN NULL
+                  ELSE (SELECT count(*)::integer FROM event_types WHERE event_types.app_id = app.app_id)
+             END AS counted
+        FROM unnest(${appIds}::integer[], ${offsets}::bigint[]) AS app (app_id, least_count)
+        JOIN new USING (app_id), sequence
+       WHERE number = 1
+    ), made AS (
+      INSERT INTO event_types (public_id, app_id, name)
+      SELECT public_id, app_id, name FROM new JOIN before USING (app_id)
+       WHERE counted IS NULL OR counted + number <= ${maxTypes}
+       ORDER BY position
+      RETURNING id, public_id, app_id, name
+    )
+    SELECT id, public_id AS "publicId", app_id AS "appId", name, counted FROM made JOIN before USING (app_id)`;
+  return rows.map((row) => ({ ...row, appPublicId: publicIds.get(row.appId) ?? '', schema: null }));
+}
+
+function noteCounts(counts: TypeCounts, made: readonly MadeType[]): void {
+  const sums = new Map<number, TypeCount>();
+  for (const { appId, id, counted } of made) {
+    if (counted === null) continue;
+    const { types, lastId } = sums.get(appId) ?? { types: counted, lastId: 0 };
+    sums.set(appId, { types: types + 1, lastId: Math.max(lastId, id) });
+  }
+  for (const [appId, sum] of sums) counts.set(appId, sum);
+}
+
+async function existingApps(tx: Transaction, ids: readonly number[]): Promise<readonly number[]> {
+  const rows = await tx<{ id: number }[]>`SELECT id FROM apps WHERE id = ANY(${[...ids]}::integer[])`;
+  return rows.map(({ id }) => id);
+}
+
+/** The types of these names. @param names by app @returns those that there are, by app and name */
 async function findTypes(
   sql: Sql | Transaction,
-  appId: number,
-  names: readonly string[],
-): Promise<ReadonlyMap<string, StoredType>> {
-  const rows = await sql<StoredType[]>`
-    SELECT ${typeColumns(sql)} FROM ${storedTypes(sql)}
-     WHERE type.app_id = ${appId} AND type.name = ANY(${names as string[]}::text[])`;
-  return new Map(rows.map((row) => [row.name, row]));
+  names: ReadonlyMap<number, readonly string[]>,
+): Promise<ReadonlyMap<number, ReadonlyMap<string, StoredType>>> {
+  const asked = [...names].flatMap(([appId, some]) => some.map((name) => ({ appId, name })));
+  if (asked.length === 0) return new Map();
+  const rows = await sql<(StoredType & { appId: number })[]>`
+    SELECT ${typeColumns(sql)}, type.app_id AS "appId"
+      FROM unnest(${asked.map(({ appId }) => appId)}::integer[], ${asked.map(({ name }) => name)}::text[])
+             AS asked (app_id, name)
+      JOIN (${storedTypes(sql)}) ON type.app_id = asked.app_id AND type.name = asked.name`;
+  const found = new Map<number, Map<string, StoredType>>();
+  for (const { appId, ...type } of rows) {
+    const ofApp = found.get(appId) ?? new Map<string, StoredType>();
+    found.set(appId, ofApp.set(type.name, type));
+  }
+  return found;
 }
 
 export async function internalAppId(sql: Sql, appId: string): Promise<number> {
@@ -352,5 +453,9 @@ export async function internalAppId(sql: Sql, appId: string): Promise<number> {
 
 function checkEventTypeName(name: string): void {
   const problem = eventTypeNameProblem(name);
-  if (problem !== null) throw new AccountError('INVALID_NAME', `the name ${problem}`);
+  if (problem !== null) throw invalidName(problem);
+}
+
+function invalidName(problem: string): AccountError {
+  return new AccountError('INVALID_NAME', `the name ${problem}`);
 }

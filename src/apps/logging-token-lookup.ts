@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import { ownText } from '../own-text.ts';
-import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -36,24 +36,25 @@ const MAX_TOKENS = 50_000;
 const MAX_JUNK = 10_000;
 
 export class LoggingTokens {
+  readonly #lookup: BatchedLookup<LoggingToken>;
   readonly #cache: LookupCache<LoggingToken>;
   readonly #now: () => number;
 
   constructor(options: LoggingTokensOptions) {
     this.#now = options.now;
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
-    const lookup = new BatchedLookup(
-      (tokens) => loadTokens(options, tokens),
-      LOOKUP_STATEMENT_TIMEOUT_MS,
-      MADE_UP_PAUSE_MS,
-    );
+    const { outage } = options;
+    this.#lookup = new BatchedLookup((tokens) => loadTokens(options, tokens), {
+      outage,
+      pauseMs: MADE_UP_PAUSE_MS,
+    });
     this.#cache = new LookupCache({
-      load: (token) => lookup.get(token),
+      load: (token) => this.#lookup.get(token),
       max: MAX_TOKENS,
       maxNegatives: MAX_JUNK,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage: options.outage,
+      outage,
     });
   }
 
@@ -77,6 +78,10 @@ export class LoggingTokens {
 
   get caches(): readonly CacheStats[] {
     return [this.#cache];
+  }
+
+  get queues(): Readonly<Record<'logging_tokens', readonly LookupQueue[]>> {
+    return { logging_tokens: [this.#lookup.queue] };
   }
 
   /** Drops all cached tokens after a change. */

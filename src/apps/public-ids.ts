@@ -1,4 +1,5 @@
 /** Maps public identifiers of apps and event types to internal integer ids. */
+import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 
@@ -23,13 +24,17 @@ const MAX_UNKNOWN = 10_000;
 const MAX_ID_LENGTH = 200;
 
 export class PublicIds {
+  readonly #appLookup: BatchedLookup<number>;
+  readonly #typeLookup: BatchedLookup<EventType>;
   readonly #apps: LookupCache<number>;
   readonly #types: LookupCache<EventType>;
 
   constructor({ sql, cacheMs, now, outage }: PublicIdsOptions) {
     const common = { maxNegatives: MAX_UNKNOWN, ttlMs: cacheMs, now, outage };
-    this.#apps = new LookupCache({ ...common, max: MAX_APPS, load: (publicId) => findApp(sql, publicId) });
-    this.#types = new LookupCache({ ...common, max: MAX_TYPES, load: (publicId) => findType(sql, publicId) });
+    this.#appLookup = new BatchedLookup((publicIds) => findApps(sql, publicIds), { outage });
+    this.#typeLookup = new BatchedLookup((publicIds) => findTypes(sql, publicIds), { outage });
+    this.#apps = new LookupCache({ ...common, max: MAX_APPS, load: (id) => this.#appLookup.get(id) });
+    this.#types = new LookupCache({ ...common, max: MAX_TYPES, load: (id) => this.#typeLookup.get(id) });
   }
 
   /** @returns the app's internal id; null if there is no such app */
@@ -47,6 +52,10 @@ export class PublicIds {
     return [this.#apps, this.#types];
   }
 
+  get queues(): Readonly<Record<'apps', readonly LookupQueue[]>> {
+    return { apps: [this.#appLookup.queue, this.#typeLookup.queue] };
+  }
+
   /** Drops all cached ids after a change of an app or a type. */
   dropAll(): void {
     this.#apps.dropAll();
@@ -59,13 +68,15 @@ function canExist(publicId: string): boolean {
   return publicId.length <= MAX_ID_LENGTH && !publicId.includes('\0');
 }
 
-async function findApp(sql: Sql, publicId: string): Promise<number | null> {
-  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${publicId}`;
-  return app?.id ?? null;
+async function findApps(sql: Sql, publicIds: readonly string[]): Promise<ReadonlyMap<string, number>> {
+  const rows = await sql<{ id: number; publicId: string }[]>`
+    SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${[...publicIds]}::text[])`;
+  return new Map(rows.map(({ id, publicId }) => [publicId, id]));
 }
 
-async function findType(sql: Sql, publicId: string): Promise<EventType | null> {
-  const [type] = await sql<EventType[]>`
-    SELECT id, app_id AS "appId" FROM event_types WHERE public_id = ${publicId}`;
-  return type ?? null;
+async function findTypes(sql: Sql, publicIds: readonly string[]): Promise<ReadonlyMap<string, EventType>> {
+  const rows = await sql<(EventType & { publicId: string })[]>`
+    SELECT id, app_id AS "appId", public_id AS "publicId"
+      FROM event_types WHERE public_id = ANY(${[...publicIds]}::text[])`;
+  return new Map(rows.map(({ publicId, ...type }) => [publicId, type]));
 }

@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
-import { BatchedLookup, LOOKUP_STATEMENT_TIMEOUT_MS, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { digestOf, isWellFormed } from '../token-text.ts';
@@ -44,6 +44,7 @@ const EXPIRED = 'The resource token has expired.';
 
 export class ResourceTokens {
   readonly #options: ResourceTokensOptions;
+  readonly #lookup: BatchedLookup<ResourceToken>;
   /** By hexadecimal digest: the token's text is not kept in memory. */
   readonly #tokens: LookupCache<ResourceToken>;
   /** Token id → time of the last write of its last use by this process. */
@@ -52,18 +53,18 @@ export class ResourceTokens {
 
   constructor(options: ResourceTokensOptions) {
     this.#options = options;
-    const lookup = new BatchedLookup(
-      (digests) => findTokens(options.sql, digests),
-      LOOKUP_STATEMENT_TIMEOUT_MS,
-      MADE_UP_PAUSE_MS,
-    );
+    const { outage } = options;
+    this.#lookup = new BatchedLookup((digests) => findTokens(options.sql, digests), {
+      outage,
+      pauseMs: MADE_UP_PAUSE_MS,
+    });
     this.#tokens = new LookupCache({
-      load: (digest) => lookup.get(digest),
+      load: (digest) => this.#lookup.get(digest),
       max: MAX_TOKENS,
       maxNegatives: MAX_UNKNOWN,
       ttlMs: options.cacheMs,
       now: options.now,
-      outage: options.outage,
+      outage,
     });
   }
 
@@ -86,6 +87,10 @@ export class ResourceTokens {
 
   get caches(): readonly CacheStats[] {
     return [this.#tokens];
+  }
+
+  get queues(): Readonly<Record<'resource_tokens', readonly LookupQueue[]>> {
+    return { resource_tokens: [this.#lookup.queue] };
   }
 
   /** Drops all cached tokens after a change of a token or of an app. */

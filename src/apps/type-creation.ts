@@ -1,46 +1,50 @@
-/** Creates event types that producers name: round robin over apps, rate-limited per app. */
+/** Creates event types that producers name: those of many apps in one transaction, in turns of accounts and apps. */
+import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { SlidingLog } from '../limits/sliding-log.ts';
-import type { StoredType } from './event-types.ts';
+import { type LookupQueue, LookupTurns, type Queued } from '../storage/batched-lookup.ts';
+import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
+import type { CreatedTypes, StoredType } from './event-types.ts';
 
 export interface TypeCreationOptions {
   /**
-   * Creates types of an app in one transaction, or finds those that another process has just created.
-   * @returns by name; names beyond the app's limit are missing
+   * Creates types of apps, or finds those that another process has just created.
+   * @param names by app, without duplicates
+   * @returns by app: the types, 'locked', or what the creation has failed with. If it rejects, it has failed for all of them
    */
-  readonly create: (appId: number, names: readonly string[]) => Promise<ReadonlyMap<string, StoredType>>;
+  readonly create: (
+    names: ReadonlyMap<number, readonly string[]>,
+  ) => Promise<ReadonlyMap<number, CreatedTypes | Error>>;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly limitPerMinute: number;
+  /** The holder of an app's work: its account, then the app. */
+  readonly holderOf: (appId: number) => Path;
+  readonly outage?: LookupOutage | undefined;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }
 
-/** Waiting names of all apps together: about 10 MB. */
-const MAX_WAITING = 20_000;
-/** Names per transaction: a few milliseconds. */
-const MAX_AT_ONCE = 100;
+/** Names per transaction, of all apps together: some ten milliseconds. */
+const MAX_AT_ONCE = 500;
+/** How often, and after how many milliseconds each time, the names of an app are tried whose row another session has locked. */
+const LOCKED_TRIES = 100;
+const LOCKED_PAUSE_MS = 50;
 
-const FULL = new Rejection(
-  'unavailable',
-  'Too many new event types are waiting to be created; retry shortly.',
-);
-
-interface Waiting {
+interface Waiting extends Queued {
+  readonly appId: number;
   readonly name: string;
+  triesLeft: number;
   readonly resolve: (outcome: StoredType | 'too-many' | Rejection) => void;
-  readonly reject: (error: unknown) => void;
 }
 
 /**
- * Round robin over apps, one transaction at a time: an app with ten thousand new names delays another app's new type by
- * one transaction, not by all of them, and a connection stays free for other lookups.
+ * One transaction at a time, so that a connection stays free for other lookups: an account with ten thousand new names delays
+ * another account's new type by one transaction, not by all of them.
  */
 export class TypeCreation {
   readonly #options: TypeCreationOptions;
   readonly #limit: SlidingLog;
-  /** Apps in the order of their turns. */
-  readonly #queues = new Map<number, Waiting[]>();
-  #waiting = 0;
+  readonly #queue = new LookupTurns<Waiting>();
   #isRunning = false;
 
   constructor(options: TypeCreationOptions) {
@@ -48,50 +52,62 @@ export class TypeCreation {
     this.#limit = new SlidingLog({ limit: options.limitPerMinute, now: options.now });
   }
 
-  /** Number of waiting names. */
-  get waiting(): number {
-    return this.#waiting;
+  get queue(): LookupQueue {
+    return this.#queue;
   }
 
-  /** @returns the type, or the refusal; rejects if `create` does */
+  /** @returns the type, or the refusal; rejects if `create` does, or with LookupBusy or LookupUnavailable */
   add(appId: number, name: string): Promise<StoredType | 'too-many' | Rejection> {
-    if (this.#waiting >= MAX_WAITING) return Promise.resolve(FULL);
     const decision = this.#limit.take(appId);
     if (decision?.accepted === false)
       return Promise.resolve(tooManyNew(decision.limit, decision.resetSeconds));
     return new Promise((resolve, reject) => {
-      const queue = this.#queues.get(appId) ?? [];
-      queue.push({ name, resolve, reject });
-      this.#queues.set(appId, queue);
-      this.#waiting += 1;
-      if (!this.#isRunning) void this.#run();
+      const path = this.#options.holderOf(appId);
+      this.#wait({ appId, name, path, triesLeft: LOCKED_TRIES, resolve, reject, timer: null });
     });
+  }
+
+  #wait(waiting: Waiting): void {
+    this.#queue.push(waiting);
+    if (!this.#isRunning) void this.#run();
   }
 
   async #run(): Promise<void> {
     this.#isRunning = true;
-    for (let turn = this.#next(); turn !== null; turn = this.#next()) {
-      const { appId, group } = turn;
-      try {
-        const types = await this.#options.create(appId, [...new Set(group.map(({ name }) => name))]);
-        for (const { name, resolve } of group) resolve(types.get(name) ?? 'too-many');
-      } catch (error) {
-        for (const { reject } of group) reject(error);
-      }
-    }
+    for (let group = this.#queue.take(MAX_AT_ONCE); group.length > 0; group = this.#queue.take(MAX_AT_ONCE))
+      await this.#create(group);
     this.#isRunning = false;
   }
 
-  /** Takes names of the next app, and moves the app to the end. */
-  #next(): { readonly appId: number; readonly group: readonly Waiting[] } | null {
-    const [first] = this.#queues;
-    if (first === undefined) return null;
-    const [appId, queue] = first;
-    const group = queue.splice(0, MAX_AT_ONCE);
-    this.#queues.delete(appId);
-    if (queue.length > 0) this.#queues.set(appId, queue);
-    this.#waiting -= group.length;
-    return { appId, group };
+  /** Resolves when the transaction has ended, even if nothing waits for it any longer: it has its connection until then. */
+  async #create(group: readonly Waiting[]): Promise<void> {
+    const names = new Map<number, Set<string>>();
+    for (const { appId, name } of group) names.set(appId, (names.get(appId) ?? new Set()).add(name));
+    const creating = this.#options.create(new Map([...names].map(([appId, some]) => [appId, [...some]])));
+    try {
+      const created = await answerInTime(creating, this.#options.outage);
+      const locked: Waiting[] = [];
+      for (const waiting of group) {
+        const types = created.get(waiting.appId);
+        if (types === 'locked') locked.push(waiting);
+        else if (types instanceof Map) waiting.resolve(types.get(waiting.name) ?? 'too-many');
+        else waiting.reject(types);
+      }
+      if (locked.length > 0) this.#retryLocked(locked);
+    } catch (error) {
+      for (const { reject } of group) reject(error);
+      if (error instanceof LookupUnavailable) this.#queue.refuseAll(error);
+      await creating.catch(() => undefined);
+    }
+  }
+
+  #retryLocked(locked: readonly Waiting[]): void {
+    for (const waiting of locked) waiting.triesLeft -= 1;
+    setTimeout(() => {
+      for (const waiting of locked)
+        if (waiting.triesLeft > 0) this.#wait(waiting);
+        else waiting.reject(new LookupBusy('The app is locked in the database'));
+    }, LOCKED_PAUSE_MS);
   }
 }
 

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/connect.ts';
+import { LookupBusy } from '../storage/lookup-cache.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
 import {
@@ -192,6 +193,10 @@ class Server implements HttpServer {
 
   #fault(route: Route, exchange: Exchange, error: unknown): Rejection {
     const context = { requestId: exchange.id, route: route.path, code: errorCode(error) };
+    if (error instanceof LookupBusy) {
+      this.#options.log.warn(context, 'http: request refused, too many lookups wait');
+      return error.rejection;
+    }
     if (isUnavailable(error)) {
       this.#options.log.warn(context, 'http: request failed, the database cannot be reached');
       return new Rejection('unavailable', 'The database cannot be reached; try again shortly.');

@@ -31,8 +31,6 @@ export interface AcceptSteps {
   readonly now: () => number;
 }
 
-/** Concurrent lookups or creations of types for one batch: lookups of single events must not wait long. */
-const TYPE_LOOKUPS = 4;
 /** Limit of days in one batch: each is a partition or a chunk, and each of those takes some locks. */
 const MAX_DAYS = 1_000;
 
@@ -109,16 +107,18 @@ export function noteStored({ payloadChecks }: AcceptSteps, batch: Batch, outcome
 
 type Types = ReadonlyMap<TypeReference, EventType | Rejection>;
 
-/** Looks up each type of the events once. */
+/** Looks up each type of the events once, all together: the lookups take turns with those of others. */
 async function resolveTypes(eventTypes: EventTypes, appId: number, events: Events): Promise<Types> {
   const named = new Set<TypeReference>();
   for (const event of events) if (!(event instanceof Rejection)) named.add(event.type);
   const types = new Map<TypeReference, EventType | Rejection>();
-  const references = named.values();
-  const lookUp = async (): Promise<void> => {
-    for (const reference of references) types.set(reference, await eventTypes.find(appId, reference));
-  };
-  await Promise.all(Array.from({ length: TYPE_LOOKUPS }, lookUp));
+  const waiting: Promise<unknown>[] = [];
+  for (const reference of named) {
+    const found = eventTypes.find(appId, reference);
+    if (found instanceof Promise) waiting.push(found.then((type) => types.set(reference, type)));
+    else types.set(reference, found);
+  }
+  await Promise.all(waiting);
   return types;
 }
 

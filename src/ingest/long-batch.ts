@@ -11,6 +11,7 @@ import { decode } from '../http/request-body.ts';
 import type { AnswerStream } from '../http/stream.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { isUnavailable } from '../storage/connect.ts';
+import { LookupBusy } from '../storage/lookup-cache.ts';
 import { isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
@@ -140,6 +141,7 @@ class LongBatch {
         if (refusal !== null) return refusal;
       }
     } catch (error) {
+      if (error instanceof LookupBusy) return this.#refusal(error.rejection);
       if (isUnavailable(error)) return this.#refusal(UNAVAILABLE);
       throw error;
     }

@@ -12,7 +12,7 @@ import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { type Checked, SchemaThread, type Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { answerInTime, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 
 export interface PayloadChecksOptions {
   readonly accounts: AppAccounts;
@@ -100,7 +100,7 @@ export class PayloadChecks {
     this.#texts = new LookupCache({
       load: (key) => {
         const [typeId = '', digest = ''] = key.split(' ');
-        return findSchemaText(sql, Number(typeId), digest);
+        return answerInTime(findSchemaText(sql, Number(typeId), digest), outage);
       },
       ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage },
     });

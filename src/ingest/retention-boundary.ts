@@ -1,6 +1,6 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
 import type { Sql } from '../storage/connect.ts';
-import { LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { answerInTime, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 import { readBoundary } from '../storage/storage.ts';
 import { boundaryOf } from './event-time.ts';
 
@@ -23,7 +23,7 @@ export class RetentionBoundary {
   constructor(options: RetentionBoundaryOptions) {
     this.#options = options;
     this.#boundary = new LookupCache({
-      load: () => readBoundary(options.sql),
+      load: () => answerInTime(readBoundary(options.sql), options.outage),
       max: 1,
       maxNegatives: 1,
       ttlMs: options.cacheMs,

@@ -14,7 +14,7 @@ import type { ChangedTable } from '../storage/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/connect.ts';
 import type { ServerWatch } from '../storage/connections/server-watch.ts';
 import { areKeysLocked } from '../storage/expired-keys.ts';
-import { answerInTime, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
+import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import { DeclaredFields, type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
@@ -74,7 +74,7 @@ export const PAST_CONNECTIONS = 2;
  */
 export const WRITE_PATH_CONNECTIONS = PAST_CONNECTIONS + 5;
 
-/** Timeout of a lookup, after which its request is refused. */
+/** Without a response for so long, the lookups of a suspect database are refused. */
 const LOOKUP_TIMEOUT_MS = 700;
 /** Without a journal: after so long without the end of a commit, waiting events are refused. */
 const STALL_MS = 700;
@@ -130,6 +130,7 @@ export class WritePath {
     this.availability = this.store.availability;
     this.outage = {
       isAway: () => !this.availability.reachable,
+      isSuspect: () => this.availability.suspect,
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
@@ -146,6 +147,7 @@ export class WritePath {
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
+      holderOf: (appId) => accounts.holderOf(appId),
       reach: (appId) => poolOfApp(engine, options.lookups, appId),
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
@@ -211,9 +213,9 @@ export class WritePath {
         const found = poolOfApp(engine, lookups, appId).then((sql) =>
           findRepeated(sql, appId, request, wall()),
         );
-        return await answerInTime(found, LOOKUP_TIMEOUT_MS);
+        return await answerInTime(found, this.outage);
       } catch (error) {
-        if (error instanceof LookupUnavailable) void this.#keyTable.suspect();
+        if (error instanceof LookupUnavailable || error instanceof LookupBusy) void this.#keyTable.suspect();
         throw error;
       }
     };

@@ -1,15 +1,26 @@
 /** Batches lookups by key: those that arrive during a statement share the next one. */
 
-import { answerInTime } from './lookup-cache.ts';
+import { type Path, Turns } from '../base/turns.ts';
+import {
+  answerInTime,
+  LOOKUP_STATEMENT_TIMEOUT_MS,
+  LookupBusy,
+  type LookupOutage,
+  LookupUnavailable,
+} from './lookup-cache.ts';
 
-/** Timeout of a statement. The next one uses another connection of the pool. */
-export const LOOKUP_STATEMENT_TIMEOUT_MS = 3_000;
 /** Limit of keys in one statement. */
 const MAX_KEYS = 1_000;
+/** Limit of waiting keys: about 10 MB. */
+const MAX_WAITING = 20_000;
+/** Limit of the time that a key waits for its statement. */
+export const MAX_QUEUED_MS = 10_000;
 /** A pause for lookups of tokens, nearly all of which exist in normal use. */
 export const MADE_UP_PAUSE_MS = 10;
 /** From this many keys on, a statement that finds less than half of them is taken for one of made-up keys. */
 const MANY_KEYS = 16;
+
+const NO_HOLDER: Path = [''];
 
 /**
  * Queries the database for these keys.
@@ -17,10 +28,87 @@ const MANY_KEYS = 16;
  */
 export type LoadMany<V> = (keys: readonly string[]) => Promise<ReadonlyMap<string, V>>;
 
-interface Waiting<V> {
+export interface BatchedLookupOptions {
+  readonly outage?: LookupOutage | undefined;
+  /** Timeout of a statement in milliseconds, after which the next one is sent. */
+  readonly timeoutMs?: number;
+  /**
+   * Delay of the next statement in milliseconds after one of made-up keys, so that it serves more keys; 0 if keys that do not exist
+   * are normal.
+   */
+  readonly pauseMs?: number;
+}
+
+/** What waits for lookups, for metrics. */
+export interface LookupQueue {
+  /** Lookups that wait for their statement. */
+  readonly waiting: number;
+  /** Lookups that were refused since the start because too many waited, or because they had waited too long. */
+  readonly refused: number;
+}
+
+/** Something that waits for its turn, and for a limited time. */
+export interface Queued {
+  readonly path: Path;
+  readonly reject: (error: unknown) => void;
+  timer: NodeJS.Timeout | null;
+}
+
+/**
+ * Holders wait in turns for lookups, at most {@link MAX_WAITING} of them and none for longer than {@link MAX_QUEUED_MS}. In a full
+ * queue the latest one of the holder with most of them is refused.
+ */
+export class LookupTurns<Item extends Queued> implements LookupQueue {
+  readonly #turns = new Turns<Item>();
+  #refused = 0;
+
+  get waiting(): number {
+    return this.#turns.size;
+  }
+
+  get refused(): number {
+    return this.#refused;
+  }
+
+  push(item: Item): void {
+    item.timer = setTimeout(() => {
+      if (!this.#turns.remove(item.path, item)) return;
+      this.#refused += 1;
+      item.reject(new LookupBusy('The lookup has waited too long'));
+    }, MAX_QUEUED_MS);
+    this.#turns.push(item.path, item);
+    if (this.#turns.size <= MAX_WAITING) return;
+    const evicted = this.#turns.evict();
+    if (evicted === null) return;
+    if (evicted.timer !== null) clearTimeout(evicted.timer);
+    this.#refused += 1;
+    evicted.reject(new LookupBusy('Too many lookups wait'));
+  }
+
+  /** Takes up to so many, in turns. */
+  take(most: number): Item[] {
+    const items: Item[] = [];
+    while (items.length < most) {
+      const item = this.#turns.take();
+      if (item === null) break;
+      if (item.timer !== null) clearTimeout(item.timer);
+      items.push(item);
+    }
+    return items;
+  }
+
+  /** Refuses all that wait: the database does not respond. */
+  refuseAll(error: LookupUnavailable): void {
+    for (const { timer, reject } of this.#turns.drain()) {
+      if (timer !== null) clearTimeout(timer);
+      reject(error);
+    }
+  }
+}
+
+interface Waiting<V> extends Queued {
   readonly key: string;
   readonly resolve: (value: V | null) => void;
-  readonly reject: (error: unknown) => void;
 }
 
 /**
@@ -29,42 +117,44 @@ interface Waiting<V> {
  */
 export class BatchedLookup<V extends NonNullable<unknown>> {
   readonly #loadMany: LoadMany<V>;
-  readonly #timeoutMs: number;
-  readonly #pauseMs: number;
-  #waiting: Waiting<V>[] = [];
+  readonly #options: BatchedLookupOptions;
+  readonly #queue = new LookupTurns<Waiting<V>>();
   #isAsking = false;
 
-  /**
-   * @param timeoutMs timeout of a statement, after which the next one is sent
-   * @param pauseMs   delay of the next statement after one of made-up keys, so that it serves more keys; 0 if keys that do
-   *                  not exist are normal
-   */
-  constructor(loadMany: LoadMany<V>, timeoutMs = LOOKUP_STATEMENT_TIMEOUT_MS, pauseMs = 0) {
+  constructor(loadMany: LoadMany<V>, options: BatchedLookupOptions = {}) {
     this.#loadMany = loadMany;
-    this.#timeoutMs = timeoutMs;
-    this.#pauseMs = pauseMs;
+    this.#options = options;
   }
 
-  /** @returns null if the key does not exist; rejects if the statement does */
-  get(key: string): Promise<V | null> {
+  get queue(): LookupQueue {
+    return this.#queue;
+  }
+
+  /**
+   * @param holder in whose turn the key is looked up
+   * @returns null if the key does not exist; rejects if the statement does, or with LookupBusy or LookupUnavailable
+   */
+  get(key: string, holder: Path = NO_HOLDER): Promise<V | null> {
     return new Promise((resolve, reject) => {
-      this.#waiting.push({ key, resolve, reject });
+      this.#queue.push({ key, path: holder, resolve, reject, timer: null });
       if (!this.#isAsking) void this.#askForAll();
     });
   }
 
   async #askForAll(): Promise<void> {
+    const { outage, timeoutMs = LOOKUP_STATEMENT_TIMEOUT_MS, pauseMs = 0 } = this.#options;
     this.#isAsking = true;
-    while (this.#waiting.length > 0) {
-      const asked = this.#waiting.splice(0, MAX_KEYS);
+    for (let asked = this.#queue.take(MAX_KEYS); asked.length > 0; asked = this.#queue.take(MAX_KEYS)) {
       try {
         const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
-        const found = await answerInTime(answer, this.#timeoutMs);
+        const found = await answerInTime(answer, outage, timeoutMs);
         for (const { key, resolve } of asked) resolve(found.get(key) ?? null);
-        if (this.#pauseMs > 0 && asked.length >= MANY_KEYS && found.size < asked.length / 2)
-          await new Promise((resolve) => setTimeout(resolve, this.#pauseMs));
+        if (pauseMs > 0 && asked.length >= MANY_KEYS && found.size < asked.length / 2)
+          await new Promise((resolve) => setTimeout(resolve, pauseMs));
       } catch (error) {
         for (const { reject } of asked) reject(error);
+        // None of the others would get an answer sooner.
+        if (error instanceof LookupUnavailable) this.#queue.refuseAll(error);
       }
     }
     this.#isAsking = false;

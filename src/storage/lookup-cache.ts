@@ -1,11 +1,12 @@
 /** Bounded caches of database lookups, for values that nearly every request needs and that rarely change. */
 import { LRUCache } from 'lru-cache';
-import { isUnavailable } from './connect.ts';
+import { Rejection } from '../errors.ts';
+import { errorCode, isUnavailable, SQLSTATE } from './connect.ts';
 
 export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   /**
-   * Queries the database. Null means that the key does not exist, which is cached too. A rejection reaches all callers that
-   * wait for this lookup, and is not cached.
+   * Queries the database, and gives it up after a time. Null means that the key does not exist, which is cached too. A rejection
+   * reaches all callers that wait for this lookup, and is not cached.
    */
   readonly load: (key: string) => Promise<V | null>;
   /** Limit of cached values; the least recently used is evicted. */
@@ -16,7 +17,7 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   readonly ttlMs: number;
   /** Clock in milliseconds. If it is set back, values are looked up again, never kept for longer. */
   readonly now: () => number;
-  /** How lookups behave during an outage of the database; without it they have no timeout. */
+  /** How lookups behave during an outage of the database. */
   readonly outage?: LookupOutage | undefined;
 }
 
@@ -24,7 +25,9 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
 export interface LookupOutage {
   /** True while the database is known to be unreachable: then it is not queried. */
   readonly isAway: () => boolean;
-  /** Timeout of a lookup in milliseconds. */
+  /** True while the database may be gone. One that answers others is only busy, and its answer is waited for. */
+  readonly isSuspect: () => boolean;
+  /** Milliseconds after which a statement without a response is given up if the database is suspect. */
   readonly timeoutMs: number;
   /** Whether stale values are served during an outage, unless they were dropped. */
   readonly serveStale: boolean;
@@ -36,25 +39,78 @@ export class LookupUnavailable extends Error {
   readonly code = 'ETIMEDOUT';
 }
 
-/** Waits for a response of the database; rejects with LookupUnavailable after the timeout. */
-export function answerInTime<T>(answer: Promise<T>, timeoutMs: number): Promise<T> {
+/** The database responds, but not to all lookups in time: too many wait, one has waited too long, or a lock is in the way. */
+export class LookupBusy extends Error {
+  /** For the client. */
+  readonly rejection = TOO_BUSY;
+}
+
+const TOO_BUSY = new Rejection(
+  'unavailable',
+  'The service is busy: too many lookups wait; try again shortly.',
+  {
+    retryAfterSeconds: 2,
+  },
+);
+
+/** Milliseconds without a response after which a statement is given up, however busy the database is. */
+export const LOOKUP_STATEMENT_TIMEOUT_MS = 3_000;
+/** Milliseconds between two looks at a statement that takes long. */
+const LOOK_MS = 100;
+/** What ends a statement whose database responds: `lock_timeout`, and `statement_timeout` or an operator. */
+const ENDED_BY_SERVER: ReadonlySet<string> = new Set([SQLSTATE.lockNotAvailable, SQLSTATE.queryCanceled]);
+
+/**
+ * Waits for the response to a statement that has just been sent.
+ * @param mostMs milliseconds after which it is given up in any case
+ * @throws LookupUnavailable if the database is away, or is suspect and has not responded in `outage.timeoutMs`; LookupBusy if
+ *   it has not responded in `mostMs`, or has ended the statement because of a lock or its time
+ */
+export function answerInTime<T>(
+  answer: Promise<T>,
+  outage?: LookupOutage,
+  mostMs: number = LOOKUP_STATEMENT_TIMEOUT_MS,
+): Promise<T> {
   // Not Promise.race: with a rejecting promise it costs as much as the rest of a lookup.
   return new Promise((resolve, reject) => {
-    const timer = setTimeout(
-      () => reject(new LookupUnavailable('The database did not answer in time')),
-      timeoutMs,
-    );
+    let waitedMs = 0;
+    let timer: NodeJS.Timeout;
+    let isOver = false;
+    const wait = (ms: number): void => {
+      // A response that arrived while the event loop was busy is read before the timeout counts.
+      timer = setTimeout(() => setImmediate(look), ms);
+      waitedMs += ms;
+    };
+    const look = (): void => {
+      if (isOver) return;
+      if (outage !== undefined && waitedMs >= outage.timeoutMs && (outage.isAway() || outage.isSuspect()))
+        reject(new LookupUnavailable('The database did not answer in time'));
+      else if (waitedMs >= mostMs) reject(new LookupBusy('The database did not answer in time'));
+      else wait(Math.min(LOOK_MS, mostMs - waitedMs));
+    };
+    const end = (): void => {
+      isOver = true;
+      clearTimeout(timer);
+    };
+    wait(Math.min(outage?.timeoutMs ?? mostMs, mostMs));
     answer.then(
       (value) => {
-        clearTimeout(timer);
+        end();
         resolve(value);
       },
       (error: unknown) => {
-        clearTimeout(timer);
-        reject(error);
+        end();
+        reject(lookupFailure(error));
       },
     );
   });
+}
+
+/** The failure of a lookup: LookupBusy where the server has ended its statement. */
+export function lookupFailure(error: unknown): Error {
+  if (ENDED_BY_SERVER.has(errorCode(error)))
+    return new LookupBusy('The statement was ended', { cause: error });
+  return error instanceof Error ? error : new Error(String(error));
 }
 
 /** Counts of a cache. */
@@ -116,7 +172,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     }
     this.#misses += 1;
     const answer = this.#inFlight.get(key) ?? this.#ask(key);
-    return outage === undefined ? answer : this.#answerOrStale(key, answer, outage);
+    return outage?.serveStale === true ? this.#answerOrStale(key, answer) : answer;
   }
 
   /** A stale value, if these are served. Not for absent keys, which may have been created since. */
@@ -124,11 +180,11 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     return this.#options.outage?.serveStale === true ? (this.#positives.get(key)?.value ?? null) : null;
   }
 
-  async #answerOrStale(key: string, answer: Promise<V | null>, outage: LookupOutage): Promise<V | null> {
+  async #answerOrStale(key: string, answer: Promise<V | null>): Promise<V | null> {
     try {
-      return await answerInTime(answer, outage.timeoutMs);
+      return await answer;
     } catch (error) {
-      const stale = isUnavailable(error) ? this.#stale(key) : null;
+      const stale = isUnavailable(error) || error instanceof LookupBusy ? this.#stale(key) : null;
       if (stale === null) throw error;
       return stale;
     }

@@ -1,5 +1,11 @@
 import { expect, test } from 'vitest';
-import { LookupCache, type LookupOutage, LookupUnavailable } from '../../src/storage/lookup-cache.ts';
+import {
+  answerInTime,
+  LookupBusy,
+  LookupCache,
+  type LookupOutage,
+  LookupUnavailable,
+} from '../../src/storage/lookup-cache.ts';
 
 interface Pending {
   readonly key: string;
@@ -177,7 +183,10 @@ test('the least recently used value goes first', async () => {
 /** A database that the test takes away; a lookup may take 20 ms. */
 function outageOf({ serveStale }: { serveStale: boolean }) {
   const state = { away: false };
-  return { state, outage: { isAway: () => state.away, timeoutMs: 20, serveStale } };
+  return {
+    state,
+    outage: { isAway: () => state.away, isSuspect: () => state.away, timeoutMs: 20, serveStale },
+  };
 }
 
 test('during an outage nothing is queried: stale values are served, unknown keys are unavailable', async () => {
@@ -228,15 +237,26 @@ test('invalidated values are looked up again, and only served during an outage',
   await fill('a', 'B');
 });
 
-test('a lookup that stays without an answer is unavailable after its timeouts, and is not asked twice', async () => {
+test('a stale value is served if the database is too busy for the lookup', async () => {
   const { outage } = outageOf({ serveStale: true });
   const { cache, asked, clock, fill } = setUp({ outage });
   await fill('a', 'A');
   clock.ms = 1_000;
-  expect(await cache.get('a')).toBe('A');
-  await expect(cache.get('b')).rejects.toThrow(LookupUnavailable);
-  await expect(cache.get('b')).rejects.toThrow(LookupUnavailable);
-  expect(asked.map(({ key }) => key)).toEqual(['a', 'a', 'b']);
+  const answer = cache.get('a');
+  asked.at(-1)?.reject(new LookupBusy('too many wait'));
+  expect(await answer).toBe('A');
+  const unknown = cache.get('b');
+  asked.at(-1)?.reject(new LookupBusy('too many wait'));
+  await expect(unknown).rejects.toThrow(LookupBusy);
+});
+
+test('a statement that the server ends because of a lock or its time is no outage', async () => {
+  for (const code of ['55P03', '57014']) {
+    const ended = Promise.reject(Object.assign(new Error('ended'), { code }));
+    await expect(answerInTime(ended)).rejects.toThrow(LookupBusy);
+  }
+  const gone = Promise.reject(Object.assign(new Error('gone'), { code: 'ECONNRESET' }));
+  await expect(answerInTime(gone)).rejects.toThrow('gone');
 });
 
 test('a stale value is served if the lookup fails because of an outage, and only then', async () => {
