@@ -35,12 +35,18 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
     duration: 86_400,
     timeout: 60,
     sampleInt: SAMPLE_MS,
-    requests,
+    // Each client renders all that it is given.
+    requests: job.once === true ? requests.slice(0, 1) : requests,
     setupClient: (untyped) => {
       const client = untyped as Client;
       // Each begins elsewhere, or all would send the same at the same time.
-      const first = Math.floor((clients.length * requests.length) / job.connections);
-      if (first > 0) client.setRequests([...requests.slice(first), ...requests.slice(0, first)]);
+      const firstOf = (index: number): number => Math.floor((index * requests.length) / job.connections);
+      const first = firstOf(clients.length);
+      if (job.once === true) {
+        const end = firstOf(clients.length + 1);
+        client.setRequests(requests.slice(first, end));
+        client.responseMax = end - first;
+      } else if (first > 0) client.setRequests([...requests.slice(first), ...requests.slice(0, first)]);
       clients.push(client);
       client.on('response', (status, _bytes, ms) => {
         statuses[status] = (statuses[status] ?? 0) + 1;
@@ -57,7 +63,7 @@ export async function runClosedLoop(job: ClosedJob, nextGlobal: () => number): P
     },
   });
   const timer = setTimeout(() => {
-    for (const client of clients) client.responseMax = 1;
+    if (job.once !== true) for (const client of clients) client.responseMax = 1;
   }, job.seconds * 1_000);
   const result = await run;
   clearTimeout(timer);

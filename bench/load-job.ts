@@ -28,6 +28,8 @@ interface Job {
  */
 export interface ClosedJob extends Job {
   readonly kind: 'closed';
+  /** Each request is sent once, whatever time that takes: every connection has its share of them. */
+  readonly once?: true;
 }
 
 /**
@@ -67,7 +69,12 @@ export interface SilentJob extends Job {
   readonly againMs: number;
 }
 
-export type LoadJob = ClosedJob | OpenJob | CommitsJob | SilentJob;
+/** Connections that send one request each and keep its response open without reading more than its head. */
+export interface HeldJob extends Job {
+  readonly kind: 'held';
+}
+
+export type LoadJob = ClosedJob | OpenJob | CommitsJob | SilentJob | HeldJob;
 
 export interface LoadReport {
   /** From the first request to the last answer. */

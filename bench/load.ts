@@ -3,7 +3,7 @@ import { runClosedLoop } from './closed-loop.ts';
 import { runCommits } from './commits.ts';
 import type { LoadJob, LoadReport } from './load-job.ts';
 import { runOpenLoop } from './open-loop.ts';
-import { runSilentBodies } from './silent-bodies.ts';
+import { runHeldResponses, runSilentBodies } from './silent-bodies.ts';
 
 let numbers = 0;
 const nextGlobal = (): number => numbers++;
@@ -11,6 +11,7 @@ const nextGlobal = (): number => numbers++;
 function run(job: LoadJob): Promise<LoadReport> {
   if (job.kind === 'closed') return runClosedLoop(job, nextGlobal);
   if (job.kind === 'silent') return runSilentBodies(job);
+  if (job.kind === 'held') return runHeldResponses(job);
   return job.kind === 'open' ? runOpenLoop(job, nextGlobal) : runCommits(job);
 }
 

@@ -80,7 +80,7 @@ export function parseResponse(received: Buffer): { status: number; body: string 
   return { status: Number(head.slice(9, 12)), body: received.toString('utf8', end + 4, end + 4 + length) };
 }
 
-function requestText(port: number, request: LoadRequest, body: string | undefined): string {
+export function requestText(port: number, request: LoadRequest, body: string | undefined): string {
   const headers = { Host: `127.0.0.1:${port}`, ...request.headers };
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`);
   const head = `${request.method} ${request.path} HTTP/1.1\r\n${lines.join('')}`;

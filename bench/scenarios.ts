@@ -15,7 +15,7 @@ import { IMPORT } from './scenarios/import.ts';
 import { LATENCY } from './scenarios/latency.ts';
 import { LIMITS } from './scenarios/limits.ts';
 import { MIXED } from './scenarios/mixed.ts';
-import { NEW_TYPES } from './scenarios/new-types.ts';
+import { COLD_HERD, NEW_TYPES } from './scenarios/new-types.ts';
 import { NODES } from './scenarios/nodes.ts';
 import { READS } from './scenarios/reads.ts';
 import { SATURATE } from './scenarios/saturate.ts';
@@ -39,6 +39,7 @@ export const SCENARIOS: readonly Scenario[] = [
   ...FORMATS,
   SHARED_LIMITS,
   NEW_TYPES,
+  COLD_HERD,
   BAD_INPUT,
   HOSTILE,
   NEIGHBOURS,

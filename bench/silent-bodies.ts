@@ -1,7 +1,7 @@
-/** Requests that never end: connections that send all but the last byte of a body, and then nothing more. */
+/** Requests that never end: connections that send all but the last byte of a body, or that do not read their response. */
 import { connect, type Socket } from 'node:net';
-import type { LoadReport, SilentJob } from './load-job.ts';
-import { parseResponse } from './open-loop.ts';
+import type { HeldJob, LoadReport, SilentJob } from './load-job.ts';
+import { parseResponse, requestText } from './open-loop.ts';
 
 /** Keeps up as many of them as the job says: one that the server ends begins again. */
 export async function runSilentBodies(job: SilentJob): Promise<LoadReport> {
@@ -41,14 +41,47 @@ export async function runSilentBodies(job: SilentJob): Promise<LoadReport> {
   isOver = true;
   const unanswered = sockets.size;
   for (const socket of sockets) socket.destroy();
+  return reportOf({ started, statuses, unanswered, refusals });
+}
+
+/** Opens one connection after the other for its requests in turn, and keeps each open until the end. */
+export async function runHeldResponses(job: HeldJob): Promise<LoadReport> {
+  const started = performance.now();
+  const statuses: Record<string, number> = {};
+  const refusals: string[] = [];
+  let answered = 0;
+  const sockets = Array.from({ length: job.connections }, (_, index) => {
+    const socket = connect({ host: '127.0.0.1', port: job.port });
+    const request = job.requests[index % job.requests.length];
+    socket.on('error', () => undefined);
+    socket.once(
+      'connect',
+      () => request !== undefined && socket.write(requestText(job.port, request, request.body)),
+    );
+    socket.once('data', (head) => {
+      const status = head.toString('latin1', 9, 12);
+      statuses[status] = (statuses[status] ?? 0) + 1;
+      answered += 1;
+      if (status !== '200' && refusals.length === 0) refusals.push(parseResponse(head)?.body ?? '');
+      socket.pause();
+    });
+    return socket;
+  });
+  await new Promise((resolve) => setTimeout(resolve, job.seconds * 1_000));
+  for (const socket of sockets) socket.destroy();
+  return reportOf({ started, statuses, unanswered: job.connections - answered, refusals });
+}
+
+function reportOf(
+  seen: Pick<LoadReport, 'statuses' | 'unanswered' | 'refusals'> & { readonly started: number },
+): LoadReport {
+  const { started, ...rest } = seen;
   return {
+    ...rest,
     seconds: (performance.now() - started) / 1_000,
-    statuses,
-    unanswered,
     dropped: 0,
     acknowledged: { events: 0, idSum: 0 },
     latency: null,
     generatorMicros: 0,
-    refusals,
   };
 }

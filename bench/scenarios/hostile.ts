@@ -16,6 +16,7 @@ import type { LoadJob, LoadReport, LoadRequest, OpenJob } from '../load-job.ts';
 import { answersOf, checkLedger, checkStatuses, createRequest } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { BenchApp, Workbench } from '../workbench.ts';
+import { runAccounts } from './hostile-accounts.ts';
 import { addLatency } from './limits.ts';
 
 const PRODUCERS_PER_SECOND = 200;
@@ -241,10 +242,25 @@ async function spell(field: Battlefield, attack: Attack | null): Promise<Spell> 
 
 /** Keeps {@link SPINNERS} processors busy. */
 async function spin(seconds: number): Promise<null> {
+  await startSpinners(seconds).ended;
+  return null;
+}
+
+/** The same, until it is stopped or the seconds are over. */
+export function startSpinners(seconds: number): {
+  readonly ended: Promise<unknown>;
+  stop(): Promise<unknown>;
+} {
   const program = `const end = Date.now() + ${seconds * 1_000}; while (Date.now() < end);`;
   const spinners = Array.from({ length: SPINNERS }, () => spawn(process.execPath, ['-e', program]));
-  await Promise.all(spinners.map((spinner) => once(spinner, 'exit')));
-  return null;
+  const ended = Promise.all(spinners.map((spinner) => once(spinner, 'exit')));
+  return {
+    ended,
+    stop: () => {
+      for (const spinner of spinners) spinner.kill();
+      return ended;
+    },
+  };
 }
 
 /** Tries once a second, as a person does. @returns seconds until it went well; NaN where it did not in the time there was */
@@ -393,13 +409,16 @@ async function run(
 
 export const HOSTILE: Scenario = {
   name: 'hostile',
-  about: 'Attacks without a token beside producers: their latency to that without, and how many are refused.',
+  about:
+    'Attacks without a token beside producers, and attacks of an account beside others that write, read and sign in: latencies to those without, refusals, memory.',
   run: async (bench, findings, options) => {
     findings.note(
       'Silent bodies: 16 connections that send 1 MiB less a byte to /api/session and fall silent, a second after they were ended again. A header of spaces: Accept-Encoding, 10 a second. ' +
         'Made-up tokens: 9 bodies of 1 MiB a second. Guessed passwords: 100 a second for one account, 240 at once, from 12 addresses.',
     );
     await run(bench, findings, options, ATTACKS);
+    await bench.tidy();
+    await runAccounts(bench, findings, options);
   },
 };
 

@@ -1,0 +1,465 @@
+/**
+ * Part of hostile: attacks with valid tokens. One account takes all that it can get of what accounts share; innocent accounts write,
+ * read and sign in beside it, within their limits.
+ */
+import { requireEmail } from '../../src/accounts/email.ts';
+import { grantRole } from '../../src/accounts/members.ts';
+import { Passwords } from '../../src/accounts/passwords.ts';
+import { createProvedUser } from '../../src/accounts/sign-up.ts';
+import { declareField } from '../../src/apps/fields.ts';
+import { setTypeSchema } from '../../src/apps/type-schemas.ts';
+import type { Findings } from '../findings.ts';
+import { pairwise } from '../judge.ts';
+import { sumOfTable } from '../ledger.ts';
+import type { LoadGenerator } from '../load-generator.ts';
+import type { LoadJob, LoadReport, LoadRequest } from '../load-job.ts';
+import { answersOf, checkLedger, createRequest } from '../measure.ts';
+import { memoryOf } from '../process-usage.ts';
+import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
+import type { Spawned } from '../spawned.ts';
+import type { BenchApp, Workbench } from '../workbench.ts';
+
+const P99_GOAL = { atMost: 3 };
+const NO_REFUSAL = { atMost: 0 };
+const MEMORY_GOAL_MB = { atMost: 1_000 };
+/** An attack begins this long before the innocent are measured, and ends this long after. */
+const LEAD_MS = 1_000;
+const TAIL_SECONDS = 1;
+
+/** Accounts beside the attacker's, with an app each: together they stay within the limits of a minute. */
+const INNOCENTS = 10;
+const WRITES_PER_SECOND = 100;
+const READS_PER_SECOND = 10;
+const SIGN_INS_PER_SECOND = 1;
+const PASSWORD = 'correct horse battery';
+
+const ATTACKER_APPS = 20;
+const ATTACKER_TOKENS = 60;
+const FEED_TOKENS = 520;
+const EXPORT_TOKENS = 8;
+const HERD_APPS = 3_000;
+const NEW_TYPES = 1_000;
+/** Events of a batch, and batches of fresh events before the attack that reads them. */
+const BATCH_EVENTS = 10_000;
+const FIELD = 'status';
+
+interface Attacker {
+  readonly bench: Workbench;
+  readonly port: number;
+  readonly apps: readonly BenchApp[];
+  /** Resource tokens of the account, for {@link apps}. */
+  readonly tokens: readonly string[];
+  /** Batches of fresh events to store before they are read. */
+  readonly freshBatches: number;
+  /** Makes more apps of the account. */
+  readonly seedApps: (count: number) => Promise<readonly Pick<BenchApp, 'loggingToken'>[]>;
+}
+
+interface Attack {
+  readonly name: string;
+  /** What it is, in one sentence. */
+  readonly about: string;
+  /** Prepares what the attack needs, outside of the measurement. @returns its load, which goes on for so many seconds */
+  readonly prepare: (attacker: Attacker, seconds: number) => Promise<LoadJob>;
+}
+
+const ATTACKS: readonly Attack[] = [
+  {
+    name: 'schema checks',
+    about: `${ATTACKER_APPS} apps with a schema that warns of what is not unique, and an event of 77 KB for each of them every 0.6 s`,
+    prepare: async ({ bench, port, apps }, seconds) => {
+      const schema = { properties: { items: { type: 'array', uniqueItems: true } } };
+      for (const { appId, typeId } of apps)
+        await setTypeSchema(bench.sql, PROVEN, { appId, typeId, schema, mode: 'warn' });
+      const items = Array.from({ length: 7_000 }, (_, n) => ({ n }));
+      return {
+        kind: 'open',
+        port,
+        connections: apps.length,
+        seconds,
+        perSecond: apps.length / 0.6,
+        warmUpSeconds: 0,
+        requests: apps.map((app) => postEvent(app, { items })),
+      };
+    },
+  },
+  {
+    name: 'reads',
+    about: `100 connections that read fields, values and searches with ${ATTACKER_TOKENS} resource tokens`,
+    prepare: async (attacker, seconds) => {
+      const { port, apps, tokens } = attacker;
+      const app = await storeFresh(attacker);
+      const paths = ['fields', `fields/values?field=${FIELD}&q=shipped`, 'events?q=nothing-has-this'];
+      return {
+        kind: 'closed',
+        port,
+        connections: 100,
+        seconds,
+        requests: tokens.slice(0, ATTACKER_TOKENS).map((token, index) => {
+          return readOf(app ?? apps[0], paths[index % paths.length] ?? '', token);
+        }),
+      };
+    },
+  },
+  {
+    name: 'filters on fresh events',
+    about:
+      'six connections that ask for exact totals of a declared field in events that have just been stored',
+    prepare: async (attacker, seconds) => {
+      const app = await storeFresh(attacker);
+      return {
+        kind: 'closed',
+        port: attacker.port,
+        connections: 6,
+        seconds,
+        requests: attacker.tokens
+          .slice(0, ATTACKER_TOKENS)
+          .map((token) => readOf(app, `events?filter=${FIELD}:shipped&total=exact&limit=1`, token)),
+      };
+    },
+  },
+  {
+    name: 'live feeds',
+    about: `${FEED_TOKENS} resource tokens with a live feed each`,
+    prepare: async ({ port, apps, tokens }, seconds) => ({
+      kind: 'held',
+      port,
+      connections: tokens.length,
+      seconds,
+      requests: tokens.map((token) => readOf(apps[0], 'live', token, { Accept: 'text/event-stream' })),
+    }),
+  },
+  {
+    name: 'exports',
+    about: `${EXPORT_TOKENS} resource tokens with four exports each, which nobody reads`,
+    prepare: async (attacker, seconds) => {
+      const app = await storeFresh(attacker);
+      const tokens = attacker.tokens.slice(0, EXPORT_TOKENS);
+      return {
+        kind: 'held',
+        port: attacker.port,
+        connections: 4 * tokens.length,
+        seconds,
+        requests: tokens.map((token) => readOf(app, 'export', token)),
+      };
+    },
+  },
+  {
+    name: 'cold herd',
+    about: `${HERD_APPS} apps of the account that send their first event, of a new type, over 256 connections`,
+    prepare: async ({ port, seedApps }, seconds) => ({
+      kind: 'closed',
+      port,
+      connections: 256,
+      seconds,
+      once: true,
+      requests: (await seedApps(HERD_APPS)).map((app) => postEvent(app, {}, 'signed up')),
+    }),
+  },
+  {
+    name: 'new types',
+    about: `batches of ${NEW_TYPES} new types each, of ${ATTACKER_APPS} apps, on four connections`,
+    prepare: async ({ port, seedApps }, seconds) => ({
+      kind: 'closed',
+      port,
+      connections: 4,
+      seconds,
+      requests: (await seedApps(ATTACKER_APPS)).map((app) =>
+        postBatch(
+          app,
+          Array.from({ length: NEW_TYPES }, (_, n) => ({ typeName: `new ${n}`, payload: {} })),
+        ),
+      ),
+    }),
+  },
+];
+
+/** The schemas of the bench are valid. */
+const PROVEN = { prove: async () => null };
+
+function postEvent(
+  app: Pick<BenchApp, 'loggingToken'>,
+  payload: object,
+  typeName = 'page viewed',
+): LoadRequest {
+  const body = JSON.stringify({ loggingToken: app.loggingToken, typeName, payload });
+  return { method: 'POST', path: '/public/create_event', body };
+}
+
+function postBatch({ loggingToken }: Pick<BenchApp, 'loggingToken'>, events: readonly object[]): LoadRequest {
+  const headers = { Authorization: `Bearer ${loggingToken}` };
+  return { method: 'POST', path: '/v1/events', headers, body: JSON.stringify({ events }) };
+}
+
+function readOf(
+  app: Pick<BenchApp, 'appId'> | undefined,
+  path: string,
+  token: string,
+  headers: Readonly<Record<string, string>> = {},
+): LoadRequest {
+  return {
+    method: 'GET',
+    path: `/v1/apps/${app?.appId}/${path}`,
+    headers: { Authorization: `Bearer ${token}`, ...headers },
+  };
+}
+
+/** Stores events of now with a declared field, once an attack. @returns their app */
+async function storeFresh({ bench, port, apps, freshBatches }: Attacker): Promise<BenchApp> {
+  const [app] = apps;
+  if (app === undefined) throw new Error('The attacker has no app.');
+  const [declared] = await bench.sql`SELECT FROM declared_fields WHERE app_id = ${app.id}`;
+  if (declared === undefined)
+    await declareField(bench.sql, {
+      appId: app.id,
+      path: [FIELD],
+      kind: 'value',
+      typeName: null,
+      backfill: false,
+    });
+  const events = Array.from({ length: BATCH_EVENTS }, (_, n) => ({
+    typeName: 'page viewed',
+    payload: { [FIELD]: ['placed', 'paid', 'packed', 'shipped'][n % 4], n },
+  }));
+  const { path, headers = {}, body = '' } = postBatch(app, events);
+  for (let batch = 0; batch < freshBatches; batch += 1) {
+    const answer = await fetch(`http://127.0.0.1:${port}${path}`, {
+      method: 'POST',
+      headers: { 'Content-Type': 'application/json', ...headers },
+      body,
+    });
+    if (!answer.ok) throw new Error(`Fresh events were refused: ${answer.status} ${await answer.text()}`);
+  }
+  return app;
+}
+
+/** What the innocent do, each kind by a generator of its own. */
+const KINDS = ['writes', 'reads', 'sign-ins'] as const;
+type Kind = (typeof KINDS)[number];
+
+interface Innocents {
+  readonly apps: readonly BenchApp[];
+  readonly jobs: (port: number, seconds: number) => Readonly<Record<Kind, LoadJob>>;
+}
+
+async function makeInnocents(bench: Workbench): Promise<Innocents> {
+  const apps: BenchApp[] = [];
+  const tokens: string[] = [];
+  const emails: string[] = [];
+  for (let index = 0; index < INNOCENTS; index += 1) {
+    const app = await bench.makeApp(`innocent ${index}`);
+    const schema = { type: 'object' };
+    await setTypeSchema(bench.sql, PROVEN, { ...app, schema, mode: 'refuse' });
+    emails.push(await makeOwner(bench, `innocent-${index}@example.org`, [app]));
+    tokens.push(await bench.makeResourceToken([app]));
+    apps.push(app);
+  }
+  const open = { kind: 'open', warmUpSeconds: 0 } as const;
+  return {
+    apps,
+    jobs: (port, seconds) => ({
+      writes: {
+        ...{ ...open, port, seconds, connections: 64, perSecond: WRITES_PER_SECOND },
+        requests: apps.map((app) => createRequest(app, 180)),
+      },
+      reads: {
+        ...{ ...open, port, seconds, connections: 32, perSecond: READS_PER_SECOND },
+        requests: apps.map((app, index) => readOf(app, 'events?limit=10', tokens[index] ?? '')),
+      },
+      'sign-ins': {
+        ...{ ...open, port, seconds, connections: 8, perSecond: SIGN_INS_PER_SECOND },
+        requests: emails.map((email, index) => ({
+          method: 'POST',
+          path: '/api/session',
+          headers: { 'X-Forwarded-For': `203.0.113.${index + 1}` },
+          body: JSON.stringify({ email, password: PASSWORD }),
+        })),
+      },
+    }),
+  };
+}
+
+/** An account that owns these apps. @returns its address */
+async function makeOwner(bench: Workbench, email: string, apps: readonly BenchApp[]): Promise<string> {
+  const address = requireEmail(email);
+  await createProvedUser(bench.sql, new Passwords(), { email: address, password: PASSWORD });
+  for (const { appId } of apps) await grantRole(bench.sql, { appId, email: address, role: 'owner' });
+  return address.text;
+}
+
+async function makeAttacker(bench: Workbench): Promise<Omit<Attacker, 'port' | 'freshBatches'>> {
+  const apps = await bench.makeApps(ATTACKER_APPS, 'attacker');
+  const email = await makeOwner(bench, 'attacker@example.org', apps);
+  const [owner] = await bench.sql<{ id: number }[]>`SELECT id FROM users WHERE email = ${email}`;
+  const tokens: string[] = [];
+  // Past any ceiling of tokens: they may be older than that.
+  while (tokens.length < FEED_TOKENS) tokens.push(await bench.makeResourceToken(apps.slice(0, 1)));
+  await bench.sql`UPDATE resource_tokens SET created_by = ${owner?.id ?? null}
+                   WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${apps[0]?.id ?? 0})`;
+  return {
+    bench,
+    apps,
+    tokens,
+    seedApps: async (count) => {
+      const seeded = await bench.installation.seedApps(count, 'attacker, more');
+      await bench.sql`
+        INSERT INTO app_members (app_id, user_id, role)
+        SELECT id, ${owner?.id ?? 0}, 'owner' FROM unnest(${seeded.map(({ id }) => id)}::integer[]) AS seeded (id)`;
+      return seeded;
+    },
+  };
+}
+
+/** What a time with or without an attack was like. */
+interface Spell {
+  readonly reports: Readonly<Record<Kind, LoadReport>>;
+  /** Null where there was no attack. */
+  readonly attack: LoadReport | null;
+  /** Statuses of a live feed and of an export that an innocent opened. */
+  readonly streams: readonly number[];
+  /** Megabytes that the service had in memory. */
+  readonly memory: number;
+}
+
+async function spell(
+  service: Pick<Spawned, 'port' | 'pid'>,
+  generators: Readonly<Record<Kind | 'attack', LoadGenerator>>,
+  innocents: Innocents,
+  setting: { readonly seconds: number; readonly attack: LoadJob | null },
+): Promise<Spell> {
+  const { seconds, attack } = setting;
+  const attacking = attack === null ? null : generators.attack.run(attack);
+  if (attack !== null) await new Promise((resolve) => setTimeout(resolve, LEAD_MS));
+  const jobs = innocents.jobs(service.port, seconds);
+  const [[writes, reads, signIns], streams] = await Promise.all([
+    Promise.all(KINDS.map((kind) => generators[kind].run(jobs[kind]))),
+    openStreams(jobs.reads),
+  ]);
+  if (writes === undefined || reads === undefined || signIns === undefined)
+    throw new Error('A kind is missing.');
+  return {
+    reports: { writes, reads, 'sign-ins': signIns },
+    memory: memoryOf(service.pid).resident,
+    attack: await attacking,
+    streams,
+  };
+}
+
+/** An innocent opens a live feed and reads an export. */
+async function openStreams(job: LoadJob): Promise<readonly number[]> {
+  if (!('requests' in job)) return [];
+  const [read] = job.requests;
+  if (read === undefined) return [];
+  const url = `http://127.0.0.1:${job.port}${read.path.replace(/events[?].*/, '')}`;
+  const statuses: number[] = [];
+  for (const path of ['live', 'export']) {
+    const response = await fetch(`${url}${path}`, { headers: { ...read.headers } });
+    statuses.push(response.status);
+    await response.body?.cancel();
+  }
+  return statuses;
+}
+
+const STATUS: Readonly<Record<Kind, number>> = { writes: 201, reads: 200, 'sign-ins': 200 };
+
+/** Requests that were not answered as they should. */
+function refusedOf({ statuses, unanswered, dropped }: LoadReport, kind: Kind): number {
+  return answersOf({ statuses } as LoadReport) - (statuses[STATUS[kind]] ?? 0) + unanswered + dropped;
+}
+
+function addAttack(
+  findings: Findings,
+  name: string,
+  spells: readonly Spell[],
+  alone: readonly Spell[],
+): void {
+  const p99 = (all: readonly Spell[], kind: Kind): number[] =>
+    all.map(({ reports }) => reports[kind].latency?.p99 ?? Number.NaN);
+  for (const kind of KINDS) {
+    findings.figure(`${name}: ${kind}, p99`, 'ms', p99(spells, kind));
+    findings.ratio(`${name}: ${kind}, p99 to alone`, pairwise(p99(spells, kind), p99(alone, kind)), P99_GOAL);
+    const refused = spells.map(({ reports }) => refusedOf(reports[kind], kind));
+    findings.goal(`${name}: ${kind} refused`, '', Math.max(...refused), NO_REFUSAL);
+  }
+  const streams = spells.flatMap((one) => one.streams.filter((status) => status !== 200));
+  findings.goal(`${name}: feeds and exports refused`, '', streams.length, NO_REFUSAL);
+  const memory = spells.map((one) => one.memory);
+  findings.figure(`${name}: memory`, 'MB', memory);
+  findings.goal(`${name}: memory`, 'MB', Math.max(...memory), MEMORY_GOAL_MB);
+  const attacks = spells.flatMap(({ attack }) => attack ?? []);
+  findings.figure(
+    `${name}: attacker's answers`,
+    '',
+    attacks.map((report) => answersOf(report)),
+  );
+  findings.figure(
+    `${name}: attacker's refusals`,
+    '',
+    attacks.map((report) => answersOf(report, /^[45]/)),
+  );
+  const reached = attacks.every((report) => answersOf(report) > 0);
+  findings.check(`${name}: the attack reached the service`, reached, reached ? 'each time' : 'not each time');
+}
+
+/** Measures the innocent beside each attack, and without. */
+export const runAccounts: Scenario['run'] = async (bench, findings, options: RunOptions) => {
+  const { seconds, rounds, freshBatches } = byLength(options, {
+    full: { seconds: 15, rounds: 3, freshBatches: 100 },
+    quick: { seconds: 10, rounds: 1, freshBatches: 30 },
+    guard: { seconds: 10, rounds: 1, freshBatches: 30 },
+    smoke: { seconds: 4, rounds: 1, freshBatches: 2 },
+  });
+  findings.note(
+    `Attacks of one account, limits as they are: ${ATTACKS.map(({ name, about }) => `${name}: ${about}`).join('; ')}. Beside them ${INNOCENTS} accounts, open loop: ${WRITES_PER_SECOND} events, ${READS_PER_SECOND} pages of ten events and ${SIGN_INS_PER_SECOND} sign-in a second. A refusal has its latency too: it counts beside the number of refusals.`,
+  );
+  const service = await bench.startService({ limits: 'kept', settings: { TRUST_PROXY: '1' } });
+  const innocents = await makeInnocents(bench);
+  const attacker = { ...(await makeAttacker(bench)), port: service.port, freshBatches };
+  const generators = {
+    writes: bench.startGenerator(),
+    reads: bench.startGenerator(),
+    'sign-ins': bench.startGenerator(),
+    attack: bench.startGenerator(),
+  };
+  const run = (attack: LoadJob | null, time = seconds): Promise<Spell> =>
+    spell(service, generators, innocents, { seconds: time, attack });
+  const warmUp = await run(null, 3);
+  const alone: Spell[] = [];
+  const beside = new Map<string, Spell[]>();
+  for (let round = 0; round < rounds; round += 1) {
+    alone.push(await run(null));
+    for (const attack of ATTACKS) {
+      const job = await attack.prepare(attacker, LEAD_MS / 1_000 + seconds + TAIL_SECONDS);
+      beside.set(attack.name, [...(beside.get(attack.name) ?? []), await run(job)]);
+    }
+  }
+  const spells = [warmUp, ...alone, ...[...beside.values()].flat()];
+  const writes = spells.map(({ reports }) => reports.writes);
+  if (writes.every(({ unanswered }) => unanswered === 0))
+    checkLedger(
+      findings,
+      'innocents',
+      writes,
+      await sumOfTable(
+        bench.sql,
+        'events',
+        innocents.apps.map(({ id }) => id),
+      ),
+    );
+  else findings.note('Requests of innocents without an answer: the ledger could not be compared.');
+  for (const kind of KINDS) {
+    findings.figure(
+      `innocents alone: ${kind}, p99`,
+      'ms',
+      alone.map(({ reports }) => reports[kind].latency?.p99 ?? Number.NaN),
+    );
+    const refused = [warmUp, ...alone].map(({ reports }) => refusedOf(reports[kind], kind));
+    findings.check(
+      `innocents alone: ${kind} are answered ${STATUS[kind]}`,
+      refused.every((count) => count === 0),
+      `${refused.join(', ')} are not: ${alone[0]?.reports[kind].refusals[0] ?? ''}`,
+    );
+  }
+  for (const [name, all] of beside) addAttack(findings, name, all, alone);
+  await service.stop();
+};
