@@ -1,7 +1,7 @@
 /** The ceiling of an app's event types: exact over processes that remember counts, at a cost that does not grow. */
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
-import { getOrCreateEventType, TypeCounts } from '../../src/apps/event-types.ts';
+import { getOrCreateEventType, getOrCreateEventTypes, TypeCounts } from '../../src/apps/event-types.ts';
 import { connect } from '../../src/storage/connect.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { testSecret } from '../support/service.ts';
@@ -40,6 +40,61 @@ test('processes that remember their counts make exactly as many types as an app 
   expect(outcomes.filter((outcome) => outcome !== 'too-many')).toHaveLength(40);
   const [row] = await sql`SELECT count(*)::int AS types FROM event_types WHERE app_id = ${appId}`;
   expect(row?.types).toBe(40);
+});
+
+test('processes that make types of several apps together make exactly as many as each may have', async () => {
+  const { sql } = database;
+  const apps = [await newApp(), await newApp(), await newApp()];
+  const processes = [new TypeCounts(), new TypeCounts(), new TypeCounts()];
+  const made = new Map<number, Set<string>>(apps.map((appId) => [appId, new Set()]));
+  let refused = 0;
+  for (let round = 0; round < 12; round += 1) {
+    const outcomes = await Promise.all(
+      processes.map((counts, index) => {
+        // Some names are of one process alone, some of all.
+        const names = [`${round}`, `${round} ${index}`, `${round} ${index} more`];
+        const all = new Map(apps.map((appId) => [appId, names]));
+        return getOrCreateEventTypes(sql, { apps: all, maxTypes: 30, counts });
+      }),
+    );
+    for (const outcome of outcomes)
+      for (const [appId, types] of outcome) {
+        if (types === 'locked') continue;
+        if (types instanceof Error) throw types;
+        refused += 3 - types.size;
+        for (const { publicId } of types.values()) made.get(appId)?.add(publicId);
+      }
+  }
+  expect(refused).toBeGreaterThan(0);
+  const rows = await sql<{ appId: number; types: number }[]>`
+    SELECT app_id AS "appId", count(*)::int AS types FROM event_types GROUP BY app_id ORDER BY app_id`;
+  expect(rows).toEqual(apps.map((appId) => ({ appId, types: 30 })));
+  expect([...made.values()].map(({ size }) => size)).toEqual([30, 30, 30]);
+});
+
+test('of several apps the one that is locked or gone keeps the others from nothing', async () => {
+  const { sql } = database;
+  const [good, locked] = [await newApp(), await newApp()];
+  const gone = locked + 1_000;
+  const outcomes = await sql.begin(async (tx) => {
+    await tx`SELECT FROM apps WHERE id = ${locked} FOR UPDATE`;
+    const apps = new Map([gone, locked, good].map((appId) => [appId, ['a', 'b']]));
+    return await getOrCreateEventTypes(sql, { apps, maxTypes: 10 });
+  });
+  expect(outcomes.get(good)).toEqual(
+    new Map(['a', 'b'].map((name) => [name, expect.objectContaining({ name })])),
+  );
+  expect(outcomes.get(locked)).toBe('locked');
+  expect(outcomes.get(gone)).toMatchObject({ code: 'APP_NOT_FOUND' });
+  const invalid = await getOrCreateEventTypes(sql, {
+    apps: new Map([
+      [good, ['']],
+      [locked, ['c']],
+    ]),
+    maxTypes: 10,
+  });
+  expect(invalid.get(good)).toMatchObject({ code: 'INVALID_NAME' });
+  expect(invalid.get(locked)).toEqual(new Map([['c', expect.objectContaining({ name: 'c' })]]));
 });
 
 test('the hundred-thousandth type costs as much as the first: types are counted once', async () => {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { getOrCreateEventTypes } from '../../../src/apps/event-types.ts';
 import { declareField, listFields } from '../../../src/apps/fields.ts';
 import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
@@ -129,6 +130,29 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await service?.stop();
       for (const database of databases) await database.drop();
       await rm(folder, { recursive: true, force: true });
+    }
+  });
+
+  test('apps of all nodes get their new types together, and one that is locked waits alone', async () => {
+    const database = await cluster.database();
+    try {
+      const { sql } = database;
+      const rows = await sql<{ id: number }[]>`
+        INSERT INTO apps (public_id, name) SELECT 'app_many_' || n, 'many' FROM generate_series(1, 20) n RETURNING id`;
+      const ids = rows.map(({ id }) => id);
+      const [locked = 0] = ids;
+      const apps = new Map(ids.map((appId) => [appId, ['a', 'b']]));
+      const outcomes = await sql.begin(async (tx) => {
+        await tx`SELECT FROM apps WHERE id = ${locked} FOR UPDATE`;
+        return await getOrCreateEventTypes(sql, { apps, maxTypes: 1 });
+      });
+      expect(outcomes.get(locked)).toBe('locked');
+      for (const appId of ids.slice(1))
+        expect(outcomes.get(appId)).toEqual(new Map([['a', expect.objectContaining({ name: 'a' })]]));
+      const [copied] = await sql`SELECT count(*)::integer AS names FROM type_names`;
+      expect(copied?.names).toBe(19);
+    } finally {
+      await database.drop();
     }
   });
 
