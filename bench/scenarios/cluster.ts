@@ -286,7 +286,7 @@ async function readOnce(
   read: Read,
   { events, end }: { events: number; end: number },
 ): Promise<string> {
-  const all = { appId, typeId: null, from: null, until: null };
+  const all = { appId, typeIds: null, from: null, until: null };
   if (read === 'series') {
     const from = end - READ_DAYS * DAY_MS;
     const series = await reader.series({

@@ -91,7 +91,7 @@ async function readPage(
   if (query.typeId !== null && typeId === null) return { total: 0, events: [], hasMore: false };
   const { from, until, offset, limit, order } = query;
   return await events.page({
-    scope: { appId, typeId, from, until },
+    scope: { appId, typeIds: typeId === null ? null : [typeId], from, until },
     offset,
     limit,
     order,

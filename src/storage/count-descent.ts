@@ -76,11 +76,19 @@ export function relationOf(tx: Transaction, { appId, field }: Scope, { view }: L
 }
 
 export function countsOf(tx: Transaction, scope: Scope): Fragment {
-  const { appId, typeId, field, exceptTypes = [] } = scope;
+  const { appId, typeIds, field, exceptTypes = [] } = scope;
   if (field !== undefined) return tx`app_id = ${appId} AND type_id = ANY(${[...field.ids]})`;
   if (hasExceptions(scope))
     return tx`app_id = ${appId} AND type_id = ANY(${[ALL_TYPES, ...exceptTypes]}::integer[])`;
-  return tx`app_id = ${appId} AND type_id = ${typeId ?? ALL_TYPES}`;
+  return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds ?? [ALL_TYPES])}`;
+}
+
+/** A condition on `type_id`: of one type by equality, by which an index keeps its order. */
+export function ofTypes(tx: Transaction, typeIds: readonly number[]): Fragment {
+  const [first] = typeIds;
+  return typeIds.length === 1 && first !== undefined
+    ? tx`type_id = ${first}`
+    : tx`type_id = ANY(${[...typeIds]}::integer[])`;
 }
 
 /** What a row of {@link countsOf} adds: the types that are left out take off from the count of all. */

@@ -1,5 +1,6 @@
 /** Lists of events by cursor, in either order; and single events. */
 import type { Sql, Transaction } from './connect.ts';
+import { ofTypes } from './count-descent.ts';
 import { HOUR_MS } from './counts/levels.ts';
 import {
   countScope,
@@ -57,67 +58,48 @@ export interface EventList {
 
 /**
  * Reads a page, in one snapshot. It begins at a cursor, so that new events move nothing; the rows are found through the
- * counts, so that a rare type costs no more than a common one. Several types are read one by one and merged.
+ * counts, so that a rare type costs no more than a common one.
  */
 export async function readEventList(sql: Sql, request: EventListRequest): Promise<EventList> {
-  return await readCounts(sql, async (tx) => {
-    const types = request.typeIds ?? [null];
-    const maxBytes = Math.ceil(request.maxBytes / types.length);
-    const withTotal = request.withTotal === true;
-    // Pages from the beginning know the totals.
-    const isCounted = withTotal && request.after !== null;
-    const [pages, counts] = await Promise.all([
-      Promise.all(types.map((typeId) => readPage(tx, { ...request, maxBytes }, typeId))),
-      isCounted ? Promise.all(types.map((typeId) => countScope(tx, { ...request, typeId }))) : null,
-    ]);
-    const totals = counts ?? pages.map(({ total }) => total);
-    const total = withTotal ? totals.reduce((sum, count) => sum + count, 0) : null;
-    return { ...merge(pages, request), total };
-  });
+  return await readCounts(sql, (tx) => readListIn(tx, request));
 }
 
-/** The same of events that pass a filter, with all of its values and types together. */
+/** The same of events that pass a filter. */
 export async function readFilteredList(
   sql: Sql,
   request: EventListRequest,
   filter: FieldFilter,
 ): Promise<EventList | NotCounted> {
   return await readSnapshot(sql, async (tx) => {
-    const withTotal = request.withTotal === true;
-    const field = await resolveFieldScope(tx, { ...request, isCountedAlone: withTotal }, filter);
-    if (typeof field === 'string') return field;
-    // A page from the beginning knows the total.
-    const [page, counted] = await Promise.all([
-      readPage(tx, request, null, field),
-      withTotal && request.after !== null ? countScope(tx, { ...request, typeId: null, field }) : null,
-    ]);
-    const total = withTotal ? (counted ?? page.total) : null;
-    return { ...merge([page], request), total };
+    const isCountedAlone = request.withTotal === true;
+    const field = await resolveFieldScope(tx, { ...request, isCountedAlone }, filter);
+    return typeof field === 'string' ? field : await readListIn(tx, request, field);
   });
 }
 
-function merge(pages: readonly EventPage[], { order, limit }: EventListRequest): Omit<EventList, 'total'> {
-  const compare = order === 'asc' ? oldestFirst : (a: StoredEvent, b: StoredEvent) => oldestFirst(b, a);
-  const merged = pages.flatMap(({ events }) => events).sort(compare);
-  // After the end of a page with more to come, events of its type may be missing.
-  const ends = pages.flatMap(({ events, hasMore }) => (hasMore ? events.slice(-1) : []));
-  const [end] = ends.sort(compare);
-  const known = end === undefined ? merged : merged.filter((event) => compare(event, end) <= 0);
-  const events = known.slice(0, limit);
+async function readListIn(
+  tx: Transaction,
+  request: EventListRequest,
+  field?: FieldScope,
+): Promise<EventList> {
+  const { order, after, withTotal = false } = request;
+  // A page from the beginning knows the total.
+  const [page, counted] = await Promise.all([
+    readPage(tx, request, field),
+    withTotal && after !== null ? countScope(tx, { ...request, ...(field && { field }) }) : null,
+  ]);
+  const { events, hasMore } = page;
   const last = events.at(-1);
-  const hasMore = events.length < merged.length || end !== undefined;
-  const next = hasMore && last !== undefined ? { at: last.createdAt.getTime(), id: last.id, order } : null;
-  return { events, next };
+  return {
+    events,
+    next: hasMore && last !== undefined ? { at: last.createdAt.getTime(), id: last.id, order } : null,
+    total: withTotal ? (counted ?? page.total) : null,
+  };
 }
 
-async function readPage(
-  tx: Transaction,
-  list: EventListRequest,
-  typeId: number | null,
-  field?: FieldScope,
-): Promise<EventPage> {
-  const { appId, exceptTypes = [], from, until, order, after, limit, maxBytes } = list;
-  const scope = { appId, typeId, exceptTypes, from, until, ...(field !== undefined && { field }) };
+async function readPage(tx: Transaction, list: EventListRequest, field?: FieldScope): Promise<EventPage> {
+  const { appId, typeIds, exceptTypes = [], from, until, order, after, limit, maxBytes } = list;
+  const scope = { appId, typeIds, exceptTypes, from, until, ...(field !== undefined && { field }) };
   const request = { limit, order, maxBytes } as const;
   if (after === null) return await readPageIn(tx, { ...request, scope, offset: 0 });
   const rest =
@@ -130,7 +112,7 @@ async function readPage(
 /** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */
 async function countSameInstant(
   tx: Transaction,
-  { appId, typeId, exceptTypes = [], from, until, field }: Scope,
+  { appId, typeIds, exceptTypes = [], from, until, field }: Scope,
   { at, id, order }: Cursor,
 ): Promise<number> {
   if ((from !== null && at < from) || (until !== null && at >= until)) return 0;
@@ -146,15 +128,9 @@ async function countSameInstant(
       SELECT count(*)::integer AS count FROM events, retention
        WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
          AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
-         ${typeId === null ? tx`` : tx`AND type_id = ${typeId}`}`,
+         ${typeIds === null ? tx`` : tx`AND ${ofTypes(tx, typeIds)}`}`,
   );
   return row?.count ?? 0;
-}
-
-function oldestFirst(a: StoredEvent, b: StoredEvent): number {
-  const apart = a.createdAt.getTime() - b.createdAt.getTime();
-  if (apart !== 0) return apart;
-  return a.id < b.id ? -1 : Number(a.id > b.id);
 }
 
 const CURSOR = /^([ad])(\d{1,15})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;

@@ -19,6 +19,7 @@ import {
   descend,
   hasExceptions,
   intervalOf,
+  ofTypes,
   relationOf,
   type SkipInterval,
 } from './count-descent.ts';
@@ -42,8 +43,8 @@ export async function readEventPage(sql: Sql, request: PageRequest): Promise<Eve
 
 const NO_EVENTS: EventPage = { total: 0, events: [], hasMore: false };
 
-function isEmpty({ from, until }: Scope): boolean {
-  return clamp(from ?? EARLIEST) >= clamp(until ?? LATEST);
+function isEmpty({ from, until, typeIds }: Scope): boolean {
+  return typeIds?.length === 0 || clamp(from ?? EARLIEST) >= clamp(until ?? LATEST);
 }
 
 /**
@@ -187,7 +188,7 @@ async function readRows(
     SELECT id, type_id, created_at, payload FROM events
      WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
   const rows =
-    (scope.typeId !== null || hasExceptions(scope)) && isSpread({ from, until }, size)
+    (scope.typeIds !== null || hasExceptions(scope)) && isSpread({ from, until }, size)
       ? rowsByMinute(tx, scope, { from, until }, inInterval)
       : inInterval;
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
@@ -208,8 +209,8 @@ async function readRows(
 }
 
 /**
- * Rows by the minutes that hold the type, or whose count may be stale: between them lie the rows of all other types, which
- * are not looked at.
+ * Rows by the minutes that hold one of the types, or whose count may be stale: between them lie the rows of all other types,
+ * which are not looked at.
  */
 function rowsByMinute(
   tx: Transaction,
@@ -228,8 +229,8 @@ function rowsByMinute(
 }
 
 function rowsOf(tx: Transaction, scope: Scope): Fragment {
-  const { appId, typeId, exceptTypes = [] } = scope;
-  if (typeId !== null) return tx`app_id = ${appId} AND type_id = ${typeId}`;
+  const { appId, typeIds, exceptTypes = [] } = scope;
+  if (typeIds !== null) return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds)}`;
   if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
   return tx`app_id = ${appId}`;
 }

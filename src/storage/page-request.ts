@@ -4,18 +4,18 @@ import type { FieldScope } from './fields/field-scope.ts';
 /** By time of creation, then id. */
 export type Order = 'asc' | 'desc';
 
-/** Which events: of one app, of one type or all, of an interval. */
+/** Which events: of one app, of some types or all, of an interval. */
 export interface Scope {
   readonly appId: number;
-  /** Internal id; null: all types. */
-  readonly typeId: number | null;
+  /** Internal ids; null: all types. */
+  readonly typeIds: readonly number[] | null;
   /** Internal ids of types that are left out; only with all types, and without a field. */
   readonly exceptTypes?: readonly number[];
   /** First millisecond since 1970; null: from the beginning. */
   readonly from: number | null;
   /** The end in milliseconds since 1970, not included; null: to the end. */
   readonly until: number | null;
-  /** Only events whose payload passes its filter, which the counts of a declared field answer; `typeId` is then not used. */
+  /** Only events whose payload passes its filter, which the counts of a declared field answer; `typeIds` are then not used. */
   readonly field?: FieldScope;
 }
 

@@ -189,7 +189,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     const from = NOW - 99.9 * DAY_MS;
     const within = events.filter(({ createdAt }) => Date.parse(createdAt) >= from).length;
     const total = async (bounds: { from: number | null }): Promise<number> => {
-      const scope = { appId: app.id, typeId: null, until: null, ...bounds };
+      const scope = { appId: app.id, typeIds: null, until: null, ...bounds };
       return (
         await readEventPage(service.sql, { scope, offset: 2_500, limit: 1, order: 'asc', maxBytes: 1e6 })
       ).total;

@@ -115,7 +115,13 @@ async function insert(sql: Sql | Transaction, world: World, events: readonly See
 function requestOf(world: World, draw: Draw): PageRequest {
   const typeId = draw.type === null ? null : (world.typeIds[draw.type] ?? 1_000_000);
   const { from, until, offset, limit, order, maxBytes } = draw;
-  return { scope: { appId: world.appIds[0] ?? 0, typeId, from, until }, offset, limit, order, maxBytes };
+  return {
+    scope: { appId: world.appIds[0] ?? 0, typeIds: typeId === null ? null : [typeId], from, until },
+    offset,
+    limit,
+    order,
+    maxBytes,
+  };
 }
 
 /** The same page by count(*) and OFFSET. */
@@ -123,7 +129,7 @@ async function plainPage(tx: Transaction, request: PageRequest): Promise<EventPa
   const { scope, offset, limit, order } = request;
   const matches = tx`
     app_id = ${scope.appId} AND created_at >= (SELECT readable_from FROM retention)
-    ${scope.typeId === null ? tx`` : tx`AND type_id = ${scope.typeId}`}
+    ${scope.typeIds === null ? tx`` : tx`AND type_id = ANY(${[...scope.typeIds]}::integer[])`}
     ${scope.from === null ? tx`` : tx`AND created_at >= ${new Date(scope.from)}`}
     ${scope.until === null ? tx`` : tx`AND created_at < ${new Date(scope.until)}`}`;
   const direction = order === 'asc' ? tx`ASC` : tx`DESC`;
@@ -338,7 +344,7 @@ test('a connection keeps the plans of what it finds in the counts, and plans eac
     const all = { from: null, until: null };
     for (const offset of [0, 5, 50]) {
       for (const times of [all, within])
-        await reader.page({ ...request, scope: { appId, typeId: null, ...times }, offset });
+        await reader.page({ ...request, scope: { appId, typeIds: null, ...times }, offset });
       const after = { at: START + offset * HOUR, id: randomUUID(), order: 'asc' } as const;
       await reader.list({ ...request, ...all, appId, typeIds: null, withTotal: true, after });
       const until = END + offset * DAY;

@@ -156,7 +156,7 @@ export function storageContract(
       world.reader.page({ offset: 0, limit: 1_000, order: 'asc', maxBytes: PLENTY, ...request });
     const scopeOf = (appId: number, typeId: number | null = null) => ({
       appId,
-      typeId,
+      typeIds: typeId === null ? null : [typeId],
       from: null,
       until: null,
     });
@@ -175,7 +175,7 @@ export function storageContract(
             const ordered = order === 'asc' ? rows : rows.toReversed();
             const middle = Math.floor(rows.length / 2);
             for (const offset of order === 'asc' ? [0, middle, rows.length] : [7, middle]) {
-              const scope = { appId: 1, typeId, from, until };
+              const scope = { appId: 1, typeIds: typeId === null ? null : [typeId], from, until };
               const found = await page({ scope, order, offset, limit: 20 });
               expect(found).toEqual({
                 total: rows.length,

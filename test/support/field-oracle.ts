@@ -171,7 +171,7 @@ async function expectPageAtOffset(
     if (typeof field === 'string') throw new Error('the counts have answered it before');
     const { from, until } = scope;
     return await readPageIn(tx, {
-      scope: { appId: 1, typeId: null, from, until, field },
+      scope: { appId: 1, typeIds: null, from, until, field },
       ...{ order, offset, limit: 7, maxBytes: PLENTY },
     });
   });

@@ -124,7 +124,7 @@ async function totalsOf(sql: Sql): Promise<number[]> {
   const totals: number[] = [];
   for (const appId of [1, 2]) {
     for (const typeId of [null, 1, 2]) {
-      const scope = { appId, typeId, from: null, until: null };
+      const scope = { appId, typeIds: typeId === null ? null : [typeId], from: null, until: null };
       const page = await readEventPage(sql, { scope, offset: 0, limit: 1, order: 'asc', maxBytes: NO_END });
       totals.push(page.total);
     }

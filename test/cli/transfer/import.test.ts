@@ -84,7 +84,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
   }
 
   async function stored(appId: number): Promise<{ total: number; events: Stored[] }> {
-    const scope = { appId, typeId: null, from: null, until: null };
+    const scope = { appId, typeIds: null, from: null, until: null };
     const request = { scope, offset: 0, limit: 1_000, order: 'asc', maxBytes: NO_END } as const;
     const { total, events } = await readEventPage(database.sql, request);
     const names = new Map(

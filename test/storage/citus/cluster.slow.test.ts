@@ -37,7 +37,7 @@ import { fleetOnCluster } from './fleet.ts';
 const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
 const DAY_MS = 86_400_000;
 const FIELD = { appId: 1, path: ['a'], kind: 'value', typeName: null, backfill: true } as const;
-const SCOPE = { typeId: null, from: null, until: null };
+const SCOPE = { typeIds: null, from: null, until: null };
 
 describe.runIf(hasCitus)('a Citus cluster', () => {
   let cluster: TestCitus;

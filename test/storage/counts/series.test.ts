@@ -88,7 +88,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   const totalOf = async (typeId: number | null, from: number | null, until: number): Promise<number> =>
     (
       await readEventPage(database.sql, {
-        scope: { appId, typeId, from, until },
+        scope: { appId, typeIds: typeId === null ? null : [typeId], from, until },
         offset: 0,
         limit: 1,
         order: 'asc',

@@ -88,7 +88,7 @@ async function insertMinutes(count: number): Promise<void> {
 }
 
 async function readTotal(into: Sql = sql): Promise<number> {
-  const scope = { appId: 1, typeId: null, from: NOON, until: NOON + DAY_MS / 4 };
+  const scope = { appId: 1, typeIds: null, from: NOON, until: NOON + DAY_MS / 4 };
   const page = await readEventPage(into, { scope, offset: 0, limit: 10, order: 'asc', maxBytes: 1e6 });
   return page.total;
 }

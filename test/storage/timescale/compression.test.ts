@@ -178,7 +178,7 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       expect(await partialChunks()).toBe(0);
       expect((await chunkOf(NEW_DAY)).isCompressed).toBe(true);
       expect(await stored()).toBe(before + written);
-      const scope = { appId: APP, typeId: null, from: NEW_DAY, until: NEW_DAY + DAY_MS };
+      const scope = { appId: APP, typeIds: null, from: NEW_DAY, until: NEW_DAY + DAY_MS };
       const page = await storage
         .reader(sql)
         .page({ scope, offset: 0, limit: 10, order: 'asc', maxBytes: 1e9 });
@@ -227,7 +227,7 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
   test('leaves every read its total and its rows, however many read meanwhile', async () => {
     const readers = connect(database.address, { connections: 4, name: 'test readers' });
     const reader = storage.reader(readers);
-    const scope = { appId: APP, typeId: null, from: START, until: START + DAY_MS };
+    const scope = { appId: APP, typeIds: null, from: START, until: START + DAY_MS };
     const list = {
       appId: APP,
       typeIds: null,

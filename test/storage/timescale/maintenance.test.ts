@@ -63,7 +63,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
          ORDER BY created_at, id`;
       for (const offset of [0, 1_000, 1_999]) {
         const page = await readEventPage(sql, {
-          scope: { appId: APP, typeId, from: null, until: null },
+          scope: { appId: APP, typeIds: typeId === null ? null : [typeId], from: null, until: null },
           offset,
           limit: 300,
           order: 'asc',
@@ -96,7 +96,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   });
 
   async function readAll(): Promise<readonly unknown[]> {
-    const scope = { appId: APP, typeId: null, from: START + DAY + 123, until: START + 3 * DAY };
+    const scope = { appId: APP, typeIds: null, from: START + DAY + 123, until: START + 3 * DAY };
     return (
       await readEventPage(sql, { scope, offset: 10, limit: 1_000, order: 'desc', maxBytes: 10_000_000 })
     ).events;
@@ -249,7 +249,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
         INSERT INTO stale_buckets (level, bucket)
         SELECT 0, ${new Date(START)}::timestamptz + n % 100 * interval '1 minute' FROM generate_series(1, 600) AS n`;
     const readTotal = async (from: Sql = own.sql): Promise<number> => {
-      const scope = { appId: APP, typeId: null, from: null, until: null };
+      const scope = { appId: APP, typeIds: null, from: null, until: null };
       return (await readEventPage(from, { scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1_000 })).total;
     };
     const marks = async (): Promise<number> => (await own.sql`SELECT FROM stale_buckets`).length;
@@ -467,7 +467,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     };
     const expectReadable = async (): Promise<void> => {
       for (const offset of [0, 10]) {
-        const scope = { appId: APP, typeId: null, from: null, until: null };
+        const scope = { appId: APP, typeIds: null, from: null, until: null };
         const page = await readEventPage(old.sql, {
           scope,
           offset,

@@ -72,7 +72,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   /** What the counts say of the first app; exact also where the engine counts later. */
   async function counted(): Promise<number> {
-    const scope = { appId: 1, typeId: null, from: null, until: null };
+    const scope = { appId: 1, typeIds: null, from: null, until: null };
     const request = { scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1_000 } as const;
     return (await readEventPage(database.sql, request)).total;
   }
