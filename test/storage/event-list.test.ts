@@ -251,3 +251,46 @@ describe.each(availableEngines())('on %s,', (engine) => {
     );
   }, 120_000);
 });
+
+test('a list of fifty types costs as many statements as one of a single type', async () => {
+  const database = await testDatabase();
+  const sql = connect(database.address, { connections: 1, name: 'counted' });
+  try {
+    const rows = Array.from(
+      { length: 500 },
+      (_, n): EventRow => ({
+        id: randomUUID(),
+        appId: 1,
+        typeId: 1 + (n % 60),
+        at: START + n,
+        payload: '{}',
+      }),
+    );
+    await upkeepOf('postgres18').prepare(database.sql, START, START + DAY_MS);
+    await storeRows(database.sql, database.engine, rows);
+    const list = async (typeIds: readonly number[]): Promise<{ ids: string[]; statements: number }> => {
+      const statements = await prepared(sql);
+      const page = await readEventList(sql, {
+        ...{ appId: 1, typeIds, from: null, until: null, order: 'asc', after: null },
+        ...{ limit: 1_000, maxBytes: 1e9, withTotal: true },
+      });
+      expect(page.total).toBe(page.events.length);
+      return { ids: page.events.map(({ id }) => id), statements: (await prepared(sql)) - statements };
+    };
+    const one = await list([1]);
+    expect(one.ids).toHaveLength(9);
+    const fifty = await list(Array.from({ length: 50 }, (_, n) => n + 1));
+    expect(fifty.ids).toEqual(rows.filter(({ typeId }) => typeId <= 50).map(({ id }) => id));
+    expect(fifty.statements).toBeLessThanOrEqual(one.statements);
+  } finally {
+    await sql.end();
+    await database.drop();
+  }
+});
+
+/** Executions of the session's prepared statements. */
+async function prepared(sql: Sql): Promise<number> {
+  const [row] = await sql<{ runs: number }[]>`
+    SELECT coalesce(sum(generic_plans + custom_plans), 0)::int AS runs FROM pg_prepared_statements`;
+  return row?.runs ?? 0;
+}
