@@ -320,6 +320,18 @@ test('several services in one process count separately', async () => {
   expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
 });
 
+test('docs/operations.md names a metric that exists for whatever requests share', () => {
+  const page = readPage('docs/operations.md');
+  const listed = new Set(markedTable(page, 'metrics').map(([name = '']) => /\w+/.exec(name)?.[0]));
+  const shared = markedTable(page, 'shared');
+  expect(shared.length).toBeGreaterThan(10);
+  for (const row of shared) {
+    const metrics = row.at(-1)?.match(/\b(?:tidemark|process)_\w+/g) ?? [];
+    expect(metrics, row[0]).not.toEqual([]);
+    for (const name of metrics) expect(listed, row[0]).toContain(name);
+  }
+});
+
 test('docs/operations.md lists exactly the metrics that exist, with their labels', async () => {
   const service = await start({});
   created(await service.post());
