@@ -1,6 +1,7 @@
 /** The lines of a chart by name and number: a click filters by a line, an eye leaves it out of the drawing alone. */
 import type { VNode } from 'preact';
 import { Icon } from '../components/icon.ts';
+import { LEAST_COMPARED } from '../explore/figures.ts';
 import { change, compact, count } from '../format.ts';
 import { html } from '../html.ts';
 import { HIDDEN, type Mode } from '../url.ts';
@@ -87,7 +88,8 @@ function titleOf({ key, name, shown }: Line, isPicked: boolean): string {
 
 function changeText(total: number, before: number): string {
   if (total === 0 && before === 0) return '';
-  return before === 0 ? 'new' : (change(total, before) ?? `was ${compact(before)}`);
+  if (before === 0) return 'new';
+  return (before < LEAST_COMPARED ? null : change(total, before)) ?? `from ${compact(before)}`;
 }
 
 export function share(part: number, all: number): string {

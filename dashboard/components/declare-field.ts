@@ -42,7 +42,7 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
     onClose();
     onDone();
   });
-  return html`<${Dialog} title="Count a field" onClose=${onClose}>
+  return html`<${Dialog} title="Add a counted field" onClose=${onClose}>
     <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." />
       <${Select} label="Count" name="kind" options=${KINDS} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles." />

@@ -5,12 +5,12 @@ import { COLORS, shortNames } from '../charts/series-data.ts';
 import type { EventRow } from '../event-rows.ts';
 import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
-import { ago, date, exact, precise, preciseClock } from '../format.ts';
+import { date, exact, preciseClock } from '../format.ts';
 import { html } from '../html.ts';
 import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
-import { EventActions } from './event-actions.ts';
-import { JsonTree, type OnFilter, preview } from './json-tree.ts';
+import { EventDetail } from './event-detail.ts';
+import { type OnFilter, preview } from './json-tree.ts';
 
 /** Characters of a type's name and of a payload in a row. */
 const NAME_LENGTH = 40;
@@ -126,11 +126,7 @@ function Row({ event, open, onToggle, style }: RowProps): VNode {
     </button>
     ${
       open &&
-      html`<div class="event-body">
-        <p class="muted">${precise(instant, zone)} · ${ago(instant, Date.now())}</p>
-        <${JsonTree} text=${payload} onFilter=${onFilter} />
-        <${EventActions} appId=${appId} event=${event} viewed=${viewed} />
-      </div>`
+      html`<div class="event-body"><${EventDetail} appId=${appId} event=${event} names=${names} viewed=${viewed} onFilter=${onFilter} /></div>`
     }
   </article>`;
 }

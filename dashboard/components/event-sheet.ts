@@ -2,15 +2,13 @@
 import type { VNode } from 'preact';
 import { callText } from '../api.ts';
 import { type EventRow, readEvent } from '../event-rows.ts';
-import { ago, precise } from '../format.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import type { ViewAndChange } from '../view.ts';
-import { Copyable } from './copy.ts';
 import { Dialog } from './dialog.ts';
-import { EventActions } from './event-actions.ts';
+import { EventDetail } from './event-detail.ts';
 import { Icon } from './icon.ts';
-import { JsonTree, type OnFilter } from './json-tree.ts';
+import type { OnFilter } from './json-tree.ts';
 import { Waiting } from './waiting.ts';
 
 export interface EventSheetProps {
@@ -39,8 +37,6 @@ export function EventSheet({
     load: async (signal) => readEvent(await callText('GET', path, { signal })),
   });
   const { data } = event;
-  const { zone } = viewed.view;
-  const instant = Date.parse(data?.createdAt ?? '');
   const go = (to: string | null) => (): void => viewed.change({ event: to }, true);
   const keys = (event: KeyboardEvent): void => {
     const to =
@@ -59,15 +55,7 @@ export function EventSheet({
     <${Waiting} for=${event} lines=${10} />
     ${
       data &&
-      html`<dl class="facts">
-        <dt>Type</dt><dd>${names.get(data.typeId) ?? data.typeId}</dd>
-        <dt>Time</dt><dd>${precise(instant, zone)} <span class="muted">${ago(instant, Date.now())}</span></dd>
-        <dt>UTC</dt><dd><${Copyable} text=${data.createdAt} label="Copy the time" /></dd>
-        <dt>Event</dt><dd><${Copyable} text=${data.id} label="Copy the event identifier" /></dd>
-        <dt>Type id</dt><dd><${Copyable} text=${data.typeId} label="Copy the type identifier" /></dd>
-      </dl>
-      <${JsonTree} text=${data.payload} onFilter=${onFilter} />
-      <${EventActions} appId=${appId} event=${data} viewed=${viewed} alone />`
+      html`<${EventDetail} appId=${appId} event=${data} names=${names} viewed=${viewed} onFilter=${onFilter} />`
     }
   <//>`;
 }

@@ -45,7 +45,7 @@ export function AllLines({ appId, viewed, by, picked, without, onPick, onClose }
     onClose();
   };
   return html`<${Dialog} title=${`All ${what}`} onClose=${onClose}>
-    <form onSubmit=${(event: Event) => event.preventDefault()}><${Search} label="Find by name" onText=${setWanted} /></form>
+    <form class="all-lines-search" onSubmit=${(event: Event) => event.preventDefault()}><${Search} label="Find by name" onText=${setWanted} /></form>
     <${Waiting} for=${all} lines=${8} class="rows" />
     <ul class="all-lines" aria-label=${`All ${what}`}>
       ${found.slice(0, rows).map(

@@ -286,8 +286,8 @@ function Notes({ series, found, zone, view: { mode, compare }, hasGhost }: Notes
   const { countsOnlyBefore, interval, starts } = series;
   const hasParts = [0, starts.length - 1].some((index) => isPartial(series, index, Date.now()));
   const key = [
-    hasGhost && `Dotted: ${COMPARED[compare]}.`,
-    mode === 'histogram' && hasParts && 'Striped: counted in part.',
+    hasGhost && `Dotted line: ${COMPARED[compare]}.`,
+    mode === 'histogram' && hasParts && 'Striped bars are incomplete.',
   ].filter(Boolean);
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}

@@ -19,7 +19,7 @@ export function CurveFigures({
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>${name}</dt><dd>${overall === null ? '–' : text(overall)}${
       before !== null &&
-      html` <small title=${`${text(before)} before`}>${changed === null ? html`was <b>${text(before)}</b> ` : html`<b>${changed}</b> vs `}${COMPARED[compare]}</small>`
+      html` <small title=${`${text(before)} before`}>${changed === null ? html`<b>${text(before)}</b> in ` : html`<b>${changed}</b> vs `}${COMPARED[compare]}</small>`
     }</dd></div>
   </dl>`;
 }

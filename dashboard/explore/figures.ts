@@ -16,9 +16,11 @@ export interface FiguresProps {
 }
 
 /** What is compared with. */
-export const COMPARED = { previous: 'the period before', week: 'a week before', none: '' } as const;
+export const COMPARED = { previous: 'the previous period', week: 'the week before', none: '' } as const;
 /** The average of fewer events would be about one of them. */
 const LEAST_AVERAGED = 10;
+/** A percentage of fewer events says nothing: three more than one are 300 %. */
+export const LEAST_COMPARED = 10;
 /** Units of an average, from the shortest on. */
 const UNITS: readonly (readonly [string, number])[] = [
   ['minute', MINUTE],
@@ -33,15 +35,15 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const elapsed = Math.max(MINUTE, Math.min(interval.until, Date.now()) - interval.from);
   const [unit, length] = unitOf(total, elapsed);
   if (found !== null) return html`<${FoundFigures} found=${found} zone=${zone} />`;
-  const changed = compared === null ? null : change(total, compared);
+  const changed = compared === null || compared < LEAST_COMPARED ? null : change(total, compared);
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
       compared !== null &&
-      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`was <b>${count(compared)}</b> ${COMPARED[view.compare]}`}</small>`
+      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`<b>${count(compared)}</b> in ${COMPARED[view.compare]}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}
     ${total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}
-    <div class="peak"><dt>Peak ${bucketName(bucket)}</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
+    <div class="peak"><dt>Busiest ${bucketName(bucket)}</dt><dd>${count(peakCount)}${peak >= 0 && html` <small>${bucketSpan(series.starts[peak] ?? 0, bucketEnd(series, peak), bucket, zone)}</small>`}</dd></div>
   </dl>`;
 }
 

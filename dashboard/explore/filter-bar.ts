@@ -198,7 +198,7 @@ function conditionOffers(
           {
             kind: 'Field',
             label: plain,
-            hint: isNot ? 'is not there' : 'is there',
+            hint: isNot ? 'is missing' : 'exists',
             changes: { filters: [...new Set([...view.filters, `${path}:*`])] },
           },
         ]

@@ -49,7 +49,7 @@ function Choices({ appId, viewed: { view }, types, isOwner, onPick }: ChoicesPro
     ${
       fields.length > 0
         ? html`<${StatForm} view=${view} fields=${fields} onPick=${onPick} />`
-        : html`<p class="hint">Sum, average and percentiles need a field that is counted as a number.${isOwner && html` <a href=${`/apps/${appId}/fields`}>Count a field</a>`}</p>`
+        : html`<p class="hint">Sum, average and percentiles need a field that is counted as a number.${isOwner && html` <a href=${`/apps/${appId}/fields`}>Add a counted field</a>`}</p>`
     }
   </div>`;
 }

@@ -55,7 +55,7 @@ type Order = 'created' | 'name' | 'today' | 'last';
 const ORDERS: readonly (readonly [Order, string])[] = [
   ['created', 'Order of creation'],
   ['name', 'Name'],
-  ['today', 'Events dated today'],
+  ['today', 'Events today'],
   ['last', 'Last event'],
 ];
 
@@ -83,7 +83,7 @@ function Arrangement({ order, onOrder, isCommon, onCommon }: ArrangementProps): 
     <label>Sort by <select value=${order} onChange=${(event: Event) => onOrder((event.currentTarget as HTMLSelectElement).value as Order)}>
       ${ORDERS.map(([value, label]) => html`<option key=${value} value=${value}>${label}</option>`)}
     </select></label>
-    <label class="check"><input type="checkbox" checked=${isCommon} onChange=${(event: Event) => onCommon((event.currentTarget as HTMLInputElement).checked)} /><span>One scale for all</span></label>
+    <label class="check"><input type="checkbox" checked=${isCommon} onChange=${(event: Event) => onCommon((event.currentTarget as HTMLInputElement).checked)} /><span>Same scale for all</span></label>
   </div>`;
 }
 
@@ -103,7 +103,7 @@ function AppCard({ app, most }: AppCardProps): VNode {
         ? html`<span class="muted">Its database node does not answer.</span>`
         : html`<${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
-      <span><b class="figure" title=${count(today)}>${amount(today)}</b> dated today</span>
+      <span><b class="figure" title=${count(today)}>${amount(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${amount(total)} in all</span>
     </span>
     <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>`

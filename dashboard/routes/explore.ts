@@ -75,7 +75,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
-    <${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} />
+    <div class="filter-place"><${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} /></div>
     <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${series.data?.by && `, by ${series.data.by}`}</p>
     <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
@@ -142,8 +142,8 @@ function Back({ viewed: { view, span, change } }: { readonly viewed: ViewAndChan
   const { from, to } = span;
   const { back } = view;
   if (back !== null)
-    return html`<button type="button" class="button" title=${`Back to ${rangeLabel(back, view.zone)}`} onClick=${() => change({ range: back, back: null })}><${Icon} name="zoomOut" />Back</button>`;
-  return html`<button type="button" class="button" disabled=${from === null} title="Show twice as much" onClick=${() => from !== null && change({ range: wider({ from, to }, Date.now()), back: view.range })}>
+    return html`<button type="button" class="button zoom-back" title=${`Back to ${rangeLabel(back, view.zone)}`} onClick=${() => change({ range: back, back: null })}><${Icon} name="zoomOut" />Back</button>`;
+  return html`<button type="button" class="button zoom-out" disabled=${from === null} title="Show twice as much" onClick=${() => from !== null && change({ range: wider({ from, to }, Date.now()), back: view.range })}>
     <${Icon} name="zoomOut" /><span class="sr-only">Zoom out</span>
   </button>`;
 }

@@ -11,7 +11,7 @@ import { Skeleton, Waiting } from '../components/waiting.ts';
 import { equals, valueText } from '../filter-text.ts';
 import { ago, count, counted, dateTime, exact } from '../format.ts';
 import { html } from '../html.ts';
-import { countersOf, declaredPath, useCatalog, useDeclaredFields } from '../known-fields.ts';
+import { countersOf, declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { type Resource, useAction } from '../resource.ts';
 import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
@@ -94,7 +94,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       <p class="muted">A filter on one of these has an exact total, fast pages and an exact chart. Numbers have statistics.</p></div>
       <span class="spacer"></span>
       ${data && html`<span class="muted">${count(data.fields.length)} of ${count(data.most)}</span>`}
-      ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Count a field…</button>`}
+      ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Add a counted field…</button>`}
     </div>
     <${Waiting} for=${resource} lines=${3} class="rows" />
     <${ProblemBox} problem=${backfill.problem} />
@@ -103,12 +103,12 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       data &&
       data.fields.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Covers</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
+        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Counted since</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${data.fields.map(
           (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
             <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
             <td data-label="Event type">${field.typeName ?? 'all types'}</td>
-            <td data-label="Covers"><${Completeness} field=${field} app=${app} /></td>
+            <td data-label="Counted since"><${Completeness} field=${field} app=${app} /></td>
             <td class="number" data-label="Values"><${Values} field=${field} /></td>
             ${
               onCount &&
@@ -139,11 +139,11 @@ function Completeness({ field, app }: { readonly field: DeclaredField; readonly 
   const { view } = useView();
   const { completeFrom, backfill, eventsLeft } = field;
   if (completeFrom === null) return html`<span class="muted">counting begins…</span>`;
-  if (isWhole(field, app)) return html`all events`;
+  if (isWhole(field, app)) return html`the first event`;
   const from = dateTime(Date.parse(completeFrom), view.zone);
   return backfill
     ? html`<span role="status">back to ${from} so far…${eventsLeft !== undefined && ` ${counted(eventsLeft, 'event')} left`}</span>`
-    : html`<time datetime=${completeFrom}>since ${from}</time>`;
+    : html`<time datetime=${completeFrom}>${from}</time>`;
 }
 
 function Values({ field }: { readonly field: DeclaredField }): VNode {
@@ -167,7 +167,7 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
   const { data } = resource;
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
-  const found = data?.fields.filter(({ path, typeName }) => matches(wanted, path, typeName)) ?? [];
+  const found = byPath(data?.fields.filter(({ path, typeName }) => matches(wanted, path, typeName)) ?? []);
   return html`<section class="fields-part" aria-labelledby="fields-seen">
     <div class="toolbar">
       <div><h2 id="fields-seen">Fields of recent events</h2>
@@ -180,8 +180,8 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
     ${
       found.length > 0 &&
       html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Kinds</th><th scope="col" class="number">Share</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
-        <tbody>${found.slice(0, rows).map((field) => html`<${SeenRow} key=${field.typeId + field.path} appId=${appId} field=${field} kind=${kindOf(declared, field)} onCount=${onCount} />`)}</tbody>
+        <thead><tr><th scope="col">Field</th><th scope="col">Event types</th><th scope="col">Kinds</th><th scope="col" class="number">Share</th><th scope="col">Examples</th><th scope="col">Last seen</th><th scope="col"><span class="sr-only">Counts</span></th></tr></thead>
+        <tbody>${found.slice(0, rows).map((fields) => html`<${SeenRow} key=${pathKey(fields[0].path)} appId=${appId} fields=${fields} declared=${declared} onCount=${onCount} />`)}</tbody>
       </table></div>`
     }
     ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
@@ -196,42 +196,89 @@ function kindOf(declared: readonly DeclaredField[], { path, typeId }: SeenField)
   );
 }
 
+/** What the types of an app have at one path. */
+type SeenFields = readonly [SeenField, ...SeenField[]];
+
+/** Each path once, in the order in which they come. */
+function byPath(fields: readonly SeenField[]): SeenFields[] {
+  const paths = new Map<string, SeenFields>();
+  for (const field of fields) {
+    const key = pathKey(field.path);
+    const known = paths.get(key);
+    paths.set(key, known === undefined ? [field] : [...known, field]);
+  }
+  return [...paths.values()];
+}
+
 interface SeenRowProps {
   readonly appId: string;
-  readonly field: SeenField;
-  /** How it is counted; null: not at all. */
-  readonly kind: FieldKind | null;
+  readonly fields: SeenFields;
+  readonly declared: readonly DeclaredField[];
   readonly onCount: ((proposal: Proposal) => void) | null;
 }
 
-function SeenRow({ appId, field, kind: countedAs, onCount }: SeenRowProps): VNode {
+const MOST_EXAMPLES = 3;
+
+function SeenRow({ appId, fields, declared, onCount }: SeenRowProps): VNode {
   const { view } = useView();
-  const { path, typeId, typeName, kinds, kindChange, share, events, examples, lastSeenAt } = field;
-  const explore = (filter: string): string =>
-    `/apps/${appId}${viewSearch({ ...view, types: [typeId], filters: [filter], text: null, at: null, hidden: [], event: null })}`;
+  const [{ path, typeId, typeName }, ...others] = fields;
+  const isOne = others.length === 0;
+  const explore = (filter: string, type: string | null): string =>
+    `/apps/${appId}${viewSearch({ ...view, types: type === null ? [] : [type], filters: [filter], text: null, at: null, hidden: [], event: null })}`;
+  const lastSeenAt = fields.reduce((last, field) => (field.lastSeenAt > last ? field.lastSeenAt : last), '');
   const at = Date.parse(lastSeenAt);
-  // Objects have no value, and what is in an array is counted by the array's own path.
-  const isCountable = kinds.some(({ kind }) => kind !== 'object' && kind !== 'array');
+  const shares = fields.map(({ share }) => share);
+  const [least, most] = [percent(Math.min(...shares)), percent(Math.max(...shares))];
+  const examples = [...new Set(fields.flatMap((field) => field.examples))].slice(0, MOST_EXAMPLES);
+  const only = isOne ? typeId : null;
   return html`<tr>
-    <th scope="row"><a href=${explore(`${path}:*`)}><code>${path}</code></a></th>
-    <td data-label="Event type">${typeName}</td>
-    <td data-label="Kinds">${kinds.map(({ kind }) => kind).join(', ')}${kindChange && html` <span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`}</td>
-    <td class="number" data-label="Share" title=${counted(events, 'event')}>${percent(share)}</td>
+    <th scope="row"><a href=${explore(`${path}:*`, only)}><code>${path}</code></a></th>
+    <td data-label=${isOne ? 'Event type' : null}>${
+      isOne
+        ? typeName
+        : html`<details class="types-of"><summary>${fields.length} event types</summary><ul>${fields.map(
+            (field) => html`<li key=${field.typeId}>
+              <a href=${explore(`${path}:*`, field.typeId)}>${field.typeName}</a> <span class="muted">${percent(field.share)}</span>
+              <${Changed} field=${field} /> <${CountCell} fields=${[field]} declared=${declared} onCount=${onCount} />
+            </li>`,
+          )}</ul></details>`
+    }</td>
+    <td data-label="Kinds">${[...new Set(fields.flatMap(({ kinds }) => kinds.map(({ kind }) => kind)))].join(', ')}${isOne && html`<${Changed} field=${fields[0]} />`}</td>
+    <td class="number" data-label="Share" title=${counted(
+      fields.reduce((sum, { events }) => sum + events, 0),
+      'event',
+    )}>${least === most ? most : `${least} – ${most}`}</td>
     <td data-label="Examples"><span class="examples">${examples.map((example) => {
       const filter = equals(path, valueText(example));
       return filter === null
         ? null
-        : html`<a href=${explore(filter)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
+        : html`<a href=${explore(filter, only)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
     })}</span></td>
     <td data-label="Last seen"><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
-    <td class="number">${
-      countedAs !== null
-        ? html`<span class="badge">${countedAs === 'value' ? 'counted' : 'numbers'}</span>`
-        : onCount &&
-          isCountable &&
-          html`<button type="button" class="button quiet" aria-label=${`Count ${path} of ${typeName}`} onClick=${() => onCount({ path, typeName })}>Count</button>`
-    }</td>
+    <td class="number"><${CountCell} fields=${fields} declared=${declared} onCount=${onCount} /></td>
   </tr>`;
+}
+
+function Changed({ field: { kindChange } }: { readonly field: SeenField }): VNode | null {
+  return (
+    kindChange && html`<span class="badge changed">was ${kindChange.earlier}, now ${kindChange.recent}</span>`
+  );
+}
+
+/** How a path is counted, or the button that has it counted: for the one type that has it, or for all. */
+function CountCell({ fields, declared, onCount }: Omit<SeenRowProps, 'appId'>): VNode | null {
+  const [{ path, typeName }, ...others] = fields;
+  const kinds = fields.map((field) => kindOf(declared, field));
+  const first = kinds[0] ?? null;
+  // Objects have no value, and what is in an array is counted by the array's own path.
+  const isCountable = fields.some((field) =>
+    field.kinds.some(({ kind }) => kind !== 'object' && kind !== 'array'),
+  );
+  if (first !== null && !kinds.includes(null))
+    return html`<span class="badge">${first === 'value' ? 'counted' : 'numbers'}</span>`;
+  if (onCount === null || !isCountable) return null;
+  const proposal = { path, typeName: others.length === 0 ? typeName : null };
+  return html`<button type="button" class="button quiet" aria-label=${others.length === 0 ? `Count ${path} of ${typeName}` : `Count ${path}`} onClick=${() => onCount(proposal)}>Count</button>`;
 }
 
 /** Rounds so that a rare field does not show 0% and only a field of every event shows 100%. */

@@ -90,7 +90,7 @@ function Days({ days }: { readonly days: Usage['days'] }): VNode {
       unit="event" secondUnit="" line=${null}
     />
     <p class="usage-span hint" aria-hidden="true"><span>${days[0] && date(Date.parse(days[0].day), 'UTC')}</span><span>at most ${count(Math.max(...days.map(({ events }) => events)))} a day</span><span>today</span></p>
-    <p class="hint">By when they were received, whatever time they are dated.</p>
+    <p class="hint">By time received, not by event time.</p>
   </section>`;
 }
 

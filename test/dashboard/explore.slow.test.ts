@@ -8,7 +8,7 @@ import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
-import { figure, visit } from './visitor.ts';
+import { clipboard, figure, visit } from './visitor.ts';
 
 const MINUTE_MS = 60_000;
 /** A day on which an event was stored every ten minutes, and the one before with every second of them. */
@@ -102,7 +102,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     const main = page.locator('.main-figure small');
     expect(await main.getAttribute('title')).toBe(`${before} before`);
     expect(await main.innerText()).toBe(
-      `+${Math.round(((156 - before) / before) * 100)}% vs the period before`,
+      `+${Math.round(((156 - before) / before) * 100)}% vs the previous period`,
     );
     const legend = page.getByRole('button', { name: /^order placed/ });
     expect(await legend.locator('.change').innerText()).toBe('+100%');
@@ -490,8 +490,13 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
 
   test('opens an event with its exact time, and the ones beside it', async () => {
     await open(WHOLE_DAY);
-    await page.locator('article button').nth(1).click();
-    await page.getByRole('link', { name: 'Open' }).click();
+    const row = page.locator('article').nth(1);
+    await row.getByRole('button').first().click();
+    // All of it is there, so that nothing else has to be opened for it.
+    await row.getByText(/10 Nov 2026, \d\d:\d\d:00\.000 UTC/).waitFor();
+    await row.getByRole('button', { name: 'Copy the event identifier' }).waitFor();
+    await row.getByRole('button', { name: 'Copy link' }).click();
+    await page.goto(await clipboard(page));
     const sheet = page.getByRole('dialog', { name: 'Event' });
     await sheet.getByText(/10 Nov 2026, \d\d:\d\d:00\.000 UTC/).waitFor();
     const first = parameter('event')[0];

@@ -85,7 +85,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   test('are counted by the owner from there, and removed after a question', async () => {
     await page.goto(`/apps/${app.appId}/fields`);
     await page.getByRole('button', { name: 'Count "with space" of order' }).click();
-    const dialog = page.getByRole('dialog', { name: 'Count a field' });
+    const dialog = page.getByRole('dialog', { name: 'Add a counted field' });
     expect(await dialog.getByLabel('Path').inputValue()).toBe('"with space"');
     await dialog.getByRole('button', { name: 'Count the field' }).click();
     await dialog.waitFor({ state: 'detached' });
@@ -112,7 +112,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
 
   test('that are typed wrong are refused with the column, and the dialog stays', async () => {
     await page.goto(`/apps/${app.appId}/fields`);
-    await page.getByRole('button', { name: 'Count a field…' }).click();
+    await page.getByRole('button', { name: 'Add a counted field…' }).click();
     await page.getByLabel('Path').fill('order..country');
     await page.getByRole('button', { name: 'Count the field' }).click();
     await page.getByRole('dialog').getByRole('alert').getByText('column 7').waitFor();
@@ -160,7 +160,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   test('that a search is for are counted from the chart, which is exact then', async () => {
     await page.goto(`/apps/${app.appId}?filter=country:DE`);
     await page.getByRole('button', { name: 'Count this field to chart it exactly' }).click();
-    const dialog = page.getByRole('dialog', { name: 'Count a field' });
+    const dialog = page.getByRole('dialog', { name: 'Add a counted field' });
     expect(await dialog.getByLabel('Path').inputValue()).toBe('country');
     await dialog.getByRole('button', { name: 'Count the field' }).click();
     await dialog.waitFor({ state: 'detached' });

@@ -99,7 +99,7 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
         .locator('rect')
         .evaluateAll((all) => Math.max(...all.map((bar) => Number(bar.getAttribute('height')))));
     expect(await highest()).toBe(40);
-    await page.getByLabel('One scale for all').check();
+    await page.getByLabel('Same scale for all').check();
     await expect.poll(highest).toBe(10);
     await page.goto(`/apps/${busy.appId}/types`);
     const row = page.getByRole('row').filter({ hasText: 'type 1' }).first();

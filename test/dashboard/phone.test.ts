@@ -81,11 +81,13 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     await open();
     const { y, height } = await over();
     expect(y + height).toBeLessThanOrEqual(HEIGHT);
+    // Above it are its range, its filter and its number; its controls are below.
+    expect(y).toBeLessThanOrEqual(HEIGHT / 2);
     // Its name in full.
     const cut = await page.locator('.joined .text').evaluate((text) => text.scrollWidth - text.clientWidth);
     expect(cut).toBeLessThanOrEqual(0);
     // Two rows each, and nothing to be swiped to.
-    for (const row of ['.controls', '.chart-controls']) {
+    for (const row of ['.chart-controls']) {
       const { rows, beyond } = await page.locator(row).evaluate((element) => ({
         rows: element.clientHeight,
         beyond: [...element.querySelectorAll('button, input')].filter((one) => {

@@ -194,6 +194,20 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     expect(await page.getByRole('button', { name: 'Copy link with these dates' }).count()).toBe(0);
   });
 
+  test('has its number in one line at a zoom of 200 %', async () => {
+    await page.setViewportSize({ width: 720, height: 450 });
+    await open();
+    const lines = await page.locator('.main-figure small').evaluate((text) => {
+      const range = document.createRange();
+      range.selectNodeContents(text);
+      return new Set([...range.getClientRects()].map(({ bottom }) => Math.round(bottom / 8))).size;
+    });
+    expect(lines).toBe(1);
+    const { width } = (await page.locator('.figures-row').boundingBox()) ?? { width: 0 };
+    expect(width).toBeGreaterThan(600);
+    await page.setViewportSize({ width: 1440, height: 900 });
+  });
+
   test('says that it is not live without a network', async () => {
     await open();
     await page.getByRole('button', { name: 'Live', exact: true }).waitFor();

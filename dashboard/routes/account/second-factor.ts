@@ -49,7 +49,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
   };
   return html`<${Section} title="Second factor" about="Asks for a code from an authenticator app after the password, so that a stolen password alone is not enough to sign in.">
     <${Waiting} for=${resource} lines=${2} />
-    ${data?.enabledAt === null && html`<p>Off. Sign-ins need the password alone.</p>${button('Turn on…', 'begin')}`}
+    ${data?.enabledAt === null && html`<p>Off. You sign in with your password only.</p>${button('Turn on…', 'begin')}`}
     ${
       data &&
       data.enabledAt !== null &&
@@ -101,7 +101,7 @@ function Question({
     }
   });
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    ${kind === 'renew' && html`<p>The earlier codes are not valid any more then.</p>`}
+    ${kind === 'renew' && html`<p>This invalidates your current recovery codes.</p>`}
     <${Form} action=${action} submit=${submit} danger=${kind === 'off'} onCancel=${onClose}>
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" />
       ${kind !== 'begin' && html`<${CodeField} hint="Of the authenticator app, or a recovery code." />`}
@@ -140,7 +140,7 @@ function RecoveryCodes({
   onStep,
 }: Pick<StepProps, 'onStep'> & { readonly codes: readonly string[] }): VNode {
   return html`<${Dialog} title="Recovery codes" locked onClose=${() => onStep(null)}>
-    <p>Each of them works once in place of a code, for example when the phone is lost. Keep them where the phone is not: they are not shown again.</p>
+    <p>Each code works once instead of an authenticator code, for example when you have lost your phone. Store them somewhere else: they are not shown again.</p>
     <ol class="recovery-codes">${codes.map((code) => html`<li key=${code}><code>${code}</code></li>`)}</ol>
     <div class="form-actions">
       <${CopyButton} text=${codes.join('\n')} label="Copy the recovery codes">Copy<//>
