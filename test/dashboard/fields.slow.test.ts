@@ -82,6 +82,23 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(complaints).toEqual([]);
   });
 
+  test('that several types have are one row, with its types in it', async () => {
+    await log('order', { shared: 1 });
+    await log('visit', { shared: 'two' });
+    await page.goto(`/apps/${app.appId}/fields`);
+    const shared = page
+      .getByRole('row')
+      .filter({ has: page.getByRole('rowheader', { name: 'shared', exact: true }) });
+    await shared.first().waitFor();
+    expect(await shared.count()).toBe(1);
+    expect(await shared.innerText()).toMatch(/string, number|number, string/);
+    await shared.getByText('2 event types').click();
+    const types = shared.getByRole('listitem');
+    expect((await types.locator('a').allInnerTexts()).toSorted()).toEqual(['order', 'visit']);
+    await types.filter({ hasText: 'visit' }).getByRole('button', { name: 'Count shared of visit' }).waitFor();
+    await shared.getByRole('button', { name: 'Count shared', exact: true }).waitFor();
+  });
+
   test('are counted by the owner from there, and removed after a question', async () => {
     await page.goto(`/apps/${app.appId}/fields`);
     await page.getByRole('button', { name: 'Count "with space" of order' }).click();
@@ -92,7 +109,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(await declared()).toMatchObject([{ path: '"with space"', typeName: 'order', kind: 'value' }]);
     await row(seen(), '"with space"').getByText('counted', { exact: true }).waitFor();
     // By itself: progress is asked for again.
-    await row(counted(), '"with space"').getByText('all events').waitFor();
+    await row(counted(), '"with space"').getByText('the first event').waitFor();
     await log('order', { 'with space': false });
     await until(async () => (await declared())[0]?.values === 1, 'the value is counted');
     await page.reload();
@@ -283,7 +300,7 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     await page.goto(`/apps/${shop.appId}?of=country&stat=sum`);
     await page.getByText('country is not shown:').waitFor();
     await page.goto(`/apps/${shop.appId}/fields`);
-    expect(await row(counted(), 'total').innerText()).toMatch(/numbers\s+all types\s+all events/);
+    expect(await row(counted(), 'total').innerText()).toMatch(/numbers\s+all types\s+the first event/);
     const total = row(seen(), 'total').filter({ hasText: 'order' });
     await total.getByText('numbers', { exact: true }).waitFor();
     expect(await total.getByRole('button').count()).toBe(0);
