@@ -137,7 +137,7 @@ function ChartBody({
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${focus} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${stack.layers.some(({ key }) => key === focus) ? focus : null} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);

@@ -35,9 +35,9 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
       await log('order', {
         country: index % 3 ? 'DE' : 'FR',
         total: index < 6 ? `${index}` : index,
-        ...(index === 0 && { 'with space': true }),
+        ...(index === 0 && { 'with space': true, shared: 1 }),
       });
-    await log('visit', { url: '/' });
+    await log('visit', { url: '/', shared: 'two' });
     // Counted from its first event on: values have ids soon.
     await until(
       async () =>
@@ -83,8 +83,6 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
   });
 
   test('that several types have are one row, with its types in it', async () => {
-    await log('order', { shared: 1 });
-    await log('visit', { shared: 'two' });
     await page.goto(`/apps/${app.appId}/fields`);
     const shared = page
       .getByRole('row')

@@ -154,6 +154,30 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await page.locator('.legend .off', { hasText: 'page viewed' }).waitFor();
     expect(await numbers()).toEqual([ALL, `${ALL} events`]);
     expect(await typesListed()).toContain('page viewed');
+    // The pointer rests on the line: nothing is dimmed for what is not drawn.
+    const [red, green, blue] = await line('order placed')
+      .locator('.swatch')
+      .evaluate((swatch) => {
+        const context = new OffscreenCanvas(1, 1).getContext('2d');
+        if (context === null) return [];
+        context.fillStyle = getComputedStyle(swatch).backgroundColor;
+        context.fillRect(0, 0, 1, 1);
+        return [...context.getImageData(0, 0, 1, 1).data];
+      });
+    const isDrawn = (): Promise<boolean> =>
+      page.locator('.plot canvas').evaluate(
+        (element, color) => {
+          const { width, height } = element as HTMLCanvasElement; // The locator names one.
+          const copy = new OffscreenCanvas(width, height).getContext('2d');
+          copy?.drawImage(element as HTMLCanvasElement, 0, 0);
+          const pixels = copy?.getImageData(0, 0, width, height).data ?? [];
+          for (let at = 0; at < pixels.length; at += 4)
+            if (color.every((part, index) => part === pixels[at + index])) return true;
+          return false;
+        },
+        [red, green, blue],
+      );
+    await expect.poll(isDrawn).toBe(true);
     await page.getByText('Lines with a closed eye are not drawn').waitFor();
     await page.getByRole('button', { name: 'Draw page viewed in the chart' }).click();
     await page.locator('.legend .off').waitFor({ state: 'detached' });
