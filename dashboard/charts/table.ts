@@ -91,7 +91,8 @@ function countsOf(line: Line, { mode }: Stack): number[] {
 export function chartCsv(series: Series, stack: Stack, curve: Curve | null): string {
   // A sum of the other columns is left to the reader.
   const columns = columnsOf(series, stack, curve).slice(curve === null ? 1 : 0);
-  const cell = (text: string): string => `"${text.replace(/^(?=[=+\-@\t])/, "'").replaceAll('"', '""')}"`;
+  const cell = (text: string): string =>
+    `"${text.replace(/^(?=[=+\-@\t\r\n＝＋－＠])/, "'").replaceAll('"', '""')}"`;
   const head = ['start', 'end', ...columns.map(({ name }) => cell(name))];
   const lines = series.starts.map((start, index) =>
     [

@@ -3,6 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { appNotFound } from '../accounts/account-error.ts';
 import { OperatorError, Rejection } from '../errors.ts';
+import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { fieldFilterOf } from '../read/filter/counted-values.ts';
 import type { Condition } from '../read/filter/parse-filter.ts';
@@ -23,6 +24,7 @@ Conditions are those of the API: user.id:42  status>=500  country:DE,FR  coupon:
 interface ExportCommandOptions {
   readonly app: string;
   readonly format: ExportFormat;
+  readonly formulas: Formulas;
   readonly from?: number;
   readonly to?: number;
   readonly type?: readonly string[];
@@ -47,6 +49,14 @@ export function addExportCommand(program: Command): void {
     )
     .requiredOption('--app <id>', 'the app, app_…')
     .addOption(new Option('--format <format>', 'JSON lines or CSV').choices(FORMATS).default('ndjson'))
+    .addOption(
+      new Option(
+        '--formulas <treatment>',
+        'in CSV: an apostrophe before a type name that is a formula, or none',
+      )
+        .choices(FORMULAS)
+        .default('escape'),
+    )
     .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
     .option('--to <time>', 'up to this instant, exclusive', instant)
     .option('--type <name>', 'only events of this type, by name or id; repeat for more', collect)
@@ -92,7 +102,7 @@ async function runExport(
     }
   }
   async function* body(): AsyncGenerator<Buffer> {
-    for await (const bytes of formatted(watched(reader), options.format)) {
+    for await (const bytes of formatted(watched(reader), options.format, options.formulas)) {
       written.bytes += bytes.length;
       yield bytes;
     }

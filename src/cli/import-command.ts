@@ -5,6 +5,7 @@ import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
+import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import type { DatabaseAddress } from '../storage/connect.ts';
 import { ServerWatch } from '../storage/connections/server-watch.ts';
 import { DeclaredFields, type Engine } from '../storage/storage.ts';
@@ -39,6 +40,7 @@ const SETTLE_EVERY = 200_000;
 interface ImportCommandOptions {
   readonly app: string;
   readonly format: ImportFormat;
+  readonly formulas: Formulas;
   readonly json?: true;
 }
 
@@ -49,6 +51,14 @@ export function addImportCommand(program: Command): void {
     .argument('<file>', 'the file; - reads standard input')
     .requiredOption('--app <id>', 'the app, app_…')
     .addOption(new Option('--format <format>', 'JSON lines or CSV').choices(IMPORT_FORMATS).default('ndjson'))
+    .addOption(
+      new Option(
+        '--formulas <treatment>',
+        'in CSV: take the apostrophe of an export off a type name, or keep it',
+      )
+        .choices(FORMULAS)
+        .default('escape'),
+    )
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: ImportCommandOptions) => {
@@ -83,7 +93,7 @@ interface ImportSeconds {
 async function runImport(
   { config, address, storage, sql }: Installation,
   file: string,
-  { app: appId, format }: ImportCommandOptions,
+  { app: appId, format, formulas }: ImportCommandOptions,
 ): Promise<ImportCounts & ImportSeconds> {
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
@@ -124,6 +134,7 @@ async function runImport(
     const counts = await importEvents({
       source: input.source,
       format,
+      formulas,
       sql,
       writer,
       app: { id, appId },

@@ -3,6 +3,7 @@ import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
 import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { ownText } from '../../own-text.ts';
+import { type Formulas, withoutEscape } from '../../read/export/csv-lines.ts';
 import { isUnavailable, type Sql } from '../../storage/connect.ts';
 import { type ImportedEvent, ImportGroup } from '../../storage/write/import-group.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
@@ -22,6 +23,8 @@ export type ImportFormat = (typeof IMPORT_FORMATS)[number];
 export interface ImportOptions {
   readonly source: AsyncIterable<Buffer>;
   readonly format: ImportFormat;
+  /** How the file of CSV was written. */
+  readonly formulas: Formulas;
   /** Connection for type lookups and for settling counts. */
   readonly sql: Sql;
   readonly writer: ImportWriter<ImportedEvent>;
@@ -75,7 +78,7 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
     group = new ImportGroup();
   };
   try {
-    for await (const lines of readEvents(readLines(source, maxLineBytes), options.format)) {
+    for await (const lines of readEvents(readLines(source, maxLineBytes), options)) {
       for (const { number: line, event } of lines) {
         if (typeof event === 'string') {
           refuse({ line, reason: event });
@@ -109,9 +112,9 @@ interface ReadLine {
 
 async function* readEvents(
   blocks: AsyncIterable<LineBlock>,
-  format: ImportFormat,
+  { format, formulas }: Pick<ImportOptions, 'format' | 'formulas'>,
 ): AsyncGenerator<Iterable<ReadLine>> {
-  if (format === 'csv') yield* readCsv(blocks);
+  if (format === 'csv') yield* readCsv(blocks, formulas);
   else for await (const block of blocks) yield eventsOf(block);
 }
 
@@ -122,7 +125,11 @@ function* eventsOf(block: LineBlock): Generator<ReadLine> {
 const COLUMNS = ['type', 'createdAt', 'payload'];
 
 /** @throws OperatorError where the first line does not name the columns */
-async function* readCsv(blocks: AsyncIterable<LineBlock>): AsyncGenerator<readonly ReadLine[]> {
+async function* readCsv(
+  blocks: AsyncIterable<LineBlock>,
+  formulas: Formulas,
+): AsyncGenerator<readonly ReadLine[]> {
+  const textOf = formulas === 'escape' ? withoutEscape : (text: string) => text;
   const records = new CsvRecords();
   let columns: readonly string[] | null = null;
   for await (const block of blocks) {
@@ -132,7 +139,8 @@ async function* readCsv(blocks: AsyncIterable<LineBlock>): AsyncGenerator<readon
       if (record === null) continue;
       const { number, fields, problem } = record;
       if (columns === null) columns = columnsOf(fields ?? []);
-      else read.push({ number, event: fields === null ? problem : parseImportRecord(columns, fields) });
+      else
+        read.push({ number, event: fields === null ? problem : parseImportRecord(columns, fields, textOf) });
     }
     yield read;
   }

@@ -69,8 +69,13 @@ const PLAIN = /^[ !#-[\]-~]*$/;
 /**
  * Reads a record of CSV.
  * @param columns the names of its fields; `type`, `createdAt` and `payload` must be among them
+ * @param textOf  takes the escape of an export off the name of a type
  */
-export function parseImportRecord(columns: readonly string[], fields: readonly string[]): LineEvent | string {
+export function parseImportRecord(
+  columns: readonly string[],
+  fields: readonly string[],
+  textOf: (text: string) => string,
+): LineEvent | string {
   if (fields.length !== columns.length)
     return `it has ${fields.length} fields in place of the ${columns.length} of the first line`;
   const field = (name: string): string | undefined => fields[columns.indexOf(name)];
@@ -85,7 +90,8 @@ export function parseImportRecord(columns: readonly string[], fields: readonly s
     isObject: whole.isObject,
     depth: whole.depth,
   };
-  return eventOf({ id: field('id'), type: field('type'), createdAt: field('createdAt'), payload });
+  const type = field('type');
+  return eventOf({ id: field('id'), type: type && textOf(type), createdAt: field('createdAt'), payload });
 }
 
 interface Fields {

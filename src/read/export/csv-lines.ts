@@ -9,10 +9,38 @@ const PAYLOAD = ',"payload":';
 /** `"2026-01-31T08:30:00.123Z"` */
 const TIME_LENGTH = 26;
 
+/**
+ * What becomes of a text that a spreadsheet would run as a formula: it gets an apostrophe before it, or stays as it is for programs. A
+ * producer chooses the names of types, so without this a member's spreadsheet would run what any client has sent.
+ */
+export const FORMULAS = ['escape', 'keep'] as const;
+export type Formulas = (typeof FORMULAS)[number];
+
+/**
+ * The beginnings that OWASP names (CSV injection): = + - @, their wide forms, tab and line breaks. Apostrophes before them count as
+ * well, so that {@link withoutEscape} gives every text back.
+ */
+const FORMULA = /^'*[=+\-@\t\r\n＝＋－＠]/;
+
+/** A text as {@link CsvLines} writes it by default. */
+export function escaped(text: string): string {
+  return FORMULA.test(text) ? `'${text}` : text;
+}
+
+/** The text of which {@link escaped} has made this. */
+export function withoutEscape(text: string): string {
+  return text.startsWith("'") && FORMULA.test(text) ? text.slice(1) : text;
+}
+
 /** Converts whole lines, as storage writes them. Remembers what the types look like. */
 export class CsvLines {
+  readonly #text: (text: string) => string;
   /** The members between an event's id and its time, and their columns. */
   readonly #types = new Map<string, string>();
+
+  constructor(formulas: Formulas) {
+    this.#text = formulas === 'escape' ? escaped : (text) => text;
+  }
 
   convert(lines: Buffer): Buffer {
     let text = '';
@@ -24,6 +52,7 @@ export class CsvLines {
     // The members before the payload are ours: their texts have no unescaped quotes.
     const timeEnd = line.indexOf(PAYLOAD);
     const timeStart = timeEnd - TIME_LENGTH;
+    // The payload begins with a brace.
     const payload = line.slice(timeEnd + PAYLOAD.length, -1);
     const type = this.#type(line.slice(ID_END, timeStart));
     const createdAt = line.slice(timeStart + 1, timeEnd - 1);
@@ -35,7 +64,7 @@ export class CsvLines {
     let columns = this.#types.get(members);
     if (columns === undefined) {
       const { typeId, type } = JSON.parse(`{"id":"${members}0}`) as { typeId: string; type: string };
-      columns = `${quoted(typeId)},${quoted(type)}`;
+      columns = `${quoted(this.#text(typeId))},${quoted(this.#text(type))}`;
       this.#types.set(members, columns);
     }
     return columns;

@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream';
 import { createGzip } from 'node:zlib';
 import type { EventLines } from '../../storage/storage.ts';
-import { CSV_HEADER, CsvLines } from './csv-lines.ts';
+import { CSV_HEADER, CsvLines, type Formulas } from './csv-lines.ts';
 
 export const FORMATS = ['ndjson', 'csv'] as const;
 export type ExportFormat = (typeof FORMATS)[number];
@@ -12,12 +12,13 @@ export const CONTENT_TYPES: Readonly<Record<ExportFormat, string>> = {
   csv: 'text/csv; charset=utf-8',
 };
 
-/** Parts in their format. Nothing is yielded for an empty one. */
+/** Parts in their format. Nothing is yielded for an empty one. @param formulas what becomes of formulas in CSV */
 export async function* formatted(
   parts: AsyncIterable<EventLines>,
   format: ExportFormat,
+  formulas: Formulas,
 ): AsyncGenerator<Buffer> {
-  const csv = format === 'csv' ? new CsvLines() : null;
+  const csv = format === 'csv' ? new CsvLines(formulas) : null;
   if (csv !== null) yield Buffer.from(CSV_HEADER);
   for await (const { lines } of parts) if (lines.length > 0) yield csv === null ? lines : csv.convert(lines);
 }

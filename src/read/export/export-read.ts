@@ -16,6 +16,7 @@ import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
+import { FORMULAS, type Formulas } from './csv-lines.ts';
 import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
 import { type Admission, type Exports, ExportWaiter } from './exports.ts';
 
@@ -28,6 +29,11 @@ const EXPORT_QUERY = new Query(
   {
     ...SCOPE,
     format: oneOf('A JSON object a line, or CSV.', FORMATS, 'ndjson'),
+    formulas: oneOf(
+      'In CSV: `escape` puts an apostrophe before type names that a spreadsheet would run as a formula, `keep` leaves them as they are.',
+      FORMULAS,
+      'escape',
+    ),
     cursor: text<Start>(
       'Begins after this event: the `id` in the last whole line of an export that was cut, or the `nextCursor` of a list in ascending order.',
       {
@@ -97,7 +103,7 @@ export function exportRead(options: ExportReadOptions): AppRead {
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
     const parts = partsOf(exports, prepared, slots, turn);
-    return streamed(options, call, query.format, { admission, waiter, parts });
+    return streamed(options, call, query, { admission, waiter, parts });
   });
 }
 
@@ -141,7 +147,7 @@ interface Source {
 function streamed(
   { exports, mayRead }: ExportReadOptions,
   call: ReadCall,
-  format: (typeof FORMATS)[number],
+  { format, formulas }: { readonly format: (typeof FORMATS)[number]; readonly formulas: Formulas },
   { admission, waiter, parts }: Source,
 ): Outcome {
   const isGzipped = acceptsGzip(call.exchange.header('accept-encoding'));
@@ -159,7 +165,7 @@ function streamed(
     isFinite: true,
     open: (stream) => {
       waiter.begin(stream);
-      const text = formatted(parts, format);
+      const text = formatted(parts, format, formulas);
       void exports.send(admission, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
     },
   };

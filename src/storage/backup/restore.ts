@@ -3,7 +3,9 @@ import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
 import { OperatorError } from '../../errors.ts';
+import { DAY_MS } from '../../time-units.ts';
 import type { Sql } from '../connect.ts';
+import type { Interval } from '../counts/intervals.ts';
 import { GENERATION, newGeneration } from '../installation-id.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -68,8 +70,9 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
         hasFieldCounts ||= section.table === FIELD_COUNTS;
         return await copyInto(client, section.table, section.columns, rows);
       }
+      const interval = intervalOf(section);
       // Outside of the transaction: thousands of partitions would exceed its limit of locks.
-      await engine.ensureRoom(sql, { from: Date.parse(section.from), until: Date.parse(section.until) });
+      await engine.ensureRoom(sql, interval);
       const added = await copyInto(client, 'events', section.columns, rows);
       await countCopied(client, engine.writes, section);
       return added;
@@ -84,6 +87,19 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await migrate(sql, engine.name);
     },
   };
+}
+
+/** Days ahead for which a database may have made room. */
+const MOST_AHEAD_MS = 400 * DAY_MS;
+
+/** @throws OperatorError for times at which no event can be: the room for them would take days to make */
+function intervalOf({ from, until }: { readonly from: string; readonly until: string }): Interval {
+  const interval = { from: Date.parse(from), until: Date.parse(until) };
+  if (interval.from >= 0 && interval.until >= interval.from && interval.until <= Date.now() + MOST_AHEAD_MS)
+    return interval;
+  throw new OperatorError(
+    `the backup has events from ${from} to ${until}: they can be between 1970 and now, so nothing was restored`,
+  );
 }
 
 /** Migrates to exactly the schema of the backup; later migrations are applied after the restore. */

@@ -375,6 +375,16 @@ describe.each(availableEngines())('a backup of %s', (engine) => {
         edited((text) => text.replace('"format":1', '"format":2')),
         /format 2, which this release/,
       ],
+      [
+        'whose events span the years 1 to 9999',
+        edited((text) =>
+          text.replace(
+            /("section":"events","from":")[^"]*(","until":")[^"]*/,
+            '$10001-01-01T00:00:00.000Z$29999-12-31T00:00:00.000Z',
+          ),
+        ),
+        /has events from 0001-01-01T00:00:00\.000Z to 9999-12-31T00:00:00\.000Z: they can be between 1970 and now/,
+      ],
       ['that is no backup', () => gzipSync('{"hello":1}\n'), /not a backup made by/],
       ['that is no gzip', () => Buffer.from('hello'), /cut off or damaged/],
     ];

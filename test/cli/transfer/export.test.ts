@@ -49,7 +49,7 @@ describe.each(availableEngines())('on %s,', (engine) => {
     ({ appId } = await newApp());
     for (const name of TYPES) await createEventType(sql, { appId, name, maxTypes: 10 });
     const types = await sql<{ id: number; name: string }[]>`SELECT id, name FROM event_types ORDER BY id`;
-    const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+    const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE apps.public_id = ${appId}`;
     const rows = Array.from({ length: EVENTS }, (_, i) => {
       const at = START + i * HOUR_MS;
       const time = at.toString(16).padStart(12, '0');
@@ -144,6 +144,64 @@ describe.each(availableEngines())('on %s,', (engine) => {
     }
     expect(await readdir(folder)).not.toContain('none');
   });
+});
+
+const FORMULA_NAMES = [
+  '=HYPERLINK("http://example.com")',
+  '+1',
+  '-1',
+  '@SUM(A1)',
+  '\tx',
+  '\rx',
+  '\nx',
+  '＝1',
+  "'=1",
+  "''+1",
+];
+const PLAIN_NAMES = ["'quoted'", 'a=b', "it's"];
+
+test('CSV escapes type names that a spreadsheet would run, unless told otherwise, and an import takes the escape off', async () => {
+  const database = await testDatabase();
+  const { sql } = database;
+  const names = [...FORMULA_NAMES, ...PLAIN_NAMES];
+  const run = async (...args: string[]): Promise<string> => {
+    const outcome = await tidemark(args, { DATABASE_URL: database.url, DATA_DIR: folder });
+    expect(outcome).toMatchObject({ code: 0, stderr: expect.not.stringMatching(/refused/) });
+    return outcome.stdout;
+  };
+  const typesOf = async (appId: string): Promise<string[]> => {
+    const rows = await sql<{ name: string }[]>`
+      SELECT event_types.name FROM event_types JOIN apps ON apps.id = app_id WHERE apps.public_id = ${appId}`;
+    return rows.map(({ name }) => name).sort();
+  };
+  try {
+    const secret = await testSecret();
+    const [from, to, kept] = await Promise.all(
+      ['From', 'To', 'Kept'].map(async (name) => (await createApp(sql, secret, { name })).appId),
+    );
+    const lines = names.map((type) =>
+      JSON.stringify({ type, createdAt: '2026-01-31T08:30:00Z', payload: {} }),
+    );
+    const file = join(folder, 'formulas');
+    await writeFile(file, lines.join('\n'));
+    await run('import', file, '--app', String(from));
+
+    const csv = await run('export', '-', '--app', String(from), '--format', 'csv');
+    const cell = (name: string): string => `,"${name.replaceAll('"', '""')}",2026-`;
+    for (const name of FORMULA_NAMES) expect(csv).toContain(cell(`'${name}`));
+    for (const name of PLAIN_NAMES) expect(csv).toContain(cell(name));
+    await writeFile(file, csv);
+    await run('import', file, '--app', String(to), '--format', 'csv');
+    expect(await typesOf(String(to))).toEqual(names.toSorted());
+
+    const raw = await run('export', '-', '--app', String(from), '--format', 'csv', '--formulas', 'keep');
+    for (const name of names) expect(raw).toContain(cell(name));
+    await writeFile(file, raw);
+    await run('import', file, '--app', String(kept), '--format', 'csv', '--formulas', 'keep');
+    expect(await typesOf(String(kept))).toEqual(names.toSorted());
+  } finally {
+    await database.drop();
+  }
 });
 
 test('a record of CSV that cannot be read is named and left out', async () => {

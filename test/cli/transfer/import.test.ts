@@ -195,6 +195,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     try {
       const counts = await importEvents({
         format: 'ndjson',
+        formulas: 'escape',
         source: source(),
         sql: database.sql,
         writer,
