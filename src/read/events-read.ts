@@ -18,7 +18,7 @@ const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or i
 
 const NOT_COUNTED = invalidParameters(
   'total must be none: the filter is not that a declared field has one of some values, or the field is not counted for all of ' +
-    'the scope (see its completeFrom).',
+    'the scope (see its completeFrom), or from lies in a minute with more than 200,000 events.',
 );
 
 const NOT_WITHOUT_HIDDEN = invalidParameters('total must be none together with filter and hidden=exclude.');

@@ -17,7 +17,8 @@ export const COUNTED_LATER = new Rejection(
 /** When reads answer {@link COUNTED_LATER}, for their descriptions. */
 export const COUNTED_LATER_NOTE =
   'What only the counts of a declared field answer is refused with 503 `UNAVAILABLE` and `Retry-After` while more than 5,000 ' +
-  'minutes, or minutes with more than 50,000 events, are not counted by its values yet.';
+  'minutes, or minutes with more than 50,000 events, are not counted by its values yet, or where `to` lies in a minute with more ' +
+  'than 200,000 events.';
 
 /** @returns null where the condition is not that the field has one of some values, or a value is too long to be counted */
 export function countedValues({ isNegated, test }: Condition): readonly string[] | null {

@@ -6,13 +6,14 @@
  * the counts of the minute lack, or have too much, is added to them at every level. So whatever reads counts need not know.
  */
 import type { Transaction } from '../connect.ts';
-import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import type { Interval } from '../counts/intervals.ts';
+import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { RowFilter } from '../event-scan.ts';
 import { readBoundary } from '../retention.ts';
 import { joinMinutes } from './compare.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
-import { type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
+import { hasMoreRows, type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import { MANY, OTHER } from './value-text.ts';
 
 /** A filter that may be one on a declared field. */
@@ -36,7 +37,7 @@ export interface FieldScopeRequest {
   readonly until: number | null;
   /** Whether the time before the retention boundary belongs to it, of which there are counts and no rows. */
   readonly withCountsOnly?: boolean;
-  /** Whether nothing but the counts answers it: then the rows of more minutes are looked at, up to {@link MOST_ROWS}. */
+  /** Whether nothing but the counts answers it: then the rows of more minutes are looked at. */
   readonly isCountedAlone?: boolean;
   /** Whether each of the chosen types has series of its own. */
   readonly isApart?: boolean;
@@ -56,12 +57,15 @@ export interface FieldScope {
 }
 
 /**
- * Minutes of which every read looks at the rows. With more of them a page is found by a search; a total or a series, which
- * nothing else answers, looks at more minutes as long as these have few enough rows: some tenths of a second.
+ * Minutes of which a read looks at the rows. With more of them a page is found by a search; a total or a series, which nothing else
+ * answers, looks at more.
  */
 const MOST_MINUTES = 60;
 const MOST_MINUTES_OF_COUNTS = 5_000;
+/** Rows of these minutes: some tenths of a second. */
 const MOST_ROWS = 50_000;
+/** Rows of a minute that an end of the interval cuts: as many as a page of a search looks at. */
+const MOST_ROWS_OF_END = 200_000;
 /** Series whose counts a read adds up. */
 const MOST_SERIES = 500;
 /** Stands for values that have no series: their events are in corrections alone. Of one type: less its id. */
@@ -349,31 +353,40 @@ function mostMinutes({ isCountedAlone = false }: FieldScopeRequest): number {
   return isCountedAlone ? MOST_MINUTES_OF_COUNTS : MOST_MINUTES;
 }
 
-/** Minutes in order of time, if a read may look at all of their rows. @param minutes those that are late last */
+/**
+ * Minutes in order of time, if a read may look at all of their rows, and at those of the parts of minutes at the ends of the interval.
+ * @param minutes those that are late last
+ */
 async function withinBudget(
   tx: Transaction,
   request: FieldScopeRequest,
   minutes: readonly UnsureMinute[],
 ): Promise<readonly number[] | NotCounted> {
   const fits = async (some: readonly UnsureMinute[]): Promise<boolean> => {
-    if (some.length <= MOST_MINUTES) return true;
-    return some.length <= mostMinutes(request) && (await countRows(tx, request, some)) <= MOST_ROWS;
+    if (some.length > mostMinutes(request)) return false;
+    return !(await hasMoreRows(tx, request, joinMinutes(inOrder(some)), MOST_ROWS));
   };
-  if (await fits(minutes)) return minutes.map(({ at }) => at).sort((a, b) => a - b);
+  const [haveFew, start, end] = await Promise.all([
+    fits(minutes),
+    hasMoreRows(tx, request, partOfMinute(request.from), MOST_ROWS_OF_END),
+    hasMoreRows(tx, request, partOfMinute(request.until), MOST_ROWS_OF_END),
+  ]);
+  if (start) return 'not counted';
+  // Mostly it is the present minute, which will be whole.
+  if (end) return 'not counted yet';
+  if (haveFew) return inOrder(minutes);
   return (await fits(minutes.filter(({ isLate }) => !isLate))) ? 'not counted yet' : 'not counted';
 }
 
-/** The events of minutes, as far as the counts have them. */
-async function countRows(
-  tx: Transaction,
-  { appId, typeIds }: FieldScopeRequest,
-  minutes: readonly UnsureMinute[],
-): Promise<number> {
-  const [row] = await tx<{ count: number }[]>`
-    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${tx(MINUTES.view)}
-     WHERE app_id = ${appId} AND type_id = ANY(${[...(typeIds ?? [ALL_TYPES])]}::integer[])
-       AND bucket = ANY(${minutes.map(({ at }) => new Date(at).toISOString())}::timestamptz[])`;
-  return row?.count ?? 0;
+function inOrder(minutes: readonly UnsureMinute[]): number[] {
+  return minutes.map(({ at }) => at).sort((a, b) => a - b);
+}
+
+/** The minute that an end of an interval cuts, if it does. */
+function partOfMinute(end: number | null): Interval[] {
+  if (end === null || end % MINUTE_MS === 0) return [];
+  const from = floorTo(end, MINUTE_MS);
+  return [{ from, until: from + MINUTE_MS }];
 }
 
 /** Which rows of which minutes belong to which series. */

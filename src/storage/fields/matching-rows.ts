@@ -55,6 +55,32 @@ export async function* matchingRows(
   }
 }
 
+/**
+ * Whether intervals hold more rows than a read may look at. It looks at no more itself, and at no payload; counts would not tell, for
+ * which late rows are missing.
+ * @param intervals in order of time, apart from each other
+ */
+export async function hasMoreRows(
+  tx: Transaction,
+  { appId, typeIds }: Omit<RowScope, 'filter'>,
+  intervals: readonly Interval[],
+  most: number,
+): Promise<boolean> {
+  const [first, last] = [intervals.at(0), intervals.at(-1)];
+  if (first === undefined || last === undefined) return false;
+  const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
+  const [row] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count
+      FROM (SELECT FROM unnest(${intervals.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
+                               ${intervals.map(({ until }) => new Date(until).toISOString())}::timestamptz[]) AS part (start, finish)
+             CROSS JOIN LATERAL (SELECT FROM events
+                                  WHERE app_id = ${appId} AND ${isOfType} AND created_at >= start AND created_at < finish
+                                    AND created_at >= ${new Date(first.from)} AND created_at < ${new Date(last.until)}
+                                  LIMIT ${most + 1}) AS found
+             LIMIT ${most + 1}) AS found`;
+  return (row?.count ?? 0) > most;
+}
+
 interface Candidate extends MatchingRow {
   /** Whether no row follows. */
   readonly isLast: boolean;

@@ -88,4 +88,53 @@ export function lateMinutes(open: OpenFieldDatabase): void {
     const numbers = await reader.numberSeries(series, ['total']);
     expect(numbers).toHaveProperty('overall.count');
   });
+
+  test('are looked at only while they have few rows, however few minutes they are', async () => {
+    const { sql, upkeep, clock } = fields;
+    const at = NOW - 2 * HOUR_MS;
+    const made = Array.from({ length: 50_001 }, (_, n) => {
+      const time = at + n;
+      return { id: fields.newId(time), at: time, typeId: 1, payload: '{"status":200,"total":2}' };
+    });
+    await fields.store(made);
+    rows.push(...made);
+    const around = { from: at - MINUTE_MS, until: at + MINUTE_MS };
+    const series = {
+      ...{ appId: 1, typeIds: null, ...around },
+      ...({ timezone: 'UTC', buckets: 10, exactEnds: 'both', withBefore: false } as const),
+    };
+    expect(await reader.filteredList({ ...page, ...around }, filter)).toBe('not counted yet');
+    expect(await reader.filteredList({ ...withTotal, ...around }, filter)).toBe('not counted yet');
+    expect(await reader.filteredSeries(series, filter)).toBe('not counted yet');
+    expect(await reader.numberSeries(series, ['total'])).toBe('not counted yet');
+    // Those of another type are not among them.
+    expect(await reader.filteredList({ ...withTotal, ...around, typeIds: [2] }, filter)).toHaveProperty(
+      'total',
+    );
+    await upkeep.everySecond();
+    await fields.settle();
+    clock.now += 2 * MINUTE_MS;
+    await upkeep.everySecond();
+    expect(await sql`SELECT FROM uncounted_minutes WHERE app_id = 1`).toHaveLength(0);
+    const inMinute = rows.filter((row) => row.at >= around.from && row.at < around.until);
+    expect(await reader.filteredList({ ...withTotal, ...around }, filter)).toMatchObject({
+      total: inMinute.filter(({ payload }) => filter.rows.matches(payload)).length,
+    });
+  });
+
+  test('a minute that an end of the interval cuts is looked at only while it has few rows', async () => {
+    const { sql } = fields;
+    const at = NOW - 4 * DAY_MS;
+    // What counts have of them does not matter: nothing of the minute is left to maintenance.
+    await sql`
+      INSERT INTO events (id, app_id, type_id, created_at, payload)
+      SELECT gen_random_uuid(), 1, 1, ${new Date(at)}::timestamptz + n * interval '0.2 milliseconds', '{"status":200}'
+        FROM generate_series(1, 200001) AS n`;
+    const inside = at + 30_000;
+    const scope = { ...withTotal, typeIds: [1] };
+    expect(await reader.filteredList({ ...scope, from: inside }, filter)).toBe('not counted');
+    expect(await reader.filteredList({ ...scope, until: inside }, filter)).toBe('not counted yet');
+    const before = { from: at - MINUTE_MS + 1, until: at };
+    expect(await reader.filteredList({ ...scope, ...before }, filter)).toHaveProperty('total', 0);
+  });
 }
