@@ -219,6 +219,12 @@ function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
     'Schemas that were suspended because their checks took too long.',
     () => payloadChecks.suspensions,
   );
+  metrics.counter(
+    'tidemark_schema_threads_ended_total',
+    'Threads that were ended because a check took too long, by kind: quick for accounts within their budget, slow for others.',
+    () => Object.entries(payloadChecks.endedThreads).map(([thread, count]) => sample({ thread }, count)),
+    ['thread'],
+  );
 }
 
 /** Events of past days wait apart from the others. */

@@ -36,6 +36,9 @@ export interface TypeSchema extends TypeSchemaSummary {
   readonly schema: object;
 }
 
+/** How long a suspended schema stays suspended if the same text is set again. Another text is checked at once. */
+export const SUSPENDED_MINUTES = 10;
+
 /** Names a type of an app. */
 export interface TypeOfApp {
   /** Public ids. */
@@ -44,7 +47,8 @@ export interface TypeOfApp {
 }
 
 /**
- * Attaches a schema to a type, in place of an earlier one. What was found with that is forgotten.
+ * Attaches a schema to a type, in place of an earlier one. What was found with that is forgotten. A suspension of the same text
+ * goes on until it is {@link SUSPENDED_MINUTES} old.
  * @throws AccountError INVALID_SCHEMA, SCHEMA_BUSY, APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND
  */
 export async function setTypeSchema(
@@ -56,18 +60,22 @@ export async function setTypeSchema(
   const known = await findType(sql, type);
   const read = readSchemaText(type.schema);
   if (typeof read === 'string') throw new AccountError('INVALID_SCHEMA', `the schema ${read}`);
-  const problem = await prover.prove(read, type.appId);
+  // By account: one with twenty apps must not take the places of twenty.
+  const problem = await prover.prove(read, by === 'command line' ? type.appId : String(by.userId));
   if (problem === 'busy')
-    throw new AccountError('SCHEMA_BUSY', 'a schema of the app is being compiled, or too many of others');
+    throw new AccountError('SCHEMA_BUSY', 'a schema of the account is being compiled, or too many of others');
   if (problem !== null) throw new AccountError('INVALID_SCHEMA', `the schema ${problem}`);
   await sql.begin(async (tx) => {
     // The type may have gone with its app.
+    const isStill = tx`
+      type_schemas.digest = excluded.digest AND type_schemas.suspended_at > now() - make_interval(mins => ${SUSPENDED_MINUTES})`;
     const rows = await tx`
       INSERT INTO type_schemas (type_id, mode, schema, digest)
       SELECT id, ${mode}, ${read.text}, ${read.digest} FROM event_types WHERE id = ${known.id}
       ON CONFLICT (type_id) DO UPDATE
-        SET mode = excluded.mode, schema = excluded.schema, digest = excluded.digest, set_at = now(), suspended_at = NULL,
-            suspended_reason = NULL, checked = 0, violations = 0, unchecked = 0, last_violation_at = NULL,
+        SET mode = excluded.mode, schema = excluded.schema, digest = excluded.digest, set_at = now(),
+            suspended_at = CASE WHEN ${isStill} THEN type_schemas.suspended_at END,
+            suspended_reason = CASE WHEN ${isStill} THEN type_schemas.suspended_reason END, checked = 0, violations = 0, unchecked = 0, last_violation_at = NULL,
             last_path = NULL, last_message = NULL
       RETURNING 1`;
     if (rows.length === 0) throw typeNotFound(type);

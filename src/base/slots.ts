@@ -132,8 +132,8 @@ export class Slots {
     const most = this.#places < FEWEST_WITH_RESERVE ? this.#places : this.#places - 1;
     while (this.#free > 0) {
       const next =
-        this.#waiting.take((account) => this.#hasLess(account, share)) ??
-        this.#waiting.take((account) => this.#hasLess(account, most));
+        this.#waiting.take((account) => (this.#hasLess(account, share) ? 0 : null)) ??
+        this.#waiting.take((account) => (this.#hasLess(account, most) ? 0 : null));
       if (next === null) return;
       const account = accountOf(next.path);
       this.#taken.set(account, (this.#taken.get(account) ?? 0) + 1);

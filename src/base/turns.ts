@@ -60,22 +60,20 @@ export class Turns<Item> {
 
   /**
    * Takes the item whose turn it is, and moves its holders to the end of their rounds; null if nothing waits.
-   * @param passes which outermost holders may have a turn: others are passed over and keep theirs; by default all
+   * @param rankOf ranks the outermost holders: those of the lowest rank have turns, the others wait; null: it is passed over and
+   *   keeps its turn. By default all are equal
    */
-  take(passes: (outermost: string | number) => boolean = () => true): Item | null {
+  take(rankOf?: (outermost: string | number) => number | null): Item | null {
     const path: (string | number)[] = [];
     let at = this.#root;
     while (at.inside.size > 0) {
-      let next: Holder<Item> | undefined;
-      for (const [name, one] of at.inside) {
-        if (at === this.#root && !passes(name)) continue;
-        path.push(name);
-        next = one;
-        at.inside.delete(name);
-        at.inside.set(name, one);
-        break;
-      }
-      if (next === undefined) break;
+      const first =
+        at === this.#root && rankOf !== undefined ? lowest(at.inside, rankOf) : firstOf(at.inside);
+      if (first === undefined) break;
+      const [name, next] = first;
+      at.inside.delete(name);
+      at.inside.set(name, next);
+      path.push(name);
       at = next;
     }
     const item = at.items.shift();
@@ -125,13 +123,30 @@ export class Turns<Item> {
    * Removes the latest item of the holder with most items, level by level: what has to go where there is no room. The share of a
    * holder shrinks as others arrive, and one that is alone at the outermost level always finds room.
    * @param isWorse whether the first of two latest items goes, if their holders have equally many; the later holder's by default
+   * @param within  a holder that is to lose an item; anyone by default
    */
-  evict(isWorse: (one: Item, other: Item) => boolean = () => true): Item | null {
-    const found = latestOfHeaviest(this.#root, isWorse);
+  evict(isWorse: (one: Item, other: Item) => boolean = () => true, within: Path = []): Item | null {
+    const at = this.#find(within);
+    const found = at === undefined ? null : latestOfHeaviest(at, isWorse);
     if (found === null) return null;
-    this.#find(found.path)?.items.pop();
-    this.#leave(found.path);
+    const path = [...within, ...found.path];
+    this.#find(path)?.items.pop();
+    this.#leave(path);
     return found.item;
+  }
+
+  /** Removes all items of a holder, and of those inside it, that pass. @returns them, those of each holder in order of arrival */
+  extract(path: Path, passes: (item: Item) => boolean): Item[] {
+    const at = this.#find(path);
+    if (at === undefined) return [];
+    if (at.inside.size > 0)
+      return [...at.inside.keys()].flatMap((name) => this.extract([...path, name], passes));
+    const removed = at.items.filter(passes);
+    if (removed.length === 0) return [];
+    const kept = at.items.filter((item) => !passes(item));
+    at.items.splice(0, at.items.length, ...kept);
+    for (const _ of removed) this.#leave(path);
+    return removed;
   }
 
   /** Takes all items, those of each holder in order of arrival. */
@@ -189,6 +204,27 @@ export class Turns<Item> {
 
 function holder<Item>(): Holder<Item> {
   return { count: 0, inside: new Map(), items: [] };
+}
+
+function firstOf<Key, Value>(map: ReadonlyMap<Key, Value>): readonly [Key, Value] | undefined {
+  const [first] = map;
+  return first;
+}
+
+/** The first entry of the lowest rank; undefined if all are passed over. */
+function lowest<Key, Value>(
+  map: ReadonlyMap<Key, Value>,
+  rankOf: (key: Key) => number | null,
+): readonly [Key, Value] | undefined {
+  let found: readonly [Key, Value] | undefined;
+  let least = Number.POSITIVE_INFINITY;
+  for (const entry of map) {
+    const rank = rankOf(entry[0]);
+    if (rank === null || rank >= least) continue;
+    found = entry;
+    least = rank;
+  }
+  return found;
 }
 
 function moveToFront<Key, Value>(map: Map<Key, Value>, first: Key): void {

@@ -1,6 +1,6 @@
 /**
- * Checks payloads against the schemas that owners attach to types. The checks run in a thread of their own
- * (`schema/schema-thread.ts`), apps in turns. What cannot be checked is stored and counted: a schema says what an owner expects
+ * Checks payloads against the schemas that owners attach to types. The checks run in threads of their own
+ * (`schema/check-queue.ts`), accounts in turns. What cannot be checked is stored and counted: a schema says what an owner expects
  * of producers, and its own fault must cost no event.
  */
 import { LRUCache } from 'lru-cache';
@@ -8,9 +8,9 @@ import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaText, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
-import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
-import { type Checked, SchemaThread, type Violation } from '../schema/schema-thread.ts';
+import { CheckQueue, type CheckResult, Overtime, overtimeOf } from '../schema/check-queue.ts';
+import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/connect.ts';
 import { answerInTime, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 
@@ -21,7 +21,7 @@ export interface PayloadChecksOptions {
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly outage?: LookupOutage | undefined;
-  /** Limits of payloads that wait for their check, and of the memory that they may take. An app gets half of each. */
+  /** Limits of payloads that wait for their check, and of the memory that they may take. An account gets half of each. */
   readonly maxEvents: number;
   readonly maxBytes: number;
   readonly log: Logger;
@@ -36,15 +36,6 @@ export interface TypedPayload {
 /** A type of an app with a schema. */
 type CheckedType = EventType & { readonly schema: SchemaReference };
 
-interface Waiting {
-  readonly appId: number;
-  readonly holder: Path;
-  readonly type: CheckedType;
-  readonly payload: string;
-  readonly text: string;
-  readonly resolve: (refusal: Rejection | null) => void;
-}
-
 interface Findings {
   checked: number;
   violations: number;
@@ -52,9 +43,6 @@ interface Findings {
   last: (Violation & { readonly at: Date }) | null;
 }
 
-/** Payloads of one request to the thread, and their characters together. */
-const MAX_ITEMS = 64;
-const MAX_CHARACTERS = 1_048_576;
 /** Texts of schemas in memory: at most 32 Ki characters each. */
 const MAX_TEXTS = 500;
 /** How often findings are written. */
@@ -62,12 +50,12 @@ const WRITE_MS = 1_000;
 /** Types whose findings wait; of further ones only the metrics tell. */
 const MAX_FINDINGS = 10_000;
 
-/** What the check of a payload may take: twenty times what usual ones do. What is beyond it is the schema's debt. */
-const FREE_MS = 1;
-const FREE_MS_PER_CHARACTER = 0.0001;
-/** A debt is paid back at this rate; a schema with a larger one than the limit is suspended. */
-const REPAID_MS_PER_SECOND = 2;
-const MAX_DEBT_MS = 1_000;
+/** Overtime of the checks of a type, at which its schema is suspended. */
+const MAX_OVERTIME_MS = 1_000;
+/** What remains of it for another text of the schema. */
+const CARRIED_OVERTIME_MS = 500;
+/** Looks after which a check in the quick thread has taken too long: at least 100 ms. */
+const QUICK_LOOKS = 3;
 
 const FULL = new Rejection(
   'unavailable',
@@ -80,16 +68,13 @@ export class PayloadChecks {
   #suspensions = 0;
   readonly #options: PayloadChecksOptions;
   readonly #texts: LookupCache<string>;
-  readonly #thread = new SchemaThread();
-  readonly #turns = new Turns<Waiting>();
-  #isRunning = false;
-  #isClosed = false;
-  #heldBytes = 0;
-  #held = 0;
-  readonly #heldOfApp = new Map<number, { events: number; bytes: number }>();
-  readonly #debts = new LRUCache<string, { ms: number; at: number }>({ max: MAX_FINDINGS });
-  /** Whose suspension is under way. */
-  readonly #suspended = new Set<string>();
+  readonly #queue: CheckQueue;
+  /** By type. */
+  readonly #overtime: Overtime;
+  /** The text of each type's schema that has overtime. */
+  readonly #digests = new LRUCache<string, string>({ max: MAX_FINDINGS });
+  /** Suspended schemas that lookups may still find, and whether the suspension has been written. */
+  readonly #suspended = new Map<string, boolean>();
   #findings = new Map<string, Findings>();
   #writing: Promise<void> | null = null;
   #timer: NodeJS.Timeout | null = null;
@@ -104,16 +89,34 @@ export class PayloadChecks {
       },
       ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage },
     });
+    this.#overtime = new Overtime(MAX_FINDINGS, now);
+    this.#queue = new CheckQueue({
+      quick: new SchemaThread({ looks: QUICK_LOOKS, hasSpare: true }),
+      slow: new SchemaThread(),
+      now,
+      maxEvents: options.maxEvents,
+      maxBytes: options.maxBytes,
+      onFault: (problem) =>
+        options.log.error(
+          { problem },
+          'schema: the thread for checks does not start, payloads are not checked',
+        ),
+    });
   }
 
   /** Payloads that wait for their check, or are being checked. */
   get waiting(): number {
-    return this.#held;
+    return this.#queue.waiting;
   }
 
   /** Schemas that were suspended. */
   get suspensions(): number {
     return this.#suspensions;
+  }
+
+  /** Threads that a check has ended, by kind. */
+  get endedThreads(): CheckQueue['ended'] {
+    return this.#queue.ended;
   }
 
   get caches(): readonly CacheStats[] {
@@ -151,15 +154,13 @@ export class PayloadChecks {
   /** Schemas may have changed. */
   forget(): void {
     this.#texts.dropAll();
-    this.#suspended.clear();
+    // The lookup of a type knows a suspension that was written.
+    for (const [key, isWritten] of this.#suspended) if (isWritten) this.#suspended.delete(key);
   }
 
   /** Writes the findings. What still waits is not checked. To be called when no request is under way. */
   async close(): Promise<void> {
-    this.#isClosed = true;
-    await this.#thread.close();
-    for (const item of this.#turns.drain())
-      this.#settle(item, { violation: null, problem: 'stopping', ms: 0 });
+    await this.#queue.close();
     if (this.#timer !== null) clearTimeout(this.#timer);
     await this.#writing;
     if (this.#options.outage?.isAway() !== true) await this.#write();
@@ -170,91 +171,24 @@ export class PayloadChecks {
     const text = this.#suspended.has(keyOf(type)) ? null : await this.#texts.get(`${type.id} ${digest}`);
     // The schema has just been replaced, or its suspension is under way.
     if (text === null) return this.#finish(type, null, 'gone');
-    if (!this.#hold(appId, payload)) return FULL;
     return await new Promise((resolve) => {
-      const holder = this.#options.accounts.holderOf(appId);
-      this.#turns.push(holder, { appId, holder, type, payload, text, resolve });
-      if (!this.#isRunning) void this.#run();
+      this.#queue.add({
+        holder: this.#options.accounts.holderOf(appId),
+        group: keyOf(type),
+        digest,
+        schema: text,
+        payload,
+        isAwaited: type.schema.mode === 'refuse',
+        settle: (result) => resolve(this.#settle(type, payload, result)),
+      });
     });
   }
 
-  /** Counts a payload in, if there is room. An app with nothing in it has room for one of any size. */
-  #hold(appId: number, payload: string): boolean {
-    const { maxEvents, maxBytes } = this.#options;
-    const bytes = 2 * payload.length;
-    const own = this.#heldOfApp.get(appId) ?? { events: 0, bytes: 0 };
-    const isOver = 2 * (own.events + 1) > maxEvents || 2 * (own.bytes + bytes) > maxBytes;
-    const isFull = this.#held + 1 > maxEvents || this.#heldBytes + bytes > maxBytes;
-    if ((isOver && own.events > 0) || (isFull && this.#held > 0)) return false;
-    this.#heldOfApp.set(appId, { events: own.events + 1, bytes: own.bytes + bytes });
-    this.#held += 1;
-    this.#heldBytes += bytes;
-    return true;
-  }
-
-  #release({ appId, payload }: Waiting): void {
-    const bytes = 2 * payload.length;
-    const own = this.#heldOfApp.get(appId);
-    if (own === undefined || own.events === 1) this.#heldOfApp.delete(appId);
-    else this.#heldOfApp.set(appId, { events: own.events - 1, bytes: own.bytes - bytes });
-    this.#held -= 1;
-    this.#heldBytes -= bytes;
-  }
-
-  async #run(): Promise<void> {
-    this.#isRunning = true;
-    // What arrives in one turn of the event loop shares a request.
-    await new Promise((resolve) => setImmediate(resolve));
-    for (let items = this.#take(); items.length > 0; items = this.#take()) {
-      const schemas = Object.fromEntries(items.map(({ type, text }) => [type.schema.digest, text]));
-      const request = items.map(({ type, payload }) => ({ digest: type.schema.digest, payload }));
-      const outcome = await this.#thread.run({ schemas, items: request });
-      if ('checked' in outcome) {
-        for (const [index, checked] of outcome.checked.entries()) this.#settle(items[index], checked);
-        this.#putBack(items.slice(outcome.checked.length));
-        continue;
-      }
-      const { failedAt, problem, ms } = outcome;
-      const failed = { violation: null, problem, ms };
-      if (this.#isClosed) {
-        for (const item of items) this.#settle(item, { ...failed, ms: 0 });
-      } else if (failedAt === null) {
-        this.#options.log.error(
-          { problem },
-          'schema: the thread for checks does not start, payloads are not checked',
-        );
-        for (const item of items) this.#settle(item, { ...failed, ms: 0 });
-      } else {
-        this.#settle(items[failedAt], failed);
-        this.#putBack(items.filter((_, index) => index !== failedAt));
-      }
-    }
-    this.#isRunning = false;
-  }
-
-  /** Those of one app: what is slow among them delays no answer to another app. */
-  #take(): readonly Waiting[] {
-    const items: Waiting[] = [];
-    if (this.#isClosed) return items;
-    let characters = 0;
-    for (let item = this.#turns.take(); item !== null; item = this.#turns.takeOf(item.holder)) {
-      items.push(item);
-      characters += item.payload.length;
-      if (items.length === MAX_ITEMS || characters >= MAX_CHARACTERS) break;
-    }
-    return items;
-  }
-
-  #putBack(items: readonly Waiting[]): void {
-    for (const item of items.toReversed()) this.#turns.putBack(item.holder, item, false);
-  }
-
-  #settle(item: Waiting | undefined, { violation, problem, ms }: Checked): void {
-    if (item === undefined) throw new Error('The thread has checked more than it was given.');
-    this.#release(item);
-    const { type, payload } = item;
-    this.#charge(type, ms - FREE_MS - FREE_MS_PER_CHARACTER * payload.length, problem);
-    item.resolve(this.#finish(type, violation, problem));
+  #settle(type: CheckedType, payload: string, result: CheckResult): Rejection | null {
+    if (result === 'full') return FULL;
+    const { violation, problem, ms } = result;
+    this.#charge(type, overtimeOf(payload, ms), problem);
+    return this.#finish(type, violation, problem);
   }
 
   /** Counts a check. @returns the refusal of a payload that violates a schema that refuses */
@@ -307,31 +241,31 @@ export class PayloadChecks {
     }
   }
 
-  /** Adds to what a schema has taken beyond its share. @param ms negative: less than that */
+  /** Adds to the overtime of a type, and suspends its schema at the limit. @param ms negative: less than a check may take */
   #charge(type: CheckedType, ms: number, problem: string | null): void {
-    if (ms <= 0) return;
-    const key = keyOf(type);
-    const now = this.#options.now();
-    const known = this.#debts.get(key);
-    const repaid = known === undefined ? 0 : (Math.max(0, now - known.at) / 1_000) * REPAID_MS_PER_SECOND;
-    const debt = Math.max(0, (known?.ms ?? 0) - repaid) + ms;
-    if (debt <= MAX_DEBT_MS) {
-      this.#debts.set(key, { ms: debt, at: now });
-      return;
-    }
-    this.#debts.delete(key);
-    this.#suspend(type, problem ?? 'its checks take too long');
+    if (ms <= 0 || this.#suspended.has(keyOf(type))) return;
+    const key = String(type.id);
+    const { digest } = type.schema;
+    // A schema that is set again with another text must not begin anew each time.
+    if (this.#digests.get(key) !== digest) this.#overtime.limit(key, CARRIED_OVERTIME_MS);
+    this.#digests.set(key, digest);
+    if (this.#overtime.add(key, ms, MAX_OVERTIME_MS) >= MAX_OVERTIME_MS)
+      this.#suspend(type, problem ?? 'its checks take too long');
   }
 
   #suspend(type: CheckedType, reason: string): void {
     const { sql, log } = this.#options;
     const { appId, typeId } = type.source;
+    const key = keyOf(type);
     this.#suspensions += 1;
-    this.#suspended.add(keyOf(type));
+    this.#suspended.set(key, false);
     log.warn({ appId, typeId, reason }, 'schema: suspended, payloads of the type are not checked');
-    suspendSchema(sql, { typeId: type.id, digest: type.schema.digest, reason }).catch((error: unknown) => {
-      log.warn({ err: error, appId, typeId }, 'schema: the suspension could not be written');
-    });
+    this.#queue.drop(key, 'suspended');
+    suspendSchema(sql, { typeId: type.id, digest: type.schema.digest, reason })
+      .catch((error: unknown) => {
+        log.warn({ err: error, appId, typeId }, 'schema: the suspension could not be written');
+      })
+      .finally(() => this.#suspended.has(key) && this.#suspended.set(key, true));
   }
 }
 

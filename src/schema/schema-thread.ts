@@ -60,12 +60,26 @@ const ENDED = 'the thread has ended';
 const TOO_LONG = 'the check took too long';
 const COMPILED_TOO_LONG = 'the schema took too long to compile';
 
+export interface SchemaThreadOptions {
+  /** Looks after which a check or a compilation has taken too long; by default as long as each may take at all. */
+  readonly looks?: number;
+  /** Whether another thread is kept ready, so that no request waits for a start after one has ended. */
+  readonly hasSpare?: boolean;
+}
+
+/** A thread that was started. */
+interface Started {
+  readonly worker: Worker;
+  /** Numbers of begun items, of begun and of ended compilations. */
+  readonly progress: Int32Array<SharedArrayBuffer>;
+  isReady: boolean;
+}
+
 /** One request at a time. */
 export class SchemaThread {
-  #worker: Worker | null = null;
-  /** Numbers of begun items, of begun and of ended compilations. */
-  #progress: Int32Array<SharedArrayBuffer | ArrayBuffer> = new Int32Array(0);
-  #isReady = false;
+  readonly #options: SchemaThreadOptions;
+  #current: Started | null = null;
+  #spare: Started | null = null;
   #finish: ((outcome: ThreadOutcome) => void) | null = null;
   #begunBefore = 0;
   #request: ThreadRequest = { schemas: {}, items: [] };
@@ -74,71 +88,84 @@ export class SchemaThread {
   #seen = '';
   #looks = 0;
 
+  constructor(options: SchemaThreadOptions = {}) {
+    this.#options = options;
+  }
+
+  /** Threads that have started and not ended, and wait for nothing but a request. */
+  get ready(): number {
+    return [this.#current, this.#spare].filter((one) => one?.isReady === true).length;
+  }
+
   /** @param request with at least one item */
   run(request: ThreadRequest): Promise<ThreadOutcome> {
     if (this.#finish !== null) throw new Error('The thread takes one request at a time.');
     this.#request = request;
     return new Promise((resolve) => {
       this.#finish = resolve;
-      const worker = this.#worker ?? this.#start();
-      this.#begunBefore = this.#begun;
+      this.#current ??= this.#spare ?? this.#start();
+      if (this.#spare === this.#current) this.#spare = null;
+      if (this.#options.hasSpare === true) this.#spare ??= this.#start();
+      this.#begunBefore = begun(this.#current);
       this.#looks = 0;
       this.#timer ??= setInterval(() => this.#look(), LOOK_MS);
-      if (this.#isReady) worker.postMessage(request);
+      if (this.#current.isReady) this.#current.worker.postMessage(request);
     });
   }
 
   /** Ends the thread, and what it does. The next request starts another one. */
   async close(): Promise<void> {
-    if (this.#worker !== null) await this.#fail(this.#worker, ENDED);
+    const spare = this.#spare;
+    this.#spare = null;
+    await spare?.worker.terminate();
+    if (this.#current !== null) await this.#fail(this.#current, ENDED);
   }
 
-  get #begun(): number {
-    return Atomics.load(this.#progress, 0);
-  }
-
-  #start(): Worker {
+  #start(): Started {
     const shared = new SharedArrayBuffer(3 * Int32Array.BYTES_PER_ELEMENT);
     const file = new URL('./thread.js', import.meta.url);
     const worker = new Worker(file, { workerData: shared, resourceLimits: RESOURCES, env: {}, execArgv: [] });
     worker.unref();
-    this.#progress = new Int32Array(shared);
-    this.#isReady = false;
-    this.#worker = worker;
+    const started: Started = { worker, progress: new Int32Array(shared), isReady: false };
     worker.on('message', (message: 'ready' | readonly Checked[]) => {
+      if (message === 'ready') started.isReady = true;
+      // A spare has become ready, or one that was ended had finished.
+      if (started !== this.#current || this.#finish === null) return;
       if (message !== 'ready') return this.#end({ checked: message });
-      this.#isReady = true;
       this.#looks = 0;
       worker.postMessage(this.#request);
     });
-    worker.on('error', (error) => void this.#fail(worker, error.message));
-    worker.on('exit', () => void this.#fail(worker, ENDED));
-    return worker;
+    worker.on('error', (error) => void this.#fail(started, error.message));
+    worker.on('exit', () => void this.#fail(started, ENDED));
+    return started;
   }
 
   /** Ends the thread where what it does has not changed for too long. */
   #look(): void {
-    const worker = this.#worker;
-    if (this.#finish === null || worker === null) {
+    const current = this.#current;
+    if (this.#finish === null || current === null) {
       if (this.#timer !== null) clearInterval(this.#timer);
       this.#timer = null;
       return;
     }
-    const now = this.#progress.join(' ');
+    const { progress, isReady } = current;
+    const now = progress.join(' ');
     this.#looks = now === this.#seen ? this.#looks + 1 : 1;
     this.#seen = now;
-    const isCompiling = Atomics.load(this.#progress, 1) > Atomics.load(this.#progress, 2);
-    const hasBegun = this.#isReady && this.#begun > this.#begunBefore;
-    const most = hasBegun ? (isCompiling ? COMPILE_LOOKS : CHECK_LOOKS) : START_LOOKS;
-    if (this.#looks >= most) void this.#fail(worker, isCompiling ? COMPILED_TOO_LONG : TOO_LONG);
+    const isCompiling = Atomics.load(progress, 1) > Atomics.load(progress, 2);
+    const hasBegun = isReady && begun(current) > this.#begunBefore;
+    const { looks = isCompiling ? COMPILE_LOOKS : CHECK_LOOKS } = this.#options;
+    if (this.#looks >= (hasBegun ? looks : START_LOOKS))
+      void this.#fail(current, isCompiling ? COMPILED_TOO_LONG : TOO_LONG);
   }
 
-  async #fail(worker: Worker, problem: string): Promise<void> {
-    if (this.#worker !== worker) return;
-    const index = this.#begun - this.#begunBefore - 1;
-    this.#worker = null;
+  async #fail(failed: Started, problem: string): Promise<void> {
+    if (failed === this.#spare) this.#spare = null;
+    if (failed !== this.#current) return;
+    const index = begun(failed) - this.#begunBefore - 1;
+    this.#current = null;
     this.#end({ failedAt: index < 0 ? null : index, problem, ms: this.#looks * LOOK_MS });
-    await worker.terminate();
+    await failed.worker.terminate();
   }
 
   #end(outcome: ThreadOutcome): void {
@@ -146,4 +173,9 @@ export class SchemaThread {
     this.#finish = null;
     finish?.(outcome);
   }
+}
+
+/** Number of items that a thread has begun. */
+function begun({ progress }: Started): number {
+  return Atomics.load(progress, 0);
 }

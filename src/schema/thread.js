@@ -14,7 +14,7 @@ import { RE2JS } from 're2js';
 /** Characters of the schemas that are kept compiled. Compiled, a schema takes some fifty times as much. */
 const CACHE_CHARACTERS = 1_048_576;
 /** A request ends before the next item once it has taken this long, so that others get their turn. */
-const TURN_MS = 20;
+const TURN_MS = 10;
 /** What a compilation may take that is not counted as time of a check. */
 const FREE_COMPILE_MS = 100;
 const MAX_PATH = 200;

@@ -31,6 +31,14 @@ describe('turns', () => {
     ]);
   });
 
+  test('go to the accounts of the lowest rank, in rounds among those of equal rank', () => {
+    const turns = turnsOf('A1a', 'A1b', 'B1a', 'B1b', 'C1a');
+    const rank: Record<string, number> = { A: 5, B: 0, C: 0 };
+    const taken: (string | null)[] = [];
+    for (let n = 0; n < 4; n++) taken.push(turns.take((account) => rank[account] ?? 0));
+    expect(taken).toEqual(['B1a', 'C1a', 'B1b', 'A1a']);
+  });
+
   test('of a /48 with a hundred networks are those of one address', () => {
     const turns = new Turns<string>();
     for (let i = 0; i < 100; i++) turns.push(networks(`2001:db8:1:${i.toString(16)}::1`), 'guesser');
@@ -166,9 +174,27 @@ describe('without room', () => {
 test('outermost holders that do not pass keep their turn, and one that is moved to the end has had it', () => {
   const turns = new Turns<string>();
   for (const item of ['a1', 'a2', 'b1', 'c1']) turns.push([item.charAt(0), 1], item);
-  expect(turns.take((account) => account !== 'a')).toBe('b1');
-  expect(turns.take((account) => account === 'b')).toBe(null);
+  expect(turns.take((account) => (account === 'a' ? null : 0))).toBe('b1');
+  expect(turns.take((account) => (account === 'b' ? 0 : null))).toBe(null);
   expect(turns.take()).toBe('a1');
   turns.moveToEnd('c');
   expect([turns.take(), turns.take(), turns.take()]).toEqual(['a2', 'c1', null]);
+});
+
+test('what passes is taken out of a holder and of those inside it; the order of the rest stays', () => {
+  const turns = turnsOf('A1a', 'A1x', 'A2x', 'B1x', 'B1b');
+  const isX = (item: string): boolean => item.endsWith('x');
+  expect(turns.extract(['A'], isX)).toEqual(['A1x', 'A2x']);
+  expect([turns.size, turns.holders]).toEqual([3, 2]);
+  expect(turns.extract([], isX)).toEqual(['B1x']);
+  expect(turns.extract(['C'], isX)).toEqual([]);
+  expect(takeAll(turns)).toEqual(['A1a', 'B1b']);
+  expect([turns.size, turns.holders]).toEqual([0, 0]);
+});
+
+test('a named holder loses its latest item, whoever has more', () => {
+  const turns = turnsOf('A1a', 'A2a', 'A2b', 'B1a', 'B1b', 'B1c', 'B1d');
+  expect(turns.evict(undefined, ['A'])).toBe('A2b');
+  expect(turns.evict(undefined, ['C'])).toBeNull();
+  expect(turns.evict()).toBe('B1d');
 });

@@ -208,3 +208,22 @@ test('a payload that is no object is refused as before, whatever the schema says
   await attach({ type: 'array' }, 'refuse');
   expect(invalidBody(await service.post({ payload: [] }))).toContain('payload');
 });
+
+test('the same text does not lift a suspension at once, another text does', async () => {
+  const set = (schema: object, mode: SchemaMode) =>
+    setTypeSchema(service.sql, prover, { ...here(), schema, mode });
+  await set(ORDER, 'refuse');
+  await service.sql`UPDATE type_schemas SET suspended_at = now(), suspended_reason = 'too slow'`;
+  expect(await set(ORDER, 'warn')).toMatchObject({
+    mode: 'warn',
+    suspendedAt: expect.any(Date),
+    suspendedReason: 'too slow',
+  });
+  expect(await set({ ...ORDER, title: 'Order' }, 'warn')).toMatchObject({
+    suspendedAt: null,
+    suspendedReason: null,
+  });
+  await set(ORDER, 'warn');
+  await service.sql`UPDATE type_schemas SET suspended_at = now() - interval '11 minutes', suspended_reason = 'too slow'`;
+  expect(await set(ORDER, 'warn')).toMatchObject({ suspendedAt: null, suspendedReason: null });
+});

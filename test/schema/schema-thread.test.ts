@@ -2,6 +2,7 @@
 import { afterAll, afterEach, describe, expect, test } from 'vitest';
 import { MAX_SCHEMA_LENGTH, readSchemaText, SchemaProver } from '../../src/schema/schema-text.ts';
 import { SchemaThread, type ThreadOutcome } from '../../src/schema/schema-thread.ts';
+import { until } from '../support/service.ts';
 
 const shared = new SchemaThread();
 const prover = new SchemaProver();
@@ -142,6 +143,8 @@ describe('what would stop a service', () => {
     const thread = newThread();
     const slow = { properties: { a: { uniqueItems: true } } };
     const hostile = { a: Array.from({ length: 60_000 }, (_, i) => ({ i })) };
+    // What it takes to compile must not end the turn.
+    await check(thread, slow, [{ a: [1] }]);
     expect(await check(thread, slow, [{ a: [1] }, hostile, { a: [2] }])).toMatchObject({
       failedAt: 1,
       problem: 'the check took too long',
@@ -149,6 +152,22 @@ describe('what would stop a service', () => {
     expect(await check(thread, slow, [{ a: [1, 1] }])).toMatchObject({
       checked: [{ violation: { path: '/a' } }],
     });
+  });
+
+  test('a thread that is ended is replaced by one that is ready', async () => {
+    const thread = new SchemaThread({ looks: 3, hasSpare: true });
+    open.push(thread);
+    const slow = { properties: { a: { uniqueItems: true } } };
+    await check(thread, slow, [{ a: [1] }]);
+    await until(() => thread.ready === 2, 'the spare is ready');
+    const hostile = { a: Array.from({ length: 60_000 }, (_, i) => ({ i })) };
+    const failed = check(thread, slow, [hostile]);
+    expect(await failed).toMatchObject({ failedAt: 0, ms: 150 });
+    // No thread has started since.
+    const next = check(thread, slow, [{ a: [1, 1] }]);
+    expect(thread.ready).toBe(1);
+    expect(await next).toMatchObject({ checked: [{ violation: { path: '/a' } }] });
+    await until(() => thread.ready === 2, 'there is a spare again');
   });
 
   test('references that double with each level of the payload do so too', async () => {

@@ -76,7 +76,7 @@ function Findings({ found }: { readonly found: SchemaSummary }): VNode {
   const { mode, setAt, suspendedAt, suspendedReason, checked, violations, unchecked, lastViolation } = found;
   const last = lastViolation && Date.parse(lastViolation.at);
   return html`<p class="muted">${mode === 'refuse' ? 'Refuses' : 'Warns'} since ${dateTime(Date.parse(setAt), view.zone)}: ${count(checked)} checked, <b>${counted(violations, 'violation')}</b>${unchecked > 0 && `, ${count(unchecked)} could not be checked`}.</p>
-    ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set the schema again to resume the checks.</p><//>`}
+    ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set a changed schema to resume the checks, or the same one ten minutes after the suspension.</p><//>`}
     ${
       lastViolation !== null &&
       last !== null &&
