@@ -35,6 +35,9 @@ const require = createRequire(import.meta.url);
 const compiler = find('typescript/package.json');
 const dashboard = join(root, 'dashboard');
 
+/** What the pages are built from beside dashboard/: the page of errors has its texts from the reference. */
+const PAGE_SOURCES = [join(root, 'vite.config.ts'), join(root, 'docs', 'api.md')];
+
 /** One line that says what to do, and the end. */
 function fail(line) {
   process.stderr.write(`tidemark: ${line}\n`);
@@ -61,7 +64,7 @@ function filesOf(folder) {
 
 /** What dist/ is built from: names, times and sizes. */
 function sources() {
-  const pages = existsSync(dashboard) ? [...filesOf(dashboard), join(root, 'vite.config.ts')] : [];
+  const pages = existsSync(dashboard) ? [...filesOf(dashboard), ...PAGE_SOURCES] : [];
   return [...filesOf(join(root, 'src')), ...pages, join(root, 'tsconfig.json'), join(root, 'package.json')]
     .sort()
     .map((path) => {

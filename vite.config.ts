@@ -128,6 +128,44 @@ async function compress(path: string): Promise<void> {
 /** The files of Swagger UI that the page at /docs needs. They are complete, and pass the CSP as they are. */
 const SWAGGER_UI = ['swagger-ui-bundle.js', 'swagger-ui-bundle.js.LICENSE.txt', 'swagger-ui.css', 'LICENSE'];
 
+/**
+ * The page that `docs` of an error body leads to: a paragraph on each code, as the table in docs/api.md has it.
+ * @throws Error where the table is not there
+ */
+async function errorsPage(): Promise<string> {
+  const reference = await readFile(join(import.meta.dirname, 'docs', 'api.md'), 'utf8');
+  const [, table = ''] = /<!-- errors -->\n([\s\S]*?)<!-- end of errors -->/.exec(reference) ?? [];
+  const rows = [...table.matchAll(/^\| `(\w+)` \| (\d+) \| (.*) \|$/gm)];
+  if (rows.length === 0) throw new Error('docs/api.md has no table of errors');
+  const markup = (text: string): string =>
+    text
+      .replace(/[&<>]/g, (character) => `&#${character.charCodeAt(0)};`)
+      .replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .replace(/`([^`]*)`/g, '<code>$1</code>');
+  const paragraphs = rows.map(
+    ([, code = '', status = '', text = '']) =>
+      `<h2 id="${code}">${code} <small>${status}</small></h2>\n<p>${markup(text)}</p>\n`,
+  );
+  return `<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Errors of the Tidemark API</title>
+<link rel="icon" href="data:,">
+<link rel="stylesheet" href="/docs/docs.css">
+</head>
+<body>
+<main>
+<h1>Errors</h1>
+<p>The codes of <code>/public</code> and <code>/v1</code>. <code>details</code> of an error says what is wrong, and <code>param</code>
+names the parameter or field that is at fault. <a href="/docs">The API</a></p>
+${paragraphs.join('')}</main>
+</body>
+</html>
+`;
+}
+
 /** Makes docs/, a page apart from the dashboard: neither loads anything of the other. */
 function apiDocs(): Plugin {
   return {
@@ -143,6 +181,7 @@ function apiDocs(): Plugin {
         ...SWAGGER_UI.map((name) => [join(swagger, name), name] as const),
       ];
       await Promise.all(copies.map(([path, name]) => copyFile(path, join(target, name))));
+      await writeFile(join(target, 'errors.html'), await errorsPage());
       const compressible = copies.map(([, name]) => name).filter((name) => COMPRESSIBLE.test(name));
       await Promise.all(compressible.map((name) => compress(join(target, name))));
     },

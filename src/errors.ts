@@ -90,12 +90,25 @@ export interface RejectionOptions {
   readonly retryAfterSeconds?: number;
   /** Further headers of the answer, such as `Allow`. Values must not come from a request. */
   readonly headers?: Readonly<Record<string, string>>;
+  /** The parameter or the field of the body that is at fault, where it is one. */
+  readonly param?: string;
   /** Further fields of the answer's body. */
   readonly fields?: Readonly<Record<string, unknown>>;
   /** A body in place of the contract's, and its type where that is not JSON. */
   readonly body?: string | Buffer;
   readonly contentType?: string;
 }
+
+/** The page of the service that has a paragraph on each code of `/public` and `/v1`; `docs` of an error body leads there. */
+export const ERRORS_PAGE = '/docs/errors';
+
+const LAST_PUBLIC: Reason = 'outcomeUnknown';
+const REASONS = Object.keys(REFUSALS) as readonly Reason[];
+
+/** The codes of `/public` and `/v1`. */
+export const DOCUMENTED: ReadonlySet<string> = new Set(
+  REASONS.slice(0, REASONS.indexOf(LAST_PUBLIC) + 1).map((reason) => REFUSALS[reason].code),
+);
 
 /** A refusal as a value. Steps return it; only the exchange turns it into an answer. */
 export class Rejection {
@@ -104,6 +117,7 @@ export class Rejection {
   readonly headers: Readonly<Record<string, string>>;
   /** Of a body that is not the contract's: see {@link written}. */
   readonly contentType: string | undefined;
+  readonly #param: string | undefined;
   readonly #fields: Readonly<Record<string, unknown>> | undefined;
   /** Built once: many requests may be refused for the same reason. */
   #text: { readonly body: string | Buffer; readonly bytes: number } | null = null;
@@ -116,6 +130,7 @@ export class Rejection {
     this.reason = reason;
     this.details = details;
     this.contentType = options.contentType;
+    this.#param = options.param;
     this.#fields = options.fields;
     const { body } = options;
     if (body !== undefined) this.#text = { body, bytes: Buffer.byteLength(body) };
@@ -140,6 +155,7 @@ export class Rejection {
   written(body: string | Buffer, contentType?: string): Rejection {
     return new Rejection(this.reason, this.details, {
       headers: this.headers,
+      ...(this.#param !== undefined && { param: this.#param }),
       ...(this.#fields && { fields: this.#fields }),
       ...(contentType !== undefined && { contentType }),
       body,
@@ -158,17 +174,24 @@ export class Rejection {
 
   #written(): { readonly body: string | Buffer; readonly bytes: number } {
     if (this.#text === null) {
-      const body = JSON.stringify({ success: false, ...this.fields() });
+      const docs = DOCUMENTED.has(this.code) ? { docs: `${ERRORS_PAGE}#${this.code}` } : {};
+      const body = JSON.stringify({ success: false, ...this.fields(), ...docs });
       this.#text = { body, bytes: Buffer.byteLength(body) };
     }
     return this.#text;
   }
 
-  /** The fields of an error body. */
+  /** The fields of an error body, but for the link to the documentation. */
   fields(): { readonly error: string; readonly details: string; readonly code: string } {
     const { error, code } = REFUSALS[this.reason];
-    return { error, details: this.details, code, ...this.#fields };
+    const param = this.#param === undefined ? {} : { param: this.#param };
+    return { error, details: this.details, code, ...param, ...this.#fields };
   }
+}
+
+/** The refusal of a body for one of its fields. @param problem worded to follow the field's name */
+export function invalidField(field: string, problem: string): Rejection {
+  return new Rejection('invalidBody', `The field ${JSON.stringify(field)} ${problem}.`, { param: field });
 }
 
 /** A failure that the operator can fix: the command line prints its one-line message, which says what to do. */

@@ -37,6 +37,37 @@ export function isWellFormed(text: string, kind: TokenKind): boolean {
   return FORMS[kind].test(text) && text.endsWith(checkCharacters(text.slice(0, -CHECK_CHARACTERS)));
 }
 
+const KINDS: Readonly<
+  Record<TokenKind, { readonly name: string; readonly other: TokenKind; readonly misplaced: string }>
+> = {
+  tdl: {
+    name: 'logging token',
+    other: 'tdr',
+    misplaced: "This is a resource token (tdr_…), which reads: send the app's logging token (tdl_…).",
+  },
+  tdr: {
+    name: 'resource token',
+    other: 'tdl',
+    misplaced: 'This is a logging token (tdl_…), which writes: send a resource token (tdr_…).',
+  },
+};
+
+/**
+ * Why a text is no well-formed token of a kind, and what to do. It says only what the form tells, which everybody knows: not
+ * whether such a token exists.
+ */
+export function formProblem(text: string, kind: TokenKind): string {
+  const { name, other, misplaced } = KINDS[kind];
+  if (text.startsWith(`${other}_`)) return misplaced;
+  if (!text.startsWith(`${kind}_`))
+    return `This is not a ${name}: those begin with ${kind}_ and have ${TOKEN_CHARACTERS} characters.`;
+  if (text.length < TOKEN_CHARACTERS)
+    return `The ${name} is cut off: it has ${text.length} of ${TOKEN_CHARACTERS} characters.`;
+  if (text.length > TOKEN_CHARACTERS)
+    return `The ${name} is too long: it must have ${TOKEN_CHARACTERS} characters.`;
+  return `The ${name} is mistyped: its check characters do not match.`;
+}
+
 /** SHA-256 of a token, 32 bytes: the key for lookups in the database. */
 export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');

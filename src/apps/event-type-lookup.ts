@@ -52,7 +52,11 @@ export interface EventTypesOptions {
   readonly epoch?: (() => number) | undefined;
 }
 
-const UNKNOWN = new Rejection('eventTypeNotFound', 'The app has no event type with this typeId.');
+const UNKNOWN = new Rejection(
+  'eventTypeNotFound',
+  'The app has no event type with this typeId. The events of another app bring ids of its types: leave out typeId, and the name decides.',
+  { param: 'typeId' },
+);
 
 const MAX_TYPES = 100_000;
 /**

@@ -5,7 +5,7 @@ import { ownText } from '../own-text.ts';
 import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { digestOf, isWellFormed } from '../token-text.ts';
+import { digestOf, formProblem, isWellFormed } from '../token-text.ts';
 import type { AppAccounts } from './app-accounts.ts';
 
 interface LoggingToken {
@@ -25,8 +25,27 @@ export interface LoggingTokensOptions {
   readonly outage?: LookupOutage | undefined;
 }
 
-/** The refusal of an unknown or malformed token. */
-export const UNKNOWN_TOKEN = new Rejection('invalidLoggingToken', 'The logging token is not valid.');
+/** The refusal of a well-formed token that no app has. */
+export const UNKNOWN_TOKEN = new Rejection(
+  'invalidLoggingToken',
+  'No app here has this logging token: it may be from another server, or have been replaced.',
+);
+
+/** Built once each: requests without a valid token must cost little. */
+const MALFORMED = new Map<string, Rejection>();
+
+/** The refusal of a text that is no well-formed token. @param token its beginning is enough */
+export function malformedToken(token: string): Rejection {
+  if (isWellFormed(token, 'tdl')) return UNKNOWN_TOKEN;
+  // There are as many as lengths of tokens that are cut off, and four more.
+  const details = formProblem(token, 'tdl');
+  const known = MALFORMED.get(details);
+  if (known !== undefined) return known;
+  const refusal = new Rejection('invalidLoggingToken', details);
+  MALFORMED.set(details, refusal);
+  return refusal;
+}
+
 const ROTATED = new Rejection(
   'invalidLoggingToken',
   'The logging token was rotated and its grace period is over.',
@@ -65,7 +84,7 @@ export class LoggingTokens {
   appOf(token: string): number | Rejection | Promise<number | Rejection> {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
-    if (!isWellFormed(token, 'tdl')) return UNKNOWN_TOKEN;
+    if (!isWellFormed(token, 'tdl')) return malformedToken(token);
     // Copy the key: a slice would keep the whole request body in memory.
     const found = this.#cache.get(ownText(token));
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);

@@ -6,7 +6,7 @@ import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
 import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { digestOf, isWellFormed } from '../token-text.ts';
+import { digestOf, formProblem, isWellFormed } from '../token-text.ts';
 
 /** A token as stored, valid or not. */
 export interface ResourceToken {
@@ -38,7 +38,7 @@ const MAX_UNKNOWN = 10_000;
 const LAST_USED_EVERY_MS = 60_000;
 
 const MISSING = 'Send the resource token as "Authorization: Bearer <RESOURCE_TOKEN>".';
-const NOT_VALID = 'The resource token is not valid.';
+const UNKNOWN = 'There is no such resource token here: it may be from another server.';
 const REVOKED = 'The resource token was revoked.';
 const EXPIRED = 'The resource token has expired.';
 
@@ -75,9 +75,9 @@ export class ResourceTokens {
   async authenticate(authorization: string): Promise<ResourceToken | Rejection> {
     const text = bearerToken(authorization);
     if (text === null) return refuse(MISSING);
-    if (!isWellFormed(text, 'tdr')) return refuse(NOT_VALID);
+    if (!isWellFormed(text, 'tdr')) return refuse(formProblem(text, 'tdr'));
     const token = await this.#tokens.get(digestOf(text).toString('hex'));
-    if (token === null) return refuse(NOT_VALID);
+    if (token === null) return refuse(UNKNOWN);
     if (token.revoked) return refuse(REVOKED);
     const now = this.#options.now();
     if (token.expiresAt !== null && token.expiresAt <= now) return refuse(EXPIRED);

@@ -2,7 +2,7 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
-import { Rejection } from '../errors.ts';
+import { ERRORS_PAGE, Rejection } from '../errors.ts';
 import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Parameter, Route } from './route.ts';
@@ -119,6 +119,7 @@ export async function readAssets(folder: string): Promise<Assets> {
     routes: [
       ...PAGES.map((path) => route(path, page)),
       route('/docs', pageAt('docs/index.html')),
+      route(ERRORS_PAGE, pageAt('docs/errors.html')),
       ...[...assets].map(([path, asset]) => route(path, asset)),
     ],
     notFound: (exchange) => answer(exchange, page, 404),

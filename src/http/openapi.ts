@@ -1,5 +1,5 @@
 /** The API's description in OpenAPI 3.1, composed from what the routes declare. */
-import { REFUSALS, type Reason } from '../errors.ts';
+import { ERRORS_PAGE, REFUSALS, type Reason } from '../errors.ts';
 import { BASIC_CHALLENGE } from './bearer.ts';
 import type { AnswerShape, Described, Operation, Schema, TokenKind } from './operation.ts';
 import { objectOf } from './operation.ts';
@@ -209,15 +209,28 @@ const ERROR_PROPERTIES: Readonly<Record<string, Schema>> = {
     description: 'What is wrong, and with which field or parameter.',
   },
   code: { type: 'string', description: 'The machine-readable reason.' },
+  param: {
+    type: 'string',
+    description: 'The parameter or the field of the body that is at fault, where it is one.',
+  },
+  docs: {
+    type: 'string',
+    description: 'Where this service explains the code: a path, relative to the address of the service.',
+    examples: [`${ERRORS_PAGE}#INVALID_REQUEST`],
+  },
 };
+const OPTIONAL_PROPERTIES = ['param', 'docs'];
 
 /** The body of every error. */
-export const ERROR = objectOf(ERROR_PROPERTIES, { title: 'Error' });
+export const ERROR = objectOf(ERROR_PROPERTIES, { title: 'Error', optional: OPTIONAL_PROPERTIES });
 
 /** @param further properties, which only some refusals have */
 function errorWith(further: Readonly<Record<string, Schema>> | undefined): Schema {
   if (further === undefined) return ERROR;
-  return objectOf({ ...ERROR_PROPERTIES, ...further }, { optional: Object.keys(further) });
+  return objectOf(
+    { ...ERROR_PROPERTIES, ...further },
+    { optional: [...OPTIONAL_PROPERTIES, ...Object.keys(further)] },
+  );
 }
 
 function headersOf(names: readonly string[]): Record<string, Json> {

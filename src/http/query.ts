@@ -1,5 +1,6 @@
 /** Query parameters, each declared once: what validates a request is what the API's description shows. */
 import { Ajv, type ValidateFunction } from 'ajv';
+import { nearest } from '../did-you-mean.ts';
 import { Rejection } from '../errors.ts';
 
 /** JSON Schema, 2020-12. */
@@ -37,7 +38,27 @@ export type Values<P extends Parameters> = {
 
 const ajv = new Ajv({ strict: true });
 
-/** The parameters of a route's query. Unknown ones are ignored. */
+/** What other interfaces call a parameter, the contract's routes among them. */
+const OTHER_NAMES: Readonly<Record<string, readonly string[]>> = {
+  startDate: ['from'],
+  start: ['from'],
+  since: ['from', 'after'],
+  endDate: ['to'],
+  end: ['to'],
+  until: ['to'],
+  before: ['to'],
+  offset: ['cursor'],
+  page: ['cursor'],
+  after: ['cursor'],
+  sort: ['order'],
+  query: ['q'],
+  search: ['q'],
+  tz: ['timezone'],
+  bucket: ['interval'],
+  groupBy: ['by'],
+};
+
+/** The parameters of a route's query. */
 export class Query<P extends Parameters = Parameters> {
   readonly parameters: P;
   readonly #check: (values: never) => string | null;
@@ -50,6 +71,21 @@ export class Query<P extends Parameters = Parameters> {
     this.#isValid = new Map(
       Object.entries(parameters).map(([name, { schema }]) => [name, ajv.compile(schema)]),
     );
+  }
+
+  /**
+   * The refusal of a query with a parameter that the route does not have; null where it has none. For routes of our own alone:
+   * the contract's ignore such parameters, and so do those of other protocols.
+   */
+  unknown(query: string): Rejection | null {
+    if (query === '') return null;
+    const known = Object.keys(this.parameters);
+    const name = [...new URLSearchParams(query).keys()].find((sent) => !known.includes(sent));
+    if (name === undefined) return null;
+    const meant = OTHER_NAMES[name]?.find((other) => known.includes(other)) ?? nearest(name, known);
+    const advice = meant === null ? knownOnes(known) : `did you mean ${meant}?`;
+    const shown = name.length > LONGEST_SHOWN ? `${name.slice(0, LONGEST_SHOWN)}…` : name;
+    return invalidParameters(`${shown} is not a parameter of this route: ${advice}`, shown);
   }
 
   /**
@@ -68,21 +104,23 @@ export class Query<P extends Parameters = Parameters> {
     // Each of them was made by the parameter of its name.
     const read = values as Values<P>;
     const problem = this.#check(read as never);
-    return problem === null ? read : invalidParameters(problem);
+    return problem === null ? read : invalidParameters(problem, firstOf(this.parameters, problem));
   }
 
   #read(name: string, parameter: Parameter<unknown>, given: readonly string[]): unknown {
     const { schema, required = false, skipsEmpty = false, rule, convert } = parameter;
     const isList = schema.type === 'array';
-    if (!isList && given.length > 1) return invalidParameters(`${name} is given more than once.`);
+    if (!isList && given.length > 1) return invalidParameters(`${name} is given more than once.`, name);
     const [first, ...others] = skipsEmpty ? given.filter((sent) => sent !== '') : given;
-    if (first === undefined && required) return invalidParameters(`${name} is missing.`);
+    if (first === undefined && required) return invalidParameters(`${name} is missing.`, name);
     let value: unknown;
     if (first !== undefined) value = isList ? [...new Set([first, ...others])] : typed(schema, first);
     if (value !== undefined && this.#isValid.get(name)?.(value) !== true)
-      return invalidParameters(`${name} ${rule}.`);
+      return invalidParameters(`${name} ${rule}.`, name);
     const converted = convert(value);
-    return converted instanceof Invalid ? invalidParameters(`${name} ${converted.problem}.`) : converted;
+    return converted instanceof Invalid
+      ? invalidParameters(`${name} ${converted.problem}.`, name)
+      : converted;
   }
 }
 
@@ -94,8 +132,20 @@ function typed({ type }: Schema, sent: string): unknown {
   return sent;
 }
 
-export function invalidParameters(details: string): Rejection {
-  return new Rejection('invalidParameters', details);
+/** @param param the parameter at fault, where it is one */
+export function invalidParameters(details: string, param?: string): Rejection {
+  return new Rejection('invalidParameters', details, param === undefined ? {} : { param });
+}
+
+const LONGEST_SHOWN = 64;
+
+function knownOnes(names: readonly string[]): string {
+  return names.length === 0 ? 'it has none.' : `it has ${names.join(', ')}.`;
+}
+
+/** The parameter that a sentence about several begins with. */
+function firstOf(parameters: Parameters, sentence: string): string | undefined {
+  return Object.keys(parameters).find((name) => sentence.startsWith(`${name} `));
 }
 
 /** A whole number. @param options.largest what larger numbers are reduced to */

@@ -96,7 +96,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (problem !== null) return problem;
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
-    const answer = created(id, type.publicIdJson, createdAt);
+    const answer = created(id, type.publicIdJson, createdAt, body.ignoresTime ? TIME_IGNORED : CREATED);
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
@@ -105,7 +105,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
       const stored = await steps.commitBuffer.add(event);
       outcome = stored instanceof Rejection ? stored : answer;
     } else {
-      const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, true);
+      const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, STORED_BEFORE);
       outcome = await storeOnce(steps, event, { request, acceptedAt, answer, repeated });
     }
     stopwatch?.lap('commit');
@@ -168,12 +168,14 @@ export function overLimit({ limit, resetSeconds }: LimitDecision): Rejection {
   return refusal;
 }
 
-/** The body is ASCII, so its length is its size in bytes. @param typeId as JSON text */
-function created(eventId: string, typeId: string, createdAt: number, isRepeated = false): KeptAnswer {
+const CREATED = '"message":"Event created"';
+const STORED_BEFORE = '"repeated":true,"message":"Event was stored before"';
+const TIME_IGNORED =
+  '"message":"Event created with the time of this request: createdAt counts only together with key, or on POST /v1/events"';
+
+/** The body is ASCII, so its length is its size in bytes. @param typeId as JSON text @param end the last fields, as JSON text */
+function created(eventId: string, typeId: string, createdAt: number, end: string): KeptAnswer {
   const fields = `"eventId":"${eventId}","typeId":${typeId},"timestamp":"${timestamp(createdAt)}"`;
-  const end = isRepeated
-    ? '"repeated":true,"message":"Event was stored before"'
-    : '"message":"Event created"';
   const body = `{"success":true,${fields},${end}}`;
   return { status: 201, body, bytes: body.length };
 }

@@ -129,6 +129,16 @@ export const CREATE_EVENT: Declaration = {
   },
 };
 
+/** Why an event is refused. */
+const REFUSED = {
+  error: { type: 'string' },
+  details: { type: 'string' },
+  code: { type: 'string' },
+  param: { type: 'string', description: 'The field that is at fault, where it is one.' },
+  ...IN_FUTURE,
+} as const;
+const OPTIONAL_OF_REFUSED = ['param', ...IN_FUTURE_NAMES];
+
 const RESULT: Schema = {
   title: 'BatchResult',
   description: 'What became of one event.',
@@ -137,10 +147,7 @@ const RESULT: Schema = {
       { eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP, repeated: REPEATED },
       { optional: ['repeated'] },
     ),
-    objectOf(
-      { error: { type: 'string' }, details: { type: 'string' }, code: { type: 'string' }, ...IN_FUTURE },
-      { optional: IN_FUTURE_NAMES },
-    ),
+    objectOf(REFUSED, { optional: OPTIONAL_OF_REFUSED }),
   ],
 };
 
@@ -152,14 +159,8 @@ const FIRST_ERRORS: Schema = {
   type: 'array',
   description: 'The first refusals.',
   items: objectOf(
-    {
-      index: { ...COUNT, description: 'Of the event in the request.' },
-      error: { type: 'string' },
-      details: { type: 'string' },
-      code: { type: 'string' },
-      ...IN_FUTURE,
-    },
-    { optional: IN_FUTURE_NAMES },
+    { index: { ...COUNT, description: 'Of the event in the request.' }, ...REFUSED },
+    { optional: OPTIONAL_OF_REFUSED },
   ),
 };
 
@@ -205,16 +206,14 @@ const PROGRESS = {
 /** The last line of an answer that ends before all events are done. */
 const LINES_END = objectOf(
   {
-    error: { type: 'string' },
-    details: { type: 'string' },
-    code: { type: 'string' },
+    ...REFUSED,
     ...PROGRESS,
     retryAfterSeconds: { type: 'integer', minimum: 1 },
   },
   {
     title: 'LinesEnd',
     description: 'Why the events from `resumeAt` on are not done: the last line.',
-    optional: ['retryAfterSeconds'],
+    optional: [...OPTIONAL_OF_REFUSED, 'retryAfterSeconds'],
   },
 );
 

@@ -1,5 +1,5 @@
 /** Parses and validates `createdAt`, the time that a producer gives an event. */
-import { Rejection } from '../errors.ts';
+import { invalidField, Rejection } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { DAY_MS } from '../time-units.ts';
 
@@ -71,11 +71,12 @@ export function refusalOfTime(createdAt: number, now: number, boundary: number):
     const aheadMs = createdAt - now;
     const details = `The field "createdAt" ${IN_THE_FUTURE}: it is ${aheadMs} ms ahead of the clock of the service.`;
     return new Rejection('eventInFuture', details, {
+      param: 'createdAt',
       fields: { serverTime: new Date(now).toISOString(), aheadMs },
     });
   }
   if (createdAt >= boundary) return null;
-  return new Rejection('invalidBody', `The field "createdAt" ${beforeRetention(boundary)}.`);
+  return invalidField('createdAt', beforeRetention(boundary));
 }
 
 /** The problem of a time before the retention boundary (milliseconds since 1970). */

@@ -1,6 +1,6 @@
 /** Checks large bodies for an existing logging token before they are parsed. */
-import { type LoggingTokens, UNKNOWN_TOKEN } from '../apps/logging-token-lookup.ts';
-import { Rejection } from '../errors.ts';
+import { type LoggingTokens, malformedToken } from '../apps/logging-token-lookup.ts';
+import { invalidField, Rejection } from '../errors.ts';
 import { decode, type ReceivedBody } from '../http/request-body.ts';
 import { findTokens, mayHideToken } from './parse/find-tokens.ts';
 
@@ -10,9 +10,8 @@ import { findTokens, mayHideToken } from './parse/find-tokens.ts';
  */
 const UNPROVEN_BYTES_PER_SECOND = 2 * 1_048_576;
 
-const NO_TOKEN = new Rejection('invalidBody', 'The field "loggingToken" is missing.');
-const NO_STRING = new Rejection('invalidBody', 'The field "loggingToken" must be a string.');
-const REFUSALS = { missing: NO_TOKEN, 'not a string': NO_STRING, string: UNKNOWN_TOKEN } as const;
+const NO_TOKEN = invalidField('loggingToken', 'is missing');
+const NO_STRING = invalidField('loggingToken', 'must be a string');
 const BUSY = new Rejection(
   'unavailable',
   'Too many large bodies with escapes in place of a logging token: write "loggingToken" and its value without escapes, ' +
@@ -47,8 +46,8 @@ export class TokenScreen {
   }
 
   async #refusal(raw: string): Promise<Rejection | null> {
-    const { tokens, value, isComplete } = findTokens(raw);
-    let refusal: Rejection = REFUSALS[value];
+    const { tokens, value, sample, isComplete } = findTokens(raw);
+    let refusal = value === 'missing' ? NO_TOKEN : value === 'string' ? malformedToken(sample) : NO_STRING;
     for (const token of tokens) {
       const app = await this.#loggingTokens.appOf(token);
       if (!(app instanceof Rejection)) return null;

@@ -2,6 +2,7 @@
 import { listAppsOf } from '../apps/apps.ts';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
+import { Query } from '../http/query.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
 import type { AppRead, ReadDeclaration } from './app-read.ts';
@@ -16,6 +17,8 @@ export interface ResourceTokenRoutesOptions {
 /** The token is checked first: without a valid one nothing is revealed, not even whether an app exists. */
 const ANY: Parameter = { form: /^/, refusal: new Rejection('notFound', 'There is nothing at this path.') };
 
+const NO_PARAMETERS = new Query({});
+
 export const APPS: Declaration = {
   method: 'GET',
   path: '/v1/apps',
@@ -26,6 +29,7 @@ export const APPS: Declaration = {
     summary: 'Read which apps the token may read.',
     token: 'resourceToken',
     isLimited: true,
+    query: NO_PARAMETERS,
     answers: {
       200: json('The apps, in order of creation.', dataOf(objectOf({ apps: { type: 'array', items: APP } }))),
     },
@@ -81,6 +85,8 @@ function appsRoute({ access, slots }: ResourceTokenRoutesOptions): Route {
     handle: async (exchange) => {
       const token = await access.admit(exchange);
       if (token instanceof Rejection) return token;
+      const unknown = NO_PARAMETERS.unknown(exchange.query);
+      if (unknown !== null) return unknown;
       const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
       const apps = await slots.run(turn, ({ sql }) => listAppsOf(sql, [...token.apps.values()]));
       if (apps instanceof Rejection) return apps;

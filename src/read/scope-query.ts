@@ -40,6 +40,7 @@ export const SCOPE = {
     most: MAX_TYPES,
   }),
   typeName: listOf('Only events of the type of this name. May be given several times.', { most: MAX_TYPES }),
+  type: listOf('Another name of `typeName`.', { most: MAX_TYPES }),
   from: instant(
     'From this instant on, inclusive. ISO 8601, to the millisecond; without an offset it is UTC.',
   ),
@@ -107,8 +108,16 @@ export function checkScope({ from, to }: { from: number | null; to: number | nul
 export async function findTypes(
   sql: Sql,
   appId: number,
-  { typeId, typeName }: { readonly typeId: readonly string[]; readonly typeName: readonly string[] },
+  {
+    typeId,
+    ...named
+  }: {
+    readonly typeId: readonly string[];
+    readonly typeName: readonly string[];
+    readonly type?: readonly string[];
+  },
 ): Promise<readonly number[] | null | Rejection> {
+  const typeName = [...new Set([...named.typeName, ...(named.type ?? [])])];
   if (typeId.length + typeName.length === 0) return null;
   if (typeId.length + typeName.length > MAX_TYPES)
     return invalidParameters(`typeId and typeName may be given at most ${MAX_TYPES} times together.`);

@@ -8,18 +8,25 @@ interface ErrorBody {
   readonly error: string;
   readonly details: string;
   readonly code: string;
+  readonly param?: string;
+  /** Where the service explains the code. */
+  readonly docs: string;
 }
 
 /** Asserts the contract's error body and the headers of every answer; gives the body. */
 export function refused(response: HttpResponse, status: number, code: string, error: string): ErrorBody {
   const body: ErrorBody = JSON.parse(response.body);
-  expect({ status: response.status, ...body, details: typeof body.details }).toEqual({
+  const { param, ...others } = body;
+  expect({ status: response.status, ...others, details: typeof body.details }).toEqual({
     status,
     success: false,
     error,
     details: 'string',
     code,
+    docs: `/docs/errors#${code}`,
   });
+  // Of a refusal of one field its name is in the sentence, too.
+  expect(body.details).toContain(param ?? '');
   expect(body.details).not.toBe('');
   expectCommonHeaders(response);
   return body;

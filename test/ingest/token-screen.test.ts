@@ -61,9 +61,15 @@ describe('a body is refused', () => {
   test.each([
     ['{"payload":{}}', '400: The field "loggingToken" is missing.'],
     ['{"loggingToken":null,"payload":{}}', '400: The field "loggingToken" must be a string.'],
-    ['{"loggingToken":"tdl_junk","payload":{}}', UNKNOWN],
+    [
+      '{"loggingToken":"tdl_junk","payload":{}}',
+      '401: The logging token is cut off: it has 8 of 42 characters.',
+    ],
     [`{"loggingToken":"${createTokenText('tdl')}","payload":[[[[`, UNKNOWN],
-    [`{"loggingToken":"${createTokenText('tdr')}","payload":{}}`, UNKNOWN],
+    [
+      `{"loggingToken":"${createTokenText('tdr')}","payload":{}}`,
+      "401: This is a resource token (tdr_…), which reads: send the app's logging token (tdl_…).",
+    ],
     [`{"loggingToken":"${ROTATED}","payload":{}}`, '401: Its grace is over.'],
   ])('where no token in it exists: %s', async (body, refusal) => {
     expect(await setUp().admit(body)).toBe(refusal);
@@ -97,7 +103,7 @@ test('what may hide a token is parsed, but only so much of it a second', async (
   expect(await admitted(20)).toBe(5);
   // Others are not affected.
   expect(await admit(`{"loggingToken":"${GOOD}"}`)).toBe(`{"loggingToken":"${GOOD}"}`);
-  expect(await admit('{"loggingToken":"x"}')).toBe(UNKNOWN);
+  expect(await admit('{"loggingToken":"x"}')).toContain('401: This is not a logging token');
 });
 
 test.each(Object.entries(bodyShapes(100_000)))('%s hide no token', async (_, payload) => {

@@ -1,6 +1,6 @@
 /** Bodies of requests under /api: flat JSON objects, checked by compiled schemas from which their types come. */
 import { Ajv, type ErrorObject } from 'ajv';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 
 interface FieldSchema {
   readonly type: 'string' | 'number' | 'boolean' | 'array';
@@ -57,7 +57,7 @@ export function bodyOf<
     } catch {
       return new Rejection('invalidBody', 'The body is not valid JSON.');
     }
-    return isBody(body) ? body : new Rejection('invalidBody', explain(isBody.errors?.[0]));
+    return isBody(body) ? body : violation(isBody.errors?.[0]);
   };
 }
 
@@ -84,8 +84,10 @@ function isTooComplex(text: string): boolean {
 /** For requests without fields. */
 export const NO_FIELDS = bodyOf({});
 
-function explain(error: ErrorObject | undefined): string {
-  if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;
+function violation(error: ErrorObject | undefined): Rejection {
+  if (error?.keyword === 'required') return invalidField(error.params.missingProperty, 'is missing');
   const field = error?.instancePath.slice(1) ?? '';
-  return field === '' ? 'The body must be a JSON object.' : `The field "${field}" ${error?.message}.`;
+  return field === ''
+    ? new Rejection('invalidBody', 'The body must be a JSON object.')
+    : invalidField(field, error?.message ?? 'is not valid');
 }

@@ -3,7 +3,7 @@
  * the event type.
  */
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import { isWellFormed } from '../../token-text.ts';
@@ -144,7 +144,7 @@ function documentOf(
 }
 
 function invalid(name: string, problem: string): Rejection {
-  return new Rejection('invalidBody', `The field "${name}" ${problem}.`);
+  return invalidField(name, problem);
 }
 
 function bulkAnswer({ exchange, results, repeated }: Told): Answer {

@@ -10,6 +10,7 @@ import { decode } from '../../http/request-body.ts';
 import { batchAnswerInTurns } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { findMistake } from '../parse/json-mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { NONE, skipSpace } from '../parse/lexer.ts';
 import { collect, type EventStream, tooLarge } from './collect.ts';
@@ -27,7 +28,6 @@ const UNKNOWN_MODE = new Rejection(
   'unsupportedMediaType',
   `Send a CloudEvent with the header "ce-specversion", or as ${STRUCTURED_TYPE} or ${BATCH_TYPE}.`,
 );
-const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
 const NO_ARRAY = new Rejection('invalidBody', 'A batch of CloudEvents must be a JSON array.');
 const NO_OBJECT = new Rejection('invalidBody', 'A CloudEvent must be a JSON object.');
 const TOO_DEEP = new Rejection(
@@ -35,7 +35,6 @@ const TOO_DEEP = new Rejection(
   `A CloudEvent may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
 );
 const TWICE = new Rejection('invalidBody', 'A CloudEvent has either "data" or "data_base64".');
-const DATA_NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON, as its Content-Type says.');
 
 export const CLOUD_EVENTS: Format = {
   ...BEARER,
@@ -85,7 +84,7 @@ const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_ba
 
 function* structuredEvent(text: string, receivedAt: number): EventStream {
   const scan = new JsonScan(MEMBERS, true);
-  if (!(yield* scanWhole(scan, text))) return NOT_JSON;
+  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
   yield eventOf(scan, new TypeReferences(), receivedAt);
   return null;
 }
@@ -97,7 +96,8 @@ function* batchedEvents(text: string, receivedAt: number): EventStream {
   const elements = arrayElements(scan, text, skipSpace(text, 0));
   for (;;) {
     const { done, value } = elements.next();
-    if (done === true) return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
+    if (done === true)
+      return value === NONE || skipSpace(text, value) !== text.length ? yield* findMistake(text) : null;
     yield value === undefined ? undefined : eventOf(scan, types, receivedAt);
   }
 }
@@ -168,7 +168,7 @@ function* binaryEvent(
   if (data.startsWith(JSON_DATA)) {
     const scan = new JsonScan();
     const json = data.slice(JSON_DATA.length);
-    if (!(yield* scanWhole(scan, json))) return DATA_NOT_JSON;
+    if (!(yield* scanWhole(scan, json))) return yield* findMistake(json);
     if (scan.depth >= MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   }
   const attributes = new Map<string, string>();
@@ -270,5 +270,5 @@ function mediaType(contentType: string): string {
 }
 
 function invalid(name: string, problem: string): Rejection {
-  return new Rejection('invalidBody', `The attribute "${name}" ${problem}.`);
+  return new Rejection('invalidBody', `The attribute "${name}" ${problem}.`, { param: name });
 }

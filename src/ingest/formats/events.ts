@@ -31,6 +31,8 @@ export const EVENTS_FORMAT: Format = {
     return ({ text, limits }) => readBatch(text, isLines, limits);
   },
   isAtomic: (exchange) => {
+    const unknown = BATCH_QUERY.unknown(exchange.query);
+    if (unknown !== null) return unknown;
     const query = BATCH_QUERY.parse(exchange.query);
     return query instanceof Rejection ? query : query.atomic;
   },

@@ -1,11 +1,12 @@
 /** POST /v1/records: any JSON objects, as log shippers send them. Each is a payload as it is. */
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { Query, text } from '../../http/query.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { isLineDelimited } from '../parse/batch-body.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { findMistake, lineNotJson } from '../parse/json-mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { NONE, skipSpace } from '../parse/lexer.ts';
 import { collect, type EventStream } from './collect.ts';
@@ -26,13 +27,18 @@ function fieldParameter(description: string) {
   });
 }
 
+function typeParameter(description: string) {
+  return text(description, {
+    schema: { maxLength: 200 },
+    rule: 'must have at most 200 characters',
+    convert: (name) => name,
+  });
+}
+
 export const RECORDS_QUERY = new Query(
   {
-    type: text('The event type of records that name none.', {
-      schema: { maxLength: 200 },
-      rule: 'must have at most 200 characters',
-      convert: (name) => name,
-    }),
+    type: typeParameter('The event type of records that name none.'),
+    typeName: typeParameter('Another name of `type`.'),
     typeField: fieldParameter(
       'The field of a record that names its event type. `a.b` is the field `b` of `a`.',
     ),
@@ -43,7 +49,9 @@ export const RECORDS_QUERY = new Query(
       'The field whose value identifies a record that is sent again. It needs `timeField`.',
     ),
   },
-  ({ type, typeField, timeField, keyField }) => {
+  ({ type: given, typeName, typeField, timeField, keyField }) => {
+    if (given !== null && typeName !== null) return 'type and typeName are the same: give one of them.';
+    const type = given ?? typeName;
     if (type === null && typeField === null) return 'One of type and typeField is required.';
     const problem = type === null ? null : eventTypeNameProblem(type);
     if (problem !== null) return `type ${problem}.`;
@@ -57,19 +65,19 @@ export const RECORDS: Format = {
   ...BEARER,
   repeatsWhole: true,
   reader: (exchange: Exchange) => {
+    const unknown = RECORDS_QUERY.unknown(exchange.query);
+    if (unknown !== null) return unknown;
     const query = RECORDS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const isLines = isLineDelimited(exchange.header('content-type'));
     return ({ text, receivedAt, limits }) => {
-      const records = new RecordReader(query, receivedAt);
+      const records = new RecordReader({ ...query, type: query.type ?? query.typeName }, receivedAt);
       return collect(recordEvents(text, isLines, records), limits);
     };
   },
   answer: ({ results }) => countsAnswer(results),
 };
 
-const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
-const BAD_RECORD = new Rejection('invalidBody', 'The record is not valid JSON.');
 const NO_OBJECT = new Rejection('invalidBody', 'A record must be a JSON object.');
 const TOO_DEEP = new Rejection(
   'invalidBody',
@@ -83,12 +91,13 @@ function* recordEvents(text: string, isLines: boolean, records: RecordReader): E
     const elements = arrayElements(scan, text, skipSpace(text, 0));
     for (;;) {
       const { done, value } = elements.next();
-      if (done === true) return value === NONE || skipSpace(text, value) !== text.length ? NOT_JSON : null;
+      if (done === true)
+        return value === NONE || skipSpace(text, value) !== text.length ? yield* findMistake(text) : null;
       yield value === undefined ? undefined : records.read();
     }
   }
   for (const isJson of isLines ? lineValues(scan, text) : joinedValues(scan, text))
-    yield isJson === undefined ? undefined : isJson ? records.read() : BAD_RECORD;
+    yield isJson === undefined ? undefined : isJson ? records.read() : lineNotJson(scan.text, 'The record');
   return null;
 }
 
@@ -168,5 +177,5 @@ function missing(field: Field | null): Rejection {
 }
 
 function invalid(field: Field | null, problem: string): Rejection {
-  return new Rejection('invalidBody', `The field ${JSON.stringify(field?.name)} ${problem}.`);
+  return invalidField(field?.name ?? '', problem);
 }

@@ -3,11 +3,12 @@
  * text.
  */
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { findMistake } from '../parse/json-mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { collect, type EventStream } from './collect.ts';
 import type { Format } from './format.ts';
@@ -21,9 +22,8 @@ type Call = (typeof CALLS)[number];
 
 const MESSAGE_MEMBERS = ['type', 'event', 'messageId', 'timestamp', 'originalTimestamp', 'sentAt'] as const;
 
-const NOT_JSON = new Rejection('invalidBody', 'The body is not valid JSON.');
 const NO_OBJECT = new Rejection('invalidBody', 'A message must be a JSON object.');
-const NO_BATCH = new Rejection('invalidBody', 'The field "batch" must be an array.');
+const NO_BATCH = invalidField('batch', 'must be an array');
 const TOO_DEEP = new Rejection(
   'invalidBody',
   `A message may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
@@ -74,14 +74,14 @@ export const SEGMENT_BATCH: Format = {
 
 function* oneMessage(text: string, call: Call, receivedAt: number): EventStream {
   const scan = new JsonScan(MESSAGE_MEMBERS);
-  if (!(yield* scanWhole(scan, text))) return NOT_JSON;
+  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
   yield messageOf(scan, { call, sentAt: null, types: new TypeReferences(), receivedAt });
   return null;
 }
 
 function* messages(text: string, receivedAt: number): EventStream {
   const body = new JsonScan(['batch', 'sentAt']);
-  if (!(yield* scanWhole(body, text))) return NOT_JSON;
+  if (!(yield* scanWhole(body, text))) return yield* findMistake(text);
   const batch = body.isObject ? body.span('batch') : null;
   if (batch === null || !text.startsWith('[', batch.start)) return NO_BATCH;
   const scan = new JsonScan(MESSAGE_MEMBERS);
@@ -145,5 +145,5 @@ function textOf(scan: JsonScan, name: string): string | null {
 }
 
 function invalid(name: string, problem: string): Rejection {
-  return new Rejection('invalidBody', `The field "${name}" ${problem}.`);
+  return invalidField(name, problem);
 }

@@ -5,6 +5,7 @@ import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import { type BatchEvent, BatchEventParser, TypeReferences } from './batch-event.ts';
 import { documentPieces, linePieces, type Piece } from './batch-text.ts';
+import { findMistake, LINES_HINT, lineNotJson } from './json-mistake.ts';
 
 export interface EventLimits {
   readonly maxEvents: number;
@@ -46,7 +47,10 @@ export async function readBatch(
   for (;;) {
     const { done, value: piece } = pieces.next();
     if (done === true) {
-      if ('problem' in piece) return invalid(piece.problem);
+      if ('problem' in piece)
+        return piece.problem === null
+          ? await inSlices(findMistake(text, LINES_HINT), slices)
+          : invalid(piece.problem);
       return checkedCount(read.slice(read.length - piece.events), limits);
     }
     const event = piece === undefined ? null : sized(piece, limits);
@@ -58,7 +62,14 @@ export async function readBatch(
   }
 }
 
-const BAD_LINE = invalid('The line is not valid JSON.');
+/** Runs work that pauses, and gives others turns of the event loop at its pauses. */
+async function inSlices<T>(work: Generator<undefined, T>, slices: TimeSlice): Promise<T> {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+    if (slices.isOver) await slices.next();
+  }
+}
 
 /** The parsed event, or the refusal of a piece that is too large; null for other members. */
 export function sized(
@@ -70,7 +81,7 @@ export function sized(
     const what = kind === 'event' ? 'An event' : 'A field beside "events"';
     return new Rejection('payloadTooLarge', `${what} may have at most ${maxEventBytes} bytes.`);
   }
-  return kind === 'event' ? (piece.read ?? BAD_LINE) : null;
+  return kind === 'event' ? (piece.read ?? lineNotJson(text)) : null;
 }
 
 function checkedCount(

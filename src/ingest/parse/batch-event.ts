@@ -2,18 +2,18 @@
 import { Ajv } from 'ajv';
 import type { FromSchema } from 'json-schema-to-ts';
 import type { TypeReference } from '../../apps/event-types.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
 import {
   CHARACTERS_AT_ONCE,
   EVENT_FIELDS,
-  explain,
   fieldsOf,
   keyProblem,
   payloadText,
   SLICE_CHARACTERS,
   typeReference,
+  violation,
 } from './event-body.ts';
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
@@ -101,7 +101,7 @@ export class BatchEventParser {
     const members = this.#members;
     const limit = Math.min(text.length, start + this.#maxLength);
     if (!members.read(text, start, limit) || members.payload === undefined) return null;
-    const type = this.#types.named(members.typeId, members.typeName);
+    const type = this.#types.named(members.typeId, members.typeName || members.type);
     const createdAt = members.createdAt ? parseEventTime(members.createdAt) : null;
     if (type === null || typeof createdAt === 'string') return null;
     const key = members.key || null;
@@ -128,19 +128,15 @@ export class BatchEventParser {
 
   #scannedEvent(text: string): BatchEvent | Rejection {
     const event = fieldsOf(text, this.#scan);
-    if (!isEvent(event)) return invalid(explain(isEvent.errors?.[0], 'event'));
+    if (!isEvent(event)) return violation(isEvent.errors?.[0], 'event');
     const type = typeReference(event);
     if (type instanceof Rejection) return type;
     const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
-    if (typeof createdAt === 'string') return invalid(`The field "createdAt" ${createdAt}.`);
+    if (typeof createdAt === 'string') return invalidField('createdAt', createdAt);
     const key = event.key || null;
     const problem = key === null ? null : keyProblem(key, createdAt);
     if (problem !== null) return problem;
     const payload = payloadText(text, this.#scan);
     return payload instanceof Rejection ? payload : { type: this.#types.same(type), createdAt, payload, key };
   }
-}
-
-function invalid(details: string): Rejection {
-  return new Rejection('invalidBody', details);
 }

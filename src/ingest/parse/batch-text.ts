@@ -15,10 +15,8 @@ export type Piece =
   | { readonly kind: 'other'; readonly text: string }
   | undefined;
 
-/** The result of the split: how many of the last events are the batch, or what is wrong with the body. */
-export type End = { readonly events: number } | { readonly problem: string };
-
-const NOT_JSON = 'The body is not valid JSON.';
+/** The result of the split: how many of the last events are the batch, or what is wrong with the body; null: it is not JSON. */
+export type End = { readonly events: number } | { readonly problem: string | null };
 
 const QUOTE = 0x22;
 const COMMA = 0x2c;
@@ -33,11 +31,14 @@ const CLOSE_BRACE = 0x7d;
  * contain escapes. Earlier ones are split as well, because they must be valid JSON too.
  */
 export function* documentPieces(text: string, parser: BatchEventParser): Generator<Piece, End> {
-  let end: End = { problem: 'The field "events" is missing.' };
+  let end: End = {
+    problem:
+      'The field "events" is missing: send {"events": […]}, an array of events, or one event a line as application/x-ndjson.',
+  };
   let at = skipSpace(text, 0);
   if (text.charCodeAt(at) === OPEN_BRACKET) {
     const array = yield* arrayPieces(text, at, parser);
-    if (array === null || skipSpace(text, array.end) !== text.length) return { problem: NOT_JSON };
+    if (array === null || skipSpace(text, array.end) !== text.length) return { problem: null };
     return { events: array.events };
   }
   if (text.charCodeAt(at) !== OPEN_BRACE)
@@ -46,27 +47,27 @@ export function* documentPieces(text: string, parser: BatchEventParser): Generat
   if (text.charCodeAt(at) === CLOSE_BRACE) return closed(text, at, end);
   for (;;) {
     const keyEnd = text.charCodeAt(at) === QUOTE ? stringEnd(text, at, text.length) : NONE;
-    if (keyEnd === NONE) return { problem: NOT_JSON };
+    if (keyEnd === NONE) return { problem: null };
     const key = text.slice(at, keyEnd);
     at = skipSpace(text, keyEnd);
-    if (text.charCodeAt(at) !== COLON) return { problem: NOT_JSON };
+    if (text.charCodeAt(at) !== COLON) return { problem: null };
     at = skipSpace(text, at + 1);
     if (isEvents(key) && text.charCodeAt(at) === OPEN_BRACKET) {
       const array = yield* arrayPieces(text, at, parser);
-      if (array === null) return { problem: NOT_JSON };
+      if (array === null) return { problem: null };
       end = { events: array.events };
       at = array.end;
     } else {
       if (isEvents(key)) end = { problem: 'The field "events" must be an array.' };
       else yield { kind: 'other', text: key };
       const valueEnd = yield* otherPiece(text, at);
-      if (valueEnd === NONE) return { problem: NOT_JSON };
+      if (valueEnd === NONE) return { problem: null };
       at = valueEnd;
     }
     at = skipSpace(text, at);
     const next = text.charCodeAt(at);
     if (next === CLOSE_BRACE) return closed(text, at, end);
-    if (next !== COMMA) return { problem: NOT_JSON };
+    if (next !== COMMA) return { problem: null };
     at = skipSpace(text, at + 1);
   }
 }
@@ -107,7 +108,7 @@ function* arrayPieces(
 }
 
 function closed(text: string, at: number, end: End): End {
-  return skipSpace(text, at + 1) === text.length ? end : { problem: NOT_JSON };
+  return skipSpace(text, at + 1) === text.length ? end : { problem: null };
 }
 
 /** The lines of newline-delimited JSON. Blank lines are skipped. */

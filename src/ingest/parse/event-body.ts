@@ -4,9 +4,10 @@ import type { FromSchema } from 'json-schema-to-ts';
 import { lengthProblem } from '../../accounts/name.ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { yieldToEventLoop } from '../../base/time-slice.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import { parseEventTime } from '../event-time.ts';
 import { EventMembers } from './fast-event-parser.ts';
+import { moreThanOne, notJson } from './json-mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from './json-scan.ts';
 import { skipSpace } from './lexer.ts';
 
@@ -31,13 +32,13 @@ const TYPE_NAMES: Readonly<Record<string, string>> = {
   key: 'a string',
 };
 
-const NOT_JSON = invalid('The body is not valid JSON.');
+const MANY_EVENTS = 'To send one event a line, use POST /v1/events with Content-Type: application/x-ndjson.';
 
 const isBody = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof BODY_SCHEMA>>(
   BODY_SCHEMA,
 );
 
-const TOO_DEEP = invalid(`The field "payload" may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`);
+const TOO_DEEP = invalidField('payload', `may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep`);
 
 export interface EventBody {
   readonly loggingToken: string;
@@ -46,6 +47,8 @@ export interface EventBody {
   readonly payload: string;
   /** Null where the event has none: its time is then that of the request. */
   readonly keyed: EventKey | null;
+  /** Whether the event brings a `createdAt` that has no effect, because it has no key. */
+  readonly ignoresTime: boolean;
 }
 
 /** What makes an event sent twice one event. */
@@ -82,14 +85,14 @@ export function parseFast(text: string): EventBody | null {
   const type = typeReference({ typeId, typeName });
   const keyed = key ? eventKey(key, createdAt) : null;
   if (type instanceof Rejection || keyed instanceof Rejection) return null;
-  return { loggingToken, type, payload, keyed };
+  return { loggingToken, type, payload, keyed, ignoresTime: keyed === null && Boolean(createdAt) };
 }
 
 /** The strict path: parses any body, or says what is wrong with it. */
 export function parseStrict(text: string): EventBody | Rejection {
   const scan = new JsonScan(EVENT_FIELDS);
   scan.begin(text, 0);
-  return scan.step(text.length) === 'done' ? scannedBody(text, scan) : NOT_JSON;
+  return scan.step(text.length) === 'done' ? scannedBody(text, scan) : notJson(text, scan.end);
 }
 
 async function parseInSlices(text: string): Promise<EventBody | Rejection> {
@@ -101,44 +104,55 @@ async function parseInSlices(text: string): Promise<EventBody | Rejection> {
     await yieldToEventLoop();
     state = scan.step(SLICE_CHARACTERS);
   }
-  return state === 'done' ? scannedBody(text, scan) : NOT_JSON;
+  return state === 'done' ? scannedBody(text, scan) : notJson(text, scan.end);
 }
 
 function scannedBody(text: string, scan: JsonScan): EventBody | Rejection {
-  if (skipSpace(text, scan.end) !== text.length) return NOT_JSON;
+  if (skipSpace(text, scan.end) !== text.length) return moreThanOne(text, scan.end, MANY_EVENTS);
   const body = fieldsOf(text, scan);
-  if (!isBody(body)) return invalid(explain(isBody.errors?.[0]));
-  const type = typeReference(body);
+  if (!isBody(body)) return violation(isBody.errors?.[0]);
+  // The contract has no "type" here: it is ignored as any other field.
+  const { loggingToken, key, typeId, typeName, createdAt } = body;
+  const type = typeReference({ typeId, typeName });
   if (type instanceof Rejection) return type;
-  const { loggingToken, key } = body;
-  const keyed = key ? eventKey(key, body.createdAt) : null;
+  const keyed = key ? eventKey(key, createdAt) : null;
   if (keyed instanceof Rejection) return keyed;
   const payload = payloadText(text, scan);
-  return payload instanceof Rejection ? payload : { loggingToken, type, payload, keyed };
+  const ignoresTime = keyed === null && !isAbsent(createdAt);
+  return payload instanceof Rejection ? payload : { loggingToken, type, payload, keyed, ignoresTime };
 }
 
 /** The key of an event, with the time that belongs to it. @param createdAt as sent */
 function eventKey(key: string, createdAt: unknown): EventKey | Rejection {
   if (createdAt === undefined || createdAt === null || createdAt === '') return KEY_WITHOUT_TIME;
-  if (typeof createdAt !== 'string') return invalid('The field "createdAt" must be a string.');
+  if (typeof createdAt !== 'string') return invalidField('createdAt', 'must be a string');
   const time = parseEventTime(createdAt);
-  if (typeof time === 'string') return invalid(`The field "createdAt" ${time}.`);
+  if (typeof time === 'string') return invalidField('createdAt', time);
   return keyProblem(key, time) ?? { key, createdAt: time };
 }
 
-const KEY_WITHOUT_TIME = invalid(
-  'The field "key" needs the field "createdAt": an event is a repeat if both are those of an earlier one.',
+const KEY_WITHOUT_TIME = invalidField(
+  'key',
+  'needs the field "createdAt": an event is a repeat if both are those of an earlier one',
 );
 
 /** What is wrong with a key, or null. @param createdAt the event's time; null where it brings none */
 export function keyProblem(key: string, createdAt: number | null): Rejection | null {
   if (createdAt === null) return KEY_WITHOUT_TIME;
   const problem = lengthProblem(key);
-  return problem === null ? null : invalid(`The field "key" ${problem}.`);
+  return problem === null ? null : invalidField('key', problem);
 }
 
 /** The members of an event that are read; others are ignored. */
-export const EVENT_FIELDS = ['loggingToken', 'typeId', 'typeName', 'createdAt', 'payload', 'key'] as const;
+export const EVENT_FIELDS = [
+  'loggingToken',
+  'typeId',
+  'typeName',
+  'type',
+  'createdAt',
+  'payload',
+  'key',
+] as const;
 
 /**
  * A scanned value as JSON.parse would return it, for validation by a schema: only with {@link EVENT_FIELDS}, and with empty
@@ -167,31 +181,41 @@ export function payloadText(text: string, scan: JsonScan): string | Rejection {
   return span.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : text.slice(span.start, span.end);
 }
 
-/** The type that the two fields refer to; a refusal says what is wrong with them. */
+/**
+ * The type that the fields refer to; a refusal says what is wrong with them.
+ * @param fields `type` is another name of `typeName`, for routes that take it: exports and records call it so
+ */
 export function typeReference(fields: {
   readonly typeId?: string | null | undefined;
   readonly typeName?: unknown;
+  readonly type?: unknown;
 }): TypeReference | Rejection {
-  const { typeId, typeName } = fields;
+  const { typeId } = fields;
   if (typeof typeId === 'string' && typeId !== '') return { typeId };
-  if (typeName === undefined || typeName === null || typeName === '') {
-    return invalid('One of the fields "typeId" and "typeName" is required.');
-  }
-  if (typeof typeName !== 'string') return invalid('The field "typeName" must be a string.');
+  const field = isAbsent(fields.typeName) && !isAbsent(fields.type) ? 'type' : 'typeName';
+  const typeName = fields[field];
+  if (isAbsent(typeName)) return NO_TYPE;
+  if (typeof typeName !== 'string') return invalidField(field, 'must be a string');
   const problem = eventTypeNameProblem(typeName);
-  return problem === null ? { typeName } : invalid(`The field "typeName" ${problem}.`);
+  return problem === null ? { typeName } : invalidField(field, problem);
+}
+
+const NO_TYPE = invalid('One of the fields "typeId" and "typeName" is required.');
+
+function isAbsent(value: unknown): boolean {
+  return value === undefined || value === null || value === '';
 }
 
 /**
- * The first error of a schema as a sentence.
+ * The refusal for the first error of a schema.
  * @param whole name of the validated object
  */
-export function explain(error: ErrorObject | undefined, whole = 'body'): string {
-  if (error?.keyword === 'required') return `The field "${error.params.missingProperty}" is missing.`;
+export function violation(error: ErrorObject | undefined, whole = 'body'): Rejection {
+  if (error?.keyword === 'required') return invalidField(error.params.missingProperty, 'is missing');
   const field = error?.instancePath.slice(1) ?? '';
   return field === ''
-    ? `The ${whole} must be a JSON object.`
-    : `The field "${field}" must be ${TYPE_NAMES[field]}.`;
+    ? invalid(`The ${whole} must be a JSON object.`)
+    : invalidField(field, `must be ${TYPE_NAMES[field]}`);
 }
 
 function invalid(details: string): Rejection {

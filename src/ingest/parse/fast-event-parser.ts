@@ -30,6 +30,8 @@ export class EventMembers {
   loggingToken: string | undefined;
   typeId: string | null | undefined;
   typeName: string | null | undefined;
+  /** Another name of `typeName`. Undefined also where it is no plain string: nothing reads it beside a `typeName`. */
+  type: string | null | undefined;
   createdAt: string | null | undefined;
   payload: string | undefined;
   key: string | null | undefined;
@@ -63,6 +65,7 @@ export class EventMembers {
     this.loggingToken = undefined;
     this.typeId = undefined;
     this.typeName = undefined;
+    this.type = undefined;
     this.createdAt = undefined;
     this.payload = undefined;
     this.key = undefined;
@@ -87,6 +90,9 @@ export class EventMembers {
         if (this.typeName !== undefined) return false;
         this.typeName = plainText(text, value, valueEnd);
         return this.typeName !== undefined;
+      case 'type':
+        this.type = plainText(text, value, valueEnd);
+        return true;
       case 'createdAt':
         if (this.createdAt !== undefined) return false;
         this.createdAt = plainText(text, value, valueEnd);

@@ -25,6 +25,8 @@ export interface FoundTokens {
   readonly tokens: readonly string[];
   /** Whether the key occurs, and whether any of its values is a string. */
   readonly value: 'missing' | 'not a string' | 'string';
+  /** The beginning of the first value that is a string, of which it tells what is wrong with it; empty where there is none. */
+  readonly sample: string;
   /** False if there are more occurrences or tokens than the limits. */
   readonly isComplete: boolean;
 }
@@ -37,15 +39,17 @@ export interface FoundTokens {
 export function findTokens(text: string): FoundTokens {
   const tokens: string[] = [];
   let value: FoundTokens['value'] = 'missing';
+  let sample = '';
   let at = text.indexOf(KEY);
   for (let count = 0; at >= 0; count += 1) {
-    if (count === MAX_OCCURRENCES) return { tokens, value, isComplete: false };
+    if (count === MAX_OCCURRENCES) return { tokens, value, sample, isComplete: false };
     const start = valueStart(text, at + KEY.length);
     if (text.charCodeAt(start) === QUOTE) {
+      if (value !== 'string') sample = beginningAt(text, start);
       value = 'string';
       const token = tokenAt(text, start);
       if (token !== null && !tokens.includes(token)) {
-        if (tokens.length === MAX_TOKENS) return { tokens, value, isComplete: false };
+        if (tokens.length === MAX_TOKENS) return { tokens, value, sample, isComplete: false };
         tokens.push(token);
       }
     } else if (start !== NONE && value === 'missing') {
@@ -53,7 +57,7 @@ export function findTokens(text: string): FoundTokens {
     }
     at = text.indexOf(KEY, at + KEY.length);
   }
-  return { tokens, value, isComplete: true };
+  return { tokens, value, sample, isComplete: true };
 }
 
 /**
@@ -101,6 +105,13 @@ function isWord(code: number): boolean {
 function valueStart(text: string, keyEnd: number): number {
   const colon = skipSpace(text, keyEnd);
   return text.charCodeAt(colon) === COLON ? skipSpace(text, colon + 1) : NONE;
+}
+
+/** The text of a string, at most a character longer than a token. @param quote index of its opening quote */
+function beginningAt(text: string, quote: number): string {
+  const beginning = text.slice(quote + 1, quote + 2 + TOKEN_CHARACTERS);
+  const end = beginning.indexOf('"');
+  return end < 0 ? beginning : beginning.slice(0, end);
 }
 
 /** @param quote index of the value's opening quote */

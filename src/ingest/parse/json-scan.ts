@@ -3,7 +3,7 @@
  * object. It takes a few nanoseconds per character for any text, while JSON.parse takes up to a hundred for nested arrays,
  * and it can be paused.
  */
-import { NONE, scalarEnd, skipSpace, stringRest } from './lexer.ts';
+import { NONE, scalarEnd, skipSpace, stringMistake, stringRest } from './lexer.ts';
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -39,7 +39,7 @@ const KEY = 2;
 const AFTER_VALUE = 3;
 
 export class JsonScan {
-  /** Index up to which the text is scanned; when done, the index after the value. */
+  /** Index up to which the text is scanned; when done, the index after the value; when invalid, that of the mistake. */
   end = 0;
   readonly #names: readonly string[];
   /** Length of the longest name with every character escaped (6 characters each). */
@@ -120,7 +120,7 @@ export class JsonScan {
           }
           if (code !== closing) {
             if (closing === CLOSE_BRACKET) continue;
-            if (code !== QUOTE) return 'invalid';
+            if (code !== QUOTE) return this.#failed(at);
             at += 1;
             this.#keyStart = at;
             next = KEY;
@@ -129,19 +129,21 @@ export class JsonScan {
           at += 1;
           next = STRING;
         } else {
-          at = scalarEnd(text, at, code);
-          if (at === NONE) return 'invalid';
+          const end = scalarEnd(text, at, code);
+          if (end === NONE) return this.#failed(at);
+          at = end;
         }
       }
       if (next === STRING || next === KEY) {
-        at = stringRest(text, at, stop);
-        if (at === NONE) return 'invalid';
+        const rest = stringRest(text, at, stop);
+        if (rest === NONE) return this.#failed(stringMistake(text, at));
+        at = rest;
         if (text.charCodeAt(at) !== QUOTE) break;
         at += 1;
         if (next === KEY) {
           const keyEnd = at - 1;
           at = skipSpace(text, at);
-          if (text.charCodeAt(at) !== COLON) return 'invalid';
+          if (text.charCodeAt(at) !== COLON) return this.#failed(at);
           at += 1;
           next = VALUE;
           if (depth === 1) {
@@ -168,12 +170,12 @@ export class JsonScan {
         if (code === closing) {
           depth -= 1;
         } else if (code !== COMMA) {
-          return 'invalid';
+          return this.#failed(at - 1);
         } else if (closing === CLOSE_BRACKET) {
           continue scan;
         } else {
           at = skipSpace(text, at);
-          if (text.charCodeAt(at) !== QUOTE) return 'invalid';
+          if (text.charCodeAt(at) !== QUOTE) return this.#failed(at);
           at += 1;
           this.#keyStart = at;
           next = KEY;
@@ -186,6 +188,17 @@ export class JsonScan {
     this.#depth = depth;
     this.#deepest = deepest;
     return at >= text.length ? 'invalid' : 'more';
+  }
+
+  /** @param at index of the first character that JSON does not have there */
+  #failed(at: number): 'invalid' {
+    this.end = at;
+    return 'invalid';
+  }
+
+  /** The text that is scanned. */
+  get text(): string {
+    return this.#text;
   }
 
   /** Whether the value is an object. */

@@ -98,6 +98,20 @@ function plainEnd(text: string, from: number, stop: number): number {
   return from + PLAIN.lastIndex - start;
 }
 
+/** Index of the first character that must not be in a string. @param from index in a string for which {@link stringRest} is NONE */
+export function stringMistake(text: string, from: number): number {
+  for (let at = from; ; at += 1) {
+    const code = text.charCodeAt(at);
+    if (code === BACKSLASH) {
+      const end = escapeEnd(text, at);
+      if (end === NONE) return at;
+      at = end;
+    } else if (!(code >= SPACE)) {
+      return at;
+    }
+  }
+}
+
 /** Index of the last character of the escape at `start`. */
 function escapeEnd(text: string, start: number): number {
   switch (text.charCodeAt(start + 1)) {

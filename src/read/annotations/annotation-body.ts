@@ -2,7 +2,7 @@
 import { lengthProblem } from '../../accounts/name.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
 import { ANNOTATION_KINDS, type NewAnnotation } from '../../apps/annotations.ts';
-import { Rejection } from '../../errors.ts';
+import { invalidField, Rejection } from '../../errors.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { parseBound } from '../iso-date.ts';
 import { EARLIEST, LATEST } from '../scope-query.ts';
@@ -51,13 +51,13 @@ export function parseAnnotation(text: string, now: number): NewAnnotation | Reje
   const body = FORM(text);
   if (body instanceof Rejection) return body;
   const problem = lengthProblem(body.text) ?? (body.text.includes('\0') ? 'must not contain NUL' : null);
-  if (problem !== null) return refuse(`The field "text" ${problem}.`);
+  if (problem !== null) return invalidField('text', problem);
   const at = instantOf(body.at);
-  if (typeof at === 'string') return refuse(`The field "at" ${at}.`);
+  if (typeof at === 'string') return invalidField('at', at);
   const until = instantOf(body.until);
-  if (typeof until === 'string') return refuse(`The field "until" ${until}.`);
+  if (typeof until === 'string') return invalidField('until', until);
   const start = at ?? now;
-  if (until !== null && until <= start) return refuse('The field "until" must be after "at".');
+  if (until !== null && until <= start) return invalidField('until', 'must be after "at"');
   return {
     kind: ANNOTATION_KINDS.find((kind) => kind === body.kind) ?? 'note',
     at: new Date(start),
@@ -72,8 +72,4 @@ function instantOf(text: string | null | undefined): number | null | string {
   const instant = parseBound(text, 'start');
   if (typeof instant === 'string') return instant;
   return instant < EARLIEST || instant >= LATEST ? 'must be in the years 1970 to 9998' : instant;
-}
-
-function refuse(details: string): Rejection {
-  return new Rejection('invalidBody', details);
 }

@@ -45,7 +45,9 @@ function keyedBy(key: string, createdAt: unknown): { key: string; createdAt: num
 }
 
 /** The body of a create request. */
-export function bodyByJsonParse(text: string): (Meant & { loggingToken?: string; keyed?: unknown }) | string {
+export function bodyByJsonParse(
+  text: string,
+): (Meant & { loggingToken?: string; keyed?: unknown; ignoresTime?: boolean }) | string {
   const parsed = parse(text);
   if (parsed === null) return 'The body is not valid JSON.';
   const body = parsed.value;
@@ -65,7 +67,8 @@ export function bodyByJsonParse(text: string): (Meant & { loggingToken?: string;
   const keyed = key ? keyedBy(key, createdAt) : null;
   if (typeof keyed === 'string') return keyed;
   if (depthOf(payload) > 1_000) return 'The field "payload" may be nested at most 1000 levels deep.';
-  return { loggingToken, ...type, payload, keyed };
+  const ignoresTime = keyed === null && createdAt !== undefined && createdAt !== null && createdAt !== '';
+  return { loggingToken, ...type, payload, keyed, ignoresTime };
 }
 
 /** One event of a batch; null for what is not JSON. */

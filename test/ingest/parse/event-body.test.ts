@@ -25,6 +25,7 @@ describe('a body', () => {
       type: { typeId: 'i' },
       payload: '{ "a" : 1.0 }',
       keyed: null,
+      ignoresTime: false,
     });
   });
 
@@ -46,6 +47,7 @@ describe('a body', () => {
           type: { typeName: 'n' },
           payload: payload.text,
           keyed: null,
+          ignoresTime: false,
         });
       }),
       runs(1_000),
@@ -84,7 +86,9 @@ describe('a body', () => {
     const expectSame = (body: string): void => {
       const strict = parseStrict(body);
       const meant =
-        strict instanceof Rejection ? strict.details : { ...strict, payload: JSON.parse(strict.payload) };
+        strict instanceof Rejection
+          ? strict.details.replace(/^(The body is not valid JSON):.*/, '$1.')
+          : { ...strict, payload: JSON.parse(strict.payload) };
       expect(meant, body).toEqual(bodyByJsonParse(body));
       const fast = parseFast(body);
       if (fast === null) return;
@@ -135,8 +139,10 @@ describe('a body', () => {
     );
   });
 
-  test('is refused for what JSON.parse refuses, and says no more of it', () => {
-    expect(details('{"loggingToken":"tdl_secret",}')).toBe('The body is not valid JSON.');
+  test('is refused for what JSON.parse refuses, with the place and no more of it than a character', () => {
+    expect(details('{"loggingToken":"tdl_secret",}')).toBe(
+      "The body is not valid JSON: a comma stands before '}' at line 1, column 30.",
+    );
   });
 
   test.each(['loggingToken', 'payload'])('is refused with the name of the missing %s', (field) => {
@@ -196,11 +202,16 @@ describe('a body', () => {
       type: { typeName: 'n' },
       payload: good,
       keyed: null,
+      ignoresTime: false,
     });
     isReading = false;
     expect(turns).toBeGreaterThan(Math.floor(good.length / 150_000));
-    expect(await parseEventBody(long(`${good}x`))).toMatchObject({ details: 'The body is not valid JSON.' });
-    expect(await parseEventBody(`${long(good)}x`)).toMatchObject({ details: 'The body is not valid JSON.' });
+    expect(await parseEventBody(long(`${good}x`))).toMatchObject({
+      details: expect.stringMatching(/^The body is not valid JSON: .* at line 1, column \d+[.]$/),
+    });
+    expect(await parseEventBody(`${long(good)}x`)).toMatchObject({
+      details: expect.stringMatching(/^The body is not valid JSON: .* at line 1, column \d+[.]$/),
+    });
     expect(await parseEventBody(long(`[${good}]`))).toMatchObject({
       details: 'The field "payload" must be a JSON object.',
     });

@@ -1,0 +1,81 @@
+/** Where a text stops being JSON, and what to do about it: only refusals need it, so it is looked for after the parser has failed. */
+import { Rejection } from '../../errors.ts';
+import { SLICE_CHARACTERS } from './event-body.ts';
+import { JsonScan } from './json-scan.ts';
+import { skipSpace } from './lexer.ts';
+
+const SPACE = 0x20;
+const OPEN_BRACE = 0x7b;
+
+/** What to do where a second document follows, on a route that takes lines of events. */
+export const LINES_HINT = 'For one event a line send Content-Type: application/x-ndjson.';
+
+/**
+ * Scans a text that is not one JSON document again, from its start. Yields after each slice of a long one.
+ * @param text of a whole body
+ * @param hint what to do where a second document follows
+ * @returns the refusal with line and column, both from 1 on; a column counts UTF-16 units
+ */
+export function* findMistake(text: string, hint = ''): Generator<undefined, Rejection> {
+  const scan = new JsonScan();
+  scan.begin(text, 0);
+  let state = scan.step(SLICE_CHARACTERS);
+  while (state === 'more') {
+    yield;
+    state = scan.step(SLICE_CHARACTERS);
+  }
+  return state === 'invalid' ? notJson(text, scan.end) : moreThanOne(text, scan.end, hint);
+}
+
+/** The refusal of a body. @param at index of the mistake, as a failed {@link JsonScan} has it in `end` */
+export function notJson(text: string, at: number): Rejection {
+  return invalid(`The body is not valid JSON: ${mistakeAt(text, at)} at ${placeOf(text, at)}.`);
+}
+
+/** The refusal of a body in which something follows a whole document. @param end index after the document */
+export function moreThanOne(text: string, end: number, hint = ''): Rejection {
+  const at = skipSpace(text, end);
+  const isDocument = text.charCodeAt(at) === OPEN_BRACE;
+  const what = isDocument ? 'a second document begins' : 'more text follows the document';
+  const advice = isDocument && hint !== '' ? ` ${hint}` : '';
+  return invalid(`The body is not valid JSON: ${what} at ${placeOf(text, at)}.${advice}`);
+}
+
+/** The refusal of one line of several. @param what of what it is, such as "The line" */
+export function lineNotJson(line: string, what = 'The line'): Rejection {
+  const scan = new JsonScan();
+  scan.begin(line, 0);
+  const isWhole = scan.step(line.length) === 'done';
+  const at = isWhole ? skipSpace(line, scan.end) : scan.end;
+  const mistake = isWhole ? 'more text follows the value' : mistakeAt(line, at);
+  return invalid(`${what} is not valid JSON: ${mistake} at column ${at + 1}.`);
+}
+
+function mistakeAt(text: string, at: number): string {
+  if (at >= text.length) return 'it ends too early';
+  const found = String.fromCodePoint(text.codePointAt(at) ?? 0);
+  if (found.charCodeAt(0) < SPACE)
+    return `a control character (U+${found.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}) must be escaped`;
+  const isClosing = found === '}' || found === ']';
+  if (isClosing && text.slice(0, at).trimEnd().endsWith(',')) return `a comma stands before ${quoted(found)}`;
+  return `unexpected ${quoted(found)}`;
+}
+
+/** Backslashes and quotes would be escaped twice, as the refusal itself is JSON. */
+function quoted(character: string): string {
+  return character === '"' ? 'quotation mark' : `'${character}'`;
+}
+
+function placeOf(text: string, at: number): string {
+  let line = 1;
+  let start = 0;
+  for (let feed = text.indexOf('\n'); feed >= 0 && feed < at; feed = text.indexOf('\n', start)) {
+    line += 1;
+    start = feed + 1;
+  }
+  return `line ${line}, column ${Math.min(at, text.length) - start + 1}`;
+}
+
+function invalid(details: string): Rejection {
+  return new Rejection('invalidBody', details);
+}
