@@ -81,7 +81,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       const { stored, results } = answered(await postBatch(service, body, { 'Content-Type': type }));
       expect([stored, results.map(({ details }) => details)]).toEqual([
         2,
-        [undefined, 'The line is not valid JSON.', undefined],
+        [undefined, 'The line is not valid JSON: it ends too early at column 11.', undefined],
       ]);
     },
   );

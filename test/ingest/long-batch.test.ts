@@ -92,7 +92,7 @@ describe.each(['uws', 'node'] as const)('over %s, lines that are more than a bat
       .map((text) => JSON.parse(text));
     expect(results).toHaveLength(2_101);
     expect(results.flatMap(({ code, details }, index) => (code ? [[index, code, details]] : []))).toEqual([
-      [1_000, 'INVALID_REQUEST', 'The line is not valid JSON.'],
+      [1_000, 'INVALID_REQUEST', expect.stringMatching(/^The line is not valid JSON: .* at column \d+[.]$/)],
       [1_001, 'INVALID_REQUEST', 'The field "payload" must be a JSON object.'],
     ]);
     expect(await stored()).toEqual(upTo(2_099));
@@ -110,7 +110,7 @@ describe.each(['uws', 'node'] as const)('over %s, lines that are more than a bat
     expect(response.status).toBe(207);
     expect(countsOf(response)).toMatchObject({ success: false, stored: 2_002, refused: 3 });
     expect(countsOf(response).errors.map(({ index, code, details }) => [index, code, details])).toEqual([
-      [1_500, 'INVALID_REQUEST', 'The line is not valid JSON.'],
+      [1_500, 'INVALID_REQUEST', expect.stringMatching(/^The line is not valid JSON: .* at column \d+[.]$/)],
       [1_501, 'INVALID_REQUEST', 'The line is not valid UTF-8.'],
       [1_503, 'PAYLOAD_TOO_LARGE', 'An event may have at most 20000 bytes.'],
     ]);
