@@ -140,7 +140,7 @@ async function errorsPage(): Promise<string> {
   const markup = (text: string): string =>
     text
       .replace(/[&<>]/g, (character) => `&#${character.charCodeAt(0)};`)
-      .replace(/\[([^\]]*)\]\([^)]*\)/g, '$1')
+      .replace(/\[([^[\]]*)\]\([^()]*\)/g, '$1')
       .replace(/`([^`]*)`/g, '<code>$1</code>');
   const paragraphs = rows.map(
     ([, code = '', status = '', text = '']) =>
