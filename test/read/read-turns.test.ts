@@ -176,3 +176,32 @@ test('requests for the same answer share it, and the next one makes it where the
   lock = null;
   for (const answer of await Promise.all(others)) expect(answer.status).toBe(200);
 });
+
+test('a read whose deadline has passed is answered 503 and gives its connection back, although its statement goes on', async () => {
+  const own = await startTestService({ config: { REQUEST_TIMEOUT_SECONDS: 1, READ_CONNECTIONS: 2 } });
+  const held = await heldLock(own.sql, 'snapshot_lock', 'ACCESS EXCLUSIVE');
+  try {
+    const { resourceToken } = await createResourceToken(own.sql, {
+      name: 'test',
+      appIds: [own.app.appId],
+      expiresInSeconds: null,
+    });
+    const headers = { Authorization: `Bearer ${resourceToken}` };
+    const path = `/public/get_events?appId=${own.app.appId}`;
+    const answers = await Promise.all([1, 2, 3].map(() => own.request({ path, headers })));
+    for (const { status, headers: sent } of answers)
+      expect([status, sent['retry-after']]).toEqual([503, '1']);
+    const details = answers.map(({ body }) => String(JSON.parse(body).details));
+    expect(details.filter((text) => text.startsWith('The service is busy'))).toHaveLength(1);
+    const left = async (): Promise<boolean> => {
+      const rows = await own.sql`
+        SELECT FROM pg_stat_activity
+         WHERE datname = current_database() AND application_name = 'tidemark reads' AND state <> 'idle'`;
+      return rows.length === 0;
+    };
+    await until(left, 'the connections are back while the lock is held');
+  } finally {
+    await held.release();
+    await own.stop();
+  }
+});
