@@ -15,6 +15,7 @@ import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
 import { addRecountCommand } from './recount-command.ts';
+import { addRecoverRowsCommand } from './recover-rows-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
 import { addServeCommand } from './serve-command.ts';
 import { withInstallation } from './transfer/installation.ts';
@@ -65,6 +66,7 @@ export function commandLine(): Command {
   addCopyCommand(program);
   addJournalCommands(program);
   addRecountCommand(program);
+  addRecoverRowsCommand(program);
   addUserCommands(program);
   addAuditCommands(program);
   addDoctorCommand(program);

@@ -44,12 +44,17 @@ export interface PoolOptions {
   readonly name: string;
   /** What waits for it, and how long; null: a command, which waits as long as it takes. */
   readonly kind?: PoolKind | null;
+  /** Further options of the start of its sessions. */
+  readonly session?: string;
 }
 
 /** Opens a pool. Connections are made when first used and remade when lost. */
-export function connect(address: DatabaseAddress, { connections, name, kind = null }: PoolOptions): Sql {
+export function connect(
+  address: DatabaseAddress,
+  { connections, name, kind = null, session = '' }: PoolOptions,
+): Sql {
   const purpose = { name, kind };
-  const options = sessionOptions(address, purpose);
+  const options = `${sessionOptions(address, purpose)} ${session}`.trim();
   const pool = openPool(address, {
     max: connections,
     connection: { application_name: name, ...SESSION_PARAMETERS, ...(options !== '' && { options }) },

@@ -6,6 +6,7 @@ import type { Engine } from './engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import { readMigrations } from './migrate.ts';
 import type { StorageEngine } from './storage-engine.ts';
+import type { StrayCount } from './stray-rows.ts';
 
 export interface DatabaseFacts {
   /** Names and versions of the engine. */
@@ -41,6 +42,8 @@ export interface DatabaseFacts {
   readonly eventsInFuture: number;
   /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
   readonly unsettledCounts: number;
+  /** Events that lie where nobody reads them, by server; null if migrations are pending. */
+  readonly strayRows: readonly StrayCount[] | null;
   /** The retention boundary in milliseconds since 1970; null if there is none. */
   readonly retentionBoundary: number | null;
   /** Counts of a sample of days, compared with their rows; null if migrations are pending. */
@@ -82,6 +85,7 @@ export async function readDatabaseFacts(
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql, engine)),
     unsettledCounts: await engine.unsettled(sql),
+    strayRows: pending > 0 ? null : ((await engine.strayRows?.find(sql)) ?? []),
     counts:
       pending > 0
         ? null

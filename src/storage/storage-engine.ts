@@ -13,6 +13,7 @@ import type { Engine } from './engine.ts';
 import type { EventReader } from './event-reader.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import type { Nodes } from './nodes.ts';
+import type { StrayRows } from './stray-rows.ts';
 import type { EngineWrites } from './write/engine-writes.ts';
 
 export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
@@ -68,6 +69,8 @@ export interface StorageEngine {
   totalsOfAllApps(level: Level): string;
   /** The same of all types, for buckets that are settled: those before the retention boundary. */
   settledCounts(level: Level): string;
+  /** Where rows lie that were written without the library of the engine. Absent: it has none. */
+  readonly strayRows?: StrayRows;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
   /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */

@@ -3,11 +3,10 @@
  * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
  */
 import type pg from 'pg';
-import { OperatorError } from '../errors.ts';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import type { DatabaseAddress, Sql } from './connect.ts';
-import { FITNESS, unfitness } from './connections/fitness.ts';
+import { refuseUnfit } from './connections/fitness.ts';
 import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
@@ -19,6 +18,7 @@ import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
 import type { Nodes } from './nodes.ts';
 import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
+import { type RecoveredRows, recoverRows, type StrayCount } from './stray-rows.ts';
 
 export type {
   Arrivals,
@@ -67,6 +67,7 @@ export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { DataNode, Nodes } from './nodes.ts';
 export { readBoundary } from './retention.ts';
 export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
+export type { RecoveredRows, StrayCount } from './stray-rows.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {
@@ -112,6 +113,18 @@ export interface Storage {
     interval: Interval,
     onDay: (day: RecountedDay) => void,
   ): Promise<{ readonly leftOut: number }>;
+  /** Counts the events that lie where nobody reads them, by server. */
+  strayRows(sql: Sql): Promise<readonly StrayCount[]>;
+  /**
+   * Moves them to where they are read, with their counts, each once. It may be interrupted and called again.
+   * @param sql a pool of one connection
+   * @param onBatch called with the sums after each transaction
+   */
+  recoverRows(
+    sql: Sql,
+    address: DatabaseAddress,
+    onBatch: (rows: RecoveredRows) => void,
+  ): Promise<RecoveredRows>;
 }
 
 /**
@@ -153,12 +166,11 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
+    strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
+    recoverRows: async (pool, address, onBatch) => {
+      const sources = (await engine.strayRows?.gather(pool)) ?? [];
+      const nodes = engine.nodesAt?.(address) ?? null;
+      return await recoverRows(sources, { sql: pool, address, engine: name, nodes, onBatch });
+    },
   };
-}
-
-async function refuseUnfit(sql: Sql, engine: Engine): Promise<void> {
-  const [row] = await sql.unsafe<Record<string, string | null>[]>(FITNESS);
-  const unfit = row === undefined ? null : unfitness(Object.values(row), engine, []);
-  if (unfit !== null)
-    throw new OperatorError(`the database would lose events: ${unfit.why}; ${unfit.advice}`);
 }

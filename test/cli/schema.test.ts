@@ -29,6 +29,7 @@ const COMMANDS: readonly (readonly string[])[] = [
   ['backup', '-'],
   ['audit', 'export', '-'],
   ['recount', '--from', '2026-01-31'],
+  ['recover-rows'],
   ['import', 'FOLDER/lines.ndjson', ...APP],
   ['journal', 'import'],
 ];

@@ -124,7 +124,9 @@ test('the commands that the pages name exist', async () => {
   for (const path of PAGES) {
     const page = readPage(path);
     const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
-    const named = [...code.matchAll(/(?<![\w/])tidemark (?:-- )?([a-z]+)/g)].map(([, name = '']) => name);
+    const named = [...code.matchAll(/(?<![\w/])tidemark (?:-- )?([a-z][a-z-]*)/g)].map(
+      ([, name = '']) => name,
+    );
     expect(
       named.filter((name) => !stdout.includes(`\n  ${name} `)),
       path,

@@ -11,6 +11,7 @@ import { type Finding, note, ok, problem, warning } from './finding.ts';
 /** In order of importance. A check that does not apply returns no finding. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
   schema,
+  hidden,
   durability,
   role,
   connections,
@@ -37,6 +38,18 @@ function schema(database: DatabaseFacts): Finding[] {
       ),
     ];
   return [ok('database', `${database.description}, with the schema of this release`)];
+}
+
+/** Events of earlier releases, which wrote to a database without the library of its engine. */
+function hidden({ strayRows }: DatabaseFacts): Finding[] {
+  return (strayRows ?? []).map(({ server, rows }) =>
+    problem(
+      'events',
+      `${rows} acknowledged events lie where nobody reads them${server === null ? '' : `, on ${server}`}: they were written while ` +
+        'the library of TimescaleDB or Citus was not loaded, or while the database was left restoring',
+      'Run "tidemark recover-rows".',
+    ),
+  );
 }
 
 /** Each of these settings, if off, can lose acknowledged events (PostgreSQL documentation, 19.5). */

@@ -13,6 +13,7 @@ import { foldClusterFields, forEachFieldGroup } from './fields.ts';
 import { changeAllCounts, clusterMaintenance, fieldTables, settleCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
+import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
@@ -44,6 +45,7 @@ export const citus: StorageEngine = {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
   },
+  strayRows,
   compareDay: compareDayOfCluster,
   checkCounts: checkCountsOfCluster,
   totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countsOf(name)}

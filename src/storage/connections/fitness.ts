@@ -2,6 +2,8 @@
  * Whether a server would keep what is written to it. It can run, answer and take rows and lose them nevertheless: without the
  * library of its engine rows go into a table that is never read again, without the unique key retries are stored twice.
  */
+import { OperatorError } from '../../errors.ts';
+import type { Sql } from '../connect.ts';
 import type { Engine } from '../engine.ts';
 
 /** Why a server would lose or double rows, and what its operator does about it. */
@@ -121,4 +123,15 @@ function settingsOf([, settings]: FitnessRow): ReadonlyMap<string, string> {
       return [name, value];
     }),
   );
+}
+
+/**
+ * Asks the server of a pool.
+ * @param who the beginning of a sentence
+ * @throws OperatorError where it is not fit
+ */
+export async function refuseUnfit(sql: Sql, engine: Engine, who = 'the database'): Promise<void> {
+  const [row] = await sql.unsafe<Record<string, string | null>[]>(FITNESS);
+  const unfit = row === undefined ? null : unfitness(Object.values(row), engine, []);
+  if (unfit !== null) throw new OperatorError(`${who} would lose events: ${unfit.why}; ${unfit.advice}`);
 }

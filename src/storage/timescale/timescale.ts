@@ -7,6 +7,7 @@ import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
 import { recountDay } from './recount.ts';
+import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
 
 const STAGED = 'staged_counts';
@@ -28,6 +29,7 @@ export const timescale: StorageEngine = {
        WHERE written >= (SELECT pending_from FROM last_fold) AND bucket < now() - interval '1 hour'`;
     return row?.waiting ?? 0;
   },
+  strayRows,
   totalsOfAllApps: ({ view }) => view,
   settledCounts: ({ view }) => view,
   keepsFieldCounts: true,

@@ -1,5 +1,4 @@
 /** Writes commit groups: rows and counts by COPY, and by INSERT if some rows may be stored already. */
-import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { Engine } from '../engine.ts';
@@ -9,7 +8,7 @@ import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepte
 import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
-import { type GivenUp, GroupCommit, type GroupKind } from './group-commit.ts';
+import { type GivenUp, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import {
   columns,
   insertKeyedValues,
@@ -46,7 +45,7 @@ export interface EventWriterOptions {
   readonly isAway?: () => boolean;
   /** Where groups are counted, if not in histograms of its own. */
   readonly counts?: GroupCounts;
-  readonly log: Logger;
+  readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
 }

@@ -55,6 +55,7 @@ const DATABASE: DatabaseFacts = {
   eventsOfWeek: 700_000,
   eventsInFuture: 0,
   unsettledCounts: 900,
+  strayRows: [],
   retentionBoundary: NOW - 90 * DAY_MS,
   counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };

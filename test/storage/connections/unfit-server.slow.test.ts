@@ -1,6 +1,4 @@
 /** Servers that run and would lose what is written to them: what their engine needs is not loaded, or switched off. */
-import { existsSync } from 'node:fs';
-import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
@@ -11,6 +9,7 @@ import type { TestDatabase } from '../../support/database.ts';
 import { Ledger } from '../../support/ledger.ts';
 import { RestartablePostgres } from '../../support/restartable-postgres.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
+import { hasTimescale, TIMESCALE } from '../../support/timescale-home.ts';
 
 const NOTHING_WRONG = {
   acknowledgedAndMissing: 0,
@@ -19,8 +18,6 @@ const NOTHING_WRONG = {
   storedAndNeverSent: 0,
   miscounted: 0,
 };
-const TIMESCALE_HOME = process.env.TIMESCALE_PG_HOME ?? '';
-const hasTimescale = existsSync(join(TIMESCALE_HOME, 'lib/postgresql/timescaledb.so'));
 
 async function readyz(service: TestService): Promise<{ status: number; body: Record<string, unknown> }> {
   const { status, body } = await service.request({ path: '/readyz' });
@@ -32,8 +29,7 @@ describe.runIf(hasTimescale)('TimescaleDB', () => {
   let sql: Sql;
   let database: TestDatabase;
   beforeAll(async () => {
-    const options = '-c shared_preload_libraries=timescaledb -c timescaledb.telemetry_level=off';
-    server = await RestartablePostgres.make({}, { home: TIMESCALE_HOME, options });
+    server = await RestartablePostgres.make({}, TIMESCALE);
     sql = connect(server.address, { connections: 4, name: 'test' });
     const storage = await openStorage(sql);
     expect(storage.engine).toBe('timescale');

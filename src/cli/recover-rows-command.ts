@@ -1,0 +1,68 @@
+/** `tidemark recover-rows`: events that were acknowledged and lie where nobody reads them. */
+import type { Command } from 'commander';
+import type { RecoveredRows } from '../storage/storage.ts';
+import { formatFields } from './output.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { grouped, Progress } from './transfer/progress.ts';
+
+const HELP = `
+Earlier releases wrote to a database that had been restarted without the library of TimescaleDB or Citus, or that was left
+restoring. Such events were acknowledged and cannot be read; "tidemark doctor" counts them. This moves them to where they
+belong, with their counts, each once. It may run while the service does, and be interrupted and run again.`;
+
+interface RecoverRowsOptions {
+  readonly dryRun?: true;
+  readonly json?: true;
+}
+
+interface RecoverRowsResult extends RecoveredRows {
+  /** What was found, by server. */
+  readonly found: readonly { readonly server: string; readonly rows: number }[];
+}
+
+export function addRecoverRowsCommand(program: Command): void {
+  program
+    .command('recover-rows')
+    .description('make events readable that a database without its library has hidden')
+    .option('--dry-run', 'count them alone')
+    .option('--json', 'print one JSON object')
+    .addHelpText('after', HELP)
+    .action(async ({ dryRun, json }: RecoverRowsOptions) => {
+      const result = await withInstallation((installation) => recover(installation, dryRun === true));
+      process.stdout.write(`${json === true ? JSON.stringify(result) : report(result, dryRun === true)}\n`);
+    });
+}
+
+async function recover(
+  { storage, sql, address }: Installation,
+  isDryRun: boolean,
+): Promise<RecoverRowsResult> {
+  const found = (await storage.strayRows(sql)).map(({ server, rows }) => ({
+    server: server ?? 'database',
+    rows,
+  }));
+  const all = found.reduce((sum, { rows }) => sum + rows, 0);
+  if (isDryRun || all === 0) return { found, recovered: 0, dropped: 0 };
+  const progress = new Progress(process.stderr, () => performance.now());
+  try {
+    const rows = await storage.recoverRows(sql, address, ({ recovered, dropped }) =>
+      progress.update(() => ({
+        fraction: (recovered + dropped) / all,
+        text: `${grouped(recovered)} events`,
+      })),
+    );
+    await storage.settleCounts(sql, Date.now());
+    return { found, ...rows };
+  } finally {
+    progress.end();
+  }
+}
+
+function report({ found, recovered, dropped }: RecoverRowsResult, isDryRun: boolean): string {
+  if (found.length === 0) return 'There are no hidden events.';
+  return formatFields({
+    Found: found.map(({ server, rows }) => `${grouped(rows)} (${server})`),
+    ...(!isDryRun && { Recovered: grouped(recovered) }),
+    ...(dropped > 0 && { 'Of deleted apps, or expired': grouped(dropped) }),
+  });
+}
