@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
+import { serverPaths } from './dashboard/paths.ts';
 
 /** The first paint waits for the script, which knows the chosen theme: no flash of the other one. */
 function renderBlockingScript(): Plugin {
@@ -188,9 +189,25 @@ function apiDocs(): Plugin {
   };
 }
 
+/** Writes down at which addresses the server answers with the page: those that it routes in the browser. */
+function pagePaths(): Plugin {
+  return {
+    name: 'tidemark-page-paths',
+    apply: 'build',
+    writeBundle: ({ dir = '' }) => writeFile(join(dir, 'pages.json'), JSON.stringify(serverPaths())),
+  };
+}
+
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
-  plugins: [compactTemplates(), renderBlockingScript(), preloadedFont(), compressedFiles(), apiDocs()],
+  plugins: [
+    compactTemplates(),
+    renderBlockingScript(),
+    preloadedFont(),
+    compressedFiles(),
+    apiDocs(),
+    pagePaths(),
+  ],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
     emptyOutDir: true,

@@ -9,10 +9,11 @@ import { ProblemBox } from './components/problem.ts';
 import { COMMAND_KEY, Shortcuts } from './components/shortcuts.ts';
 import { Skeleton } from './components/waiting.ts';
 import { html } from './html.ts';
+import { PATHS, type PagePath, TABS } from './paths.ts';
 import { opened, searches } from './places.ts';
 import { useAction } from './resource.ts';
 import { AccountPage } from './routes/account.ts';
-import { AppPage, TABS } from './routes/app.ts';
+import { AppPage } from './routes/app.ts';
 import { AppsPage } from './routes/apps.ts';
 import { JoinPage } from './routes/join.ts';
 import { SignInAgain, SignInPage } from './routes/sign-in.ts';
@@ -113,23 +114,23 @@ type Parameters = Readonly<Record<string, string>>;
 const join = (kind: string) => (params: Parameters) =>
   html`<${JoinPage} kind=${kind} token=${params.token} />`;
 
-const ROUTES: readonly (readonly [pattern: string, page: (params: Parameters) => VNode])[] = [
-  ['/', () => html`<${AppsPage} />`],
-  ['/sign-in', () => html`<${SignInPage} />`],
-  ['/sign-up', join('sign-up')],
-  ['/setup/:token', join('setup')],
-  ['/invitations/:token', join('invitations')],
-  ['/email-proofs/:token', join('email-proofs')],
-  ['/password-reset/:token?', join('password-reset')],
-  ['/account', () => html`<${AccountPage} />`],
-  ['/apps/:appId/:tab?', (params) => html`<${AppPage} params=${params} />`],
-];
+const PAGES: Readonly<Record<PagePath, (params: Parameters) => VNode>> = {
+  '/': () => html`<${AppsPage} />`,
+  '/sign-in': () => html`<${SignInPage} />`,
+  '/sign-up': join('sign-up'),
+  '/setup/:token': join('setup'),
+  '/invitations/:token': join('invitations'),
+  '/email-proofs/:token': join('email-proofs'),
+  '/password-reset/:token?': join('password-reset'),
+  '/account': () => html`<${AccountPage} />`,
+  '/apps/:appId/:tab?': (params) => html`<${AppPage} params=${params} />`,
+};
 
 /** Returns the component for a path, or null if no route matches. */
 function findPage(path: string): (() => VNode) | null {
-  for (const [pattern, page] of ROUTES) {
+  for (const pattern of PATHS) {
     const params = match(path, pattern);
-    if (params !== undefined) return () => page(params);
+    if (params !== undefined) return () => PAGES[pattern](params);
   }
   return null;
 }

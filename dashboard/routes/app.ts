@@ -7,6 +7,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
 import { ago, amount, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
+import { MOVED_TABS, TABS } from '../paths.ts';
 import { lastAnswer, type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
@@ -27,18 +28,9 @@ export interface TabProps {
 /** Loaded on demand. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
 
-/** The ends of the pages' paths, and their names. */
-export const TABS = [
-  ['', 'Explore'],
-  ['types', 'Types'],
-  ['fields', 'Fields'],
-  ['usage', 'Usage'],
-  ['settings', 'Settings'],
-] as const;
-
 function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return h(Part<TabProps>, { load: loadExplore, props }) as VNode;
-  if (tab === 'events' || tab === 'chart') return html`<${Moved} appId=${props.appId} />`;
+  if (MOVED_TABS.includes(tab)) return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
   if (tab === 'fields') return html`<${FieldsPage} ...${props} />`;
   if (tab === 'usage') return html`<${UsagePage} ...${props} />`;

@@ -117,7 +117,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
   }
   const { appName, email, role } = data;
   const user = session.value?.user;
-  const intro = html`<p>You are invited to <b>${appName}</b> as ${role}, as <b>${email}</b>.</p>`;
+  const intro = html`<p>You are invited to ${role === 'viewer' ? 'view' : 'maintain'} <b>${appName}</b>, as <b>${email}</b>.</p>`;
   if (user != null) {
     return html`<${Narrow} title="Invitation">${intro}
       ${user.email !== email && html`<${Callout} tone="note">You are signed in as ${user.email}.<//>`}

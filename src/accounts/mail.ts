@@ -2,6 +2,7 @@
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
 import { errorCode } from '../storage/connect.ts';
+import type { GivenRole } from './members.ts';
 
 export interface Mail {
   readonly to: string;
@@ -71,7 +72,7 @@ export class Mailer {
     try {
       // An object, not a string: its address is not parsed as a list.
       await Promise.race([
-        this.#transport.sendMail({ to: { name: '', address: to }, subject, text }),
+        this.#transport.sendMail({ to: { name: '', address: to }, subject: headerText(subject), text }),
         timeout,
       ]);
     } catch (error) {
@@ -82,12 +83,33 @@ export class Mailer {
   }
 }
 
+/** Bytes of a text in an encoded word, which has at most 75 characters (RFC 2047, 2). */
+const WORD_BYTES = 42;
+
+/**
+ * A text as it may stand in a header. The package encodes what is not ASCII; an ASCII text that looks like an encoded word, which
+ * somebody may give an app as its name, would be decoded by the reader's program, so it is encoded itself.
+ */
+export function headerText(text: string): string {
+  if (!text.includes('=?')) return text;
+  const words: string[] = [];
+  let word = '';
+  for (const character of text) {
+    if (Buffer.byteLength(word + character) > WORD_BYTES) {
+      words.push(word);
+      word = '';
+    }
+    word += character;
+  }
+  return [...words, word].map((one) => `=?UTF-8?B?${Buffer.from(one).toString('base64')}?=`).join(' ');
+}
+
 /** Texts of the mails, with their links. */
 export const MAILS = {
-  invitation: (to: string, appName: string, by: string, link: string): Mail => ({
+  invitation: (to: string, appName: string, role: GivenRole, by: string, link: string): Mail => ({
     to,
     subject: `Invitation to ${appName}`,
-    text: `${by} invites you to maintain "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n`,
+    text: `${by} invites you to ${role === 'viewer' ? 'view' : 'maintain'} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n`,
   }),
   signUp: (to: string, link: string): Mail => ({
     to,

@@ -7,23 +7,8 @@ import { errorCode } from '../storage/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Parameter, Route } from './route.ts';
 
-/** Paths of the dashboard. All of them return the same page, which routes in the browser. */
-const PAGES = [
-  '/',
-  '/sign-in',
-  '/sign-up',
-  '/setup/:token',
-  '/invitations/:token',
-  '/email-proofs/:token',
-  '/password-reset',
-  '/password-reset/:token',
-  '/apps/:appId',
-  '/apps/:appId/events',
-  '/apps/:appId/types',
-  '/apps/:appId/usage',
-  '/apps/:appId/settings',
-  '/account',
-] as const;
+/** A file of the build: the addresses of the dashboard's pages. All of them return the same page, which routes in the browser. */
+const PAGES = 'pages.json';
 
 const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css; charset=utf-8',
@@ -105,25 +90,32 @@ export interface Assets {
 
 /**
  * Reads the dashboard.
- * @param folder output of the build: index.html, and files at any depth. Without it, every page says how to build it.
+ * @param folder output of the build: index.html, pages.json, and files at any depth. Without it, the page says how to build it.
  */
 export async function readAssets(folder: string): Promise<Assets> {
   const files = await readFiles(folder);
   const assets = new Map<string, Asset>();
   for (const path of files.keys())
-    if (path !== 'index.html' && !isCopy(path, files)) assets.set(`/${path}`, prepare(path, files));
+    if (path !== 'index.html' && path !== PAGES && !isCopy(path, files))
+      assets.set(`/${path}`, prepare(path, files));
   const pageAt = (path: string): Asset =>
     files.has(path) ? prepare(path, files) : prepare('index.html', NOT_BUILT);
   const page = pageAt('index.html');
   return {
     routes: [
-      ...PAGES.map((path) => route(path, page)),
+      ...pagesOf(files).map((path) => route(path, page)),
       route('/docs', pageAt('docs/index.html')),
       route(ERRORS_PAGE, pageAt('docs/errors.html')),
       ...[...assets].map(([path, asset]) => route(path, asset)),
     ],
     notFound: (exchange) => answer(exchange, page, 404),
   };
+}
+
+function pagesOf(files: ReadonlyMap<string, Buffer>): readonly string[] {
+  const written = files.get(PAGES);
+  // A list of strings: the build writes it.
+  return written === undefined ? ['/'] : (JSON.parse(written.toString()) as string[]);
 }
 
 /** Accepts any value: the page checks its path in the browser. */

@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { serverPaths } from '../../dashboard/paths.ts';
 import { acceptedEncodings, readAssets } from '../../src/http/assets.ts';
 import { createServer, type HttpServer } from '../../src/http/server.ts';
 import { request } from '../support/http-client.ts';
@@ -23,8 +24,10 @@ const PAGES = [
   '/apps/app_x',
   '/apps/app_x/events',
   '/apps/app_x/types',
+  '/apps/app_x/fields',
   '/apps/app_x/usage',
   '/apps/app_x/settings',
+  '/apps/app_x/chart',
   '/account',
 ];
 
@@ -36,6 +39,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     folder = await mkdtemp(join(tmpdir(), 'tidemark-assets-'));
     await mkdir(join(folder, 'assets'));
     await writeFile(join(folder, 'index.html'), `<!doctype html><title>Tidemark</title>${' '.repeat(2_000)}`);
+    await writeFile(join(folder, 'pages.json'), JSON.stringify(serverPaths()));
     await writeFile(join(folder, 'favicon.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
     const script = join(folder, 'assets', 'main-Ab3dE_6h.js');
     await writeFile(script, SCRIPT);
@@ -124,6 +128,8 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
 
   test.each([
     '/index.html',
+    '/pages.json',
+    '/apps/app_x/nothing',
     '/assets/',
     '/assets/main-Ab3dE_6h.js.gz',
     '/assets/../index.html',
@@ -139,12 +145,14 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
   });
 });
 
-test('without a built dashboard every page says how to build it', async () => {
+test('without a built dashboard its page says how to build it', async () => {
   const { routes } = await readAssets('/nowhere/at/all');
-  expect(routes.map(({ path }) => path)).toEqual([
-    ...PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId')),
-    '/docs',
-  ]);
+  expect(routes.map(({ path }) => path)).toEqual(['/', '/docs']);
+});
+
+test('the server answers at all addresses that the dashboard routes: each tab of an app among them', () => {
+  const patterns = PAGES.map((path) => path.replace(/abc$/, ':token').replace('app_x', ':appId'));
+  expect(serverPaths().toSorted()).toEqual(patterns.toSorted());
 });
 
 describe('answers of the service', () => {

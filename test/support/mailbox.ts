@@ -66,8 +66,13 @@ export async function openMailbox(): Promise<Mailbox> {
   };
 }
 
-/** Undoes quoted-printable, which long lines are sent in. */
-function decode(text: string): string {
+/** Undoes quoted-printable, which long lines of the body are sent in. */
+function decode(mail: string): string {
+  const body = mail.indexOf('\r\n\r\n');
+  return `${mail.slice(0, body)}${decodeBody(mail.slice(body))}`;
+}
+
+function decodeBody(text: string): string {
   return text
     .replace(/=\r\n/g, '')
     .replace(/=([0-9A-F]{2})/g, (_, hex: string) => String.fromCharCode(Number.parseInt(hex, 16)));

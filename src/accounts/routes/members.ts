@@ -72,7 +72,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       }
       note('invitation.create', target);
       const link = `${baseUrl}/invitations/${outcome.token}`;
-      mailer?.send(MAILS.invitation(email.text, app.name, user.email, link));
+      mailer?.send(MAILS.invitation(email.text, app.name, givenRole(body.role), user.email, link));
       return done({ invited: true, link, mailed: mailer !== null }, { status: 201 });
     }),
     api.change('PATCH', '/api/apps/:appId/members/:userId', 'owner', NEW_ROLE, async (call, body) => {

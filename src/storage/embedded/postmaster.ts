@@ -258,13 +258,22 @@ function signal(pid: number, name: NodeJS.Signals): void {
   }
 }
 
-/** The last line about the end, without its time and process id. */
+/** PostgreSQL quotes what is in the file, whatever bytes these are. */
+const BOGUS_LOCK = /FATAL:\s+bogus data in lock file "([^"]+)"/;
+
+/** The last line about the end, without its time and process id. Has no control characters: it is printed in a terminal. */
 function meaningfulLine(text: string): string | undefined {
+  const [, lock] = BOGUS_LOCK.exec(text) ?? [];
+  if (lock !== undefined)
+    return `its lock file ${lock} does not begin with a process id: if no PostgreSQL uses this folder, remove that file`;
   const lines = text.split('\n').filter((line) => /(PANIC|FATAL):/.test(line));
   const line =
     lines.findLast((one) => one.includes('PANIC:')) ??
     lines.findLast((one) => !/the database system is|terminating connection/.test(one));
-  return line?.replace(/^.*?(?=(PANIC|FATAL):)/, '').trim();
+  return line
+    ?.replace(/^.*?(?=(PANIC|FATAL):)/, '')
+    .replace(/[\p{Cc}\uFFFD]/gu, '?')
+    .trim();
 }
 
 async function newestFile(folder: string): Promise<string | undefined> {

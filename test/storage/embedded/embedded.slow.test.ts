@@ -239,6 +239,22 @@ test('lock files that a power cut left empty do not keep PostgreSQL from startin
   expect(await query(connection, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
 });
 
+test('a lock file of garbage is named with what to do, and its bytes are not printed', async () => {
+  await (await open()).close();
+  const path = join(dataDir, 'postgres', 'postmaster.pid');
+  const { uid, gid } = await stat(join(dataDir, 'postgres'));
+  await writeFile(path, Buffer.from([0x1b, 0x5b, 0x33, 0x31, 0x6d, 0xff, 0xfe, 0x07, 0x80, 0x0a]));
+  await chown(path, uid, gid);
+  const reason = await open().then(
+    () => '',
+    (error: Error) => error.message,
+  );
+  expect(reason).toMatch(
+    /^PostgreSQL does not start: its lock file postmaster\.pid does not begin with a process id: if no PostgreSQL uses this folder, remove that file/,
+  );
+  expect(reason).not.toMatch(/[\p{Cc}\uFFFD]/u);
+});
+
 test('another major version is refused with what to do', async () => {
   await (await open()).close();
   await writeFile(join(dataDir, 'postgres', 'PG_VERSION'), '17\n');

@@ -1,0 +1,38 @@
+/** The addresses of the dashboard's pages: the browser shows them, and the build writes them down for the server. */
+
+/** Tabs of an app, with their labels; the first has no name in the address. */
+export const TABS = [
+  ['', 'Explore'],
+  ['types', 'Types'],
+  ['fields', 'Fields'],
+  ['usage', 'Usage'],
+  ['settings', 'Settings'],
+] as const;
+
+/** Tabs of earlier releases, whose addresses lead to the first one. */
+export const MOVED_TABS: readonly string[] = ['events', 'chart'];
+
+/** Patterns; a parameter with a question mark may be absent. */
+export const PATHS = [
+  '/',
+  '/sign-in',
+  '/sign-up',
+  '/setup/:token',
+  '/invitations/:token',
+  '/email-proofs/:token',
+  '/password-reset/:token?',
+  '/account',
+  '/apps/:appId/:tab?',
+] as const;
+
+export type PagePath = (typeof PATHS)[number];
+
+/** The same for the server: without optional parameters, and with each tab by its name. */
+export function serverPaths(): string[] {
+  const tabs = [...TABS.map(([tab]) => tab).filter((tab) => tab !== ''), ...MOVED_TABS];
+  return PATHS.flatMap((path) => {
+    if (!path.endsWith('?')) return [path];
+    const whole = path.slice(0, path.lastIndexOf('/'));
+    return [whole, ...(path.endsWith(':tab?') ? tabs.map((tab) => `${whole}/${tab}`) : [path.slice(0, -1)])];
+  });
+}
