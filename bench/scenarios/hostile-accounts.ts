@@ -59,33 +59,17 @@ interface Attack {
   readonly name: string;
   /** What it is, in one sentence. */
   readonly about: string;
+  /** Resource tokens of the account; none by default. */
+  readonly tokens?: number;
   /** Prepares what the attack needs, outside of the measurement. @returns its load, which goes on for so many seconds */
   readonly prepare: (attacker: Attacker, seconds: number) => Promise<LoadJob>;
 }
 
 const ATTACKS: readonly Attack[] = [
   {
-    name: 'schema checks',
-    about: `${ATTACKER_APPS} apps with a schema that warns of what is not unique, and an event of 77 KB for each of them every 0.6 s`,
-    prepare: async ({ bench, port, apps }, seconds) => {
-      const schema = { properties: { items: { type: 'array', uniqueItems: true } } };
-      for (const { appId, typeId } of apps)
-        await setTypeSchema(bench.sql, PROVEN, { appId, typeId, schema, mode: 'warn' });
-      const items = Array.from({ length: 7_000 }, (_, n) => ({ n }));
-      return {
-        kind: 'open',
-        port,
-        connections: apps.length,
-        seconds,
-        perSecond: apps.length / 0.6,
-        warmUpSeconds: 0,
-        requests: apps.map((app) => postEvent(app, { items })),
-      };
-    },
-  },
-  {
     name: 'reads',
     about: `100 connections that read fields, values and searches with ${ATTACKER_TOKENS} resource tokens`,
+    tokens: ATTACKER_TOKENS,
     prepare: async (attacker, seconds) => {
       const { port, apps, tokens } = attacker;
       const app = await storeFresh(attacker);
@@ -95,7 +79,7 @@ const ATTACKS: readonly Attack[] = [
         port,
         connections: 100,
         seconds,
-        requests: tokens.slice(0, ATTACKER_TOKENS).map((token, index) => {
+        requests: tokens.map((token, index) => {
           return readOf(app ?? apps[0], paths[index % paths.length] ?? '', token);
         }),
       };
@@ -105,6 +89,7 @@ const ATTACKS: readonly Attack[] = [
     name: 'filters on fresh events',
     about:
       'six connections that ask for exact totals of a declared field in events that have just been stored',
+    tokens: ATTACKER_TOKENS,
     prepare: async (attacker, seconds) => {
       const app = await storeFresh(attacker);
       return {
@@ -112,15 +97,16 @@ const ATTACKS: readonly Attack[] = [
         port: attacker.port,
         connections: 6,
         seconds,
-        requests: attacker.tokens
-          .slice(0, ATTACKER_TOKENS)
-          .map((token) => readOf(app, `events?filter=${FIELD}:shipped&total=exact&limit=1`, token)),
+        requests: attacker.tokens.map((token) =>
+          readOf(app, `events?filter=${FIELD}:shipped&total=exact&limit=1`, token),
+        ),
       };
     },
   },
   {
     name: 'live feeds',
     about: `${FEED_TOKENS} resource tokens with a live feed each`,
+    tokens: FEED_TOKENS,
     prepare: async ({ port, apps, tokens }, seconds) => ({
       kind: 'held',
       port,
@@ -132,9 +118,10 @@ const ATTACKS: readonly Attack[] = [
   {
     name: 'exports',
     about: `${EXPORT_TOKENS} resource tokens with four exports each, which nobody reads`,
+    tokens: EXPORT_TOKENS,
     prepare: async (attacker, seconds) => {
       const app = await storeFresh(attacker);
-      const tokens = attacker.tokens.slice(0, EXPORT_TOKENS);
+      const { tokens } = attacker;
       return {
         kind: 'held',
         port: attacker.port,
@@ -171,6 +158,25 @@ const ATTACKS: readonly Attack[] = [
         ),
       ),
     }),
+  },
+  {
+    name: 'schema checks',
+    about: `${ATTACKER_APPS} apps with a schema that warns of what is not unique, and an event of 77 KB for each of them every 0.6 s`,
+    prepare: async ({ bench, port, apps }, seconds) => {
+      const schema = { properties: { items: { type: 'array', uniqueItems: true } } };
+      for (const { appId, typeId } of apps)
+        await setTypeSchema(bench.sql, PROVEN, { appId, typeId, schema, mode: 'warn' });
+      const items = Array.from({ length: 7_000 }, (_, n) => ({ n }));
+      return {
+        kind: 'open',
+        port,
+        connections: apps.length,
+        seconds,
+        perSecond: apps.length / 0.6,
+        warmUpSeconds: 0,
+        requests: apps.map((app) => postEvent(app, { items })),
+      };
+    },
   },
 ];
 
@@ -287,13 +293,17 @@ async function makeOwner(bench: Workbench, email: string, apps: readonly BenchAp
   return address.text;
 }
 
-async function makeAttacker(bench: Workbench): Promise<Omit<Attacker, 'port' | 'freshBatches'>> {
-  const apps = await bench.makeApps(ATTACKER_APPS, 'attacker');
-  const email = await makeOwner(bench, 'attacker@example.org', apps);
+/** An account for an attack: each begins with what an account may do in a minute. */
+async function makeAttacker(
+  bench: Workbench,
+  { name, tokens: tokenCount = 0 }: Attack,
+): Promise<Omit<Attacker, 'port' | 'freshBatches'>> {
+  const apps = await bench.makeApps(ATTACKER_APPS, name);
+  const email = await makeOwner(bench, `${name.replaceAll(' ', '-')}@example.org`, apps);
   const [owner] = await bench.sql<{ id: number }[]>`SELECT id FROM users WHERE email = ${email}`;
   const tokens: string[] = [];
   // Past any ceiling of tokens: they may be older than that.
-  while (tokens.length < FEED_TOKENS) tokens.push(await bench.makeResourceToken(apps.slice(0, 1)));
+  while (tokens.length < tokenCount) tokens.push(await bench.makeResourceToken(apps.slice(0, 1)));
   await bench.sql`UPDATE resource_tokens SET created_by = ${owner?.id ?? null}
                    WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${apps[0]?.id ?? 0})`;
   return {
@@ -343,6 +353,18 @@ async function spell(
     attack: await attacking,
     streams,
   };
+}
+
+const QUIET_TIMEOUT_MS = 60_000;
+
+/** Waits until nothing is left of an earlier attack that waits for its schema checks. */
+async function untilQuiet(port: number): Promise<void> {
+  const until = performance.now() + QUIET_TIMEOUT_MS;
+  while (performance.now() < until) {
+    const text = await (await fetch(`http://127.0.0.1:${port}/metrics`)).text();
+    if (/^tidemark_schema_checks_waiting 0$/m.test(text)) return;
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
 }
 
 /** An innocent opens a live feed and reads an export. */
@@ -397,6 +419,8 @@ function addAttack(
     '',
     attacks.map((report) => answersOf(report, /^[45]/)),
   );
+  const [refusal] = attacks.flatMap(({ refusals }) => refusals);
+  if (refusal !== undefined) findings.note(`${name}: the attacker is refused with ${refusal}`);
   const reached = attacks.every((report) => answersOf(report) > 0);
   findings.check(`${name}: the attack reached the service`, reached, reached ? 'each time' : 'not each time');
 }
@@ -414,21 +438,25 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
   );
   const service = await bench.startService({ limits: 'kept', settings: { TRUST_PROXY: '1' } });
   const innocents = await makeInnocents(bench);
-  const attacker = { ...(await makeAttacker(bench)), port: service.port, freshBatches };
+  const attackers = new Map<Attack, Attacker>();
+  for (const attack of ATTACKS)
+    attackers.set(attack, { ...(await makeAttacker(bench, attack)), port: service.port, freshBatches });
   const generators = {
     writes: bench.startGenerator(),
     reads: bench.startGenerator(),
     'sign-ins': bench.startGenerator(),
     attack: bench.startGenerator(),
   };
-  const run = (attack: LoadJob | null, time = seconds): Promise<Spell> =>
-    spell(service, generators, innocents, { seconds: time, attack });
+  const run = async (attack: LoadJob | null, time = seconds): Promise<Spell> => {
+    await untilQuiet(service.port);
+    return await spell(service, generators, innocents, { seconds: time, attack });
+  };
   const warmUp = await run(null, 3);
   const alone: Spell[] = [];
   const beside = new Map<string, Spell[]>();
   for (let round = 0; round < rounds; round += 1) {
     alone.push(await run(null));
-    for (const attack of ATTACKS) {
+    for (const [attack, attacker] of attackers) {
       const job = await attack.prepare(attacker, LEAD_MS / 1_000 + seconds + TAIL_SECONDS);
       beside.set(attack.name, [...(beside.get(attack.name) ?? []), await run(job)]);
     }

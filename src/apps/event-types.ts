@@ -323,21 +323,27 @@ async function createUnlessFound(
   const created = await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact, and two makers of one name meet here. It lets foreign keys to the app through. In order of
     // ids, so that two transactions of several apps do not wait for each other.
-    const locked = await tx<{ id: number; publicId: string }[]>`
+    const held = await tx<{ id: number; publicId: string }[]>`
       SELECT id, public_id AS "publicId" FROM apps WHERE id = ANY(${ids}::integer[]) ORDER BY id
          FOR NO KEY UPDATE ${lock === 'skip' ? tx`SKIP LOCKED` : tx``}`;
-    const publicIds = new Map(locked.map(({ id, publicId }) => [id, publicId]));
-    const others = ids.filter((id) => !publicIds.has(id));
-    const there = lock === 'wait' || others.length === 0 ? [] : await existingApps(tx, others);
-    const found = await findTypes(tx, new Map([...apps].filter(([id]) => publicIds.has(id))));
-    const made = await insertMissing(tx, { apps, found, publicIds, maxTypes, counts });
+    const publicIds = new Map(held.map(({ id, publicId }) => [id, publicId]));
+    const absent = ids.filter((id) => !publicIds.has(id));
+    const locked = lock === 'wait' || absent.length === 0 ? [] : await existingApps(tx, absent);
+    const made = await insertMissing(tx, { apps, publicIds, maxTypes, counts });
     if (by !== undefined)
       for (const { appId, publicId: typeId, name } of made)
         await writeAudit(tx, { appId, by, action: 'type.create', details: { typeId, name } });
     const outcomes = new Map<number, Created | 'locked' | 'removed'>();
-    for (const id of others) outcomes.set(id, there.includes(id) ? 'locked' : 'removed');
-    const madeOf = new Map<number, Map<string, StoredType>>(locked.map(({ id }) => [id, new Map()]));
+    for (const id of absent) outcomes.set(id, locked.includes(id) ? 'locked' : 'removed');
+    const madeOf = new Map<number, Map<string, StoredType>>(
+      ids.filter((id) => publicIds.has(id)).map((id) => [id, new Map()]),
+    );
     for (const { counted: _counted, appId, ...type } of made) madeOf.get(appId)?.set(type.name, type);
+    // Those that were not made are there, or are too many.
+    const others = [...madeOf].map(
+      ([id, types]) => [id, (apps.get(id) ?? []).filter((name) => !types.has(name))] as const,
+    );
+    const found = await findTypes(tx, new Map(others));
     for (const [id, types] of madeOf) outcomes.set(id, { found: found.get(id) ?? new Map(), made: types });
     return { outcomes, made };
   });
@@ -353,26 +359,21 @@ interface MadeType extends StoredType {
   readonly counted: number | null;
 }
 
-/** Inserts the types that were not found, in the given order and up to each app's limit. The apps are locked. */
+/** Inserts those of the types that there are not, in the given order and up to each app's limit. The apps are locked. */
 async function insertMissing(
   tx: Transaction,
   types: {
     readonly apps: ReadonlyMap<number, readonly string[]>;
-    readonly found: ReadonlyMap<number, ReadonlyMap<string, StoredType>>;
     /** Of the locked apps. */
     readonly publicIds: ReadonlyMap<number, string>;
     readonly maxTypes: number;
     readonly counts: TypeCounts | undefined;
   },
 ): Promise<readonly MadeType[]> {
-  const { apps, found, publicIds, maxTypes, counts } = types;
-  const missing = [...publicIds.keys()].flatMap((appId) =>
-    (apps.get(appId) ?? [])
-      .filter((name) => found.get(appId)?.has(name) !== true)
-      .map((name) => ({ appId, name })),
-  );
-  if (missing.length === 0) return [];
-  const appIds = [...new Set(missing.map(({ appId }) => appId))];
+  const { apps, publicIds, maxTypes, counts } = types;
+  const appIds = [...publicIds.keys()];
+  const asked = appIds.flatMap((appId) => (apps.get(appId) ?? []).map((name) => ({ appId, name })));
+  if (asked.length === 0) return [];
   const offsets = appIds.map((appId) => {
     const known = counts?.get(appId) ?? null;
     // Upper bound: the last count plus all ids assigned since. Without a count, assume that the limit is exceeded.
@@ -385,9 +386,10 @@ async function insertMissing(
       SELECT app_id, name, public_id, position,
              row_number() OVER (PARTITION BY app_id ORDER BY position) AS number,
              count(*) OVER (PARTITION BY app_id) AS missing
-        FROM unnest(${missing.map(({ appId }) => appId)}::integer[], ${missing.map(({ name }) => name)}::text[],
-                    ${missing.map(() => createPublicId('typ'))}::text[])
+        FROM unnest(${asked.map(({ appId }) => appId)}::integer[], ${asked.map(({ name }) => name)}::text[],
+                    ${asked.map(() => createPublicId('typ'))}::text[])
                WITH ORDINALITY AS asked (app_id, name, public_id, position)
+       WHERE NOT EXISTS (SELECT FROM event_types AS type WHERE type.app_id = asked.app_id AND type.name = asked.name)
     ), before AS (
       -- Null, and the types are counted, where the role may not look at the sequence: only an INSERT needs no right.
       SELECT app_id,
