@@ -56,7 +56,7 @@ test('a name that looks like an encoded word reaches the reader as it is', async
     const subject = `Invitation to =?utf-8?B?${Buffer.from('Your bank').toString('base64')}?= ${'ä'.repeat(60)} =?utf-8?Q?x?=`;
     mailer.send({ ...MAIL, subject });
     await until(() => mailbox.mails.length === 1, 'the mail has come');
-    const [, header = ''] = /^Subject: ((?:.|\r\n )*)/m.exec(mailbox.mails[0]?.text ?? '') ?? [];
+    const [, header = ''] = /^Subject:((?:.|\r\n )*)/m.exec(mailbox.mails[0]?.text ?? '') ?? [];
     // As a reader's program decodes it (RFC 2047): white space between two words goes.
     const words = header.split(/\s+/).filter((word) => word !== '');
     const decoded = words.map((word) => {
