@@ -106,10 +106,10 @@ async function commandsOf(path: readonly string[]): Promise<Map<string, string>>
   return new Map(below);
 }
 
-test('docs/operations.md lists every command, with options that it has', { timeout: 120_000 }, async () => {
+test('docs/command-line.md lists every command, with options that it has', { timeout: 120_000 }, async () => {
   const help = await commandsOf([]);
   const listed = new Map(
-    markedTable(readPage('docs/operations.md'), 'commands').map(([cell = '']) => {
+    markedTable(readPage('docs/command-line.md'), 'commands').map(([cell = '']) => {
       const text = cell.replaceAll('`', '').replace(/^tidemark /, '');
       return [/^[a-z][a-z-]*(?: [a-z][a-z-]*)*/.exec(text)?.[0] ?? '', text];
     }),

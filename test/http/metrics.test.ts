@@ -320,10 +320,10 @@ test('several services in one process count separately', async () => {
   expect((await scrape(other)).value('tidemark_events_stored_total')).toBe(0);
 });
 
-test('docs/operations.md names a metric that exists for whatever requests share', () => {
-  const page = readPage('docs/operations.md');
-  const listed = new Set(markedTable(page, 'metrics').map(([name = '']) => /\w+/.exec(name)?.[0]));
-  const shared = markedTable(page, 'shared');
+test('docs/limits.md names a metric that exists for whatever requests share', () => {
+  const metricRows = markedTable(readPage('docs/monitoring.md'), 'metrics');
+  const listed = new Set(metricRows.map(([name = '']) => /\w+/.exec(name)?.[0]));
+  const shared = markedTable(readPage('docs/limits.md'), 'shared');
   expect(shared.length).toBeGreaterThan(10);
   for (const row of shared) {
     const metrics = row.at(-1)?.match(/\b(?:tidemark|process)_\w+/g) ?? [];
@@ -332,10 +332,10 @@ test('docs/operations.md names a metric that exists for whatever requests share'
   }
 });
 
-test('docs/operations.md lists exactly the metrics that exist, with their labels', async () => {
+test('docs/monitoring.md lists exactly the metrics that exist, with their labels', async () => {
   const service = await start({});
   created(await service.post());
-  const rows = markedTable(readPage('docs/operations.md'), 'metrics');
+  const rows = markedTable(readPage('docs/monitoring.md'), 'metrics');
   const listed = new Map<string, readonly string[]>(
     rows.map(([cell = '', labels = '']) => [cell, labels.match(/\w+/g) ?? []]),
   );
