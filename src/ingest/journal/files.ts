@@ -98,7 +98,8 @@ export const SYSTEM_FILES: JournalFiles = {
       const found = await lstat(path);
       return { kind: kindOf(found), size: found.size };
     } catch (error) {
-      if (errorCode(error) === 'ENOENT') return null;
+      // ENOTDIR: what should be a folder above it is none, which whoever makes the folder says.
+      if (['ENOENT', 'ENOTDIR'].includes(errorCode(error))) return null;
       throw error;
     }
   },
