@@ -73,7 +73,7 @@ const ATTACKS: readonly Attack[] = [
     prepare: async (attacker, seconds) => {
       const { port, apps, tokens } = attacker;
       const app = await storeFresh(attacker);
-      const paths = ['fields', `fields/values?field=${FIELD}&q=shipped`, 'events?q=nothing-has-this'];
+      const paths = ['fields', `fields/values?path=${FIELD}&q=shipped`, 'events?q=nothing-has-this'];
       return {
         kind: 'closed',
         port,
