@@ -5,7 +5,7 @@ import { DAYS } from './counts/levels.ts';
 import type { Engine } from './engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import { readMigrations } from './migrate.ts';
-import type { StorageEngine } from './storage-engine.ts';
+import type { CompressionFacts, StorageEngine } from './storage-engine.ts';
 import type { StrayCount } from './stray-rows.ts';
 
 export interface DatabaseFacts {
@@ -44,6 +44,8 @@ export interface DatabaseFacts {
   readonly unsettledCounts: number;
   /** Events that lie where nobody reads them, by server; null if migrations are pending. */
   readonly strayRows: readonly StrayCount[] | null;
+  /** Null where nothing is compressed, or migrations are pending. */
+  readonly compression: CompressionFacts | null;
   /** The retention boundary in milliseconds since 1970; null if there is none. */
   readonly retentionBoundary: number | null;
   /** Counts of a sample of days, compared with their rows; null if migrations are pending. */
@@ -85,6 +87,7 @@ export async function readDatabaseFacts(
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql, engine)),
     unsettledCounts: await engine.unsettled(sql),
+    compression: pending > 0 ? null : ((await engine.readCompression?.(sql)) ?? null),
     strayRows: pending > 0 ? null : ((await engine.strayRows?.find(sql)) ?? []),
     counts:
       pending > 0

@@ -25,6 +25,13 @@ export interface MaintenancePools {
   readonly slow: Sql;
 }
 
+export interface CompressionFacts {
+  /** Jobs of policies that the service has not made. */
+  readonly policies: readonly string[];
+  /** The newest chunks of events that are compressed, with their ends in milliseconds since 1970. */
+  readonly chunks: readonly { readonly name: string; readonly end: number }[];
+}
+
 export interface StorageEngine {
   readonly name: Engine;
   /** The nodes of the cluster behind an address; absent for engines of one server. */
@@ -69,6 +76,8 @@ export interface StorageEngine {
   totalsOfAllApps(level: Level): string;
   /** The same of all types, for buckets that are settled: those before the retention boundary. */
   settledCounts(level: Level): string;
+  /** Who compresses, for the doctor. Absent: nobody can. */
+  readCompression?(sql: Sql): Promise<CompressionFacts>;
   /** Where rows lie that were written without the library of the engine. Absent: it has none. */
   readonly strayRows?: StrayRows;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */

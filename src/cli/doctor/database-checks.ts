@@ -7,6 +7,7 @@ import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import { DAY_MS } from '../../time-units.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
+import { isFull } from './machine-facts.ts';
 
 /** In order of importance. A check that does not apply returns no finding. */
 export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) => readonly Finding[])[] = [
@@ -19,6 +20,7 @@ export const DATABASE_CHECKS: readonly ((database: DatabaseFacts, facts: Facts) 
   transactions,
   clock,
   retention,
+  compression,
   disk,
   maintenance,
   counts,
@@ -216,6 +218,29 @@ function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
   return [ok('retention', `${config.RETENTION_DAYS} days`)];
 }
 
+/** Whoever else compresses does it without regard to older snapshots: reads miss late rows for a moment. */
+function compression({ compression: facts }: DatabaseFacts, { config, now }: Facts): Finding[] {
+  if (facts === null) return [];
+  const found = facts.policies.map((job) =>
+    warning(
+      'compression',
+      `${job} compresses events beside the service: reads may miss late events at that moment`,
+      'The service compresses by itself and removes such policies within ten minutes: do not add them. See docs/deployment.md.',
+    ),
+  );
+  const due = now - config.COMPRESS_AFTER_DAYS * DAY_MS;
+  const early = config.COMPRESS_AFTER_DAYS === 0 ? [] : facts.chunks.filter(({ end }) => end > due);
+  if (early.length > 0)
+    found.push(
+      warning(
+        'compression',
+        `${early.map(({ name }) => name).join(', ')} was compressed by hand or by another program, before COMPRESS_AFTER_DAYS=${config.COMPRESS_AFTER_DAYS}`,
+        'Lower COMPRESS_AFTER_DAYS rather than call compress_chunk or convert_to_columnstore. See docs/deployment.md.',
+      ),
+    );
+  return found;
+}
+
 /** Days until the disk is full at the rate of the last seven days. */
 function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes: number): number {
   return events === 0 || eventsOfWeek === 0
@@ -226,6 +251,8 @@ function daysUntilFull({ bytes, events, eventsOfWeek }: DatabaseFacts, freeBytes
 function disk(database: DatabaseFacts, { config, machine }: Facts): Finding[] {
   const size = `the database takes ${gibibytes(database.bytes)}`;
   if (config.DATABASE_URL !== '' || machine.disk === null) return [ok('disk', size)];
+  // That was said first.
+  if (isFull(machine.disk)) return [];
   const { freeBytes, totalBytes } = machine.disk;
   const days = daysUntilFull(database, freeBytes);
   const pace = Number.isFinite(days) ? `; at last week's rate it is full in ${Math.floor(days)} days` : '';

@@ -3,7 +3,7 @@ import { realpath } from 'node:fs/promises';
 import { openSecret } from '../../apps/secret.ts';
 import { type Config, readConfig } from '../../config.ts';
 import { OperatorError } from '../../errors.ts';
-import { connect } from '../../storage/connect.ts';
+import { connect, errorCode } from '../../storage/connect.ts';
 import { findCluster } from '../../storage/embedded/cluster.ts';
 import { openDatabase } from '../../storage/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
@@ -61,7 +61,9 @@ async function database(
       await opened.close();
     }
   } catch (error) {
-    if (error instanceof OperatorError) return { unreachable: error.message };
+    // Of the database or the system, such as a full disk: the other checks are still worth while.
+    if (error instanceof OperatorError || (error instanceof Error && errorCode(error) !== ''))
+      return { unreachable: error.message };
     throw error;
   }
 }

@@ -26,6 +26,13 @@ export interface MachineFacts {
   readonly openFiles: number | null;
 }
 
+/** With less room PostgreSQL and the journal soon stop. */
+const LEAST_FREE_BYTES = 67_108_864;
+
+export function isFull({ freeBytes }: { readonly freeBytes: number }): boolean {
+  return freeBytes < LEAST_FREE_BYTES;
+}
+
 export async function machineFacts(config: Config): Promise<MachineFacts> {
   return {
     inImage: isContainerImage(),

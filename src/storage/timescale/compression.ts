@@ -8,11 +8,11 @@
  * refreshes of the aggregates by the advisory lock of maintenance.
  */
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
-import { HOUR_MS, MINUTES } from '../counts/levels.ts';
+import { HOUR_MS } from '../counts/levels.ts';
 import { SNAPSHOT_LOCK } from '../snapshot.ts';
 import type { StorageSettings } from '../storage-engine.ts';
 import { beginColumnstore, canBeginColumnstores } from './columnstore.ts';
-import { aggregatesOf } from './policies.ts';
+import { COMPRESSED as COMPRESSED_RELATIONS } from './policies.ts';
 
 /** Bits of a chunk's status: it has a columnstore, and rows that are not in it. */
 const COMPRESSED = 1;
@@ -34,8 +34,6 @@ const CHUNK_TRIES = 3;
 
 /** A chunk up to this size, indexes included, is compressed at once: it keeps its writers out for half a second. */
 const SMALL_BYTES = 32 * 1_048_576;
-
-const COMPRESSED_RELATIONS = ['events', ...aggregatesOf(MINUTES)];
 
 interface DueChunk {
   readonly name: string;

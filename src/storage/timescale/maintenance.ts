@@ -13,7 +13,7 @@ import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../retention.ts'
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { Compression } from './compression.ts';
-import { aggregatesOf, applyPolicies, RETAINED } from './policies.ts';
+import { aggregatesOf, applyPolicies, RETAINED, removeColumnstorePolicies } from './policies.ts';
 import {
   isBeingRefreshed,
   REFRESH_TIMEOUT_MS,
@@ -332,6 +332,7 @@ export function timescaleMaintenance(
       await runSteps({
         profiles: () => profiler.look(),
         fields: () => fields.everyTenMinutes(),
+        policies: () => removeColumnstorePolicies(sql),
         'deleted apps': async () => {
           // A removal and a compression of one chunk would wait for each other.
           if (compression.isRunning) return;

@@ -1,7 +1,7 @@
 /** TimescaleDB's own policies, which follow the settings. */
 import type { Sql, Transaction } from '../connect.ts';
 import { countsOf, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../counts/levels.ts';
-import type { StorageSettings } from '../storage-engine.ts';
+import type { CompressionFacts, StorageSettings } from '../storage-engine.ts';
 
 /** The continuous aggregates of a level: by type, and of all types of an app together. */
 export function aggregatesOf({ name }: Level): readonly string[] {
@@ -10,6 +10,8 @@ export function aggregatesOf({ name }: Level): readonly string[] {
 
 /** What retention removes rows and minutes from. */
 export const RETAINED = ['events', ...aggregatesOf(MINUTES)];
+/** What the service moves into the columnstore. */
+export const COMPRESSED = RETAINED;
 
 /**
  * Sets the policies; called at every start, so that a changed setting takes effect.
@@ -23,7 +25,7 @@ export async function applyPolicies(sql: Sql, config: StorageSettings): Promise<
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark policies'))`;
     await tx`SELECT set_chunk_time_interval('events', ${`${config.CHUNK_HOURS} hours`}::interval)`;
     await setBatchSize(tx);
-    await removeColumnstorePolicy(tx);
+    await removeColumnstorePolicies(tx);
     for (const relation of RETAINED) {
       // A day later than the boundary, which the service moves by itself: a reader never misses what it has counted.
       await setRetentionPolicy(tx, relation, config.RETENTION_DAYS === 0 ? 0 : config.RETENTION_DAYS + 1);
@@ -56,8 +58,32 @@ async function setBatchSize(tx: Transaction): Promise<void> {
 }
 
 /** The service compresses (compression.ts): a policy would make late writers wait, and readers miss rows. */
-async function removeColumnstorePolicy(tx: Transaction): Promise<void> {
-  await tx`CALL remove_columnstore_policy('events', if_exists => true)`;
+export async function removeColumnstorePolicies(sql: Sql | Transaction): Promise<void> {
+  for (const { relation } of await columnstorePolicies(sql))
+    await sql`CALL remove_columnstore_policy(${relation}::text::regclass, if_exists => true)`;
+}
+
+/** Policies that somebody else has added to what the service compresses, with their jobs as text. */
+async function columnstorePolicies(
+  sql: Sql | Transaction,
+): Promise<readonly { readonly relation: string; readonly job: string }[]> {
+  return await sql<{ relation: string; job: string }[]>`
+    SELECT relation, format('job %s (%s of %s)', job_id, proc_name, relation) AS job
+      FROM unnest(${COMPRESSED}::text[]) AS relation
+      LEFT JOIN timescaledb_information.continuous_aggregates ON view_schema = current_schema() AND view_name = relation
+      JOIN timescaledb_information.jobs AS job ON job.hypertable_name IN (relation, materialization_hypertable_name)
+     WHERE proc_name ~ '^policy_(compression|columnstore|recompression)' ORDER BY job_id`;
+}
+
+/** Who else compresses: policies, and the newest chunks of events in the columnstore. */
+export async function readCompression(sql: Sql): Promise<CompressionFacts> {
+  const policies = await columnstorePolicies(sql);
+  const chunks = await sql<{ name: string; end: number }[]>`
+    SELECT chunk_name AS name, (extract(epoch FROM range_end) * 1000)::float8 AS end
+      FROM timescaledb_information.chunks
+     WHERE hypertable_schema = current_schema() AND hypertable_name = 'events' AND is_compressed
+     ORDER BY range_end DESC LIMIT 5`;
+  return { policies: policies.map(({ job }) => job), chunks: [...chunks] };
 }
 
 async function setRetentionPolicy(tx: Transaction, relation: string, days: number): Promise<void> {

@@ -6,6 +6,7 @@ import { countsOf } from '../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { readCompression } from './policies.ts';
 import { recountDay } from './recount.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
@@ -30,6 +31,7 @@ export const timescale: StorageEngine = {
     return row?.waiting ?? 0;
   },
   strayRows,
+  readCompression,
   totalsOfAllApps: ({ view }) => view,
   settledCounts: ({ view }) => view,
   keepsFieldCounts: true,

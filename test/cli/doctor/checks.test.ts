@@ -56,6 +56,7 @@ const DATABASE: DatabaseFacts = {
   eventsInFuture: 0,
   unsettledCounts: 900,
   strayRows: [],
+  compression: null,
   retentionBoundary: NOW - 90 * DAY_MS,
   counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
@@ -180,6 +181,34 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'warning',
     'disk',
     /free/,
+  ],
+  [
+    'hidden events',
+    { database: { strayRows: [{ server: 'db-1:5432', rows: 50 }] } },
+    'problem',
+    'events',
+    /^50 acknowledged events lie where nobody reads them, on db-1:5432/,
+  ],
+  [
+    'a compression policy of others',
+    { database: { compression: { policies: ['job 1007 (policy_compression of events)'], chunks: [] } } },
+    'warning',
+    'compression',
+    /^job 1007 .* compresses events beside the service/,
+  ],
+  [
+    'compression by hand',
+    { database: { compression: { policies: [], chunks: [{ name: '_hyper_1_7_chunk', end: NOW }] } } },
+    'warning',
+    'compression',
+    /^_hyper_1_7_chunk was compressed by hand/,
+  ],
+  [
+    'a disk without room',
+    { machine: { disk: { freeBytes: 4096, totalBytes: GIBIBYTE } } },
+    'problem',
+    'disk',
+    /^the disk of DATA_DIR .* is full: 0 MiB are free/,
   ],
   [
     'a full disk',

@@ -8,7 +8,7 @@ import { openCopyClient } from '../../../src/storage/copy-client.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { compress } from '../../../src/storage/timescale/compression.ts';
 import { timescaleMaintenance } from '../../../src/storage/timescale/maintenance.ts';
-import { applyPolicies } from '../../../src/storage/timescale/policies.ts';
+import { applyPolicies, readCompression } from '../../../src/storage/timescale/policies.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { until } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
@@ -112,6 +112,16 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     expect(
       await sql`SELECT FROM timescaledb_information.jobs WHERE proc_name ~ '^policy_(compression|columnstore)'`,
     ).toHaveLength(0);
+    // Somebody adds one while the service runs, and one to the minutes: both go within ten minutes.
+    await sql`CALL add_columnstore_policy('events', after => interval '7 days')`;
+    await sql`CALL add_columnstore_policy('minute_counts', after => interval '60 days')`;
+    expect((await readCompression(sql)).policies).toHaveLength(2);
+    await timescaleMaintenance(
+      { sql, slow: sql },
+      { ...settings, COMPRESS_AFTER_DAYS: 0 },
+      Date.now,
+    ).everyTenMinutes();
+    expect((await readCompression(sql)).policies).toEqual([]);
     await store(10, START + 2 * DAY_MS);
     while (!(await compress(sql, 7)));
     expect((await chunkOf(START + 2 * DAY_MS)).isCompressed).toBe(true);
