@@ -257,11 +257,43 @@ export interface Series {
   } | null;
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
+  /** Whether it was counted from rows: then nothing is known of what is before the interval. */
+  readonly isScanned?: boolean;
+}
+
+/** Events by bucket: `counts[i]` of them in the bucket of index `at[i]`; none in others. */
+interface SparseColumn {
+  readonly at: readonly number[];
+  readonly counts: readonly number[];
+}
+
+/** A part of a chart that is counted from rows, newest first: the sum of all parts is the chart. */
+export interface ScanPart
+  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+  /** By type, or by value of a field. The number is that of a type. */
+  readonly lines: readonly (SparseColumn & {
+    readonly key: string;
+    readonly name: string;
+    readonly number: number | null;
+  })[];
+  /** By value: events without one value in the field. */
+  readonly rest: SparseColumn;
+  readonly hidden: (SparseColumn & { readonly types: number }) | null;
+  /** Whether there are more values than are told apart. */
+  readonly hasTooMany: boolean;
+  /** Rows that were looked at. */
+  readonly looked: number;
+  /** Where the next part begins; null where this was the last. */
+  readonly next: string | null;
+  /** Everything newer has been looked at, in milliseconds since the Unix epoch. */
+  readonly searchedUntil: number;
 }
 
 /** Statistics of a number field: columns, as those of {@link Series}. */
 export interface NumberStats {
   readonly of: string;
+  /** Whether it was counted, and not read from rows. */
+  readonly counted: boolean;
   readonly bucket: string;
   readonly starts: readonly number[];
   readonly stats: Readonly<Record<Stat, Values>>;

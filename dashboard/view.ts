@@ -71,9 +71,24 @@ export function partPath(appId: string, view: View, span: Span, part: Part): str
   return seriesPath(appId, { ...view, ...scope, by: null }, span);
 }
 
-/** The request for the statistics of a number field in the same buckets. */
+/** The request for a part of the same chart, counted from rows; the parts after the first have its buckets. */
+export function scanPath(
+  appId: string,
+  view: View,
+  part: { readonly scope: Span; readonly width: string | undefined; readonly cursor: string | null },
+): string {
+  const query = scopeQuery(view, part.scope);
+  query.set('timezone', view.zone);
+  if (view.by !== null) query.set('by', view.by);
+  if (part.width === undefined) query.set('buckets', String(bucketsOf(view)));
+  else query.set('width', part.width);
+  if (part.cursor !== null) query.set('cursor', part.cursor);
+  return `/api/apps/${appId}/scan?${query}`;
+}
+
+/** The request for the statistics of a number field in the same buckets, of the events that meet the view's conditions. */
 export function numbersPath(appId: string, view: View, span: Span, of: string): string {
-  const query = eventsQuery({ ...view, filters: [], text: null }, span);
+  const query = eventsQuery(view, span);
   query.set('of', of);
   query.set('timezone', view.zone);
   query.set('buckets', String(bucketsOf(view)));

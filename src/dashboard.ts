@@ -148,7 +148,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
       now: wall,
     }),
-    ...dashboardReadRoutes({ api, slots, now: wall }, [
+    ...dashboardReadRoutes({ api, slots, now: wall, monotonic }, [
       eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(),
       typesRead(),

@@ -10,6 +10,7 @@ import { count, counted } from '../format.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import { seriesPath, type ViewAndChange } from '../view.ts';
+import type { Scan } from './scan.ts';
 
 /** As many as the server gives at once. */
 const MOST_LINES = 1_000;
@@ -19,6 +20,8 @@ const ROWS = 100;
 export interface AllLinesProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
+  /** What counts do not answer: its lines are then these. */
+  readonly scan: Scan;
   /** The path of the field; null: event types. */
   readonly by: string | null;
   /** Keys of the lines that the view is filtered by. */
@@ -29,12 +32,24 @@ export interface AllLinesProps {
   readonly onClose: () => void;
 }
 
-export function AllLines({ appId, viewed, by, picked, without, onPick, onClose }: AllLinesProps): VNode {
+export function AllLines({
+  appId,
+  viewed,
+  scan,
+  by,
+  picked,
+  without,
+  onPick,
+  onClose,
+}: AllLinesProps): VNode {
   const { view, span } = viewed;
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const path = seriesPath(appId, { ...view, ...without(null), compare: 'none', detail: 1 }, span);
-  const all = useResource<Series>(`${path}&lines=${MOST_LINES}`, { scope: `all ${path}` });
+  const counts = useResource<Series>(scan.isWanted ? null : `${path}&lines=${MOST_LINES}`, {
+    scope: `all ${path}`,
+  });
+  const all = scan.isWanted ? { ...counts, data: scan.all ?? undefined, problem: scan.problem } : counts;
   const { data } = all;
   const what = by === null ? 'event types' : `values of ${by}`;
   const found = data?.lines.filter(({ name }) => matches(wanted, name)) ?? [];

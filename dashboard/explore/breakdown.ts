@@ -1,15 +1,12 @@
 /** The choice of what the chart's lines are: event types, or the values of a declared field. */
 import type { VNode } from 'preact';
-import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { DeclaredField, Series } from '../answers.ts';
-import { count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
-import { countersOf, pathKey, useDeclaredFields } from '../known-fields.ts';
+import { pathKey, useDeclaredFields } from '../known-fields.ts';
 import type { View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
-import type { EventPages } from './event-pages.ts';
-import { foundBy } from './found.ts';
+import type { Scan } from './scan.ts';
 
 export interface BreakdownProps {
   readonly appId: string;
@@ -17,8 +14,7 @@ export interface BreakdownProps {
   readonly series: Series;
   /** Whether the series is of an earlier view. */
   readonly isOld: boolean;
-  /** The events that meet the view's conditions. */
-  readonly list: EventPages;
+  readonly scan: Scan;
   /** Whether the reader may have fields counted. */
   readonly isOwner: boolean;
 }
@@ -26,7 +22,7 @@ export interface BreakdownProps {
 /** An option that leads to another page. No path consists of a space alone. */
 const MORE = ' ';
 
-export function Breakdown({ appId, viewed, series, isOld, list, isOwner }: BreakdownProps): VNode {
+export function Breakdown({ appId, viewed, series, isOld, scan, isOwner }: BreakdownProps): VNode {
   const { view, change } = viewed;
   const { route } = useLocation();
   const declared = useDeclaredFields(appId).data?.fields ?? [];
@@ -47,19 +43,10 @@ export function Breakdown({ appId, viewed, series, isOld, list, isOwner }: Break
     </select></label>
     ${
       view.by !== null &&
-      shown === '' &&
-      html`<p class="hint" role="status">${refusalText(view, view.by, declared, series)}</p>
-      ${hasConditions(view) && html`<${FoundValues} path=${view.by} list=${list} />`}`
+      (shown === '' || scan.notBy !== null) &&
+      html`<p class="hint" role="status">${scan.notBy ?? `Not broken down by ${view.by} yet: it is not counted for these events, so these are read first.`}</p>
+      ${scan.isStopped && !hasConditions(view) && html`<button type="button" class="button" onClick=${scan.goOn}>Read all of them</button>`}`
     }`;
-}
-
-/** What counts do not tell, of the events that a search has found. */
-function FoundValues({ path, list }: { readonly path: string; readonly list: EventPages }): VNode {
-  const found = useMemo(() => foundBy(list, path), [list.pages, path]);
-  return html`<div class="curve-legend">
-    <p>${path} of ${list.complete ? 'all events' : `the ${count(list.pages.reduce((sum, { events }) => sum + events.length, 0))} newest events`} that meet the filter</p>
-    <dl>${found.map(([value, events]) => html`<div key=${value}><dt>${value}</dt><dd>${count(events)}</dd></div>`)}</dl>
-  </div>`;
 }
 
 /** The declared fields that may break this view down, each path once, and the one that does. */
@@ -69,26 +56,4 @@ function pathsFor(declared: readonly DeclaredField[], { types, by }: View): stri
   const paths = new Map(declared.filter(fits).map(({ path }) => [pathKey(path), path]));
   if (by !== null) paths.set(pathKey(by), by);
   return [...paths.values()];
-}
-
-/** Why the chart shows types although a field was asked for. */
-function refusalText(
-  view: View,
-  by: string,
-  declared: readonly DeclaredField[],
-  { interval, timezone }: Series,
-): string {
-  const shown = `Not broken down by ${by}:`;
-  if (hasConditions(view))
-    return `${shown} with this filter the chart can only show event types. Remove the filter, or filter by ${by} alone.`;
-  const counters = countersOf(declared, by, view.types[0] ?? null);
-  const since = counters.flatMap(({ completeFrom }) =>
-    completeFrom === null ? [] : [Date.parse(completeFrom)],
-  );
-  if (counters.length === 0) return `${shown} it is not a counted field of these events.`;
-  if (since.length === 0) return `${shown} counting begins in a moment.`;
-  const from = Math.min(...since);
-  return from > interval.from
-    ? `${shown} it is counted from ${dateTime(from, timezone)} on. Choose a range after that.`
-    : `${shown} some events of this range are not counted yet.`;
 }

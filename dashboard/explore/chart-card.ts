@@ -23,19 +23,18 @@ import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
 import { type Resource, useAction } from '../resource.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
-import { asksForHidden, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
+import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { AllLines } from './all-lines.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CurveFigures, CurveLegend } from './curve-figures.ts';
-import type { EventPages } from './event-pages.ts';
 import { COMPARED, Figures } from './figures.ts';
-import { type Found, foundIn } from './found.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { useMeasured } from './measured.ts';
 import { pickingOf, withoutType } from './picking.ts';
+import type { Found, Scan } from './scan.ts';
 
 export interface ChartCardProps {
   readonly appId: string;
@@ -43,7 +42,8 @@ export interface ChartCardProps {
   readonly name: string;
   readonly series: Resource<Series>;
   readonly types: readonly EventType[];
-  readonly list: EventPages;
+  /** What counts do not answer. */
+  readonly scan: Scan;
   readonly viewed: ViewAndChange;
   readonly lastEventAt: string | null;
   /** Whether the reader may have fields counted. */
@@ -84,8 +84,8 @@ function ChartBody({
   appId,
   name,
   types,
-  list,
-  viewed,
+  scan,
+  viewed: asked,
   lastEventAt,
   isOwner,
   mayChange,
@@ -93,12 +93,15 @@ function ChartBody({
   isOld,
   ...given
 }: BodyProps): VNode {
-  const { view, change } = viewed;
+  const { change } = asked;
   const [focus, setFocus] = useState<string | null>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const { series, curve, note } = useMeasured({ appId, viewed, series: given.series, types });
-  const searched = useFound(series, list, view);
-  const found = curve === null ? searched : null;
+  const measured = useMeasured({ appId, viewed: asked, series: given.series, types });
+  const { curve, note } = measured;
+  const series = curve === null ? (scan.series ?? measured.series) : measured.series;
+  const found = curve === null ? scan.found : null;
+  const viewed = series.isScanned === true ? withoutRunning(asked) : asked;
+  const { view } = viewed;
   const { lines, stack, summary } = useMemo(
     () => shownOf(series, view, curve === null ? view.mode : 'histogram', found === null),
     [series, view.mode, curve === null, found === null, view.hidden.join('\n')],
@@ -147,24 +150,24 @@ function ChartBody({
           onMoved=${(edges: Edges) => change(moved(view, series, edges))}
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
         />
-        ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} filtered=${view.types.length > 0} change=${change} />`}
+        ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${note !== null && html`<p class="hint" role="status">${note}</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
-      ${found !== null && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
+      ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
       ${
         curve === null
-          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} list=${list} isOwner=${isOwner} />
+          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} scan=${scan} isOwner=${isOwner} />
             <${Legend} lines=${named(lines, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />
             <${ProblemBox} problem=${allBut.problem} />
             ${picking.picked.length > 0 && series.other === null && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All ${series.by === null ? 'types' : 'values'}…</button></div>`}`
           : html`<${CurveLegend} curve=${curve} />`
       }
     </div>
-    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} by=${series.by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
+    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${series.by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
@@ -200,14 +203,9 @@ function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden'> {
   return { hidden: next.length === 0 ? [] : hidden };
 }
 
-/** What a search has found; null where the chart counts what is asked for by itself. */
-function useFound(series: Series, list: EventPages, view: View): Found | null {
-  return useMemo(
-    () =>
-      hasConditions(view) && series.isFiltered !== true ? foundIn(series, list, asksForHidden(view)) : null,
-    [series, list.pages, list.complete, list.stopped, view],
-  );
-}
+/** What is before the range has not been read. */
+const withoutRunning = (asked: ViewAndChange): ViewAndChange =>
+  asked.view.mode === 'running' ? { ...asked, view: { ...asked.view, mode: 'accumulated' } } : asked;
 
 /** The bucket as an interval: the part of it that is counted. */
 function bucketAt(series: Series, index: number): Bucket {
@@ -305,17 +303,18 @@ function foundText({ total, until }: Found, from: number, zone: string, mode: Mo
 
 interface NothingProps {
   readonly lastEventAt: string | null;
-  readonly filtered: boolean;
+  readonly view: View;
   readonly change: ViewAndChange['change'];
 }
 
-function NothingHere({ lastEventAt, filtered, change }: NothingProps): VNode {
+function NothingHere({ lastEventAt, view, change }: NothingProps): VNode {
   const last = lastEventAt === null ? null : Date.parse(lastEventAt);
   return html`<div class="nothing">
-    <p><b>No events in this range</b></p>
-    ${filtered && html`<button type="button" class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
+    <p><b>${hasConditions(view) ? 'No events of this range meet the filter' : 'No events in this range'}</b></p>
+    ${view.types.length > 0 && html`<button type="button" class="button" onClick=${() => change({ types: [] })}>Show all types</button>`}
     ${
       last !== null &&
+      !hasConditions(view) &&
       html`<button type="button" class="button" onClick=${() => change({ range: { kind: 'between', from: last - 12 * HOUR, to: last + 12 * HOUR }, back: null })}>Go to the last event</button>`
     }
   </div>`;

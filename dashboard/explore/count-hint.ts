@@ -33,7 +33,7 @@ export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps):
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;
   const typeName = types.data?.types.find((type) => type.typeId === typeId)?.name ?? null;
-  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it exactly</button></p>
+  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it without a search</button></p>
     ${declaring && html`<${DeclareField} appId=${appId} path=${path} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
 }
 
@@ -57,6 +57,6 @@ function progressText(
   if (since <= from) return null;
   const until = dateTime(since, zone);
   return counters.some(({ backfill }) => backfill)
-    ? `Earlier events are being counted by ${path}, back to ${until} so far: then this chart is exact.`
-    : `${path} is counted from ${until} on: a range after that is charted exactly.`;
+    ? `Earlier events are being counted by ${path}, back to ${until} so far: then this chart needs no search.`
+    : `${path} is counted from ${until} on: a range after that needs no search.`;
 }

@@ -14,13 +14,14 @@ import { html } from '../html.ts';
 import type { Bucket, View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
-import { type EventPages, searchedUntil } from './event-pages.ts';
-import { searchedOf } from './found.ts';
+import type { EventPages } from './event-pages.ts';
+import { type Scan, searchedOf } from './scan.ts';
 
 export interface EventListProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly list: EventPages;
+  readonly scan: Scan;
   /** The counts of the same range; undefined while they are not known. */
   readonly series: Series | undefined;
   readonly names: ReadonlyMap<string, string>;
@@ -33,7 +34,7 @@ export interface EventListProps {
 }
 
 export function EventList(props: EventListProps): VNode {
-  const { appId, viewed, list, series, peek, held, onShow } = props;
+  const { appId, viewed, list, scan, series, peek, held, onShow } = props;
   const { pages, loading, problem, complete, more } = list;
   const { view, change } = viewed;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
@@ -43,14 +44,18 @@ export function EventList(props: EventListProps): VNode {
   return html`<section class="event-list" aria-label="Events">
     <header class="list-head">
       <h2>Events</h2>
-      <p class="muted"><${Amount} list=${list} series=${series} view=${view} bucket=${bucket} /></p>
+      <p class="muted"><${Amount} list=${list} scan=${scan} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>
-    ${hasConditions(view) && html`<${SearchProgress} list=${list} series=${series} view=${view} />`}
+    ${hasConditions(view) && series?.isFiltered !== true && html`<${SearchProgress} list=${list} scan=${scan} series=${series} view=${view} />`}
+    ${
+      // What is wrong with both is said once.
+      problem === null && html`<${ProblemBox} problem=${scan.problem} retry=${scan.goOn} />`
+    }
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
@@ -129,16 +134,19 @@ function Exports({
 
 interface AmountProps {
   readonly list: EventPages;
+  readonly scan: Scan;
   readonly series: Series | undefined;
   readonly view: View;
   readonly bucket: Bucket | null;
 }
 
 /** How many events there are, also of those that are not loaded. */
-function Amount({ list, series, view, bucket }: AmountProps): VNode | null {
+function Amount({ list, scan, series, view, bucket }: AmountProps): VNode | null {
   if (hasConditions(view) && series?.isFiltered !== true) {
-    const found = list.pages.reduce((sum, { events }) => sum + events.length, 0);
-    return html`<span>${count(found)} found${list.complete ? '' : ' so far'}</span>`;
+    const listed = list.pages.reduce((sum, { events }) => sum + events.length, 0);
+    if (bucket === null && scan.found !== null)
+      return html`<span>${count(scan.found.total)} found so far</span>`;
+    return html`<span>${count(listed)} found${list.complete ? '' : ' so far'}</span>`;
   }
   if (series === undefined) return null;
   const total = allOf(series, asksForHidden(view)).all.reduce(
@@ -153,27 +161,32 @@ const isWithin = (start: number, { interval }: Series, bucket: Bucket | null): b
 
 interface ProgressProps {
   readonly list: EventPages;
+  readonly scan: Scan;
   readonly series: Series | undefined;
   readonly view: View;
 }
 
 /** How far a search has come, and a way to stop it. */
-function SearchProgress({ list, series, view }: ProgressProps): VNode {
-  const { loading, complete, stop, searchAll } = list;
-  const until = searchedUntil(list);
-  const { looked, all } =
-    series === undefined ? { looked: 0, all: 0 } : searchedOf(series, list, asksForHidden(view));
+function SearchProgress({ list, scan, series, view }: ProgressProps): VNode {
+  const { looked, all, until } =
+    series === undefined
+      ? { looked: 0, all: 0, until: null }
+      : searchedOf(series, list, { found: scan.found, withHidden: asksForHidden(view) });
   const about =
     all === 0 ? '' : `, about ${compact(Math.round(looked))} of ${compact(Math.round(all))} events`;
-  const text = complete
-    ? `Searched all of it${all === 0 ? '' : `: ${counted(Math.round(all), 'event')}`}`
-    : until === null
-      ? 'Searching'
-      : `Searched back to ${dateTime(until, view.zone)}${about}`;
+  const text = until === null ? 'Searching' : `Searched back to ${dateTime(until, view.zone)}${about}`;
+  const stop = (): void => {
+    scan.stop();
+    list.stop();
+  };
+  const goOn = (): void => {
+    scan.goOn();
+    if (list.stopped) list.resume();
+  };
   return html`<div class="search-progress">
-    <progress max="1" value=${complete ? 1 : until === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
+    <progress max="1" value=${until === null || all === 0 ? undefined : looked / all} aria-label="Progress of the search"></progress>
     <span class="muted" role="status">${text}</span>
-    ${loading ? html`<button type="button" class="button" onClick=${stop}>Stop</button>` : !complete && html`<button type="button" class="button" onClick=${searchAll}>Search the whole range</button>`}
+    ${scan.isStopped ? html`<button type="button" class="button" onClick=${goOn}>Search the whole range</button>` : html`<button type="button" class="button" onClick=${stop}>Stop</button>`}
   </div>`;
 }
 

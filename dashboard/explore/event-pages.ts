@@ -9,9 +9,6 @@ import { eventsQuery, picks } from '../view.ts';
 /** The first page comes quickly; the next ones come before they are seen. */
 const FIRST = 50;
 const NEXT = 100;
-/** Of a search of the whole range; and how much it keeps before it asks again. */
-const WHOLE = 1_000;
-const MOST_FOUND = 20_000;
 
 export interface EventPages {
   readonly pages: readonly EventPage[];
@@ -25,8 +22,8 @@ export interface EventPages {
   readonly scope: ListScope;
   readonly more: () => void;
   readonly stop: () => void;
-  /** Searches the whole range, however much is found. */
-  readonly searchAll: () => void;
+  /** Goes on with a search that was stopped. */
+  readonly resume: () => void;
   /** Puts events that have arrived where they belong. */
   readonly add: (events: readonly EventRow[]) => void;
   /** Asks for the newest again, and leaves what is shown in its place until they are here. */
@@ -46,8 +43,6 @@ export function listScope(view: View, span: Span, bucket: Bucket | null): ListSc
 }
 
 type State = Pick<EventPages, 'pages' | 'loading' | 'problem' | 'complete' | 'stopped'> & {
-  /** Whether the search goes on without being asked. */
-  readonly isWhole: boolean;
   /** What these pages are pages of. */
   readonly key: string;
 };
@@ -63,31 +58,29 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     problem: null,
     complete: false,
     stopped: false,
-    isWhole: false,
   };
   const [state, setState] = useState(empty);
   const aborter = useRef<AbortController | null>(null);
   /** Events that came since the last page was asked for. */
   const arrived = useRef<EventRow[]>([]);
 
-  const load = async (from: readonly EventPage[], shown = from, isWhole = false): Promise<void> => {
+  const load = async (from: readonly EventPage[], shown = from): Promise<void> => {
     aborter.current?.abort();
     const newest = new AbortController();
     const { signal } = newest;
     aborter.current = newest;
     arrived.current = [];
-    setState({ ...empty, pages: shown, isWhole });
+    setState({ ...empty, pages: shown });
     const cursor = from.at(-1)?.next ?? null;
     const query = eventsQuery(view, scope);
     query.set('order', 'desc');
-    query.set('limit', String(isWhole ? WHOLE : from.length === 0 ? FIRST : NEXT));
+    query.set('limit', String(from.length === 0 ? FIRST : NEXT));
     if (cursor !== null) query.set('cursor', cursor);
     try {
       const page = readEventPage(await callText('GET', `/api/apps/${appId}/events?${query}`, { signal }));
       if (signal.aborted) return;
       setState((known) => ({
         ...empty,
-        isWhole,
         // What has arrived meanwhile may be in the page, or not.
         pages: withNew([...(from.length === 0 ? [] : known.pages), page], arrived.current),
         loading: false,
@@ -109,17 +102,6 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   }, [key, picks.value]);
 
   const current = state.key === key ? state : empty;
-  const found = current.pages.reduce((sum, { events }) => sum + events.length, 0);
-  useEffect(() => {
-    if (
-      current.isWhole &&
-      !current.loading &&
-      !current.complete &&
-      current.problem === null &&
-      found < MOST_FOUND
-    )
-      void load(current.pages, current.pages, true);
-  }, [state]);
   return {
     ...current,
     pages: since(current.pages, scope.from),
@@ -129,9 +111,9 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     },
     stop: () => {
       aborter.current?.abort();
-      setState((known) => ({ ...known, loading: false, stopped: true, isWhole: false }));
+      setState((known) => ({ ...known, loading: false, stopped: true }));
     },
-    searchAll: () => void load(current.pages, current.pages, true),
+    resume: () => void load(current.pages),
     add: (events) => {
       arrived.current.push(...events);
       setState((known) => ({ ...known, pages: withNew(known.pages, events) }));

@@ -6,7 +6,7 @@ import { average, bucketName, bucketSpan, change, count, dateTime } from '../for
 import { html } from '../html.ts';
 import { DAY, HOUR, MINUTE } from '../range.ts';
 import type { View } from '../url.ts';
-import type { Found } from './found.ts';
+import type { Found } from './scan.ts';
 
 export interface FiguresProps {
   readonly series: Series;
@@ -52,10 +52,10 @@ interface FoundProps {
   readonly zone: string;
 }
 
-/** Of a search; while it is not over its number is a least one. */
-function FoundFigures({ found: { total, searched, complete, until }, zone }: FoundProps): VNode {
+/** Of a search that is not over: its number is a least one. */
+function FoundFigures({ found: { total, until }, zone }: FoundProps): VNode {
   return html`<dl class="figures-row">
-    <div class="main-figure"><dt>${complete ? 'Found' : 'Found so far'}</dt><dd>${count(total)}${complete ? '' : '+'} <small>${complete ? `of ${count(searched)} events` : total > 0 && `back to ${dateTime(until, zone)}`}</small></dd></div>
+    <div class="main-figure"><dt>Found so far</dt><dd>${count(total)}+ <small>${total > 0 && `back to ${dateTime(until, zone)}`}</small></dd></div>
   </dl>`;
 }
 

@@ -120,11 +120,10 @@ function statOf(
   { shown, earlier, isCompared }: Numbers,
 ): Made | null {
   if (shown.problem !== null) {
-    const why =
-      shown.problem.status === 400
-        ? 'it is not counted as a number for all of this range'
-        : shown.problem.details;
-    return { curve: null, note: `${of} is not shown: ${why}.` };
+    const { details } = shown.problem;
+    // The details of a refusal that names the parameter are about the address.
+    const why = details.startsWith('of must be') ? `no event of this range has a number in ${of}` : details;
+    return { curve: null, note: `${of} is not shown: ${why.replace(/\.$/, '')}.` };
   }
   const { data } = shown;
   if (data === undefined || shown.isStale || !hasSameBuckets(series, data)) return null;
@@ -141,8 +140,7 @@ function statOf(
 function statNote(view: View, stat: Stat, { leftOut }: NumberStats): string | null {
   const notes = [
     stat.startsWith('p') && 'A percentile is within 1% of the exact one.',
-    hasConditions(view) &&
-      'A statistic is of all events of these types: conditions on payloads do not apply to it.',
+    view.by !== null && `Not broken down by ${view.by}: a statistic is one line.`,
     leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,
     leftOut.unrepresentable > 0 && `${leftOut.unrepresentable} numbers are too long to be in it.`,
   ];

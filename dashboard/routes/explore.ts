@@ -14,6 +14,7 @@ import { type EventPages, listScope, useEventPages } from '../explore/event-page
 import { FilterBar } from '../explore/filter-bar.ts';
 import { useFollow } from '../explore/follow.ts';
 import { SavedViews } from '../explore/saved-views.ts';
+import { useScan } from '../explore/scan.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel, spanText } from '../format.ts';
 import { html } from '../html.ts';
@@ -40,6 +41,8 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   });
   const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
+  const scan = useScan(appId, viewed, series);
+  const shown = scan.series ?? (series.isStale ? undefined : series.data);
   useArrival(isEmpty);
   useCanonicalAddress(viewed);
   const known = types.data?.types ?? NO_TYPES;
@@ -76,12 +79,12 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <div class="filter-place"><${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} /></div>
-    <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${series.data?.by && `, by ${series.data.by}`}</p>
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} list=${list} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
+    <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${shown?.by && `, by ${shown.by}`}</p>
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.
       (series.data !== undefined || (series.problem !== null && list.problem === null)) &&
-      html`<${EventList} appId=${appId} viewed=${viewed} list=${list} series=${series.isStale ? undefined : series.data} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
+      html`<${EventList} appId=${appId} viewed=${viewed} list=${list} scan=${scan} series=${shown} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
     }
     ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}
   </section>`;

@@ -149,7 +149,7 @@ function appRemoved(): AccountError {
 }
 
 /**
- * The places of types among those of their app, in order of creation, from 0: numbers that never change, for colors.
+ * The names of types, and their places among those of their app, in order of creation, from 0: numbers that never change, for colors.
  * @param appId internal id
  * @param typeIds public ids
  */
@@ -157,14 +157,14 @@ export async function numberTypes(
   sql: Sql,
   appId: number,
   typeIds: readonly string[],
-): Promise<ReadonlyMap<string, number>> {
+): Promise<ReadonlyMap<string, { readonly number: number; readonly name: string }>> {
   if (typeIds.length === 0) return new Map();
-  const rows = await sql<{ typeId: string; number: number }[]>`
-    SELECT "typeId", number
-      FROM (SELECT public_id AS "typeId", (row_number() OVER (ORDER BY id) - 1)::integer AS number
+  const rows = await sql<{ typeId: string; number: number; name: string }[]>`
+    SELECT "typeId", number, name
+      FROM (SELECT public_id AS "typeId", name, (row_number() OVER (ORDER BY id) - 1)::integer AS number
               FROM event_types WHERE app_id = ${appId}) numbered
      WHERE "typeId" = ANY(${[...typeIds]})`;
-  return new Map(rows.map(({ typeId, number }) => [typeId, number]));
+  return new Map(rows.map(({ typeId, ...type }) => [typeId, type]));
 }
 
 /**

@@ -5,7 +5,7 @@ import { type Api, done } from '../accounts/routes/api.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
-import type { EventReader, FieldFilter, Series, SeriesRequest, TypeSeries } from '../storage/storage.ts';
+import type { EventReader, FieldFilter, SeriesFrame, SeriesRequest, TypeSeries } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import type { ReadPlace } from './read-slots.ts';
 import { findTypes } from './scope-query.ts';
@@ -23,6 +23,8 @@ export interface ChartRouteOptions {
   readonly api: Api;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
 }
 
 export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
@@ -75,8 +77,7 @@ async function readTypeChart(
 type Reading = Pick<ReadPlace, 'sql' | 'events'>;
 type Asked = Pick<SeriesQuery, 'compared' | 'filter'>;
 
-interface CountedTypes
-  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+interface CountedTypes extends SeriesFrame {
   /** Those with the most events first. */
   readonly types: readonly (TypeSeries & { readonly before: number })[];
   /** All types that are asked for. */
@@ -135,7 +136,7 @@ async function readTypeLines(
   return {
     ...rest,
     lines: types.map(({ typeId, name, counts, total }) => {
-      return { key: typeId, name, counts, total, number: numbers.get(typeId) ?? 0 };
+      return { key: typeId, name, counts, total, number: numbers.get(typeId)?.number ?? 0 };
     }),
     all,
     other: other.some((count) => count > 0) ? other : null,

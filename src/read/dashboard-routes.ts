@@ -5,6 +5,7 @@ import type { AppRead } from './app-read.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
 import { numbersRoute } from './numbers-route.ts';
 import type { ReadSlots } from './read-slots.ts';
+import { scanRoute } from './scan-route.ts';
 
 export interface DashboardReadOptions extends ChartRouteOptions {
   readonly slots: ReadSlots;
@@ -14,7 +15,12 @@ export function dashboardReadRoutes(
   options: DashboardReadOptions,
   reads: readonly AppRead[],
 ): readonly Route[] {
-  return [...reads.map((read) => sessionRoute(options, read)), chartRoute(options), numbersRoute(options)];
+  return [
+    ...reads.map((read) => sessionRoute(options, read)),
+    chartRoute(options),
+    numbersRoute(options),
+    scanRoute(options),
+  ];
 }
 
 function sessionRoute(

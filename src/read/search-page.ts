@@ -34,26 +34,48 @@ export interface SearchOptions {
   readonly pass: () => Promise<boolean>;
 }
 
+/** Where a search has ended. */
+export type SearchEnd = Pick<SearchPage, 'next' | 'searchedUntil'> & {
+  /** Rows that were looked at. */
+  readonly looked: number;
+};
+
+/**
+ * Shows a visitor what passes, one event after the other, until it has enough, the scope ends or the budget does.
+ * @param isEnough takes an event and says whether it was the last one wanted
+ */
+export async function searchThrough(
+  reader: EventReader,
+  request: ScanRequest,
+  filter: RowFilter,
+  { budget, now, pass }: SearchOptions,
+  isEnough: (event: StoredEvent) => boolean,
+): Promise<SearchEnd> {
+  const search = reader.search(request, filter);
+  const deadline = now() + budget.ms;
+  for (let sum = 0; ; ) {
+    const { events, looked, position } = await search.step(budget.rows - sum);
+    sum += looked;
+    for (const event of events)
+      if (isEnough(event)) return { next: positionOf(event), searchedUntil: null, looked: sum };
+    if (position === null) return { next: null, searchedUntil: null, looked: sum };
+    if (sum >= budget.rows || now() >= deadline || !(await pass()) || now() >= deadline)
+      return { next: position, searchedUntil: new Date(position.at), looked: sum };
+  }
+}
+
 export async function readSearchPage(
   reader: EventReader,
   request: SearchPageRequest,
   filter: RowFilter,
-  { budget, now, pass }: SearchOptions,
+  options: SearchOptions,
 ): Promise<SearchPage> {
-  const search = reader.search(request, filter);
-  const deadline = now() + budget.ms;
   const page = new PageOfFound(request);
-  for (let left = budget.rows; ; ) {
-    const { events, looked, position } = await search.step(left);
-    for (const event of events) {
-      page.add(event);
-      if (page.isFull) return { events: page.events, next: positionOf(event), searchedUntil: null };
-    }
-    if (position === null) return { events: page.events, next: null, searchedUntil: null };
-    left -= looked;
-    if (left <= 0 || now() >= deadline || !(await pass()) || now() >= deadline)
-      return { events: page.events, next: position, searchedUntil: new Date(position.at) };
-  }
+  const { next, searchedUntil } = await searchThrough(reader, request, filter, options, (event) => {
+    page.add(event);
+    return page.isFull;
+  });
+  return { events: page.events, next, searchedUntil };
 }
 
 class PageOfFound {

@@ -1,9 +1,10 @@
 /** Parses the query of a series or a list of events; a refusal names the invalid parameter. */
 import { Rejection } from '../errors.ts';
-import { type FieldFilter, isTimezone } from '../storage/storage.ts';
+import { type FieldFilter, isTimezone, type RowFilter } from '../storage/storage.ts';
 import { fieldFilterOf } from './filter/counted-values.ts';
-import { parsePath } from './filter/parse-filter.ts';
-import { parseFilters } from './filter/payload-filter.ts';
+import { MAX_FILTERS } from './filter/filter-query.ts';
+import { type Condition, MAX_FILTER_LENGTH, parsePath } from './filter/parse-filter.ts';
+import { parseFilters, payloadFilter } from './filter/payload-filter.ts';
 import { parseBound } from './iso-date.ts';
 import { EARLIEST, LATEST, MAX_TYPES } from './scope-query.ts';
 
@@ -28,6 +29,8 @@ export interface SeriesQuery extends RangeQuery {
   readonly filter: FieldFilter | null;
   /** Whether there are conditions on payloads. */
   readonly hasConditions: boolean;
+  /** The conditions as a search needs them, null where there are none; or what is wrong with them. */
+  readonly rows: RowFilter | null | Rejection;
   /** The field whose values are the lines; null: event types are. */
   readonly by: readonly string[] | null;
 }
@@ -54,14 +57,15 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
   const compared = parseInterval(parameters, ['compareFrom', 'compareTo']);
   if (compared instanceof Rejection) return compared;
   const { from, until } = compared;
-  const conditions = parseFilters(parameters.getAll('filter'));
+  const [texts, search] = [parameters.getAll('filter'), parameters.get('q') ?? ''];
+  const conditions = parseFilters(texts);
   const by = parsePath(parameters.get('by') ?? '');
   return {
     ...range,
     // What is wrong with a condition is said once, by the list beside the chart.
-    filter:
-      typeof conditions === 'string' ? null : fieldFilterOf({ filter: conditions, q: parameters.get('q') }),
-    hasConditions: (parameters.get('q') ?? '') !== '' || parameters.getAll('filter').length > 0,
+    filter: typeof conditions === 'string' ? null : fieldFilterOf({ filter: conditions, q: search }),
+    hasConditions: search !== '' || texts.length > 0,
+    rows: rowsOf(conditions, search),
     // A path that is none is not counted either: the chart is by type, and says so.
     by: 'problem' in by ? null : by,
     timezone,
@@ -69,6 +73,15 @@ export function parseSeriesQuery(query: string): SeriesQuery | Rejection {
     lines: Math.min(Number(lines), MAX_LINES),
     compared: from === null || until === null ? null : { from, until },
   };
+}
+
+/** The limits are those of the list of the same events. */
+function rowsOf(conditions: readonly Condition[] | string, search: string): RowFilter | null | Rejection {
+  if (typeof conditions === 'string') return refuse(`filter ${conditions}.`);
+  if (conditions.length > MAX_FILTERS) return refuse(`filter may be given at most ${MAX_FILTERS} times.`);
+  if (search.length > MAX_FILTER_LENGTH)
+    return refuse(`q must have at most ${MAX_FILTER_LENGTH} characters.`);
+  return payloadFilter(conditions, search);
 }
 
 /** `from` is inclusive, `to` is exclusive. */

@@ -4,7 +4,7 @@ import type {
   FieldFilter,
   FieldLine,
   FieldSeries,
-  Series,
+  SeriesFrame,
   SeriesRequest,
 } from '../storage/storage.ts';
 
@@ -20,8 +20,7 @@ export interface ChartLine {
 }
 
 /** Columns: every array of counts has one number per start. */
-export interface Chart
-  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+export interface Chart extends SeriesFrame {
   /** Those with the most events first. */
   readonly lines: readonly ChartLine[];
   readonly all: readonly number[];
@@ -109,7 +108,7 @@ export function totals({ starts, lines }: FieldSeries): number[] {
 }
 
 /** A value for display: a text without quotes, unless it would look like something else. */
-function nameOf(value: string): string {
+export function nameOf(value: string): string {
   const parsed: unknown = JSON.parse(value);
   const isPlain = typeof parsed === 'string' && parsed.trim() !== '' && !isScalar(parsed);
   return isPlain ? parsed : value;

@@ -18,7 +18,7 @@ import {
   readValueSeries,
 } from './counts/field-series.ts';
 import { type NumberSeries, readNumberSeries } from './counts/number-series.ts';
-import { readSeries, type Series, type SeriesRequest } from './counts/series.ts';
+import { readFrame, readSeries, type Series, type SeriesFrame, type SeriesRequest } from './counts/series.ts';
 import { readTypeStats, type TypeStats } from './counts/type-stats.ts';
 import { type LineReader, openLines } from './event-lines.ts';
 import {
@@ -52,6 +52,8 @@ export interface EventReader {
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
   /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
   series(request: SeriesRequest): Promise<Series | BucketsProblem>;
+  /** The buckets of such a series, without its counts. */
+  frame(request: SeriesRequest): Promise<SeriesFrame | BucketsProblem>;
   /** The events that pass a filter by bucket. */
   filteredSeries(
     request: FieldSeriesRequest,
@@ -101,6 +103,7 @@ export function createReader(sql: Sql): EventReader {
     filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
     event: (appId, eventId) => readEvent(sql, appId, eventId),
     series: (request) => readSeries(sql, request),
+    frame: (request) => readFrame(sql, request),
     filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
     filteredTypes: (request, filter) => readFilteredTypes(sql, request, filter),
     valueSeries: (request, path, only) => readValueSeries(sql, request, path, only),

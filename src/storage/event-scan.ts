@@ -270,7 +270,9 @@ export class EventScan {
       this.#position = last ?? this.#position;
       const at = this.#position?.at ?? interval.from;
       this.#rest = isAscending ? { ...rest, from: at } : { ...rest, until: at + 1 };
-      this.#days = 1;
+      // As many rows as these lie in about as many days.
+      const read = isAscending ? at - interval.from : interval.until - at;
+      this.#days = Math.max(1, Math.min(this.#days, Math.ceil(read / DAY_MS)));
       return;
     }
     // The interval is done, whatever position the next one begins with.
@@ -278,8 +280,9 @@ export class EventScan {
       ? { at: interval.until - 1, id: LAST_ID }
       : { at: interval.from, id: FIRST_ID };
     this.#rest = isAscending ? { ...rest, from: interval.until } : { ...rest, until: interval.from };
-    const isSparse = looked * 4 < this.#rows;
-    this.#days = Math.min(MAX_DAYS, isSparse ? this.#days * 4 : this.#days);
+    // So many more days would hold no more rows than a step may have, where they are like these.
+    const growth = Math.min(4, Math.floor(this.#rows / Math.max(1, looked)));
+    this.#days = Math.min(MAX_DAYS, this.#days * Math.max(1, growth));
   }
 }
 

@@ -98,7 +98,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'a filter': [`/apps/${full}?filter=nested.list:two&filter=-index:3&column=index`, '.events article'],
     'a filter that could be counted': [
       `/apps/${full}?filter=index:3`,
-      'text=Count this field to chart it exactly',
+      'text=Count this field to chart it without a search',
     ],
     'no events': [`/apps/${full}?from=2020-01-01T00:00Z&to=2020-01-02T00:00Z`, '.event-list .end'],
     'one event': [`/apps/${full}?event=${eventId}`, 'dialog .json'],

@@ -4,7 +4,7 @@ import type { RowFilter } from '../../storage/storage.ts';
 import { type Condition, MAX_FILTER_LENGTH } from './parse-filter.ts';
 import { parseFilters, payloadFilter } from './payload-filter.ts';
 
-const MAX_FILTERS = 20;
+export const MAX_FILTERS = 20;
 const LIST = texts(
   'Only events whose payload meets this condition, such as `user.id:42`, `status>=500`, `country:DE,FR`, `coupon:*` ' +
     '(is there) or `-bot:true` (not). May be given several times: all conditions must be met.',

@@ -122,6 +122,7 @@ export function clusterReader(sql: Sql): EventReader {
     filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
     event: async (appId, eventId) => (await at(appId)).event(appId, eventId),
     series: async (request) => (await at(request.appId)).series(request),
+    frame: async (request) => (await at(request.appId)).frame(request),
     appStats: async (appIds, when) => await readStats(sql, appIds, when),
     appSpan: async (appId) => (await at(appId)).appSpan(appId),
     typeStats: async (appId) => (await at(appId)).typeStats(appId),

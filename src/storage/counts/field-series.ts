@@ -23,9 +23,10 @@ import { ALL_TYPES, floorTo, MINUTE_MS } from './levels.ts';
 import {
   type CountedSeries,
   countSeries,
+  frameOf,
   nameTypes,
   planSeries,
-  type Series,
+  type SeriesFrame,
   type SeriesPlan,
   type SeriesRequest,
   topOf,
@@ -41,8 +42,7 @@ export interface FieldSeriesRequest extends SeriesRequest {
   readonly withNumbers?: boolean;
 }
 
-export interface FieldSeries
-  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+export interface FieldSeries extends SeriesFrame {
   readonly lines: readonly FieldLine[];
 }
 
@@ -376,11 +376,6 @@ function without(all: Line, shown: Line): Line {
   };
 }
 
-function assemble(
-  { timezone }: FieldSeriesRequest,
-  { buckets, interval, countsOnlyBefore }: SeriesPlan,
-  lines: readonly FieldLine[],
-): FieldSeries {
-  const { width, starts, end } = buckets;
-  return { bucket: width.name, timezone, starts, end, interval, countsOnlyBefore, lines };
+function assemble(request: FieldSeriesRequest, plan: SeriesPlan, lines: readonly FieldLine[]): FieldSeries {
+  return { ...frameOf(request, plan), lines };
 }

@@ -12,16 +12,19 @@ import {
 import { type Decimal, decimalText, quotient } from '../fields/numbers/decimal-sum.ts';
 import { type LeftOut, NumberSummary } from '../fields/numbers/number-summary.ts';
 import {
+  addNumberOf,
   addRowNumbers,
   type NumberScope,
   readMinuteSummaries,
   readSummaries,
 } from '../fields/numbers/read-numbers.ts';
+import { PayloadValues } from '../fields/payload-values.ts';
+import type { StoredEvent } from '../page-request.ts';
 import { readSnapshot } from '../snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, coarsestLevel, floorTo, MINUTE_MS } from './levels.ts';
-import { planSeries, type Series, type SeriesPlan, type SeriesRequest } from './series.ts';
+import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 
 /** Quantiles that are computed, ascending. */
 const QUANTILES = [0.5, 0.9, 0.95, 0.99] as const;
@@ -40,8 +43,7 @@ export interface NumberStats {
   readonly p99: number | null;
 }
 
-export interface NumberSeries
-  extends Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
+export interface NumberSeries extends SeriesFrame {
   /** One for each start. */
   readonly stats: readonly NumberStats[];
   /** Of the whole interval. */
@@ -70,16 +72,32 @@ export async function readNumberSeries(
     // Parts of minutes are read from rows anyway.
     const lacking = uncounted.filter((at) => isWithin(plan.interval, at));
     const scope = scopeOf(asked, field, path);
-    const numbers = new BucketNumbers(plan);
+    const numbers = new BucketNumbers(plan.buckets.starts);
     await addUncounted(tx, scope, lacking, numbers);
     for (const part of partsOf(plan)) await addPart(tx, scope, part, numbers);
-    const { stats, overall } = numbers.finish();
-    const { buckets, interval, countsOnlyBefore } = plan;
-    return {
-      ...{ bucket: buckets.width.name, timezone: request.timezone, starts: buckets.starts, end: buckets.end },
-      ...{ interval, countsOnlyBefore, stats, overall: statsOf(overall), leftOut: overall.leftOut },
-    };
+    return numbers.finish(frameOf(request, plan));
   });
+}
+
+/** The same of events that are shown to it one by one, in order of time: of those that pass a filter, for example. */
+export class NumbersOfEvents {
+  readonly #frame: SeriesFrame;
+  readonly #values: PayloadValues;
+  readonly #numbers: BucketNumbers;
+
+  constructor(frame: SeriesFrame, path: readonly string[]) {
+    this.#frame = frame;
+    this.#values = new PayloadValues([path], ['number']);
+    this.#numbers = new BucketNumbers(frame.starts);
+  }
+
+  add({ createdAt, payload }: Pick<StoredEvent, 'createdAt' | 'payload'>): void {
+    addNumberOf(this.#values, payload, () => this.#numbers.at(createdAt.getTime()));
+  }
+
+  finish(): NumberSeries {
+    return this.#numbers.finish(this.#frame);
+  }
 }
 
 function scopeOf(
@@ -101,8 +119,8 @@ class BucketNumbers {
   readonly #overall = new NumberSummary();
   #current = new NumberSummary();
 
-  constructor({ buckets }: SeriesPlan) {
-    this.#starts = buckets.starts;
+  constructor(starts: readonly number[]) {
+    this.#starts = starts;
   }
 
   /** The summary of the bucket of an instant; to be asked for in order of time. */
@@ -122,9 +140,10 @@ class BucketNumbers {
     return made;
   }
 
-  finish(): { readonly stats: readonly NumberStats[]; readonly overall: NumberSummary } {
+  finish(frame: SeriesFrame): NumberSeries {
     while (this.#stats.length < this.#starts.length) this.#close();
-    return { stats: this.#stats, overall: this.#overall };
+    const { leftOut } = this.#overall;
+    return { ...frame, stats: this.#stats, overall: statsOf(this.#overall), leftOut };
   }
 
   #close(): void {

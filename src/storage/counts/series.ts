@@ -112,6 +112,28 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
   });
 }
 
+/** The columns of a series that has not been counted yet. */
+export type SeriesFrame = Pick<
+  Series,
+  'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'
+>;
+
+/** The buckets that a series would have. @returns the problem as {@link readSeries} */
+export async function readFrame(sql: Sql, request: SeriesRequest): Promise<SeriesFrame | BucketsProblem> {
+  return await readCounts(sql, async (tx) => {
+    const plan = await planSeries(tx, request);
+    return typeof plan === 'string' ? plan : frameOf(request, plan);
+  });
+}
+
+/** What a plan says of every series that is made by it. */
+export function frameOf(
+  { timezone }: Pick<SeriesRequest, 'timezone'>,
+  { buckets: { width, starts, end }, interval, countsOnlyBefore }: SeriesPlan,
+): SeriesFrame {
+  return { bucket: width.name, timezone, starts, end, interval, countsOnlyBefore };
+}
+
 /** Which buckets a series has, and what else is the same for all of its lines. */
 export interface SeriesPlan {
   readonly buckets: Buckets;

@@ -67,10 +67,13 @@ export async function addRowNumbers(
   if (intervals.length === 0) return;
   const values = new PayloadValues([path], ['number']);
   for await (const rows of matchingRows(tx, { appId, typeIds, filter: EVERY_ROW }, intervals, 'asc')) {
-    for (const row of rows) {
-      const value = values.read(row.payload)[0] ?? null;
-      if (value === MANY) summaryOf(row).addSeveral();
-      else if (value !== null) summaryOf(row).addNumber(value);
-    }
+    for (const row of rows) addNumberOf(values, row.payload, () => summaryOf(row));
   }
+}
+
+/** Adds the number of a payload, if there is one. @param values reads one path, for its numbers */
+export function addNumberOf(values: PayloadValues, payload: string, into: () => NumberSummary): void {
+  const value = values.read(payload)[0] ?? null;
+  if (value === MANY) into().addSeveral();
+  else if (value !== null) into().addNumber(value);
 }

@@ -1,0 +1,165 @@
+/**
+ * GET /api/apps/:appId/scan: the columns of a chart that counts do not answer, counted from its rows, from the newest on. One
+ * request counts a part of them; `next` leads to the following one. The sum of all parts is the chart.
+ */
+import { type Api, done } from '../accounts/routes/api.ts';
+import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
+import { Rejection } from '../errors.ts';
+import type { Route } from '../http/route.ts';
+import type { Sql } from '../storage/connect.ts';
+import {
+  decodeCursor,
+  encodeCursor,
+  MANY,
+  OTHER,
+  PayloadValues,
+  type RowFilter,
+  type StoredEvent,
+  WIDTHS,
+} from '../storage/storage.ts';
+import { TOO_LONG } from './chart-route.ts';
+import { findTypes } from './scope-query.ts';
+import { type SearchBudget, searchThrough } from './search-page.ts';
+import { parseSeriesQuery } from './series-query.ts';
+import { nameOf } from './value-chart.ts';
+
+export interface ScanRouteOptions {
+  readonly api: Api;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  /** What one part may look at. */
+  readonly partBudget?: SearchBudget;
+}
+
+/** Short, so that other reads take turns with the parts, and a chart shows how far they are; the first one more so. */
+const FIRST_PART: SearchBudget = { rows: 200_000, ms: 200 };
+const PART: SearchBudget = { rows: 400_000, ms: 600 };
+/** Values of a field that one part tells apart. */
+export const MOST_VALUES = 2_000;
+
+export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
+
+const NO_CURSOR = new Rejection('invalidParameters', 'cursor must be the next of an earlier part.');
+const NO_WIDTH = new Rejection('invalidParameters', `width must be one of ${WIDTHS.join(', ')}.`);
+const NO_BY = new Rejection('invalidParameters', 'by must be the path of a field.');
+
+/** The parameters are those of the chart, with `cursor`, and `width` in place of `buckets`, for the parts that follow the first. */
+export function scanRoute(options: ScanRouteOptions): Route {
+  const { api, now, monotonic, partBudget } = options;
+  return api.readInTurn('/api/apps/:appId/scan', 'viewer', async ({ app, exchange, sql, events, pass }) => {
+    const query = parseSeriesQuery(exchange.query);
+    if (query instanceof Rejection) return query;
+    const { from, timezone, by, rows } = query;
+    if (rows instanceof Rejection) return rows;
+    const parameters = new URLSearchParams(exchange.query);
+    if (by === null && (parameters.get('by') ?? '') !== '') return NO_BY;
+    const [width, cursor] = [parameters.get('width'), parameters.get('cursor')];
+    const buckets = width === null ? query.buckets : WIDTHS.find((name) => name === width);
+    if (buckets === undefined) return NO_WIDTH;
+    const after = cursor === null ? null : decodeCursor(cursor);
+    if (cursor !== null && after?.order !== 'desc') return NO_CURSOR;
+    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    if (typeIds instanceof Rejection) return typeIds;
+    const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
+    // The current millisecond is part of the present.
+    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
+    const asked = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
+    const frame = await events.frame(asked);
+    if (typeof frame === 'string') return TOO_LONG;
+    const part = new Part(frame.starts, by, new Set(hidden.map(({ typeId }) => typeId)));
+    const { next, searchedUntil, looked } = await searchThrough(
+      events,
+      { appId: app.id, typeIds, ...frame.interval, order: 'desc', after },
+      rows ?? EVERY_ROW,
+      {
+        budget: partBudget ?? (after === null ? FIRST_PART : PART),
+        now: monotonic,
+        pass,
+      },
+      (event) => part.add(event),
+    );
+    return done({
+      ...frame,
+      ...(await part.finish(sql, app.id)),
+      looked,
+      next: next === null ? null : encodeCursor({ ...next, order: 'desc' }),
+      searchedUntil: searchedUntil?.getTime() ?? frame.interval.from,
+    });
+  });
+}
+
+/** Events of some buckets, by the index of the bucket. */
+type Counts = Map<number, number>;
+
+/** What one request has counted: buckets without events are left out. */
+class Part {
+  readonly #starts: readonly number[];
+  readonly #values: PayloadValues | null;
+  readonly #hiddenTypes: ReadonlySet<string>;
+  /** By the public id of a type, or by a value as JSON. */
+  readonly #lines = new Map<string, Counts>();
+  /** With values: the events that have none of these. */
+  readonly #rest: Counts = new Map();
+  readonly #hidden: Counts = new Map();
+  #hasTooMany = false;
+
+  /** @param by path of the field whose values are the lines; null: types are */
+  constructor(starts: readonly number[], by: readonly string[] | null, hiddenTypes: ReadonlySet<string>) {
+    this.#starts = starts;
+    this.#values = by === null ? null : new PayloadValues([by]);
+    this.#hiddenTypes = hiddenTypes;
+  }
+
+  /** @returns false: there is no event after which it has enough */
+  add({ createdAt, typeId, payload }: StoredEvent): boolean {
+    const counts = this.#hiddenTypes.has(typeId) ? this.#hidden : this.#lineOf(typeId, payload);
+    const index = lastNotAfter(this.#starts, createdAt.getTime());
+    counts.set(index, (counts.get(index) ?? 0) + 1);
+    return false;
+  }
+
+  #lineOf(typeId: string, payload: string): Counts {
+    const key = this.#values === null ? typeId : (this.#values.read(payload)[0] ?? null);
+    if (key === null || key === MANY || key === OTHER) return this.#rest;
+    const known = this.#lines.get(key);
+    if (known !== undefined) return known;
+    this.#hasTooMany ||= this.#values !== null && this.#lines.size >= MOST_VALUES;
+    if (this.#hasTooMany) return this.#rest;
+    const made: Counts = new Map();
+    this.#lines.set(key, made);
+    return made;
+  }
+
+  async finish(sql: Sql, appId: number) {
+    const types = this.#values === null ? await numberTypes(sql, appId, [...this.#lines.keys()]) : null;
+    const lines = [...this.#lines].map(([key, counts]) => {
+      const { name, number } = types?.get(key) ?? { name: types === null ? nameOf(key) : key, number: null };
+      return { key, name, number, ...columnOf(counts) };
+    });
+    const { size } = this.#hiddenTypes;
+    return {
+      lines,
+      rest: columnOf(this.#rest),
+      hidden: size === 0 ? null : { types: size, ...columnOf(this.#hidden) },
+      hasTooMany: this.#hasTooMany,
+    };
+  }
+}
+
+const columnOf = (counts: Counts): { at: number[]; counts: number[] } => ({
+  at: [...counts.keys()],
+  counts: [...counts.values()],
+});
+
+/** The index of the last start that is not after an instant, at least 0. */
+function lastNotAfter(starts: readonly number[], instant: number): number {
+  let [low, high] = [0, starts.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if ((starts[middle] ?? 0) <= instant) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
