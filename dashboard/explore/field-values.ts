@@ -1,6 +1,8 @@
 /** The values of a field, for completion: those of the events that a view is about. */
 import type { FieldValues } from '../answers.ts';
+import { call } from '../api.ts';
 import { countablePath, valueText } from '../filter-text.ts';
+import { count } from '../format.ts';
 import { pathKey } from '../known-fields.ts';
 import { isOpen } from '../range.ts';
 import { useResource } from '../resource.ts';
@@ -11,7 +13,11 @@ import { eventsQuery, type ViewAndChange } from '../view.ts';
  * In the grammar of filters, the most frequent first.
  * @param path null: asks for nothing
  */
-export function useFieldValues(appId: string, path: string | null, { view, span }: ViewAndChange): string[] {
+export function useFieldValues(
+  appId: string,
+  path: string | null,
+  { view, span }: ViewAndChange,
+): ValueCount[] {
   const others = view.filters.filter(
     (filter) => pathKey(countablePath(filter) ?? '') !== pathKey(path ?? ''),
   );
@@ -22,7 +28,49 @@ export function useFieldValues(appId: string, path: string | null, { view, span 
   query.set('path', path ?? '');
   const key = `/api/apps/${appId}/fields/values?${query}`;
   const { data } = useResource<FieldValues>(path === null ? null : key, { scope: `${appId} ${path}` });
-  return (data?.values ?? []).map(({ value }) => spelling(value));
+  return data === undefined ? [] : countsOf(data);
+}
+
+/** A value in the grammar of filters, and of how many events it is. */
+export interface ValueCount {
+  readonly value: string;
+  readonly events: string;
+}
+
+const countsOf = ({ values, sample }: FieldValues): ValueCount[] =>
+  values.map(({ value, events }) => ({
+    value: spelling(value),
+    events: sample === null ? count(events) : `${count(events)} of the newest ${count(sample.events)}`,
+  }));
+
+/** Most fields whose values are looked through for a word. */
+const MOST_FIELDS = 6;
+
+/** The values of the fields that are counted, by path: where a word is typed that may be one of them. */
+export function useCountedValues(
+  appId: string,
+  paths: readonly string[],
+  { view, span }: ViewAndChange,
+): readonly { readonly path: string; readonly values: readonly ValueCount[] }[] {
+  const query = eventsQuery(view, { from: span.from, to: isOpen(view.range) ? null : span.to });
+  const asked = paths.slice(0, MOST_FIELDS);
+  const key = `/api/apps/${appId}/fields/values?${query}`;
+  const { data } = useResource<{ path: string; values: ValueCount[] }[]>(
+    asked.length === 0 ? null : `${key} ${asked.join(' ')}`,
+    {
+      scope: `values ${appId}`,
+      load: async (signal) =>
+        await Promise.all(
+          asked.map(async (path) => {
+            const found = await call<FieldValues>('GET', `${key}&${new URLSearchParams({ path })}`, {
+              signal,
+            });
+            return { path, values: countsOf(found) };
+          }),
+        ),
+    },
+  );
+  return data ?? [];
 }
 
 function spelling(value: FieldValues['values'][number]['value']): string {

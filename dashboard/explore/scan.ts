@@ -171,7 +171,7 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
     all: series === null || sums === null ? null : seriesOf(sums, view, Infinity),
     found: isWanted && own.series === null && hasConditions(view) ? foundIn(sums, counted, view) : null,
     isRunning: isWanted && (own.isRunning || own === NOTHING) && refused.current !== meaning,
-    isStopped: own.isStopped || (isWanted && refused.current === meaning),
+    isStopped: own.isStopped || refused.current === meaning,
     problem,
     notBy,
     goOn: () => {
