@@ -109,6 +109,8 @@ export interface FieldValues {
   readonly otherEvents: number;
   /** Whether all events that pass are counted, and not a sample of the newest. */
   readonly exact: boolean;
+  /** The sample; null where counts have answered. */
+  readonly sample: { readonly events: number } | null;
 }
 
 /** What the checks of a type's JSON Schema have found since it was set. */

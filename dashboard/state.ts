@@ -1,8 +1,8 @@
 /** What all pages share: who is signed in, the theme, the time that relative ranges end at, and short notices. */
-import { effect, signal } from '@preact/signals';
 import type { Session } from './answers.ts';
 import { call, Problem, whenSignedOut } from './api.ts';
 import { forgetAll } from './resource.ts';
+import { signal } from './signal.ts';
 
 /** Null until the server has answered. */
 export const session = signal<Session | null>(null);
@@ -64,7 +64,7 @@ whenSignedOut(async () => {
 export const THEMES = ['system', 'light', 'dark'] as const;
 export type Theme = (typeof THEMES)[number];
 
-export const theme = signal<Theme>(storedTheme());
+export const theme = signal<Theme>(storedTheme(), applyTheme);
 
 /** Storage may be forbidden or full: the choice then lasts as long as the page. */
 function storedTheme(): Theme {
@@ -75,8 +75,7 @@ function storedTheme(): Theme {
   }
 }
 
-effect(() => {
-  const chosen = theme.value;
+function applyTheme(chosen: Theme): void {
   if (chosen === 'system') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = chosen;
   try {
@@ -84,4 +83,4 @@ effect(() => {
   } catch {
     // See storedTheme.
   }
-});
+}

@@ -91,6 +91,32 @@ export function parseView(search: string, ownZone: string): View {
   };
 }
 
+/** What an address says that is not understood, as it is spelled: the view has a default in its place. */
+export function misread(search: string): string[] {
+  const query = new URLSearchParams(search);
+  const view = parseView(search, '');
+  const has = (name: string): boolean => (query.get(name) ?? '') !== '';
+  const isRange = ['from', 'to'].some(has)
+    ? parseRange(`${query.get('from') ?? ''}~${query.get('to') ?? ''}`) !== null
+    : !has('range') || parseRange(query.get('range') ?? '') !== null;
+  const understood: Readonly<Record<string, boolean>> = {
+    range: isRange || !has('range'),
+    from: isRange || !has('from'),
+    to: isRange || !has('to'),
+    at: view.at !== null,
+    tz: view.zone !== '',
+    stat: view.measure !== null,
+    part: view.measure !== null,
+    mode: view.mode === query.get('mode'),
+    scale: view.scale === query.get('scale'),
+    compare: view.compare === query.get('compare'),
+    buckets: view.detail !== null,
+  };
+  return Object.entries(understood).flatMap(([name, is]) =>
+    has(name) && !is ? [`${name}=${query.get(name)}`] : [],
+  );
+}
+
 /** Every value of a name, each once. */
 const listOf = (query: URLSearchParams, name: string): string[] => [
   ...new Set(query.getAll(name).filter((value) => value !== '')),

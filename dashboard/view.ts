@@ -1,9 +1,9 @@
 /** The view of an app's page, read from the address, and a function that changes it. */
-import { signal } from '@preact/signals';
 import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
 import type { Part } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
+import { signal } from './signal.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { HIDDEN, parseView, type View, viewSearch } from './url.ts';

@@ -91,16 +91,15 @@ export default function Chart(props: ChartProps): VNode {
     isFirst.current = false;
   }, [series, stack, zone, scale, picked, found, curve, annotations]);
   useEffect(() => plot.current?.focus(focus), [focus]);
+  useEffect(() => plot.current?.recolor(), [theme.value]);
   useEffect(() => {
     const recolor = (): void => plot.current?.recolor();
     const media = ['(prefers-color-scheme: dark)', '(forced-colors: active)', 'print'].map((query) =>
       matchMedia(query),
     );
     for (const query of media) query.addEventListener('change', recolor);
-    const stop = theme.subscribe(recolor);
     return () => {
       for (const query of media) query.removeEventListener('change', recolor);
-      stop();
     };
   }, []);
 

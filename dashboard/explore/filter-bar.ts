@@ -5,13 +5,13 @@ import type { EventType } from '../answers.ts';
 import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
-import { typedPath, withCondition } from '../filter-text.ts';
+import { readTyped, type Typed, typedPath, valueText, withCondition } from '../filter-text.ts';
 import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
-import { useFieldValues } from './field-values.ts';
+import { useCountedValues, useFieldValues, type ValueCount } from './field-values.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
 
 export interface FilterBarProps {
@@ -53,8 +53,17 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
   const typed = typedPath(text);
   const path = open && typed?.sign === ':' ? typed.path.replace(/^-/, '') : null;
   const values = useFieldValues(appId, path, viewed);
-  const all = [...(path === null ? [] : [{ path, values }]), ...fieldsOf(pages), ...known];
-  const offers = open ? offersFor(text, view, offered, mergeFields(all)) : [];
+  const all = [
+    ...(path === null ? [] : [{ path, values: values.map(({ value }) => value) }]),
+    ...fieldsOf(pages),
+    ...known,
+  ];
+  const isWord = open && typed === null && text.trim() !== '';
+  const counted = known.flatMap((field) => (field.counted === 'counted' ? [field.path] : []));
+  const ofFields = useCountedValues(appId, isWord ? counted : [], viewed);
+  const offers = open
+    ? offersFor(text, view, { types: offered, fields: mergeFields(all), values, ofFields })
+    : [];
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {
@@ -82,9 +91,13 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
         event.key === 'ArrowDown' ? (now >= last ? 0 : now + 1) : now <= 0 ? last : now - 1,
       );
     } else if (event.key === 'Enter') {
+      // What is not understood is not searched for as a text: the first line says how it is written.
+      const [first] = offers;
+      const isRefused = first !== undefined && first.changes === undefined && first.text === undefined;
       const offer =
-        offers[active] ?? (text.trim() === '' ? undefined : offers.find(({ changes }) => changes));
-      if (offer !== undefined) choose(offer);
+        offers[active] ??
+        (text.trim() === '' || isRefused ? undefined : offers.find(({ changes }) => changes));
+      if (offer !== undefined && (offer.changes ?? offer.text) !== undefined) choose(offer);
     } else if (event.key === 'Escape' && open) setOpen(false);
     else if (event.key === 'Backspace' && text === '') removeLast(viewed);
     else return;
@@ -129,7 +142,7 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
           onPointerDown=${(event: Event) => {
             // The input keeps the focus.
             event.preventDefault();
-            choose(offer);
+            if ((offer.changes ?? offer.text) !== undefined) choose(offer);
           }}
         ><span class="kind">${offer.kind}</span><span class="name">${offer.label}</span><span class="value">${offer.hint}</span></li>`,
       )}
@@ -137,22 +150,33 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
   </div>`;
 }
 
-function offersFor(
-  text: string,
-  view: View,
-  types: readonly EventType[],
-  fields: readonly KnownField[],
-): Offer[] {
+interface Known {
+  readonly types: readonly EventType[];
+  readonly fields: readonly KnownField[];
+  /** Of the field that is typed. */
+  readonly values: readonly ValueCount[];
+  /** Of the fields that are counted, where a word is typed. */
+  readonly ofFields: ReturnType<typeof useCountedValues>;
+}
+
+const MOST_WORD_VALUES = 6;
+
+/** What a word may be: a type, a field, a value of one, and last a text, for which every event has to be looked at. */
+function offersFor(text: string, view: View, known: Known): Offer[] {
   const typed = typedPath(text);
   const wanted = text.trim();
-  if (typed !== null) return [...conditionOffers(wanted, typed, view, fields), textOffer(wanted)];
+  const read = readTyped(wanted);
+  if (read !== null && 'mistake' in read)
+    return [{ kind: 'Not understood', label: read.mistake }, textOffer(wanted)];
+  if (typed !== null || read !== null)
+    return [...conditionOffers(read, typed, view, known), textOffer(wanted)];
   const isNot = wanted.startsWith('-');
   const name = isNot ? wanted.slice(1) : wanted;
   const ofTypes = isNot
     ? []
-    : types
+    : known.types
         .filter((type) => matches(name, type.name) && !view.types.includes(type.typeId))
-        .sort((a, b) => b.count - a.count)
+        .sort((a, b) => nearness(name, b.name) - nearness(name, a.name) || b.count - a.count)
         .slice(0, MOST_TYPES)
         .map(
           (type): Offer => ({
@@ -162,7 +186,7 @@ function offersFor(
             changes: { types: [...view.types, type.typeId] },
           }),
         );
-  const ofFields = fields
+  const ofFields = known.fields
     .filter(({ path }) => matches(name, path))
     .slice(0, MOST_FIELDS)
     .map(
@@ -173,47 +197,75 @@ function offersFor(
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );
-  // Words are more often a text than a type, and Enter takes the first suggestion.
-  return wanted === '' ? [...ofTypes, ...ofFields] : [textOffer(wanted), ...ofTypes, ...ofFields];
+  if (wanted === '') return [...ofTypes, ...ofFields];
+  const ofValues = known.ofFields
+    .flatMap(({ path, values }) => values.map((one) => ({ path, ...one })))
+    .filter(({ value }) => matches(name, value))
+    .sort((a, b) => nearness(name, b.value) - nearness(name, a.value))
+    .slice(0, MOST_WORD_VALUES)
+    .map(({ path, value, events }) => valueOffer({ path, value, events, isNot }, view));
+  const [, quoted] = /^"([^"]+)"$/.exec(wanted) ?? [];
+  const texts = [...(quoted === undefined ? [] : [textOffer(quoted)]), textOffer(wanted)];
+  return [...ofTypes, ...ofFields, ...ofValues, ...texts];
+}
+
+/** The same, its beginning, or a part of it. */
+function nearness(wanted: string, name: string): number {
+  const [part, whole] = [wanted.toLowerCase(), name.toLowerCase()];
+  return whole === part ? 2 : Number(whole.startsWith(part));
 }
 
 const textOffer = (text: string): Offer => ({
   kind: 'Text',
   label: text,
-  hint: 'in the payload',
+  hint: 'anywhere in the payload',
   changes: { text },
 });
 
-function conditionOffers(
-  text: string,
-  { path, sign, value }: { readonly path: string; readonly sign: string; readonly value: string },
+const valueOffer = (
+  { path, value, events, isNot }: ValueCount & { readonly path: string; readonly isNot: boolean },
   view: View,
-  fields: readonly KnownField[],
+): Offer => ({
+  kind: isNot ? 'Is not' : 'Is',
+  label: `${path}: ${value}`,
+  hint: events,
+  changes: { filters: withCondition(view.filters, path, value, isNot) },
+});
+
+function conditionOffers(
+  read: Typed | null,
+  typed: ReturnType<typeof typedPath>,
+  view: View,
+  { fields, values: counts }: Known,
 ): Offer[] {
+  const conditions = read !== null && 'conditions' in read ? read.conditions : [];
+  const withAll = (more: readonly string[]): Partial<View> => ({
+    filters: [...new Set([...view.filters, ...more])],
+  });
+  const own: Offer[] =
+    conditions.length > 0
+      ? [{ kind: 'Condition', label: conditions.join(' AND '), changes: withAll(conditions) }]
+      : [];
+  if (typed === null || conditions.length > 1) return own;
+  const { path, sign, value } = typed;
   const isNot = path.startsWith('-');
   const plain = isNot ? path.slice(1) : path;
-  const own: Offer[] =
-    value === ''
-      ? [
-          {
-            kind: 'Field',
-            label: plain,
-            hint: isNot ? 'is missing' : 'exists',
-            changes: { filters: [...new Set([...view.filters, `${path}:*`])] },
-          },
-        ]
-      : [{ kind: 'Condition', label: text, changes: { filters: [...new Set([...view.filters, text])] } }];
-  if (sign !== ':') return value === '' ? [] : own;
+  if (value === '' && sign === ':')
+    own.push({
+      kind: 'Field',
+      label: plain,
+      hint: isNot ? 'is missing' : 'exists',
+      changes: withAll([`${path}:*`]),
+    });
+  if (sign !== ':') return own;
+  const wanted = value.replace(/^["']/, '');
+  const events = new Map(counts.map((one) => [one.value, one.events]));
   const known = fields.find((field) => field.path === plain)?.values ?? [];
   const values = known
-    .filter((candidate) => matches(value, candidate) && candidate !== value)
+    .filter((candidate) => matches(wanted, candidate) && candidate !== valueText(JSON.stringify(wanted)))
     .slice(0, MOST_VALUES)
-    .map(
-      (candidate): Offer => ({
-        kind: isNot ? 'Is not' : 'Is',
-        label: `${plain}: ${candidate}`,
-        changes: { filters: withCondition(view.filters, plain, candidate, isNot) },
-      }),
+    .map((candidate) =>
+      valueOffer({ path: plain, value: candidate, events: events.get(candidate) ?? '', isNot }, view),
     );
   return value === '' ? [...values, ...own] : [...own, ...values];
 }

@@ -22,7 +22,7 @@ import { opened } from '../places.ts';
 import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
-import type { Bucket } from '../url.ts';
+import { type Bucket, misread, type View, viewSearch } from '../url.ts';
 import { asksForHidden, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 
@@ -44,6 +44,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const scan = useScan(appId, viewed, series);
   const shown = scan.series ?? (series.isStale ? undefined : series.data);
   useArrival(isEmpty);
+  const ignored = useMisread(view);
   useCanonicalAddress(viewed);
   const known = types.data?.types ?? NO_TYPES;
   const unwanted = useMemo(
@@ -79,6 +80,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
     <div class="filter-place"><${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} /></div>
+    ${ignored.length > 0 && html`<p class="hint" role="status">Not understood in this address, and left out: <b>${ignored.join(', ')}</b>. This is ${rangeLabel(view.range, view.zone)}.</p>`}
     <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${shown?.by && `, by ${shown.by}`}</p>
     <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
@@ -102,6 +104,17 @@ function useArrival(isEmpty: boolean): void {
     }
     wasEmpty.current = isEmpty;
   }, [isEmpty]);
+}
+
+/** What the address said that is not understood, until the view is changed: the address is completed without it. */
+function useMisread(view: View): readonly string[] {
+  const shown = viewSearch({ ...view, event: null });
+  const [found, setFound] = useState({ shown: '', ignored: [] as readonly string[] });
+  const ignored = misread(location.search);
+  useEffect(() => {
+    if (ignored.length > 0) setFound({ shown, ignored });
+  }, [ignored.join()]);
+  return found.shown === shown ? found.ignored : [];
 }
 
 /** Completes the address with the reader's time zone, so that a shared link shows the same interval. */

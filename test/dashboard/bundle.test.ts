@@ -8,9 +8,9 @@ import { beforeAll, expect, test } from 'vitest';
 import { build } from '../support/command-line.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
-/** The budget for scripts, gzipped. */
+/** The budget for scripts in all, gzipped. */
 const MOST_BYTES = 80_000;
-/** The part of it that the page of the account adds, to which few visits are. */
+/** What the page of the account adds, to which few visits are. */
 const MOST_ACCOUNT_BYTES = 4_000;
 /** The budget for fonts, which are compressed already. */
 const MOST_FONT_BYTES = 40_000;

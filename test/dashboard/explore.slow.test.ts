@@ -353,6 +353,35 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     expect(watched.complaints).toEqual([]);
   });
 
+  test('takes a word for a type before a text, conditions as other tools write them, and says what it does not understand', async () => {
+    await open(WHOLE_DAY);
+    await page.locator('article').first().waitFor();
+    const filter = page.getByRole('combobox', { name: 'Filter' });
+    await filter.fill('payment');
+    await page.getByRole('option', { name: /^Type\s*payment failed/ }).waitFor();
+    await filter.press('Enter');
+    await expect.poll(() => parameter('type').length).toBe(1);
+    expect(parameter('q')).toEqual([]);
+    await expect.poll(amount).toBe('12 events');
+    await open(WHOLE_DAY);
+    await filter.fill("country = 'DE' AND order.total >= 100");
+    await filter.press('Enter');
+    await expect.poll(() => parameter('filter')).toEqual(['country:"DE"', 'order.total>=100']);
+    const [row] = await service.sql<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM events
+       WHERE payload ->> 'country' = 'DE' AND (payload #>> '{order,total}')::integer >= 100
+         AND created_at >= ${`${DAY}T00:00Z`}::timestamptz AND created_at < ${`${DAY}T00:00Z`}::timestamptz + interval '1 day'`;
+    await expect.poll(() => figure(page, 'In this range')).toBe(row?.count);
+    await filter.fill('country:DE OR order.total:1');
+    await page.getByRole('option', { name: /^Not understood\s*OR joins values of one field/ }).waitFor();
+    await filter.press('Enter');
+    expect(await filter.inputValue()).toBe('country:DE OR order.total:1');
+    expect(parameter('q')).toEqual([]);
+    await page.goto(`/apps/${appId}?range=banana&mode=pie`);
+    await page.getByText('Not understood in this address, and left out: range=banana, mode=pie').waitFor();
+    await page.getByText('24 hours').first().waitFor();
+  });
+
   test('says of a search what was found so far, and gives no number of other events', async () => {
     const ends = `from=2026-10-01T00:00:00Z&to=2026-11-11T00:00:00Z&tz=UTC`;
     // As if the first part of it had come to the tenth of November, and the rest took long.

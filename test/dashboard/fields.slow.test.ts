@@ -257,6 +257,12 @@ describe.skipIf(withoutBrowser !== '')('fields', () => {
     expect(new URL(answer.url()).searchParams.getAll('filter')).toEqual(['-country:DE']);
     expect((await answer.json()).data).toMatchObject({ values: [{ value: 'FR', events: 10 }], exact: true });
     await page.getByRole('option', { name: 'country: FR' }).waitFor();
+    // A word is looked for among the values that are counted, and how many events have them is said.
+    await page.goto(`/apps/${shop.appId}?by=country`);
+    await page.getByRole('combobox', { name: 'Filter' }).fill('FR');
+    await page.getByRole('option', { name: /^Is\s*country: FR\s*10$/ }).waitFor();
+    await page.keyboard.press('Enter');
+    await expect.poll(() => new URL(page.url()).searchParams.getAll('filter')).toEqual(['country:FR']);
     expect(complaints).toEqual([]);
   });
 

@@ -182,7 +182,7 @@ describe.skipIf(withoutBrowser !== '')('the numbers of a view', () => {
       const without = await stored(`${condition} AND type.name <> 'payment failed'`);
       await expect.poll(() => figure(page, 'In this range')).toBe(without);
       await expect.poll(amount).toBe(`${without} events`);
-      expect((await legend())['The hidden type']).toBe(
+      expect((await legend())['payment failed (hidden)']).toBe(
         await stored(`${condition} AND type.name = 'payment failed'`),
       );
       await page.getByRole('button', { name: 'Show hidden types' }).click();

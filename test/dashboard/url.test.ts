@@ -2,7 +2,16 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { STATS } from '../../dashboard/measure.ts';
 import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range, type Unit } from '../../dashboard/range.ts';
-import { DETAILS, MODES, parseView, SCALES, safeNext, type View, viewSearch } from '../../dashboard/url.ts';
+import {
+  DETAILS,
+  MODES,
+  misread,
+  parseView,
+  SCALES,
+  safeNext,
+  type View,
+  viewSearch,
+} from '../../dashboard/url.ts';
 
 const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');
 const range: fc.Arbitrary<Range> = fc.oneof(
@@ -49,6 +58,25 @@ const view: fc.Arbitrary<View> = fc.record({
 });
 
 describe('the address', () => {
+  test.each([
+    ['range=banana&tz=UTC', ['range=banana']],
+    ['from=yesterday&to=2026-11-10', ['from=yesterday', 'to=2026-11-10']],
+    ['range=24h&tz=Europe/Atlantis&mode=pie&buckets=7', ['tz=Europe/Atlantis', 'mode=pie', 'buckets=7']],
+    ['of=latency&stat=p42', ['stat=p42']],
+    ['range=24h&tz=UTC&mode=running&of=latency&stat=p95&compare=week', []],
+    ['', []],
+  ])('%s has in it what is not understood', (search, ignored) => {
+    expect(misread(search)).toEqual(ignored);
+  });
+
+  test('that the page writes is understood', () => {
+    fc.assert(
+      fc.property(view, (given) => {
+        expect(misread(viewSearch(given))).toEqual([]);
+      }),
+    );
+  });
+
   test('holds every view completely', () => {
     fc.assert(
       fc.property(view, (given) => {
