@@ -212,7 +212,7 @@ describe.skipIf(withoutBrowser !== '')('the numbers of a view', () => {
     ] as const) {
       await open(`of=latency&stat=p95${query}`);
       const exact = await percentile(condition);
-      await expect.poll(shown, query).toBeGreaterThan(0.98 * exact);
+      await expect.poll(shown, { message: query }).toBeGreaterThan(0.98 * exact);
       expect(await shown(), query).toBeLessThan(1.02 * exact);
       const events = await stored(condition);
       await expect.poll(amount).toBe(`${events.toLocaleString('en-GB')} events`);
@@ -222,7 +222,7 @@ describe.skipIf(withoutBrowser !== '')('the numbers of a view', () => {
            FROM events WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz AND (${condition})`,
         [FROM, TO],
       );
-      await expect.poll(shown, query).toBe(row?.sum);
+      await expect.poll(shown, { message: query }).toBe(row?.sum);
     }
     await open('of=latency&stat=p95&by=path');
     await page.getByText('Not broken down by path: a statistic is one line.').waitFor();
