@@ -49,13 +49,23 @@ export function withCondition(
 /** What was typed as conditions: in the grammar of filters, or what is wrong with it and how it is written here. */
 export type Typed = { readonly conditions: readonly string[] } | { readonly mistake: string };
 
-const NAME = String.raw`(?:"(?:[^"\\]|\\.)*"|[^\s:<>=!"'()])+`;
-const CONDITION = new RegExp(`^(-|!|NOT\\s+)?(${NAME})\\s*(==|!=|<>|<=|>=|=~|=|<|>|:)\\s*(.*)$`, 'is');
-const ONE_OF = new RegExp(`^(-|!|NOT\\s+)?(${NAME})\\s+(NOT\\s+)?IN\\s*\\((.*)\\)$`, 'is');
-const PART_OF = new RegExp(`^(?:-|!|NOT\\s+)?(${NAME})\\s+(?:NOT\\s+)?(?:I?LIKE|CONTAINS|MATCHES)\\b`, 'is');
-/** Where the next condition begins in a text that has none of the words between. */
-const NEXT = new RegExp(`\\s+(?=-?${NAME}(?:[:=<>]|!=))`, 's');
-const QUOTED = /"(?:[^"\\]|\\.)*"|(?<=[\s:=<>(,])'[^']*'/g;
+/** Longer ones before those that they begin with. */
+const SIGNS = ['==', '=~', '!=', '<>', '<=', '>=', '=', '<', '>', ':'];
+const ORDERS = ['<', '<=', '>', '>='];
+/** Comparisons of other languages: with a part of a value. */
+const PARTIAL = ['like', 'ilike', 'contains', 'matches'];
+const NO_NAME = ' \t\n:<>=!"\'()';
+const PART_IS_TEXT = 'To find a part of a value, type that part alone: it is searched for in the payload.';
+
+/** How a condition begins. */
+interface Head {
+  readonly isNot: boolean;
+  readonly path: string;
+  /** A sign, `in`, or one of {@link PARTIAL}. */
+  readonly sign: string;
+  /** Where its value begins. */
+  readonly at: number;
+}
 
 /**
  * Reads conditions as people write them, here and elsewhere: `country:DE`, `country = 'DE' AND plan != free`, `plan in (a, b)`.
@@ -63,99 +73,140 @@ const QUOTED = /"(?:[^"\\]|\\.)*"|(?<=[\s:=<>(,])'[^']*'/g;
  */
 export function readTyped(text: string): Typed | null {
   const wanted = text.trim();
-  if (
-    !CONDITION.test(wanted) &&
-    !ONE_OF.test(wanted) &&
-    !PART_OF.test(wanted) &&
-    !/^\(.*[:=<>]/s.test(wanted)
-  )
-    return null;
-  const masked = wanted.replace(QUOTED, (quoted) => '_'.repeat(quoted.length));
-  if (masked.includes('"')) return { mistake: 'The closing quote is missing.' };
+  if (wanted.startsWith('(') && SIGNS.some((sign) => wanted.includes(sign)))
+    return { mistake: 'Write conditions as country:DE,FR AND plan:pro: brackets are not understood.' };
+  if (headOf(wanted, 0) === null) return null;
   const conditions: string[] = [];
-  for (const part of partsOf(wanted, masked, /\s+AND\s+|\s*&&\s*/gi)) {
-    const own = part.replace(QUOTED, (quoted) => '_'.repeat(quoted.length));
-    const alternatives = partsOf(part, own, /\s+OR\s+|\s*\|\|\s*/gi).map(readCondition);
-    const read = alternatives.length === 1 ? (alternatives[0] ?? null) : eitherOf(alternatives);
-    if (read === null || 'mistake' in read) return read;
-    conditions.push(...read.conditions);
+  let isEither = false;
+  for (let at = 0; at < wanted.length; ) {
+    const head = headOf(wanted, at);
+    if (head === null) return { mistake: `A condition is missing after ${wanted.slice(0, at).trim()}.` };
+    const { path, sign } = head;
+    const end = endOfValue(wanted, head.at);
+    if (end.isOpen) return { mistake: 'The closing quote is missing.' };
+    const value = wanted.slice(head.at, end.at).trim();
+    if (PARTIAL.includes(sign) || sign === '=~' || hasStar(value))
+      return { mistake: `A condition is on the whole value: ${path}:"the value". ${PART_IS_TEXT}` };
+    if (value === '') return null;
+    const isOrder = ORDERS.includes(sign);
+    const list = sign === 'in' ? value.replace(/^\(/, '').replace(/\)$/, '') : value;
+    const own = `${head.isNot ? '-' : ''}${path}${isOrder ? sign : ':'}${valuesOf(list)}`;
+    const last = conditions.at(-1) ?? '';
+    if (!isEither) conditions.push(own);
+    else if (head.isNot || isOrder || last.startsWith('-') || countablePath(last) !== path)
+      return {
+        mistake: 'OR joins values of one field: country:DE,FR. Conditions on several fields must all be met.',
+      };
+    else conditions.splice(-1, 1, `${last},${valuesOf(list)}`);
+    isEither = end.isEither;
+    at = end.next;
   }
   return { conditions };
 }
 
-/** The parts of a text between separators, which are looked for where it has no quotes. */
-function partsOf(text: string, masked: string, separator: RegExp): string[] {
-  const parts: string[] = [];
-  let from = 0;
-  for (const match of masked.matchAll(separator)) {
-    parts.push(text.slice(from, match.index));
-    from = match.index + match[0].length;
+/** @returns null where no path with a comparison begins here */
+function headOf(text: string, from: number, mayPause = true): Head | null {
+  let at = from;
+  const word = (): string => /^[a-z]*/i.exec(text.slice(at))?.[0].toLowerCase() ?? '';
+  const skip = (): void => {
+    while (' \t\n'.includes(text[at] ?? '.')) at += 1;
+  };
+  skip();
+  let isNot = '-!'.includes(text[at] ?? '.');
+  if (isNot) at += 1;
+  else if (mayPause && word() === 'not' && text[at + 3] === ' ') {
+    isNot = true;
+    at += 3;
+    skip();
   }
-  return [...parts, text.slice(from)];
+  const start = at;
+  for (; at < text.length; at += 1) {
+    if (text[at] === '"') at = endOfQuote(text, at) - 1;
+    else if (NO_NAME.includes(text[at] ?? '')) break;
+  }
+  const path = text.slice(start, at);
+  const isApart = text[at] === ' ';
+  if (mayPause) skip();
+  let sign = SIGNS.find((one) => text.startsWith(one, at)) ?? '';
+  if (sign === '' && mayPause && isApart) {
+    const isNotIn = word() === 'not';
+    if (isNotIn) {
+      at += 3;
+      skip();
+    }
+    sign = [...PARTIAL, 'in'].find((one) => one === word()) ?? '';
+    if (!' ('.includes(text[at + sign.length] ?? '.') || (sign === 'in' && !text.slice(at).includes('(')))
+      sign = '';
+    isNot = isNot !== isNotIn;
+  }
+  if (path === '' || sign === '') return null;
+  return { isNot: isNot !== (sign === '!=' || sign === '<>'), path, sign, at: at + sign.length };
 }
 
-function readCondition(part: string): Typed | null {
-  const [, like = ''] = PART_OF.exec(part) ?? [];
-  const [, no = '', names = '', not = '', list = ''] = ONE_OF.exec(part) ?? [];
-  if (names !== '')
-    return { conditions: [`${no === '' && not === '' ? '' : '-'}${names}:${valuesOf(list)}`] };
-  const [, minus = '', path = '', sign = '', rest = ''] = CONDITION.exec(part) ?? [];
-  const value = rest.trim();
-  if (like !== '' || sign === '=~' || /^[^"']*[^\s"',]\*|^\*./.test(value))
-    return {
-      mistake: `A condition is on the whole value: ${like || path}:"the value". To find a part of it, type that part alone: it is searched for in the payload.`,
-    };
-  if (path === '')
-    return { mistake: 'Write conditions as country:DE,FR AND plan:pro: brackets are not understood.' };
-  if (value === '') return null;
-  const [own = '', ...others] = splitOnce(value);
-  const isNot = (minus !== '') !== (sign === '!=' || sign === '<>');
-  const isOrder = ['<', '<=', '>', '>='].includes(sign);
-  const condition = `${isNot ? '-' : ''}${path}${isOrder ? sign : ':'}${valuesOf(own)}`;
-  const next = others.length === 0 ? { conditions: [] } : readCondition(others.join(' '));
-  if (next === null || 'mistake' in next) return next;
-  return { conditions: [condition, ...next.conditions] };
+/** The index after the quoted text that begins at another; beyond the end where its quote is missing. */
+function endOfQuote(text: string, start: number): number {
+  for (let at = start + 1; at < text.length; at += 1) {
+    if (text[at] === text[start]) return at + 1;
+    if (text[at] === '\\' && text[start] === '"') at += 1;
+  }
+  return text.length + 1;
 }
 
-/** A value, and the conditions after it that no word separates. */
-function splitOnce(value: string): string[] {
-  const masked = value.replace(QUOTED, (quoted) => '_'.repeat(quoted.length));
-  const at = masked.search(NEXT);
-  return at < 0 ? [value] : [value.slice(0, at), value.slice(at).trim()];
+interface ValueEnd {
+  readonly at: number;
+  /** Where the next condition begins. */
+  readonly next: number;
+  readonly isEither: boolean;
+  /** Whether a quote is missing. */
+  readonly isOpen: boolean;
 }
+
+/** A value ends before a word or sign between conditions, before the next condition, or with the text. */
+function endOfValue(text: string, from: number): ValueEnd {
+  let isBegun = false;
+  for (let at = from; at < text.length; at += 1) {
+    const character = text[at] ?? '';
+    const isQuote =
+      character === '"' || (character === "'" && (!isBegun || ' ,('.includes(text[at - 1] ?? '')));
+    if (isQuote) at = endOfQuote(text, at) - 1;
+    isBegun ||= character !== ' ';
+    if (at >= text.length) return { at, next: at, isEither: false, isOpen: true };
+    const rest = text.slice(at, at + 5).toLowerCase();
+    const joint = [' and ', ' or ', '&&', '||'].find((one) => rest.startsWith(one));
+    if (joint !== undefined)
+      return { at, next: at + joint.length, isEither: joint === ' or ' || joint === '||', isOpen: false };
+    if (character === ' ' && isBegun && headOf(text, at + 1, false) !== null)
+      return { at, next: at + 1, isEither: false, isOpen: false };
+  }
+  return { at: text.length, next: text.length, isEither: false, isOpen: false };
+}
+
+/** Whether a value has a star that does not stand alone. */
+const hasStar = (value: string): boolean =>
+  value !== '*' && value.includes('*') && !value.startsWith('"') && !value.startsWith("'");
 
 /** Single quotes are those of other languages. */
-const valuesOf = (list: string): string =>
-  list
-    .trim()
-    .replace(/(^|,)\s*'([^']*)'/g, (_, comma: string, inner: string) => comma + JSON.stringify(inner));
-
-/** Several conditions of which one is enough: possible for values of one field. */
-function eitherOf(alternatives: readonly (Typed | null)[]): Typed | null {
-  const all = alternatives.flatMap((one) => (one !== null && 'conditions' in one ? [one.conditions] : []));
-  const split = all.map(([first = '', ...more]) => {
-    const path = more.length > 0 ? null : countablePath(first);
-    return path === null ? null : { path, value: first.slice(first.indexOf(':', path.length) + 1) };
-  });
-  const [head] = split;
-  if (split.length < alternatives.length || !head || split.some((one) => one?.path !== head.path))
-    return {
-      mistake: 'OR joins values of one field: country:DE,FR. Conditions on several fields must all be met.',
-    };
-  return { conditions: [`${head.path}:${split.map((one) => one?.value).join(',')}`] };
+function valuesOf(list: string): string {
+  if (!list.includes("'")) return list.trim();
+  return list
+    .split(',')
+    .map((one) => one.trim())
+    .map((one) => (one.startsWith("'") && one.endsWith("'") ? JSON.stringify(one.slice(1, -1)) : one))
+    .join(',');
 }
 
 /** The path at the beginning of typed text, and what follows it: `user.id = 4` has the path `user.id`. Null if there is none. */
 export function typedPath(
   text: string,
 ): { readonly path: string; readonly sign: string; readonly value: string } | null {
-  const [, minus = '', path = '', sign = '', value = ''] = CONDITION.exec(text.trim()) ?? [];
-  const isNot = minus !== '' || sign === '!=';
-  if (path === '') return null;
+  const wanted = text.trim();
+  const head = headOf(wanted, 0);
+  if (head === null || !SIGNS.includes(head.sign)) return null;
+  const { isNot, path, sign, at } = head;
   return {
     path: `${isNot ? '-' : ''}${path}`,
-    sign: ['<', '<=', '>', '>='].includes(sign) ? sign : ':',
-    value: value.trim(),
+    sign: ORDERS.includes(sign) ? sign : ':',
+    value: wanted.slice(at).trim(),
   };
 }
 

@@ -14,7 +14,7 @@ test.each([
   ['plan != free', ['-plan:free']],
   ['NOT plan:free and country:DE', ['-plan:free', 'country:DE']],
   ['country:DE OR country:FR', ['country:DE,FR']],
-  ["country in ('DE', FR)", ['country:"DE", FR']],
+  ["country in ('DE', FR)", ['country:"DE",FR']],
   ['country NOT IN (DE, FR)', ['-country:DE, FR']],
   ['user.name:John Smith', ['user.name:John Smith']],
   ['note:"a AND b = c"', ['note:"a AND b = c"']],
