@@ -98,7 +98,7 @@ export const SYSTEM_FILES: JournalFiles = {
       const found = await lstat(path);
       return { kind: kindOf(found), size: found.size };
     } catch (error) {
-      // ENOTDIR: what should be a folder above it is none, which whoever makes the folder says.
+      // With ENOTDIR, a file is in the place of a folder above it; makeFolder names it.
       if (['ENOENT', 'ENOTDIR'].includes(errorCode(error))) return null;
       throw error;
     }
