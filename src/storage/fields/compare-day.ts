@@ -4,7 +4,7 @@ import type { Sql, Transaction } from '../connect.ts';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS, type Level } from '../counts/levels.ts';
-import { type FieldState, lackingDeltas, readFieldStates, stepsOfDay } from './compare.ts';
+import { type FieldState, lackingDeltas, readFieldStates, stepsOf } from './compare.ts';
 import { type FieldKind, namesOf } from './declared-fields.ts';
 import {
   differencesOfLevels as differencesOfCoarser,
@@ -54,7 +54,7 @@ export async function compareFieldDay(
   for (const id of new Set(states.map((state) => state.appId))) {
     const [values, numbers] = byKind(states.filter((state) => state.appId === id));
     const uncounted = await uncountedMinutes(tx, id, day);
-    for (const step of await stepsOfDay(tx, id, day)) {
+    for (const step of await stepsOf(tx, id, [{ from: day, until: day + DAY_MS }])) {
       if (isOver()) return null;
       ofRows.push(...(await differencesOfRows(tx, values, step, uncounted)));
       for (const field of numbers) {

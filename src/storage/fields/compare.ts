@@ -5,7 +5,7 @@
 import { bytesArray } from '../array-types.ts';
 import type { Transaction } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { ALL_TYPES, DAY_MS, DAYS, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
+import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import { FIELD_DELTAS, type FieldDelta, FieldDeltas } from './copy-values.ts';
 import { type AppFields, appFields, type DeclaredField, type FieldKind, namesOf } from './declared-fields.ts';
 import { NumberSummary } from './numbers/number-summary.ts';
@@ -173,22 +173,48 @@ async function insertDeltas(tx: Transaction, deltas: readonly FieldDelta[]): Pro
       )}::bytea[])`;
 }
 
-/** A day with more events is gone through by the hour. */
-const ROWS_OF_STEP = 20_000;
+/** Rows that one step of work on fields should look at, about: a tenth of a second. */
+export const STEP_ROWS = 20_000;
+
+export interface Step extends Interval {
+  /** As the counts tell. */
+  readonly rows: number;
+}
 
 /**
- * A UTC day in steps that have few enough rows for the memory and for one transaction, as far as the counts tell.
- * @param day its midnight, milliseconds since 1970
+ * Splits intervals of whole minutes into steps that have few enough rows for the memory and for one transaction, as far as the
+ * counts tell: at most {@link STEP_ROWS}, or one minute.
+ * @param intervals in order of time
  */
-export async function stepsOfDay(tx: Transaction, appId: number, day: number): Promise<Interval[]> {
-  const [row] = await tx<{ count: number }[]>`
-    SELECT coalesce(sum(count), 0)::float8 AS count FROM ${tx(DAYS.view)}
-     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket = ${new Date(day)}`;
-  const length = (row?.count ?? 0) > ROWS_OF_STEP ? HOUR_MS : DAY_MS;
-  return Array.from({ length: DAY_MS / length }, (_, step) => ({
-    from: day + step * length,
-    until: day + (step + 1) * length,
-  }));
+export async function stepsOf(
+  tx: Transaction,
+  appId: number,
+  intervals: readonly Interval[],
+): Promise<Step[]> {
+  const rows = await tx<{ place: number; at: number; count: number }[]>`
+    SELECT place::float8, (extract(epoch FROM first) * 1000)::float8 AS at, sum(count)::float8 AS count
+      FROM (SELECT place, count, CASE WHEN sum(count) OVER (PARTITION BY place) > ${STEP_ROWS} THEN bucket ELSE start END AS first
+              FROM unnest(${intervals.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
+                          ${intervals.map(({ until }) => new Date(until).toISOString())}::timestamptz[])
+                   WITH ORDINALITY AS part (start, finish, place)
+             CROSS JOIN LATERAL (SELECT bucket, sum(count) AS count FROM ${tx(MINUTES.view)}
+                                  WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= start AND bucket < finish
+                                  GROUP BY bucket) AS minutes) AS counted
+     GROUP BY 1, 2 ORDER BY 1, 2`;
+  const ofInterval = intervals.map((): { at: number; count: number }[] => []);
+  for (const { place, ...minute } of rows) ofInterval[place - 1]?.push(minute);
+  return intervals.flatMap(({ from, until }, index) => {
+    const steps: Step[] = [];
+    let step = { from, rows: 0 };
+    for (const { at, count } of ofInterval[index] ?? []) {
+      if (step.rows > 0 && step.rows + count > STEP_ROWS) {
+        steps.push({ ...step, until: at });
+        step = { from: at, rows: 0 };
+      }
+      step.rows += count;
+    }
+    return [...steps, { ...step, until }];
+  });
 }
 
 /** The minutes of an app that readers count from rows, oldest first. */

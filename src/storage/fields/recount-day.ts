@@ -5,7 +5,7 @@ import type { Transaction, Transactions } from '../connect.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS } from '../counts/levels.ts';
 import { readBoundary } from '../retention.ts';
-import { countFromRows, forgetUncounted, readFieldStates, stepsOfDay } from './compare.ts';
+import { countFromRows, forgetUncounted, readFieldStates, stepsOf } from './compare.ts';
 import { withFieldsLocked } from './fold.ts';
 import { rebuildLevels as rebuildCoarser, rebuildMinutes } from './numbers/compare-numbers.ts';
 
@@ -29,7 +29,7 @@ export async function recountFieldDay(sql: Transactions, day: number): Promise<v
   );
   for (const { id } of apps) {
     await whenFree(sql, (tx) => rebuildLevels(tx, id, day));
-    const steps = await sql.begin(READ, (tx) => stepsOfDay(tx, id, day));
+    const steps = await sql.begin(READ, (tx) => stepsOf(tx, id, [{ from: day, until: day + DAY_MS }]));
     for (const step of steps) await whenFree(sql, (tx) => countStep(tx, id, step));
     await whenFree(sql, (tx) => rebuildNumberLevels(tx, id, day));
   }

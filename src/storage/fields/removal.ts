@@ -1,6 +1,6 @@
 /** Removes counts of fields: those of removed fields and apps, and those by the minute that retention has passed. */
 import type { Sql, Transaction, Transactions } from '../connect.ts';
-import { LEVELS } from '../counts/levels.ts';
+import { HOUR_MS, LEVELS } from '../counts/levels.ts';
 import { withFieldsLocked } from './fold.ts';
 import { numbersTable } from './numbers/number-tables.ts';
 
@@ -66,13 +66,52 @@ export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> 
   for (const table of TABLES_OF_APP) await sql`DELETE FROM ${sql(table)} WHERE app_id = ${appId}`;
 }
 
-/** Removes counts by the minute, and notes of minutes, before the retention boundary. Coarser counts stay. */
+/** What is kept by the minute, each with the columns that name a row of it. */
+const BY_MINUTE = {
+  field_minute_counts: ['app_id', 'series_id', 'bucket'],
+  field_minute_numbers: ['app_id', 'field_id', 'type_id', 'bucket'],
+  uncounted_minutes: ['app_id', 'bucket'],
+} as const;
+
+/** Rows of minutes that one transaction removes, and transactions of one call for each table: folds come after it in the same round. */
+const MINUTES_AT_ONCE = 20_000;
+const REMOVALS = 100;
+
+/**
+ * Removes counts by the minute, and notes of minutes, before the retention boundary. Coarser counts stay. The next call goes on
+ * where there are many, and where others work on fields.
+ */
 export async function removeFieldMinutes(sql: Transactions): Promise<void> {
-  await withFieldsLocked(sql, async (tx) => {
-    for (const table of ['field_minute_counts', 'field_minute_numbers'])
-      await tx`DELETE FROM ${tx(table)} WHERE bucket < (SELECT readable_from FROM retention)`;
-    const { count } =
-      await tx`DELETE FROM uncounted_minutes WHERE bucket < (SELECT readable_from FROM retention)`;
-    return count;
-  });
+  for (const [table, key] of Object.entries(BY_MINUTE)) {
+    // By the hour, so that none looks for rows where the ones before it have left none.
+    const hours = await sql.begin(
+      'isolation level read committed',
+      (tx) => tx<{ at: number }[]>`
+        SELECT DISTINCT (extract(epoch FROM date_bin('1 hour', bucket, 'epoch')) * 1000)::float8 AS at FROM ${tx(table)}
+         WHERE bucket < (SELECT readable_from FROM retention) ORDER BY at LIMIT ${REMOVALS}`,
+    );
+    let removals = 0;
+    for (const { at } of hours) {
+      let removed: number | null = MINUTES_AT_ONCE;
+      while (removed >= MINUTES_AT_ONCE && removals < REMOVALS) {
+        removals += 1;
+        removed = await withFieldsLocked(sql, (tx) => removeMinutes(tx, table, key, at));
+        if (removed === null) return;
+      }
+    }
+  }
+}
+
+async function removeMinutes(
+  tx: Transaction,
+  table: string,
+  key: readonly string[],
+  hour: number,
+): Promise<number> {
+  const { count } = await tx`
+    DELETE FROM ${tx(table)} WHERE (${tx(key)}) IN (
+      SELECT ${tx(key)} FROM ${tx(table)}
+       WHERE bucket >= ${new Date(hour)} AND bucket < ${new Date(hour + HOUR_MS)}
+         AND bucket < (SELECT readable_from FROM retention) LIMIT ${MINUTES_AT_ONCE})`;
+  return count;
 }

@@ -4,7 +4,7 @@
  */
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';
@@ -15,6 +15,8 @@ import {
   joinMinutes,
   readFieldStates,
   readUncounted,
+  STEP_ROWS,
+  stepsOf,
 } from './compare.ts';
 import { fieldDeltas, withFieldsLocked } from './fold.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
@@ -33,8 +35,7 @@ const MANY_MINUTES = 60;
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER = 2_000;
 
-/** Rows that one step of a backfill should look at, about: a tenth of a second. */
-const STEP_ROWS = 20_000;
+/** The longest step of a backfill. */
 const LONGEST_STEP_MS = 32 * DAY_MS;
 
 /** Most uncounted minutes that are looked at for the metrics. */
@@ -185,12 +186,13 @@ export class FieldUpkeep implements FieldStats {
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);
-      const intervals = (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE);
-      for (const interval of intervals) {
-        await countFromRows(tx, appId, fields, interval);
+      let [end, looked] = [0, 0];
+      for (const interval of (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE)) {
+        if (looked > STEP_ROWS / 2) break;
+        looked += await countFromRows(tx, appId, fields, interval);
         await forgetUncounted(tx, appId, interval);
+        end = interval.until;
       }
-      const end = intervals.at(-1)?.until ?? 0;
       return forgotten + minutes.filter((at) => at < end).length;
     });
     return counted ?? 0;
@@ -268,23 +270,15 @@ export async function giveGenerations(sql: Transactions): Promise<boolean> {
 }
 
 /**
- * Intervals that hold uncounted minutes: of minutes that are near each other, with what is between them, where that is no more
- * than one step should look at. To count what is counted already changes nothing.
+ * Intervals that hold uncounted minutes: of minutes that are near each other, with what is between them, as long as all of them
+ * together have no more rows than one step should look at. To count what is counted already changes nothing.
  */
 async function intervalsOf(tx: Transaction, appId: number, minutes: readonly number[]): Promise<Interval[]> {
-  const joined = joinMinutes(minutes, JOINED_MS);
-  const rows = await tx<{ count: number }[]>`
-    SELECT (SELECT coalesce(sum(count), 0)::float8 FROM ${tx(MINUTES.view)}
-             WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= start AND bucket < finish) AS count
-      FROM unnest(${joined.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
-                  ${joined.map(({ until }) => new Date(until).toISOString())}::timestamptz[])
-           WITH ORDINALITY AS part (start, finish, place)
-     ORDER BY place`;
   let room = STEP_ROWS;
-  return joined.flatMap((interval, index) => {
-    const { from, until } = interval;
-    room -= rows[index]?.count ?? 0;
-    return room >= 0 ? [interval] : joinMinutes(minutes.filter((at) => at >= from && at < until));
+  return (await stepsOf(tx, appId, joinMinutes(minutes, JOINED_MS))).flatMap((step) => {
+    const { from, until, rows } = step;
+    room -= rows;
+    return room >= 0 ? [step] : joinMinutes(minutes.filter((at) => at >= from && at < until));
   });
 }
 

@@ -1,6 +1,6 @@
 /** Counts of declared fields through recounts, adding up under an old snapshot, and the deletion of their app. */
 import pino from 'pino';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { declareField, listFields } from '../../../src/apps/fields.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
@@ -19,6 +19,7 @@ import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import { mergeMarks } from '../../../src/storage/timescale/maintenance.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
+import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
 import { heldLock } from '../../support/held-lock.ts';
@@ -301,5 +302,73 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await left(2)).toEqual([]);
     expect(await listFields(sql, 1)).toHaveLength(2);
     await expectExact('of the other app');
+  });
+
+  /**
+   * Notes, for as long as it is asked, how many rows each transaction takes from a table.
+   * @param rows an expression of a row of it
+   * @returns what each transaction took so far, oldest first
+   */
+  async function takenFrom(table: string, rows = '1'): Promise<() => Promise<number[]>> {
+    await sql.unsafe(`
+      CREATE TABLE taken (id bigserial, transaction xid8 DEFAULT pg_current_xact_id(), rows bigint);
+      CREATE FUNCTION note_taken() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN
+        INSERT INTO taken (rows) SELECT coalesce(sum(${rows}), 0) FROM old_rows;
+        RETURN NULL;
+      END $$;
+      CREATE TRIGGER note_taken AFTER DELETE ON ${table} REFERENCING OLD TABLE AS old_rows
+        FOR EACH STATEMENT EXECUTE FUNCTION note_taken()`);
+    onTestFinished(async () => {
+      await sql.unsafe('DROP FUNCTION note_taken CASCADE; DROP TABLE taken');
+    });
+    return async () => {
+      const taken = await sql<{ rows: number }[]>`
+        SELECT sum(rows)::float8 AS rows FROM taken GROUP BY transaction HAVING sum(rows) > 0 ORDER BY min(id)`;
+      return taken.map(({ rows }) => rows);
+    };
+  }
+
+  test('a busy hour is counted in steps of few rows, by the upkeep and by a recount', async () => {
+    const hour = DAY + 3 * HOUR_MS;
+    const perMinute = 750;
+    await sql`INSERT INTO apps (id, public_id, name) OVERRIDING SYSTEM VALUE VALUES (3, 'app3', 'app')`;
+    await sql`
+      INSERT INTO event_types (id, public_id, app_id, name) OVERRIDING SYSTEM VALUE VALUES (5, 'type5', 3, 'type5')`;
+    await declareField(sql, { appId: 3, path: ['country'], kind: 'value', typeName: null, backfill: true });
+    await upkeep.everySecond();
+    const rows = sql`
+      SELECT gen_random_uuid(), 3, 5, ${new Date(hour)}::timestamptz + n % 60 * interval '1 minute', '{"country":"DE"}'::json
+        FROM generate_series(1, ${60 * perMinute}::integer) n`;
+    await insertSelected(sql, database.engine, rows);
+    await settle(sql);
+    const steps = await takenFrom('uncounted_minutes', String(perMinute));
+    while ((await sql`SELECT FROM uncounted_minutes WHERE app_id = 3`).length > 0) await upkeep.everySecond();
+    expect(await steps()).toEqual([19_500, 19_500, 6_000]);
+    await foldFields(alone, now);
+    expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
+
+    await sql`DELETE FROM field_minute_counts WHERE app_id = 3`;
+    await sql`
+      INSERT INTO uncounted_minutes (app_id, bucket)
+      SELECT 3, ${new Date(hour)}::timestamptz + n * interval '1 minute' FROM generate_series(0, 59) n`;
+    await recount();
+    expect((await steps()).slice(3)).toEqual([19_500, 19_500, 6_000]);
+    await settleAll();
+    expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
+    expect(await differing(3)).toBe(0);
+  });
+
+  test('minutes that retention has passed are removed a part at a time', async () => {
+    await sql`
+      INSERT INTO field_minute_counts (app_id, series_id, bucket, count)
+      SELECT 3, -n, ${new Date(DAY - DAY_MS)}::timestamptz + n % 2 * interval '1 hour', 1 FROM generate_series(1, 50000) n`;
+    const removals = await takenFrom('field_minute_counts');
+    await sql`UPDATE retention SET readable_from = ${new Date(DAY)}`;
+    await upkeep.everyTenMinutes();
+    expect(await removals()).toEqual([20_000, 5_000, 20_000, 5_000]);
+    expect(await sql`SELECT FROM field_minute_counts WHERE bucket < ${new Date(DAY)}`).toHaveLength(0);
+    expect(await sql`SELECT FROM field_minute_counts WHERE app_id = 3 LIMIT 1`).toHaveLength(1);
+    await sql`UPDATE retention SET readable_from = '-infinity'`;
   });
 });
