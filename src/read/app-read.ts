@@ -1,6 +1,7 @@
 /** The reads of an app, for members in the dashboard and for resource tokens. */
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
+import { ACCEPT_ENCODING, compressedAnswer } from '../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
@@ -64,7 +65,14 @@ export function appReadByParts<P extends Parameters>(
       const unknown = holder.kind === 'token' ? declaration.query.unknown(exchange.query) : null;
       if (unknown !== null) return unknown;
       const values = declaration.query.parse(exchange.query);
-      return values instanceof Rejection ? values : await handle(call, values, slots);
+      if (values instanceof Rejection) return values;
+      // After the turn: it must not hold a connection for this.
+      return await compressedAnswer(exchange, await handle(call, values, slots));
     },
   };
+}
+
+/** The request headers that a read needs beside those of its caller. */
+export function headersOfRead({ headers = [] }: Pick<ReadDeclaration, 'headers'>): readonly string[] {
+  return [ACCEPT_ENCODING, ...headers];
 }

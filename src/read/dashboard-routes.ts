@@ -1,7 +1,7 @@
 /** The reads of an app for its members' sessions, under /api: those of /v1, and the dashboard's charts. */
 import { turnsOfSession } from '../accounts/routes/api.ts';
 import type { Route } from '../http/route.ts';
-import type { AppRead } from './app-read.ts';
+import { type AppRead, headersOfRead } from './app-read.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
 import { numbersRoute } from './numbers-route.ts';
 import type { ReadSlots } from './read-slots.ts';
@@ -23,18 +23,15 @@ export function dashboardReadRoutes(
   ];
 }
 
-function sessionRoute(
-  { api, slots }: DashboardReadOptions,
-  { declaration: { path, headers = [] }, run }: AppRead,
-): Route {
+function sessionRoute({ api, slots }: DashboardReadOptions, { declaration, run }: AppRead): Route {
   return api.read(
-    `/api/apps/:appId${path}`,
+    `/api/apps/:appId${declaration.path}`,
     'viewer',
     async ({ app, user, session, exchange, parameters }) => {
       const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
       const turns = turnsOfSession(user);
       return await run({ exchange, app, holder, turns, parameters: parameters.slice(1) }, slots);
     },
-    headers,
+    headersOfRead(declaration),
   );
 }

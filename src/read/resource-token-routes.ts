@@ -5,7 +5,7 @@ import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
-import type { AppRead, ReadDeclaration } from './app-read.ts';
+import { type AppRead, headersOfRead, type ReadDeclaration } from './app-read.ts';
 import type { ReadSlots } from './read-slots.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
 
@@ -46,12 +46,13 @@ export function resourceTokenRoutes(
 }
 
 /** The declaration of a read under /v1. */
-export function declareRead({ path, headers = [], query, operation }: ReadDeclaration): Declaration {
+export function declareRead(declaration: ReadDeclaration): Declaration {
+  const { path, query, operation } = declaration;
   return {
     method: 'GET',
     path: `/v1/apps/:appId${path}`,
     parameters: { appId: ANY, eventId: ANY },
-    headers: ['authorization', ...headers],
+    headers: ['authorization', ...headersOfRead(declaration)],
     operation: {
       ...operation,
       tag: 'Read',

@@ -1,5 +1,6 @@
 /** GET /v1/apps/:appId/export: every event of a scope, streamed. */
 import { Rejection } from '../../errors.ts';
+import { takesCoding } from '../../http/compressed-answer.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
 import { Invalid, oneOf, Query, text } from '../../http/query.ts';
@@ -58,7 +59,6 @@ const LINE = objectOf(
 
 export const EXPORT = {
   path: '/export',
-  headers: ['accept-encoding'],
   query: EXPORT_QUERY,
   operation: {
     id: 'exportEvents',
@@ -150,7 +150,7 @@ function streamed(
   { format, formulas }: { readonly format: (typeof FORMATS)[number]; readonly formulas: Formulas },
   { admission, waiter, parts }: Source,
 ): Outcome {
-  const isGzipped = acceptsGzip(call.exchange.header('accept-encoding'));
+  const isGzipped = takesCoding(call.exchange, 'gzip');
   return {
     status: 200,
     contentType: CONTENT_TYPES[format],
@@ -203,13 +203,4 @@ async function positionOf(
   if ('position' in start) return start.position;
   const event = await events.event(appId, start.eventId);
   return event === null ? NO_START : { at: event.createdAt.getTime(), id: event.id };
-}
-
-/** Whether gzip is among the codings that a client takes (RFC 9110, 12.5.3). */
-function acceptsGzip(accepted: string): boolean {
-  return accepted.split(',').some((coding) => {
-    const [name = '', ...parameters] = coding.split(';').map((part) => part.trim().toLowerCase());
-    const isRefused = parameters.some((parameter) => /^q=0(?:\.0{0,3})?$/.test(parameter));
-    return (name === 'gzip' || name === '*') && !isRefused;
-  });
 }
