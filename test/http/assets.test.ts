@@ -147,7 +147,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
 
 test('without a built dashboard its page says how to build it', async () => {
   const { routes } = await readAssets('/nowhere/at/all');
-  expect(routes.map(({ path }) => path)).toEqual(['/', '/docs']);
+  expect(routes.map(({ path }) => path)).toEqual(['/', '/docs', '/docs/errors']);
 });
 
 test('the server answers at all addresses that the dashboard routes: each tab of an app among them', () => {
