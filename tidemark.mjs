@@ -182,5 +182,5 @@ if (existsSync(join(root, 'src')) && compiler !== undefined) {
   fail(`dist/ is not built and TypeScript is not installed: run npm ci in ${root}`);
 }
 
-if (process.argv[2] === 'serve' && process.env.npm_lifecycle_event !== undefined) stopWithParent();
+if (process.argv.includes('serve') && process.env.npm_lifecycle_event !== undefined) stopWithParent();
 if (process.argv[2] !== '--build-only') await import('./dist/main.js');

@@ -1,5 +1,7 @@
 /** Detects the project's own container image, for hints on the command line. */
 import { existsSync } from 'node:fs';
+import { resolve } from 'node:path';
+import { type Config, SETTINGS } from './config.ts';
 
 /** In a clone, and in no package. */
 const SOURCES = new URL('../src', import.meta.url);
@@ -22,4 +24,27 @@ export function commandPrefix(
   return environment.KUBERNETES_SERVICE_HOST === undefined
     ? 'docker compose exec server tidemark'
     : 'kubectl exec deployment/tidemark -- tidemark';
+}
+
+/** What a command in another terminal needs to reach the same installation, as a shell takes it; empty where defaults do. */
+export function settingsPrefix(
+  { DATA_DIR, DATABASE_URL, PORT }: Pick<Config, 'DATA_DIR' | 'DATABASE_URL' | 'PORT'>,
+  port: number,
+): string {
+  const given = {
+    ...(DATA_DIR !== SETTINGS.DATA_DIR.default && { DATA_DIR: resolve(DATA_DIR) }),
+    ...(DATABASE_URL !== '' && { DATABASE_URL: withoutPassword(DATABASE_URL) }),
+    ...(String(PORT) !== SETTINGS.PORT.default && { PORT: String(port) }),
+  };
+  return Object.entries(given)
+    .map(
+      ([name, value]) =>
+        `${name}=${/^[\w/.:@-]+$/.test(value) ? value : `'${value.replaceAll("'", "'\\''")}'`} `,
+    )
+    .join('');
+}
+
+/** Passwords are not printed: the reader has to put it in. */
+function withoutPassword(url: string): string {
+  return url.replace(/^(\w+:\/\/[^/?#:@]*):[^/?#@]*@/, '$1:…@');
 }

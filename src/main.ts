@@ -2,17 +2,19 @@
  * The command line. An answer goes to standard output, with `--json` as exactly one JSON object; everything else goes to
  * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1.
  */
+import { readArguments } from './cli/arguments.ts';
 import { commandLine } from './cli/command-line.ts';
 import { printFailure } from './failure.ts';
 
 // Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
 process.stderr.on('error', () => undefined);
 process.stdout.on('error', () => {
-  if (process.argv[2] !== 'serve') process.exitCode = 1;
+  if (!process.argv.includes('serve')) process.exitCode = 1;
 });
 
 try {
-  await commandLine().parseAsync();
+  const program = commandLine();
+  await program.parseAsync(readArguments(program, process.argv.slice(2), process.env), { from: 'user' });
 } catch (error) {
   printFailure(error);
   process.exitCode = 1;

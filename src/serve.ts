@@ -6,7 +6,7 @@ import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import { type Config, localOrigin } from './config.ts';
-import { commandPrefix, isContainerImage } from './container.ts';
+import { commandPrefix, isContainerImage, settingsPrefix } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
 import { createLog } from './log.ts';
@@ -45,7 +45,7 @@ export async function serve(config: Config): Promise<void> {
   });
   try {
     await checkTransport(config.HTTP_TRANSPORT);
-    const database = await openDatabase(config, log, { supervise: true });
+    const database = await openDatabase(config, log, { supervise: true, mayMake: true });
     try {
       const { address } = database;
       const { storage, secret, hasApps } = await prepare(config, address, log);
@@ -158,7 +158,7 @@ function announce(config: Config, server: Server, engine: string, hasApps: boole
       : `  Create the first account within 7 days:\n    ${base}${server.setupPath}\n\n`;
   standardOutput(1).write(
     `\n  Tidemark listens on ${address}\n  ${engine}${place}; ${transport}${processes}\n\n${dashboard}` +
-      `  Next, in another terminal:\n    ${commandPrefix(process.env)} ${next}\n\n`,
+      `  Next, in another terminal:\n    ${inImage ? '' : settingsPrefix(config, server.port)}${commandPrefix(process.env)} ${next}\n\n`,
   );
 }
 

@@ -41,8 +41,8 @@ describe('on a server', () => {
     const other = String((await json('app', 'create', '--name', 'Other')).appId);
     expect(await json('app', 'list')).toEqual({
       apps: [
-        { appId, name: 'Café', createdAt: TIME },
-        { appId: other, name: 'Other', createdAt: TIME },
+        { appId, name: 'Café', createdAt: TIME, owners: [] },
+        { appId: other, name: 'Other', createdAt: TIME, owners: [] },
       ],
     });
     const rotated = await json('app', 'rotate-token', '--app', appId, '--grace', '0.5');
@@ -104,7 +104,7 @@ describe('on a server', () => {
     const empty = await testDatabase('postgres18', { empty: true });
     try {
       const { stdout } = await tidemark(['migrate', '--json'], { ...settings, DATABASE_URL: empty.url });
-      expect(JSON.parse(stdout).applied[0]).toBe('0001_apps_and_tokens.sql');
+      expect(JSON.parse(stdout).applied[0]).toBe('0001_people_and_apps.sql');
     } finally {
       await empty.drop();
     }
@@ -125,7 +125,7 @@ describe('on a server', () => {
     const failures: [string[], Record<string, string>, RegExp][] = [
       [['app', 'create', '--name', ''], {}, /the name must not be empty/],
       [['app', 'create'], {}, /required option '--name <name>'/],
-      [['app', 'nonsense'], {}, /unknown command 'nonsense'/],
+      [['app', 'nonsense'], {}, /unknown command 'app nonsense'/],
       [['app', 'list', '--what'], {}, /unknown option '--what'/],
       [['type', 'list', '--app', 'app_no'], {}, /there is no app with the id "app_no"/],
       [['type', 'create', '--app', String(appId), '--name', 'there'], {}, /already has an event type.*typ_/],

@@ -55,6 +55,25 @@ export async function listMemberships(sql: Sql, user: User): Promise<Membership[
   ];
 }
 
+/**
+ * Makes an account the owner of every app that has none: apps of the command line and of `demo` are made without one. For the
+ * first account, and others that the operator vouches for.
+ * @param by who made the account, for the audit log
+ */
+export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise<void> {
+  const apps = await tx<{ id: number }[]>`
+    SELECT id FROM apps
+     WHERE NOT EXISTS (SELECT FROM app_members WHERE app_id = apps.id AND role = 'owner')
+     ORDER BY id FOR NO KEY UPDATE`;
+  for (const { id } of apps) {
+    await tx`
+      INSERT INTO app_members (app_id, user_id, role) VALUES (${id}, ${user.id}, 'owner')
+      ON CONFLICT (app_id, user_id) DO UPDATE SET role = 'owner'`;
+    const details = { email: user.email, role: 'owner' };
+    await writeAudit(tx, { appId: id, by, action: 'member.add', details });
+  }
+}
+
 /** The members of an app, owners first. @param appId internal id */
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
   return [

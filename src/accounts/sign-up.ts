@@ -5,12 +5,14 @@ import type { Exchange } from '../http/exchange.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { AccountError } from './account-error.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
+import { COMMAND_LINE } from './audit.ts';
 import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
 import { MailboxLimit } from './mailbox-limit.ts';
+import { adoptApps } from './members.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { StartedSession } from './sessions.ts';
@@ -151,7 +153,9 @@ export class SignUp {
     if (await hasUsers(tx)) return CLOSED;
     await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
     // Only the operator has seen the link. A local request may come from any user of this machine.
-    return { user: await createUser(tx, { email, passwordHash, proved: way === 'setup-link' }) };
+    const user = await createUser(tx, { email, passwordHash, proved: way === 'setup-link' });
+    await adoptApps(tx, user, { userId: user.id, email: user.email });
+    return { user };
   }
 
   /** Runs in the background: whether an account exists shows only in the mailbox. */
@@ -247,5 +251,10 @@ export async function createProvedUser(
   const problem = await passwordProblem(account.password, account.email);
   if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
-  return await createUser(sql, { email: account.email, passwordHash, proved: true });
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const isFirst = !(await hasUsers(tx));
+    const user = await createUser(tx, { email: account.email, passwordHash, proved: true });
+    if (isFirst) await adoptApps(tx, user, COMMAND_LINE);
+    return user;
+  });
 }

@@ -64,12 +64,14 @@ export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[
   ];
 }
 
-/** All apps, in order of creation. */
-export async function listApps(sql: Sql): Promise<App[]> {
+/** All apps, in order of creation, with the e-mails of their owners. */
+export async function listApps(sql: Sql): Promise<(App & { readonly owners: string[] })[]> {
   return [
-    ...(await sql<
-      App[]
-    >`SELECT public_id AS "appId", name, created_at AS "createdAt" FROM apps ORDER BY apps.id`),
+    ...(await sql<(App & { owners: string[] })[]>`
+      SELECT public_id AS "appId", name, created_at AS "createdAt",
+             ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
+                    WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
+        FROM apps ORDER BY apps.id`),
   ];
 }
 

@@ -28,7 +28,8 @@ Examples:
 
 With --json a command prints one JSON object on standard output. A failure prints one line on standard
 error and nothing on standard output, and ends with exit code 1.
-The settings are environment variables: see "tidemark serve --help".`;
+The settings are environment variables: see "tidemark serve --help". Every command also takes them from --env-file FILE
+and, but for secrets, as options: --port 19500 is PORT=19500.`;
 
 /** The program with all its commands; parsing runs the one that the arguments name. */
 export function commandLine(): Command {
@@ -36,13 +37,11 @@ export function commandLine(): Command {
     .description('Event logging and retrieval service.')
     .version(versionLine(), '--version', 'print the version and the commit that it was built from')
     .helpOption('--help', 'print this help')
+    .option('--env-file <file>', 'read settings from a file of NAME=value lines, such as /etc/tidemark.env')
     .addHelpText('after', NOTE)
     .showSuggestionAfterError(false)
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'tidemark: ')) });
-  program.allowExcessArguments().action((_, { args: [unknown] }: Command) => {
-    if (unknown !== undefined) program.error(`error: unknown command '${unknown}'`);
-    program.outputHelp();
-  });
+  program.action(() => program.outputHelp());
   addServeCommand(program);
   program
     .command('migrate')

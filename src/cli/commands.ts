@@ -1,11 +1,12 @@
 /** The commands for apps, event types and resource tokens. */
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
-import { requireProvedUser } from '../accounts/users.ts';
+import { hasUsers, requireProvedUser } from '../accounts/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
+import type { Sql } from '../storage/connect.ts';
 import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
@@ -28,7 +29,7 @@ export function addAppCommands(program: Command): void {
     .requiredOption('--name <name>', '1 to 200 characters')
     .option(
       '--owner <e-mail>',
-      'the account that owns it; without an owner it is not visible in the dashboard',
+      'the account that owns it; what has no owner belongs to the first account, and until then the dashboard does not show it',
     )
     .option(...UNPROVED_OPTION)
     .option(...JSON_OPTION)
@@ -39,7 +40,9 @@ export function addAppCommands(program: Command): void {
           email === undefined ? null : await requireProvedUser(sql, requireEmail(email), allowUnproved);
         const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
         const { appId, name, loggingToken } = made;
-        return { json: made, text: formatFields({ App: appId, Name: name, 'Logging token': loggingToken }) };
+        const fields = { App: appId, Name: name, 'Logging token': loggingToken };
+        const owned = owner?.email ?? (await whoWillOwn(sql, appId));
+        return { json: made, text: formatFields({ ...fields, Owner: owned }) };
       }),
     );
   app
@@ -49,8 +52,14 @@ export function addAppCommands(program: Command): void {
     .action((options: Json) =>
       runCommand(options, async ({ sql }) => {
         const apps = await listApps(sql);
-        const rows = apps.map(({ appId, name, createdAt }) => [appId, name, createdAt]);
-        return { json: { apps }, text: formatTable(['App', 'Name', 'Created'], rows, 'There are no apps.') };
+        const rows = apps.map(({ appId, name, owners, createdAt }) => [
+          appId,
+          name,
+          owners.length === 0 ? null : owners,
+          createdAt,
+        ]);
+        const head = ['App', 'Name', 'Owners', 'Created'];
+        return { json: { apps }, text: formatTable(head, rows, 'There are no apps.') };
       }),
     );
   app
@@ -77,6 +86,12 @@ export function addAppCommands(program: Command): void {
       }),
     );
   addGrantCommand(app);
+}
+
+/** What an app without an owner is told about: who sees it in the dashboard, and how somebody does. */
+async function whoWillOwn(sql: Sql, appId: string): Promise<string> {
+  if (!(await hasUsers(sql))) return 'nobody yet: the first account of the dashboard will own it';
+  return `nobody, so no account sees it: tidemark app grant --app ${appId} --email you@example.com --role owner`;
 }
 
 export function addTypeCommands(program: Command): void {

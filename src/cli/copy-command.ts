@@ -53,7 +53,10 @@ async function withDatabases<T>(
   const config = readConfig(process.env);
   const log = commandLog(config.LOG_LEVEL);
   const open = (url: string) =>
-    openDatabase({ DATA_DIR: config.DATA_DIR, DATABASE_URL: url }, log, { supervise: false });
+    openDatabase({ DATA_DIR: config.DATA_DIR, DATABASE_URL: url }, log, {
+      supervise: false,
+      mayMake: false,
+    });
   const target = await open(to);
   const source = await open(from ?? config.DATABASE_URL);
   try {

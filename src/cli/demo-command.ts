@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
-import { requireProvedUser } from '../accounts/users.ts';
+import { hasUsers, requireProvedUser } from '../accounts/users.ts';
 import { localOrigin, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { DAY_MS } from '../time-units.ts';
@@ -14,7 +14,7 @@ import { grouped, Progress } from './transfer/progress.ts';
 const HELP = `
 It needs the running service, by which it stores 30 days of events of a web shop: page views, orders, errors, deployments, and
 one that went wrong. Then it adds what happens in the shop now, until it is interrupted. Called again, it goes on with
-the same app. The app belongs to --owner, or to the oldest confirmed account.`;
+the same app. The app belongs to --owner, to the only account, or to the oldest confirmed one.`;
 
 const DAYS = 30;
 /** Events of one request. */
@@ -72,7 +72,13 @@ async function fill(options: DemoOptions): Promise<void> {
     shop = new WebShop(until, DAYS);
     const events = app.isNew ? await storePast({ origin, loggingToken }, shop, until) : 0;
     const page = `${config.PUBLIC_URL || origin}/apps/${app.appId}`;
-    const text = `${app.isNew ? `${grouped(events)} events of ${DAYS} days are stored.` : 'The demo app is there.'}\n${page}`;
+    const done = app.isNew
+      ? `${grouped(events)} events of ${DAYS} days are stored.`
+      : 'The demo app is there.';
+    const first = (await hasUsers(sql))
+      ? ''
+      : `\nCreate the first account at ${origin} before: it will own the app.`;
+    const text = `${done}\n${page}${first}`;
     return { json: { appId: app.appId, events, url: page }, text };
   });
   if (options.live) await stream({ origin, loggingToken }, shop, until);

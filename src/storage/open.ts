@@ -16,13 +16,14 @@ export interface OpenDatabase {
 /**
  * Makes sure that the database is there and lets us in.
  * @param options.supervise start the embedded PostgreSQL again whenever it dies
+ * @param options.mayMake   make the embedded database where there is none: for what brings data into it
  * @param options.inImage    whether this is the container image, for tests
  * @throws OperatorError, without the password of the URL, where it is not or does not
  */
 export async function openDatabase(
   config: Pick<Config, 'DATABASE_URL' | 'DATA_DIR'>,
   log: { info(message: string): void; warn(message: string): void },
-  options: { supervise: boolean; inImage?: boolean },
+  options: { supervise: boolean; mayMake?: boolean; inImage?: boolean },
 ): Promise<OpenDatabase> {
   if (config.DATABASE_URL !== '') {
     await checkServer(config.DATABASE_URL);
@@ -35,7 +36,8 @@ export async function openDatabase(
   }
   // Who uses a server need not load what runs one.
   const { openEmbedded } = await import('./embedded/embedded.ts');
-  const embedded = await openEmbedded({ dataDir: config.DATA_DIR, log, supervise: options.supervise });
+  const { supervise, mayMake = false } = options;
+  const embedded = await openEmbedded({ dataDir: config.DATA_DIR, log, supervise, mayMake });
   return { address: embedded.connection, close: () => embedded.close() };
 }
 

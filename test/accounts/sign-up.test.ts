@@ -24,6 +24,8 @@ describe('the first account', () => {
         // Whoever can reach this machine's own address need not own the e-mail: only the printed link proves it.
         expect(made).toMatchObject({ status: 201, data: { user: { emailProved: false } } });
         expect((await person.get('/api/session')).data.user).not.toBeNull();
+        // What the command line has made belongs to nobody: the first account finds it.
+        expect((await person.get(`/api/apps/${service.app.appId}`)).data).toMatchObject({ role: 'owner' });
         const second = new Person(service);
         expect((await second.get('/api/session')).data.setup).toBeNull();
         expect(await second.post('/api/users', newAccount(anEmail()))).toMatchObject({

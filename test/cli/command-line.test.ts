@@ -1,6 +1,7 @@
 /** What the command line says of itself: help, version, manual page, completion. */
 import { execFileSync, spawnSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -27,8 +28,44 @@ test('without a command it prints its help with three examples, and succeeds', a
 });
 
 test('an unknown command is refused by its name', async () => {
-  const stderr = "tidemark: unknown command 'sevre'\n";
-  expect(await tidemark(['sevre'])).toEqual({ code: 1, stdout: '', stderr });
+  for (const [args, problem] of [
+    [['sevre'], "unknown command 'sevre': did you mean serve?"],
+    [['app', 'nope', '--help'], "unknown command 'app nope': see tidemark app --help"],
+    [['app', 'lst', '--json'], "unknown command 'app lst': did you mean list?"],
+    [['app', 'create', '--nme', 'x'], "unknown option '--nme': did you mean --name?"],
+    [['app', 'list', '--prot', '1'], "unknown option '--prot': did you mean --port?"],
+    [['serve', '-p', '1'], "unknown option '-p': see tidemark serve --help"],
+  ] as const) {
+    expect(await tidemark(args)).toEqual({ code: 1, stdout: '', stderr: `tidemark: ${problem}\n` });
+  }
+});
+
+test('settings are taken from options and from a file: an option wins over the environment, and that over the file', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidemark-arguments-'));
+  try {
+    const file = join(folder, 'tidemark.env');
+    writeFileSync(file, `# of systemd\nDATA_DIR="${folder}/of file"\n\n; PORT=1\nPUBLIC_URL=nonsense#1\n`);
+    const told = async (args: readonly string[], settings = {}): Promise<string> =>
+      (await tidemark(args, settings)).stderr;
+    expect(await told(['app', 'list', '--env-file', file])).toContain('PUBLIC_URL: must be an address');
+    expect(await told(['app', 'list', '--env-file', file, '--public-url='])).toContain(`${folder}/of file:`);
+    const settings = { DATA_DIR: `${folder}/of environment` };
+    expect(await told([`--env-file=${file}`, 'app', 'list', '--public-url', ''], settings)).toContain(
+      'of environment:',
+    );
+    expect(await told(['app', 'list', '--data-dir', `${folder}/of option`], settings)).toContain(
+      'of option:',
+    );
+    expect(await told(['serve', '--port', 'x'])).toContain('PORT: must be a whole number');
+    expect(await told(['serve', '--database-url=postgres://me:secret@host/db'])).toMatch(
+      /^tidemark: --database-url: set the environment variable DATABASE_URL, .*others can see/,
+    );
+    writeFileSync(file, 'PORT=1\nnonsense\n');
+    expect(await told(['app', 'list', '--env-file', file])).toContain('line 2: must be NAME=value');
+    expect(await told(['app', 'list', '--env-file', join(folder, 'gone')])).toContain('cannot be read');
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
 });
 
 test('the version is that of package.json', async () => {

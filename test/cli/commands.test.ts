@@ -59,6 +59,40 @@ test('an account is made with a password from standard input, owns an app of the
   expect((await tidemark(['user', 'list'])).stdout).toMatch(/helper@example\.com +yes/);
 }, 60_000);
 
+test('the first account owns what nobody owns, and the commands say who sees an app', async () => {
+  const own = await startTestService();
+  const settings = {
+    DATABASE_URL: own.database.url,
+    SECRET: 'the secret of the tests, 32 characters',
+    PORT: String(own.port),
+  };
+  try {
+    const first = await run(['app', 'create', '--name', 'Before'], settings);
+    expect(first.stdout).toContain('nobody yet: the first account of the dashboard will own it');
+    const email = 'first@example.com';
+    const made = await run(['user', 'create', '--email', email, '--password-stdin'], settings, PASSWORD);
+    expect(made).toMatchObject({ code: 0 });
+    const person = await new Person(own).signIn(email);
+    expect((await person.get(`/api/apps/${own.app.appId}`)).data).toMatchObject({ role: 'owner' });
+    const [, appId = ''] = /^App +(app_\w+)/m.exec(first.stdout) ?? [];
+    expect((await person.get(`/api/apps/${appId}`)).data).toMatchObject({ role: 'owner' });
+
+    const later = await run(['app', 'create', '--name', 'Later'], settings);
+    expect(later.stdout).toMatch(/nobody, so no account sees it: tidemark app grant --app app_\w+ --email/);
+    await run(['user', 'create', '--email', 'second@example.com', '--password-stdin'], settings, PASSWORD);
+    const { apps } = JSON.parse((await run(['app', 'list', '--json'], settings)).stdout) as {
+      apps: { name: string; owners: string[] }[];
+    };
+    expect(apps.slice(-2).map(({ name, owners }) => [name, owners])).toEqual([
+      ['Before', [email]],
+      ['Later', []],
+    ]);
+    expect((await run(['app', 'list'], settings)).stdout).toMatch(/Owners[\s\S]*Before +first@example\.com/);
+  } finally {
+    await own.stop();
+  }
+});
+
 test('a second factor is removed and its owner is told; the audit log is exported in lines', async () => {
   const mailbox = await openMailbox();
   const email = 'lost-phone@example.com';

@@ -1,13 +1,16 @@
 /** Which commands change the schema of a database: those of a newer release meet servers of an older one. */
-import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createApp } from '../../src/apps/apps.ts';
 import { migrate, readMigrations } from '../../src/storage/migrate.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { readVersion } from '../../src/version.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
+import { testSecret } from '../support/service.ts';
 
 let folder: string;
 beforeAll(async () => {
@@ -107,4 +110,67 @@ describe.each(availableEngines())('on %s', (engine) => {
       await database.drop();
     }
   });
+});
+
+test('in a folder without data a command makes none, and leaves the file of a backup as it is', async () => {
+  const dataDir = join(folder, 'nothing here');
+  const file = join(folder, 'good.backup');
+  await writeFile(file, 'a good backup');
+  const sentence =
+    `tidemark: There is no Tidemark database in ${dataDir}: name it with DATA_DIR or DATABASE_URL ` +
+    '(only serve, migrate and restore make one)\n';
+  const commands = [...COMMANDS, ['backup', file], ['token', 'revoke', 'tok_1'], ['demo', '--remove']];
+  for (const args of commands) {
+    const settings = { DATA_DIR: dataDir, JOURNAL_DIR: join(folder, 'journal') };
+    const outcome = await tidemark(
+      args.map((arg) => arg.replace('FOLDER', folder)),
+      settings,
+    );
+    expect({ args, ...outcome }).toEqual({ args, code: 1, stdout: '', stderr: sentence });
+  }
+  const { stdout } = await tidemark(['doctor'], { DATA_DIR: dataDir, PORT: '0' });
+  expect(stdout).toContain(`there is no Tidemark database in ${dataDir}`);
+  expect(stdout).not.toContain('Nothing to change');
+  expect(existsSync(dataDir)).toBe(false);
+  expect(await readFile(file, 'utf8')).toBe('a good backup');
+});
+
+test('a backup replaces no file with more events, nor one that is no backup, unless it is forced to', async () => {
+  const [many, none] = [await testDatabase('postgres18'), await testDatabase('postgres18')];
+  const file = join(folder, 'kept.backup');
+  const backup = (database: TestDatabase, ...options: string[]): Promise<Outcome> =>
+    tidemark(['backup', file, '--json', ...options], { DATABASE_URL: database.url, DATA_DIR: folder });
+  try {
+    const { appId } = await createApp(many.sql, await testSecret(), { name: 'Shop' });
+    const lines = join(folder, 'events.ndjson');
+    const line = (second: number): string =>
+      `{"type":"seen","createdAt":"2026-01-31T00:00:0${second}.000Z","payload":{"text":"a\\nb"}}\n`;
+    await writeFile(lines, [1, 2, 3].map(line).join(''));
+    expect(
+      await tidemark(['import', lines, '--app', appId], { DATABASE_URL: many.url, DATA_DIR: folder }),
+    ).toMatchObject({ code: 0 });
+    expect(JSON.parse((await backup(many)).stdout)).toMatchObject({ events: 3 });
+    const good = await readFile(file);
+    expect(await backup(none)).toEqual({
+      code: 1,
+      stdout: '',
+      stderr:
+        `tidemark: ${file} has 3 events, and this database 0, so it was not replaced: check DATA_DIR and DATABASE_URL, ` +
+        'name another file, or give --force\n',
+    });
+    expect((await readFile(file)).equals(good)).toBe(true);
+    expect((await readdir(folder)).filter((name) => name.endsWith('.part'))).toEqual([]);
+    // As many events, or more, are the usual case; also over what is left of a damaged backup.
+    expect(await backup(many)).toMatchObject({ code: 0 });
+    await writeFile(file, good.subarray(0, good.length - 20));
+    expect(await backup(many)).toMatchObject({ code: 0 });
+    expect(await backup(none, '--force')).toMatchObject({ code: 0 });
+    await writeFile(file, 'a letter');
+    expect(await backup(many)).toMatchObject({ code: 1, stderr: expect.stringContaining('is no backup') });
+    await writeFile(file, '');
+    expect(await backup(many)).toMatchObject({ code: 0 });
+  } finally {
+    await many.drop();
+    await none.drop();
+  }
 });

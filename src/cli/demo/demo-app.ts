@@ -3,6 +3,7 @@ import { COMMAND_LINE } from '../../accounts/audit.ts';
 import { createApp, deleteApp } from '../../apps/apps.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../../apps/logging-tokens.ts';
 import type { Secret } from '../../apps/secret.ts';
+import { OperatorError } from '../../errors.ts';
 import type { Sql } from '../../storage/connect.ts';
 
 export interface DemoApp {
@@ -23,16 +24,17 @@ const NAME = 'demo app';
 
 /**
  * The app, made where there is none.
- * @param ownerId internal id; null: the account that was confirmed first, if there is any
+ * @param ownerId internal id; null: the only account, or the one that was confirmed first, if there is any
  */
 export async function openDemoApp(sql: Sql, secret: Secret, ownerId: number | null): Promise<DemoApp> {
   const found = await find(sql);
+  const owner = ownerId ?? (await likelyOwner(sql));
   if (found !== undefined) {
+    if (owner !== null) await ownUnowned(sql, found.id, owner);
     const { loggingToken } = await currentLoggingToken(sql, secret, found.id);
     const token = loggingToken ?? (await rotateLoggingToken(sql, secret, found)).loggingToken;
     return { appId: found.appId, loggingToken: token, isNew: false };
   }
-  const owner = ownerId ?? (await oldestAccount(sql));
   const { appId, loggingToken } = await createApp(sql, secret, { name: 'Demo web shop', ownerId: owner });
   await sql`
     INSERT INTO installation (name, value) VALUES (${NAME}, ${appId})
@@ -56,8 +58,26 @@ async function find(sql: Sql): Promise<Row | undefined> {
   return row;
 }
 
-async function oldestAccount(sql: Sql): Promise<number | null> {
-  const [row] = await sql<{ id: number }[]>`
-    SELECT id FROM users WHERE email_proved_at IS NOT NULL ORDER BY id LIMIT 1`;
-  return row?.id ?? null;
+/**
+ * The account whose the app is most likely: the only one, or the one that was confirmed first.
+ * @returns its internal id; null where there is no account
+ * @throws OperatorError where there are several, none of them confirmed: anyone may have made them
+ */
+async function likelyOwner(sql: Sql): Promise<number | null> {
+  const users = await sql<{ id: number; isProved: boolean }[]>`
+    SELECT id, email_proved_at IS NOT NULL AS "isProved" FROM users ORDER BY email_proved_at IS NULL, id LIMIT 2`;
+  const [first, second] = users;
+  if (first === undefined || first.isProved || second === undefined) return first?.id ?? null;
+  throw new OperatorError(
+    'no account has a confirmed e-mail: name the one that is to own the demo with --owner',
+  );
+}
+
+/** Gives an app an owner, where it has none. */
+async function ownUnowned(sql: Sql, appId: number, userId: number): Promise<void> {
+  await sql`
+    INSERT INTO app_members (app_id, user_id, role)
+    SELECT ${appId}::int, ${userId}::int, 'owner'
+     WHERE NOT EXISTS (SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner')
+    ON CONFLICT (app_id, user_id) DO UPDATE SET role = 'owner'`;
 }

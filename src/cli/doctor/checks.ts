@@ -1,7 +1,8 @@
 /** All checks of an installation. */
+import { resolve } from 'node:path';
 import { DATABASE_CHECKS } from './database-checks.ts';
 import type { Facts } from './facts.ts';
-import { type Finding, note, problem } from './finding.ts';
+import { type Finding, problem, warning } from './finding.ts';
 import { isFull } from './machine-facts.ts';
 import { SETTINGS_CHECKS } from './settings-checks.ts';
 
@@ -30,9 +31,17 @@ function fullDisks({ config, machine }: Facts): readonly Finding[] {
 }
 
 function aboutDatabase(facts: Facts): readonly Finding[] {
-  const { database } = facts;
-  if (database === null)
-    return [note('database', 'it has no schema yet', 'Start the service once: it creates the schema.')];
+  const { database, config } = facts;
+  if (database === null) {
+    const place = config.DATABASE_URL === '' ? resolve(config.DATA_DIR) : 'the database of DATABASE_URL';
+    return [
+      warning(
+        'database',
+        `there is no Tidemark database in ${place}`,
+        'Name it with DATA_DIR or DATABASE_URL, or with --env-file; where it is a new one, start the service once.',
+      ),
+    ];
+  }
   if ('unreachable' in database)
     return [problem('database', database.unreachable, 'Other checks need the database: fix this first.')];
   return DATABASE_CHECKS.flatMap((check) => check(database, facts));

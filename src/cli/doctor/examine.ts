@@ -1,10 +1,9 @@
 /** Collects the facts of an installation. Read-only: it creates and starts nothing. */
-import { realpath } from 'node:fs/promises';
 import { openSecret } from '../../apps/secret.ts';
 import { type Config, readConfig } from '../../config.ts';
 import { OperatorError } from '../../errors.ts';
 import { connect, errorCode } from '../../storage/connect.ts';
-import { findCluster } from '../../storage/embedded/cluster.ts';
+import { hasCluster } from '../../storage/embedded/embedded.ts';
 import { openDatabase } from '../../storage/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
 import { findings } from './checks.ts';
@@ -50,7 +49,7 @@ async function database(
 ): Promise<Facts['database']> {
   try {
     if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR))) return null;
-    const opened = await openDatabase(config, log, { supervise: false });
+    const opened = await openDatabase(config, log, { supervise: false, mayMake: false });
     const sql = connect(opened.address, { connections: 1, name: 'tidemark doctor' });
     try {
       // Opening the storage of an empty database could create an extension in it.
@@ -66,10 +65,4 @@ async function database(
       return { unreachable: error.message };
     throw error;
   }
-}
-
-/** Opening the embedded PostgreSQL would create a cluster if there is none. */
-async function hasCluster(dataDir: string): Promise<boolean> {
-  const folder = await realpath(dataDir).catch(() => null);
-  return folder !== null && (await findCluster(folder)) !== undefined;
 }

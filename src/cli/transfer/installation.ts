@@ -18,14 +18,17 @@ export interface Installation {
  * upgrade a database that older servers use.
  * @param options.anySchema for the commands that bring the schema: `migrate` and `restore`. All others need the schema of
  *   this release
- * @throws OperatorError with what to do, where the schema is older, newer, or not there
+ * @throws OperatorError with what to do, where there is no database, or its schema is older, newer, or not there
  */
 export async function withInstallation<T>(
   work: (installation: Installation) => Promise<T>,
   { anySchema = false }: { readonly anySchema?: boolean } = {},
 ): Promise<T> {
   const config = readConfig(process.env);
-  const database = await openDatabase(config, commandLog(config.LOG_LEVEL), { supervise: false });
+  const database = await openDatabase(config, commandLog(config.LOG_LEVEL), {
+    supervise: false,
+    mayMake: anySchema,
+  });
   const { address } = database;
   const sql = connect(address, { connections: 1, name: 'tidemark command' });
   try {

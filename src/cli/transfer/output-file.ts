@@ -11,6 +11,9 @@ import { errorCode } from '../../storage/connect.ts';
 /** Writes the output. @param write must end the stream */
 export type Output = <T>(write: (stream: Writable) => Promise<T>) => Promise<T>;
 
+/** Throws where an existing file must not be replaced; called when all of the output is written. @param path of the file */
+export type MayReplace = (path: string) => Promise<void>;
+
 /** A temporary file without writes for this long is left over from a killed command. */
 const ABANDONED_AFTER_MS = 3_600_000;
 
@@ -18,11 +21,12 @@ const ABANDONED_AFTER_MS = 3_600_000;
  * Decides how to write to a path. A regular or missing file is replaced atomically; a device such as /dev/null,
  * a terminal or a pipe is written to directly. Anything else is refused: as root a rename would replace it, and a
  * symbolic link in a folder of other users may point anywhere.
+ * @param mayReplace is asked before an existing file is replaced
  * @throws OperatorError for a folder, a symbolic link to a file, a socket or a block device
  */
-export async function outputOf(path: string): Promise<Output> {
+export async function outputOf(path: string, mayReplace?: MayReplace): Promise<Output> {
   const named = await existing(lstat(path));
-  if (named === null || named.isFile()) return (write) => writeWholeFile(path, write);
+  if (named === null || named.isFile()) return (write) => writeWholeFile(path, write, mayReplace);
   // /dev/stdout and /dev/stderr are links.
   const meant = named.isSymbolicLink() ? await existing(stat(path)) : named;
   if (meant !== null && (meant.isFIFO() || meant.isCharacterDevice()))
@@ -47,7 +51,11 @@ async function existing(found: Promise<Stats>): Promise<Stats | null> {
  * Writes to a temporary file, syncs it and renames it to its final name, replacing an older file. Only
  * its owner may read it.
  */
-async function writeWholeFile<T>(path: string, write: (stream: Writable) => Promise<T>): Promise<T> {
+async function writeWholeFile<T>(
+  path: string,
+  write: (stream: Writable) => Promise<T>,
+  mayReplace?: MayReplace,
+): Promise<T> {
   const folder = dirname(path);
   await removeAbandonedDrafts(path);
   const draft = join(folder, `.${basename(path)}.${randomBytes(6).toString('hex')}.part`);
@@ -55,6 +63,7 @@ async function writeWholeFile<T>(path: string, write: (stream: Writable) => Prom
     const stream = createWriteStream(draft, { flags: 'wx', mode: 0o600, flush: true });
     stream.on('error', () => undefined); // The writer reports the error.
     const result = await write(stream);
+    if (mayReplace !== undefined && (await existing(lstat(path))) !== null) await mayReplace(path);
     await rename(draft, path);
     await syncFolder(folder);
     return result;

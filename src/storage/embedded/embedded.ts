@@ -1,3 +1,4 @@
+import { lstat, realpath } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -40,6 +41,8 @@ export interface EmbeddedOptions {
   readonly log: { info(message: string): void; warn(message: string): void };
   /** Whether to restart PostgreSQL when it dies. */
   readonly supervise?: boolean;
+  /** Whether to make a missing data folder and cluster; default: true. */
+  readonly mayMake?: boolean;
 }
 
 /** Every process that uses the folder holds this session lock in share mode; exclusive mode means no others. Keys: 'tide', 1. */
@@ -60,17 +63,34 @@ const BACK_OFF_MS = { first: 100, most: 5_000 };
 /**
  * Opens the PostgreSQL of a data folder: creates it on first use, starts it unless it is running, and shares it with every
  * other process that opens the same folder. Processes may open and close it in any order.
- * @throws OperatorError for failures that the operator can fix
+ * @throws OperatorError for failures that the operator can fix; without `mayMake` also where there is no database
  */
 export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedPostgres> {
-  const dataDir = await openDataFolder(resolve(options.dataDir));
+  const { mayMake = true } = options;
+  const path = resolve(options.dataDir);
+  if (!mayMake && (await lstat(path).catch(() => null)) === null) throw noDatabase(path);
+  const dataDir = await openDataFolder(path);
+  if (!mayMake && (await findCluster(dataDir)) === undefined) throw noDatabase(path);
   const share = new Share(dataDir, options);
   try {
-    await share.take(true);
+    await share.take(mayMake);
   } catch (error) {
     throw explained(error, dataDir);
   }
   return share;
+}
+
+/** Whether a data folder has a cluster. Makes nothing. */
+export async function hasCluster(dataDir: string): Promise<boolean> {
+  const folder = await realpath(dataDir).catch(() => null);
+  return folder !== null && (await findCluster(folder)) !== undefined;
+}
+
+/** What a command says that needs data and finds none: it may have been called in another folder than the service. */
+export function noDatabase(dataDir: string): OperatorError {
+  return new OperatorError(
+    `There is no Tidemark database in ${dataDir}: name it with DATA_DIR or DATABASE_URL (only serve, migrate and restore make one)`,
+  );
 }
 
 /** A session that holds the lock. */

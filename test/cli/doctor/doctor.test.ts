@@ -132,7 +132,9 @@ test('an empty database stays empty', async () => {
   const database = await testDatabase('postgres18', { empty: true });
   try {
     const report = await examine({ DATABASE_URL: database.url, DATA_DIR: join(folder, 'none') });
-    expect(about(report, 'database')).toEqual(['note: it has no schema yet']);
+    expect(about(report, 'database')).toEqual([
+      'warning: there is no Tidemark database in the database of DATABASE_URL',
+    ]);
     const [tables] = await database.sql`SELECT count(*)::int AS n FROM pg_tables WHERE schemaname = 'public'`;
     expect(tables).toEqual({ n: 0 });
   } finally {
