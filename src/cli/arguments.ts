@@ -41,14 +41,14 @@ export function readArguments(
       continue;
     }
     const [name = '', inline] = argument.startsWith('--') ? split(argument) : [argument];
-    const valueOf = (): string => {
+    const requireValue = (): string => {
       const value = inline ?? left.shift();
       if (value === undefined) throw new OperatorError(`${name} needs a value`);
       return value;
     };
     const option = command.options.find(({ long, short }) => long === name || short === name);
     if (name === ENV_FILE) {
-      for (const [key, value] of readEnvironmentFile(valueOf())) environment[key] ??= value;
+      for (const [key, value] of readEnvironmentFile(requireValue())) environment[key] ??= value;
     } else if (option !== undefined) {
       kept.push(argument);
       if (option.required && inline === undefined) kept.push(...left.splice(0, 1));
@@ -61,7 +61,7 @@ export function readArguments(
         throw new OperatorError(
           `${name}: set the environment variable ${setting}, or write it into a file for ${ENV_FILE}: others can see the arguments of a process`,
         );
-      chosen[setting] = valueOf();
+      chosen[setting] = requireValue();
     }
   }
   Object.assign(environment, chosen);
