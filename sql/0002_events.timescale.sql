@@ -26,6 +26,17 @@ ALTER TABLE events SET (
   timescaledb.orderby = 'created_at, id'
 );
 
+-- A server without the library of TimescaleDB, or with timescaledb.restoring on, would store rows in the table itself, where they are
+-- never read again. New connections find that out (src/storage/connections/fitness.ts); this refuses it from the very moment on,
+-- by the code of a server that cannot be written to.
+CREATE FUNCTION refuse_without_timescaledb() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+  RAISE EXCEPTION 'TimescaleDB is not loaded, or timescaledb.restoring is on: events would be stored where they are never read again'
+        USING ERRCODE = 'read_only_sql_transaction';
+END $$;
+CREATE TRIGGER refuse_without_timescaledb BEFORE INSERT ON events FOR EACH STATEMENT
+  WHEN (current_setting('timescaledb.restoring', true) IS DISTINCT FROM 'off') EXECUTE FUNCTION refuse_without_timescaledb();
+
 -- Buckets whose aggregates may lack committed rows. A snapshot that stays in use keeps dead rows of marks, a hundred a second, and
 -- each read would go through them. So, as on PostgreSQL for deltas, each mark has the id of its transaction. Maintenance writes all
 -- marks anew in one statement and notes which transactions were running in its snapshot: in any later snapshot, marks of others

@@ -215,11 +215,14 @@ describe.runIf(hasTimescale)('TimescaleDB', () => {
       world,
       await world.app(),
       async (work) => {
+        // Earlier releases had no trigger that refuses it.
+        await world.sql`ALTER TABLE events DISABLE TRIGGER refuse_without_timescaledb`;
         await server.kill();
         await server.start('-c shared_preload_libraries=');
         await work(server.address);
         await server.kill();
         await server.start();
+        await world.sql`ALTER TABLE events ENABLE TRIGGER refuse_without_timescaledb`;
       },
       'database',
     );
@@ -228,9 +231,11 @@ describe.runIf(hasTimescale)('TimescaleDB', () => {
   test('events of apps that were deleted meanwhile are dropped', async () => {
     const app = await world.app();
     const lost = await world.events(app, 20);
+    await world.sql`ALTER TABLE events DISABLE TRIGGER refuse_without_timescaledb`;
     await world.sql`SELECT timescaledb_pre_restore()`;
     await world.write(lost);
     await world.sql`SELECT timescaledb_post_restore()`;
+    await world.sql`ALTER TABLE events ENABLE TRIGGER refuse_without_timescaledb`;
     await world.sql`DELETE FROM apps WHERE id = ${app.id}`;
     const found = [{ server: 'database', rows: 20 }];
     expect((await world.run('recover-rows')).answer).toEqual({ found, recovered: 0, dropped: 20 });

@@ -143,6 +143,20 @@ describe.runIf(hasTimescale)('TimescaleDB', () => {
       /timescaledb.restoring is on/,
     ));
 
+  test('takes no row from a session that is open already, from the moment on that it is left restoring', async () => {
+    const open = connect(server.address, { connections: 1, name: 'open session' });
+    try {
+      await open`SELECT 1`;
+      await open`SET timescaledb.restoring = on`;
+      const row = open`
+        INSERT INTO events (id, app_id, type_id, created_at, payload) VALUES (gen_random_uuid(), 1, 1, now(), '{}')`;
+      await expect(row).rejects.toMatchObject({ code: '25006' });
+      await expect(open`COPY events FROM PROGRAM 'true'`).rejects.toMatchObject({ code: '25006' });
+    } finally {
+      await open.end();
+    }
+  });
+
   test('has its triggers switched off', () =>
     survives(
       () => sql`ALTER ROLE CURRENT_USER SET session_replication_role = replica`,
