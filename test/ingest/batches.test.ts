@@ -142,6 +142,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
       code: 'EVENT_IN_FUTURE',
       serverTime: new Date(NOW).toISOString(),
       aheadMs: 1,
+      param: 'createdAt',
     });
     const added = (await storedIds(service)).filter((id) => !before.includes(id));
     expect(added.sort()).toEqual(results.flatMap(({ eventId }) => eventId ?? []).sort());
