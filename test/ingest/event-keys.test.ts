@@ -255,7 +255,7 @@ describe('a key', () => {
       aheadMs: 5_000,
     };
     const { status, body } = await post(service, ahead);
-    expect([status, JSON.parse(body)]).toEqual([400, { success: false, ...refusal }]);
+    expect([status, JSON.parse(body)]).toMatchObject([400, { success: false, ...refusal }]);
     expect(await send(service, [ahead])).toEqual([refusal]);
   });
 
