@@ -9,6 +9,7 @@ import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/component
 import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
 import {
+  COMPARISON_FIGURES,
   ENGINE_FIGURES,
   type FaultCampaign,
   FIELD_FIGURES,
@@ -22,7 +23,9 @@ import {
   READ_FIGURES,
   README_FIGURES,
   SEARCH_FIGURES,
+  SIZING_FIGURES,
   SOAK_FIGURES,
+  sizingTable,
   WRITE_FIGURES,
 } from './figures.ts';
 import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
@@ -88,6 +91,11 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
     }),
     await page('docs/durability.md', { faults: faultsTable(faults), 'power cuts': powerCutsTable(cuts) }),
     await page('docs/producers.md', await snippetBlocks()),
+    await page('docs/comparison.md', { comparison: figuresTable(results, COMPARISON_FIGURES) }),
+    await page('docs/sizing.md', {
+      sizing: sizingTable(results),
+      'sizing figures': figuresTable(results, SIZING_FIGURES),
+    }),
     await page('docs/scaling.md', { cores: cores.text, cluster: cluster.text }),
     await page('docs/performance.md', {
       writes: figuresTable(results, WRITE_FIGURES),

@@ -42,6 +42,61 @@ export const README_FIGURES: readonly Pick[] = [
   ['Memory of the service during ten minutes of mixed load', 'soak', 'figure', 'server memory'],
 ];
 
+/** What docs/comparison.md puts side by side: the command that measures it, and the ratios of events a second. */
+export const COMPARISON_FIGURES: readonly Pick[] = [
+  ['Fastify with one INSERT per request: `saturate`', 'saturate', 'ratio', 'events to naive, 180 B, 256'],
+  ['pgbench with a prepared INSERT, without HTTP: `rivals`', 'rivals', 'ratio', 'tidemark to pgbench'],
+  ['Redis XADD with `appendfsync always` behind HTTP: `rivals`', 'rivals', 'ratio', 'tidemark to Redis XADD'],
+  ['uWebSockets.js with an INSERT every 5 ms: `rivals`', 'rivals', 'ratio', 'tidemark to INSERT every 5 ms'],
+  [
+    'A handler that stores nothing, by wrk: `saturate`',
+    'saturate',
+    'ratio',
+    'events to the floor, 180 B, 256, by wrk',
+  ],
+  [
+    'A COPY of the same rows, by batches: `batches`',
+    'batches',
+    'ratio',
+    'batches, two at a time, to bare COPY',
+  ],
+  [
+    'A COPY of the same rows, by `tidemark import` of a dense day: `import`',
+    'import',
+    'ratio',
+    'PostgreSQL, dense: import, stored, to bare COPY',
+  ],
+  ['`COPY … TO STDOUT`, by an export as NDJSON: `export`', 'export', 'ratio', 'NDJSON to COPY'],
+];
+
+/** What docs/sizing.md computes its table from. */
+export const SIZING_FIGURES: readonly Pick[] = [
+  [
+    'Event in a request of its own: CPU in the service',
+    'saturate',
+    'figure',
+    '180 B, 64 connections: server CPU',
+  ],
+  [
+    'Event in a request of its own: CPU in PostgreSQL',
+    'saturate',
+    'figure',
+    '180 B, 64 connections: database CPU',
+  ],
+  ['Event in a batch: CPU in the service', 'batches', 'figure', 'batches, two at a time: server CPU'],
+  ['Event in a batch: CPU in PostgreSQL', 'batches', 'figure', 'batches, two at a time: database CPU'],
+  ['CPU with one declared field, relative to none', 'fields', 'ratio', 'CPU of an event, 1 fields to none'],
+  ['Row of an event with its index', 'engines', 'figure', 'PostgreSQL: size of an event'],
+  [
+    'The same in the columnstore of TimescaleDB',
+    'engines',
+    'figure',
+    'TimescaleDB, columnstore: size of an event',
+  ],
+  ['Declared field of values, by event', 'fields', 'figure', 'storage of a field of values, by event'],
+  ['Memory of the service in ten minutes of mixed load', 'soak', 'figure', 'server memory'],
+];
+
 export const WRITE_FIGURES: readonly Pick[] = [
   ...([64, 256, 1024] as const).flatMap((connections): Pick[] => [
     [
@@ -365,6 +420,63 @@ export function figuresTable(results: readonly StoredResult[], picks: readonly P
   return `${formatTable(['What', 'Median', 'Smallest to largest'], rows)}\n\n${provenance(results, picks)}`;
 }
 
+/** Events a day in the table of docs/sizing.md. */
+const DAILY_EVENTS = [1e5, 1e6, 1e7, 1e8, 1e9];
+const SECONDS_OF_DAY = 86_400;
+/** Peak to average. */
+const PEAK = 5;
+/** Days that are kept, and those of them that TimescaleDB keeps as rows (the default of COMPRESS_AFTER_DAYS). */
+const KEPT_DAYS = 90;
+const ROW_DAYS = 7;
+
+/** The loads of docs/sizing.md, from {@link SIZING_FIGURES}: cores in use at the peak, and disk of 90 days with one declared field. */
+export function sizingTable(results: readonly StoredResult[]): string {
+  const values = SIZING_FIGURES.map(([, scenario, kind, name]) => {
+    const result = results.find((one) => one.scenario === scenario);
+    const found = valuesOf(result, kind, name);
+    return found === null ? Number.NaN : spreadOf(found.values).median;
+  });
+  const [
+    single = 0,
+    singleDatabase = 0,
+    batch = 0,
+    batchDatabase = 0,
+    field = 0,
+    row = 0,
+    column = 0,
+    fieldBytes = 0,
+  ] = values;
+  const cores = (peak: number, micros: number): string => {
+    const used = (peak * micros * field) / 1e6;
+    return used < 0.01 ? 'below 0.01' : used.toFixed(2);
+  };
+  const rows = DAILY_EVENTS.map((daily) => {
+    const average = daily / SECONDS_OF_DAY;
+    const peak = average * PEAK;
+    const asRows = daily * KEPT_DAYS * (row + fieldBytes);
+    const asColumns = daily * (ROW_DAYS * row + (KEPT_DAYS - ROW_DAYS) * column + KEPT_DAYS * fieldBytes);
+    return [
+      daily.toLocaleString('en-US'),
+      `${formatNumber(average)} /s`,
+      `${formatNumber(peak)} /s`,
+      cores(peak, single + singleDatabase),
+      cores(peak, batch + batchDatabase),
+      `${formatNumber(asRows / 1e9)} GB`,
+      `${formatNumber(asColumns / 1e9)} GB`,
+    ];
+  });
+  const head = [
+    'Events a day',
+    'Average',
+    'Peak',
+    'Cores in use at the peak, one by one',
+    'In batches',
+    '90 days as rows',
+    '90 days, TimescaleDB',
+  ];
+  return formatTable(head, rows);
+}
+
 function valuesOf(
   result: StoredResult | undefined,
   kind: Pick[2],
@@ -373,7 +485,7 @@ function valuesOf(
   if (kind === 'figure') {
     const figure = result?.figures.find((one) => one.name === name);
     if (figure !== undefined)
-      return { values: figure.values, unit: figure.unit.replace(/\/(answer|event)$/, '') };
+      return { values: figure.values, unit: figure.unit.replace(/\/(answer|event|row)$/, '') };
   } else if (kind === 'ratio') {
     const ratio = result?.ratios.find((one) => one.name === name);
     if (ratio !== undefined) return { values: ratio.values, unit: '×' };

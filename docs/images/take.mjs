@@ -1,11 +1,12 @@
 /**
- * Takes the screenshots of README.md, of the shop of `tidemark demo`: `node docs/images/take.mjs`, with CHROMIUM or /usr/bin/chromium.
+ * Takes the screenshots of README.md, of the shop of `tidemark demo`, and those of docs/tutorial.md, whose commands it runs:
+ * `node docs/images/take.mjs`, with CHROMIUM or /usr/bin/chromium. `node docs/images/take.mjs tutorial` takes the latter alone.
  * With a folder it takes every page there instead, in every state, size and theme, for a designer to look at; with names after it
  * (`explore`, `types-many`, or a width: `390`) these alone.
  * A service of its own, on a port and in a folder of its own, is started and removed.
  */
 import { spawn, spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -28,6 +29,31 @@ function tidemark(args, input = '') {
   return ran.stdout;
 }
 
+/** Runs the commands of docs/tutorial.md as they are written there. @returns the id of its app */
+function followTutorial() {
+  const page = readFileSync(join(here, '..', 'tutorial.md'), 'utf8');
+  const blocks = [...page.matchAll(/(?<!not run: .*\n)^```sh\n([\s\S]*?)^```$/gm)].map(([, text]) => text);
+  const script = `${blocks.join('\n').replaceAll(':8080', `:${PORT}`)}\necho; echo "$APP_ID"`;
+  const cwd = join(here, '..', '..');
+  const ran = spawnSync('bash', ['--norc', '-euo', 'pipefail', '-c', script], {
+    cwd,
+    env: settings,
+    encoding: 'utf8',
+  });
+  if (ran.status !== 0) throw new Error(ran.stderr);
+  return ran.stdout.trim().split('\n').at(-1);
+}
+
+async function takeTutorial(browser) {
+  const appId = followTutorial();
+  const { types } = JSON.parse(tidemark(['type', 'list', '--app', appId, '--json']));
+  const { typeId } = types.find(({ name }) => name === 'error');
+  const options = { viewport: { width: 1024, height: 600 }, colorScheme: 'light' };
+  const context = await open(browser, options, 'you@example.com', 'correct horse battery staple');
+  await take(context, 'tutorial-country', `/apps/${appId}?range=24h&by=country&type=${typeId}`);
+  await take(context, 'tutorial-p95', `/apps/${appId}?range=24h&of=duration_ms&stat=p95`);
+}
+
 async function untilReady() {
   for (;;) {
     const ready = await fetch(`${origin}/readyz`).then(
@@ -48,7 +74,7 @@ async function take(context, name, path) {
 }
 
 /** A context of a browser; without a person's session where `as` is null. */
-async function open(browser, options, as = email) {
+async function open(browser, options, as = email, secret = password) {
   const context = await browser.newContext({
     baseURL: origin,
     locale: 'en-GB',
@@ -58,7 +84,7 @@ async function open(browser, options, as = email) {
   });
   if (as === null) return context;
   const signedIn = await context.request.post('/api/session', {
-    data: { email: as, password },
+    data: { email: as, password: secret },
     headers: { Origin: origin },
   });
   if (!signedIn.ok()) throw new Error(await signedIn.text());
@@ -72,19 +98,22 @@ const browser = await chromium.launch({
 });
 try {
   await untilReady();
-  tidemark(['user', 'create', '--email', email, '--password-stdin'], `${password}\n`);
-  const { appId } = JSON.parse(tidemark(['demo', '--no-live', '--owner', email, '--json']));
-  if (wanted === undefined) {
-    const size = { width: 1280, height: 800 };
-    const light = await open(browser, { viewport: size, colorScheme: 'light' });
-    const dark = await open(browser, { viewport: size, colorScheme: 'dark' });
-    await take(light, 'dashboard-apps', '/');
-    await take(light, 'dashboard-chart', `/apps/${appId}?range=7d`);
-    await take(dark, 'dashboard-chart-dark', `/apps/${appId}?range=7d`);
-  } else {
-    const to = resolve(wanted);
-    mkdirSync(to, { recursive: true });
-    await tour({ open: (options, as) => open(browser, options, as), appId, to, names });
+  if (wanted === undefined || wanted === 'tutorial') await takeTutorial(browser);
+  if (wanted !== 'tutorial') {
+    tidemark(['user', 'create', '--email', email, '--password-stdin'], `${password}\n`);
+    const { appId } = JSON.parse(tidemark(['demo', '--no-live', '--owner', email, '--json']));
+    if (wanted === undefined) {
+      const size = { width: 1280, height: 800 };
+      const light = await open(browser, { viewport: size, colorScheme: 'light' });
+      const dark = await open(browser, { viewport: size, colorScheme: 'dark' });
+      await take(light, 'dashboard-apps', '/');
+      await take(light, 'dashboard-chart', `/apps/${appId}?range=7d`);
+      await take(dark, 'dashboard-chart-dark', `/apps/${appId}?range=7d`);
+    } else {
+      const to = resolve(wanted);
+      mkdirSync(to, { recursive: true });
+      await tour({ open: (options, as) => open(browser, options, as), appId, to, names });
+    }
   }
 } finally {
   await browser.close();

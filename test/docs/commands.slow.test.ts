@@ -61,11 +61,11 @@ test.each(PAGES.filter((path) => stepsOf(readPage(path)).length > 0))(
 
 /** @returns what each of the steps has printed */
 async function runSteps(path: string, steps: readonly Step[]): Promise<readonly string[]> {
-  const isReadme = path === 'README.md';
-  // The README's commands are for a clone; those of other pages leave files behind.
-  const folder = isReadme ? ROOT : join(await realpath(installation.folder), path.replaceAll('/', '-'));
+  // The commands of these pages are for a clone, and make their own app; those of others leave files behind.
+  const isForClone = path === 'README.md' || path === 'docs/tutorial.md';
+  const folder = isForClone ? ROOT : join(await realpath(installation.folder), path.replaceAll('/', '-'));
   await mkdir(folder, { recursive: true });
-  const env = { ...process.env, DATA_DIR: installation.dataDir, ...(isReadme ? {} : await newApp()) };
+  const env = { ...process.env, DATA_DIR: installation.dataDir, ...(isForClone ? {} : await newApp()) };
   const script = [
     `tidemark() { ${JSON.stringify(process.execPath)} ${JSON.stringify(LAUNCHER)} "$@"; }`,
     ...steps.map(({ text }) => `${text.replaceAll(':8080', `:${server.port}`)}\nprintf '${END}'`),
