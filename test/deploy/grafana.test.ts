@@ -1,8 +1,10 @@
-/** The dashboard for Grafana: each of its queries names metrics and labels that a real scrape has. */
+/** The dashboard for Grafana and the alert rules for Prometheus: each query names metrics and labels that exist. */
+import { spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { ROOT } from '../docs/pages.ts';
+import { REFUSALS } from '../../src/errors.ts';
+import { markedTable, ROOT, readPage } from '../docs/pages.ts';
 import { withTestService } from '../support/service.ts';
 
 interface Panel {
@@ -60,4 +62,35 @@ test('panels have titles of their own and do not overlap', () => {
     ({ gridPos }: { gridPos: { x: number; y: number } }) => `${gridPos.x} ${gridPos.y}`,
   );
   expect(new Set(places).size).toBe(panels.length);
+});
+
+const RULES = join(ROOT, 'deploy/grafana/alerts.yml');
+
+test('the alert rules name metrics and labels that docs/monitoring.md lists', () => {
+  const listed = new Map(
+    markedTable(readPage('docs/monitoring.md'), 'metrics').map(([cell = '', labels = '']) => [
+      /\w+/.exec(cell)?.[0] ?? '',
+      labels.match(/\w+/g) ?? [],
+    ]),
+  );
+  const queries = [...readFileSync(RULES, 'utf8').matchAll(/^ +expr: (.+)$/gm)].map(([, expr = '']) => expr);
+  expect(queries.length).toBeGreaterThan(10);
+  for (const expr of queries)
+    for (const [, name = '', selected = ''] of expr.matchAll(/\b(tidemark_\w+)(?:\{([^}]*)\})?/g)) {
+      const labels = listed.get(name.replace(/_bucket$/, ''));
+      expect(labels, name).toBeDefined();
+      for (const [, label] of selected.matchAll(/(\w+)(?:=|!)~?"/g)) expect(labels, name).toContain(label);
+    }
+  const codes = Object.values(REFUSALS).map(({ code }) => code);
+  const named = queries.flatMap((expr) => /code=~"([^"]+)"/.exec(expr)?.[1]?.split('|') ?? []);
+  expect(named.length).toBeGreaterThan(0);
+  expect(codes).toEqual(expect.arrayContaining(named));
+});
+
+const hasPromtool = spawnSync('promtool', ['--version']).error === undefined;
+
+test.skipIf(!hasPromtool)('promtool accepts the alert rules', () => {
+  const checked = spawnSync('promtool', ['check', 'rules', '--lint-fatal', RULES], { encoding: 'utf8' });
+  expect(checked.stderr).toBe('');
+  expect(checked.status).toBe(0);
 });
