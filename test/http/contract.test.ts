@@ -491,14 +491,18 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       await other.sql.begin(async (tx) => {
         const [app] = await tx`SELECT id FROM apps WHERE public_id = ${other.app.appId} FOR NO KEY UPDATE`;
         await tx`INSERT INTO event_types (public_id, app_id, name) VALUES ('typ_other', ${app?.id}, ${made})`;
+        const [begun] = await other.sql`SELECT clock_timestamp() AS at`;
         posting = other.post({ typeId: undefined, typeName: posted }).then((response) => {
           answer = response;
         });
         await until(async () => {
-          const waiting = await other.sql`
-            SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()`;
-          return answer !== undefined || waiting.length > 0;
-        }, 'the post waits for the type');
+          // The app is tried again and again, each time in a transaction that passes it over.
+          const tried = await other.sql`
+            SELECT FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name = 'tidemark lookups'
+               AND query = 'commit' AND state_change > ${begun?.at}`;
+          return answer !== undefined || tried.length > 0;
+        }, 'the post has tried to create the type');
         expect(answer).toBeUndefined();
       });
       await posting;
