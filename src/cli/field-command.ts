@@ -52,7 +52,10 @@ export function addFieldCommands(program: Command): void {
       runCommand(options, async (session) => {
         const reference = await referenceOf(session, options);
         const made = await declareField(session.sql, { ...reference, backfill: options.backfill === true });
-        return { json: shownField(made), text: `Declared: ${shownField(made).path}` };
+        const counted = made.backfill
+          ? 'Earlier events are counted, too, in the background: see tidemark field list.'
+          : 'Counted from now on. To count earlier events, too, run the same command with --backfill.';
+        return { json: shownField(made), text: `Declared: ${shownField(made).path}\n${counted}` };
       }),
     );
   field

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
+import type { Sql } from '../storage/connect.ts';
 import {
   type EventReader,
   type FieldLine,
@@ -15,14 +16,12 @@ import {
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { shownValue, VALUE } from './fields/shown-value.ts';
+import { type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
 import { checkScope, findTypes, SCOPE } from './scope-query.ts';
-
-const NO_NUMBERS =
-  'of must be a declared field of the kind number that is counted for the whole interval (see its completeFrom).';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
@@ -93,7 +92,9 @@ const SERIES_QUERY = new Query(
   },
 );
 
-function isPath(by: readonly string[] | 'type' | 'none' | null): by is readonly string[] {
+type By = readonly string[] | 'type' | 'none' | null;
+
+function isPath(by: By): by is readonly string[] {
   return by !== null && by !== 'type' && by !== 'none';
 }
 
@@ -174,7 +175,7 @@ export const SERIES = {
 
 const PROBLEMS = {
   'not counted':
-    'filter and by must be about a declared field that is counted for the whole interval (see its completeFrom); filter, that it has one of some values.',
+    'The counts of the field do not answer this: filter must be one condition that a declared field has one of some values, such as country:DE,FR, and not too many of them.',
   'too many': 'interval must be wider: the range has more than 1,000 buckets of this width.',
   'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
 } as const;
@@ -201,8 +202,11 @@ export function seriesRead(now: () => number): AppRead {
         ? await readLines(events, request, query)
         : await events.numberSeries(request, query.of);
     if (series === 'not counted yet') return COUNTED_LATER;
-    if (typeof series === 'string')
-      return invalidParameters(query.of !== null && series === 'not counted' ? NO_NUMBERS : PROBLEMS[series]);
+    if (series === 'not counted')
+      return (
+        (await whyNotAnswered(sql, { app, typeIds, from }, query)) ?? invalidParameters(PROBLEMS[series])
+      );
+    if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
     const shown = { accumulated, isOpen: to === null };
     const data = {
@@ -222,6 +226,19 @@ export function seriesRead(now: () => number): AppRead {
     };
     return { status: 200, body: JSON.stringify({ success: true, data }) };
   });
+}
+
+/** The refusal for the first field of a query whose counts do not answer it. */
+async function whyNotAnswered(
+  sql: Sql,
+  scope: Pick<UncountedRead, 'app' | 'typeIds' | 'from'>,
+  { of, by, filter }: { of: readonly string[] | null; by: By; filter: readonly Condition[] },
+): Promise<Rejection | null> {
+  if (of !== null) return await whyNotCounted(sql, { ...scope, param: 'of', path: of, kind: 'number' });
+  if (isPath(by)) return await whyNotCounted(sql, { ...scope, param: 'by', path: by, kind: 'value' });
+  const field = fieldFilterOf({ filter, q: null });
+  if (field === null) return null;
+  return await whyNotCounted(sql, { ...scope, param: 'filter', path: field.path, kind: 'value' });
 }
 
 type Lines = Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> & {

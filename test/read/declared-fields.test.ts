@@ -253,9 +253,44 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await overallOf(`&hidden=exclude&typeId=${noise?.typeId}`)).toMatchObject({ count: 1, max: -1e6 });
     const { stats, starts } = chart.data as { stats: { count: number[] }; starts: number[] };
     expect(stats.count).toHaveLength(starts.length);
+    const old = await service.request({
+      method: 'POST',
+      path: '/v1/events',
+      body: '[{"typeName":"old","payload":{},"createdAt":"2025-01-31T08:30:00Z"}]',
+      headers: { Authorization: `Bearer ${loggingToken}` },
+    });
+    expect(old.status).toBe(200);
+    for (const declared of [{ path: 'late' }, { path: 'own', typeName: 'call' }])
+      await owner.post(`/api/apps/${appId}/declared-fields`, {
+        ...declared,
+        kind: 'number',
+        backfill: false,
+      });
+    await until(
+      async () => (await get('of=late&stat=sum')).details?.includes('is counted from') === true,
+      'the field is counted from now on',
+    );
     for (const [query, details] of [
-      ['of=n&stat=sum', /^of must be a declared field of the kind number/],
-      ['of=x&stat=sum', /^of must be a declared field of the kind number/],
+      [
+        'of=n&stat=sum',
+        /^n is not declared for the statistics of its numbers, but for counts by its values\. .*: tidemark field add --app app_\w+ --path n --kind number --backfill$/,
+      ],
+      [
+        'of=x&stat=sum',
+        /^x is not declared for the statistics of its numbers\. An owner declares it .*: tidemark field add --app app_\w+ --path x --kind number --backfill$/,
+      ],
+      ['by=x', /^x is not declared for counts by its values\. .* --path x --kind value --backfill$/],
+      ['filter=x:1', /^x is not declared for counts by its values/],
+      [
+        'of=late&stat=sum',
+        /^late is counted from 20\d\d-.*Z on, and the interval begins with the first event: begin later with from, or .*: tidemark field add --app app_\w+ --path late --kind number --backfill$/,
+      ],
+      ['of=late&stat=sum&from=2020-01-01', /and the interval begins at 2020-01-01T00:00:00.000Z/],
+      [
+        'of=own&stat=sum',
+        /^own is declared for events of the type "call" alone: name that type with typeName\.$/,
+      ],
+      ['filter=n:x&filter=ms:1', /^The counts of the field do not answer this: filter must be one condition/],
       ['of=a..b&stat=sum', /^of must be the path of a declared field: column 3/],
       ['of=ms', /^stat is missing/],
       ['stat=sum', /^stat needs of/],

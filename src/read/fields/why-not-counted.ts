@@ -1,0 +1,76 @@
+/** Why the counts of a declared field do not answer a read, and what changes that: one sentence for each cause. */
+import { isDeepStrictEqual } from 'node:util';
+import { type FieldProgress, listFieldProgress } from '../../apps/fields.ts';
+import type { Rejection } from '../../errors.ts';
+import { invalidParameters } from '../../http/query.ts';
+import type { Sql } from '../../storage/connect.ts';
+import type { FieldKind } from '../../storage/storage.ts';
+import { spellPath } from './payload-paths.ts';
+
+export interface UncountedRead {
+  readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
+  /** The parameter that names the field. */
+  readonly param: 'of' | 'by' | 'filter';
+  readonly path: readonly string[];
+  readonly kind: FieldKind;
+  /** Internal ids; null: all types. */
+  readonly typeIds: readonly number[] | null;
+  /** First millisecond since 1970; null: from the first event. */
+  readonly from: number | null;
+}
+
+/** @returns null where the field is declared and complete: then something else is in the way */
+export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Rejection | null> {
+  const { app, param, path, kind, from } = read;
+  const spelled = spellPath(path);
+  const refuse = (problem: string): Rejection => invalidParameters(`${spelled} ${problem}`, param);
+  const command = `tidemark field add --app ${app.appId} --path ${shellWord(spelled)} --kind ${kind}`;
+  const ofPath = (await listFieldProgress(sql, app.id)).filter((field) =>
+    isDeepStrictEqual(field.path, path),
+  );
+  const declared = ofPath.filter((field) => field.kind === kind);
+  if (declared.length === 0) {
+    const purpose = kind === 'number' ? 'for the statistics of its numbers' : 'for counts by its values';
+    const instead =
+      ofPath.length === 0 ? '' : `, but ${kind === 'number' ? 'for counts by its values' : 'for statistics'}`;
+    return refuse(
+      `is not declared ${purpose}${instead}. An owner declares it on the page Fields of the dashboard, or with: ${command} --backfill`,
+    );
+  }
+  const field = await fieldOfTypes(sql, declared, read.typeIds);
+  if (field === null) {
+    const names = declared.map(({ typeName }) => JSON.stringify(typeName)).join(' or ');
+    return refuse(`is declared for events of the type ${names} alone: name that type with typeName.`);
+  }
+  const { completeFrom, backfill, eventsLeft } = field;
+  if (completeFrom === null)
+    return refuse('is declared, and counting begins in a few seconds: try again shortly.');
+  if (completeFrom.getTime() <= (from ?? 0) || (backfill && eventsLeft === 0)) return null;
+  const begins = from === null ? 'with the first event' : `at ${new Date(from).toISOString()}`;
+  const where = `is counted from ${completeFrom.toISOString()} on, and the interval begins ${begins}`;
+  if (!backfill)
+    return refuse(
+      `${where}: begin later with from, or have earlier events counted, too: ${command} --backfill`,
+    );
+  const left = eventsLeft === null ? '' : ` (${eventsLeft} are left)`;
+  return refuse(
+    `${where}: earlier events are being counted${left}, try again shortly, or begin later with from.`,
+  );
+}
+
+/** The declaration that answers for these types: that of all types, or that of the only one. */
+async function fieldOfTypes(
+  sql: Sql,
+  declared: readonly FieldProgress[],
+  typeIds: readonly number[] | null,
+): Promise<FieldProgress | null> {
+  const ofAll = declared.find(({ typeName }) => typeName === null);
+  const [only, second] = typeIds ?? [];
+  if (only === undefined || second !== undefined) return ofAll ?? null;
+  const [type] = await sql<{ name: string }[]>`SELECT name FROM event_types WHERE id = ${only}`;
+  return declared.find(({ typeName }) => typeName === type?.name) ?? ofAll ?? null;
+}
+
+function shellWord(text: string): string {
+  return /^[\w./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`;
+}
