@@ -3,6 +3,7 @@
 import type { PasswordStats } from './accounts/passwords.ts';
 import type { SlowedBy } from './accounts/sign-in-limits.ts';
 import type { Usage } from './apps/usage.ts';
+import type { ReadKind, ReadStats } from './http/read-slots.ts';
 import type { HttpServer } from './http/server.ts';
 import { spooledBytes } from './http/spool.ts';
 import type { Journal, JournalStats } from './ingest/journal/journal.ts';
@@ -11,7 +12,6 @@ import type { SharedLimitsStats } from './limits/redis-sliding-log.ts';
 import type { Metrics, Sample } from './metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from './metrics/sampling.ts';
 import type { Exports } from './read/export/exports.ts';
-import type { ReadKind, ReadStats } from './read/read-slots.ts';
 import type { LookupQueue } from './storage/batched-lookup.ts';
 import type { ServerWatch } from './storage/connections/server-watch.ts';
 import type { CacheStats } from './storage/lookup-cache.ts';

@@ -5,8 +5,8 @@ import { ACCEPT_ENCODING, compressedAnswer } from '../http/compressed-answer.ts'
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
+import type { ReadPlace, ReadSlots, ReadTurn } from '../http/read-slots.ts';
 import type { FeedHolder } from './live/live-feeds.ts';
-import type { ReadPlace, ReadSlots, ReadTurn } from './read-slots.ts';
 
 /** A read of an app by a caller with access to it. */
 export interface ReadCall {

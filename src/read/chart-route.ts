@@ -4,10 +4,10 @@ import { isDeepStrictEqual } from 'node:util';
 import { type Api, done } from '../accounts/routes/api.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
+import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import type { EventReader, FieldFilter, SeriesFrame, SeriesRequest, TypeSeries } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
-import type { ReadPlace } from './read-slots.ts';
 import { findTypes } from './scope-query.ts';
 import { parseSeriesQuery, type SeriesQuery } from './series-query.ts';
 import {

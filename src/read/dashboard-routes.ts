@@ -1,10 +1,10 @@
 /** The reads of an app for its members' sessions, under /api: those of /v1, and the dashboard's charts. */
 import { turnsOfSession } from '../accounts/routes/api.ts';
+import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { type AppRead, headersOfRead } from './app-read.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
 import { numbersRoute } from './numbers-route.ts';
-import type { ReadSlots } from './read-slots.ts';
 import { scanRoute } from './scan-route.ts';
 
 export interface DashboardReadOptions extends ChartRouteOptions {

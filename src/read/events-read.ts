@@ -3,6 +3,7 @@ import { Rejection } from '../errors.ts';
 import type { Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
+import type { ReadPlace } from '../http/read-slots.ts';
 import { decodeCursor, encodeCursor, type RowFilter } from '../storage/storage.ts';
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
@@ -10,7 +11,6 @@ import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
-import type { ReadPlace } from './read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 

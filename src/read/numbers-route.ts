@@ -1,6 +1,7 @@
 /** GET /api/apps/:appId/numbers: the statistics of a field's numbers for a chart. */
 import { done } from '../accounts/routes/api.ts';
 import { Rejection } from '../errors.ts';
+import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import {
   type BucketsProblem,
@@ -13,7 +14,6 @@ import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
 import { parsePath } from './filter/parse-filter.ts';
 import { doublesOf, statColumns } from './number-stats.ts';
-import type { ReadPlace } from './read-slots.ts';
 import { EVERY_ROW } from './scan-route.ts';
 import { findTypesLeft } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';

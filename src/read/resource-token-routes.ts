@@ -3,10 +3,10 @@ import { listAppsOf } from '../apps/apps.ts';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
+import type { ReadSlots } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
 import { type AppRead, headersOfRead, type ReadDeclaration } from './app-read.ts';
-import type { ReadSlots } from './read-slots.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
 
 export interface ResourceTokenRoutesOptions {

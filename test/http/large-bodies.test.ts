@@ -171,8 +171,8 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
 
   test('the order of errors of a small body is the contract’s, whatever its token', async () => {
     const filler = 'x'.repeat(1_500);
-    expect(invalidBody(await post(`{"loggingToken":"tdl_no","a":"${filler}"`))).toBe(
-      'The body is not valid JSON.',
+    expect(invalidBody(await post(`{"loggingToken":"tdl_no","a":"${filler}"`))).toMatch(
+      /^The body is not valid JSON: it ends too early at line 1, column \d+\.$/,
     );
     expect(invalidBody(await post(`{"loggingToken":"tdl_no","a":"${filler}"}`))).toContain('"payload"');
     unauthorized(await post(`{"loggingToken":"tdl_no","a":"${filler}","typeName":"a","payload":{}}`));

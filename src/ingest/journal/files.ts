@@ -98,8 +98,7 @@ export const SYSTEM_FILES: JournalFiles = {
       const found = await lstat(path);
       return { kind: kindOf(found), size: found.size };
     } catch (error) {
-      // With ENOTDIR, a file is in the place of a folder above it; makeFolder names it.
-      if (['ENOENT', 'ENOTDIR'].includes(errorCode(error))) return null;
+      if (errorCode(error) === 'ENOENT') return null;
       throw error;
     }
   },

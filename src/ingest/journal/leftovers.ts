@@ -50,7 +50,11 @@ export function segmentNames(number: number): { readonly unfinished: string; rea
 
 /** @throws OperatorError if the name stands for something else than a folder: it would be followed, or waited for */
 export async function requireFolder(files: JournalFiles, path: string): Promise<void> {
-  const entry = await files.inspect(path);
+  const entry = await files.inspect(path).catch((error: unknown) => {
+    // A file is in the place of a folder above it, which the creation of the folder names.
+    if (errorCode(error) === 'ENOTDIR') return null;
+    throw error;
+  });
   if (entry === null || entry.kind === 'folder') return;
   throw new OperatorError(`JOURNAL_DIR: ${path} is ${nameOf(entry)}, not a folder: move it away`);
 }

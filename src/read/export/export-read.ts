@@ -4,6 +4,7 @@ import { takesCoding } from '../../http/compressed-answer.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
 import { Invalid, oneOf, Query, text } from '../../http/query.ts';
+import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import {
   decodeCursor,
   type EventLines,
@@ -15,7 +16,6 @@ import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
-import type { ReadPlace, ReadSlots, ReadTurn } from '../read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
 import { FORMULAS, type Formulas } from './csv-lines.ts';
 import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';

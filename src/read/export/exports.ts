@@ -3,8 +3,8 @@ import type { Logger } from 'pino';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
+import type { ReadWaiter } from '../../http/read-slots.ts';
 import type { AnswerStream } from '../../http/stream.ts';
-import type { ReadWaiter } from '../read-slots.ts';
 
 /** How an export has ended: complete, or cut: by its reader, because that read too slowly, lost its access or had to make room, or by a failure. */
 const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'made_room', 'failed'] as const;

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
+import type { ReadPlace } from '../../http/read-slots.ts';
 import {
   type EventReader,
   type FieldFilter,
@@ -17,7 +18,6 @@ import { type AppRead, appRead } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
-import type { ReadPlace } from '../read-slots.ts';
 import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { shownValue, VALUE } from './shown-value.ts';
