@@ -109,6 +109,10 @@ CREATE VIEW events_per_month AS
             SELECT app_id, type_id, bucket, count FROM month_counts
   UNION ALL SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), count FROM new_counts;
 
+-- Counts without what is still to be folded: what profiles of days are made of.
+CREATE VIEW settled_day_counts          AS SELECT app_id, type_id, bucket, count FROM day_counts;
+CREATE VIEW settled_quarter_hour_counts AS SELECT app_id, type_id, bucket, count FROM quarter_hour_counts;
+
 -- Buckets that readers must count from the level below. Here the views are always exact, so there are none.
 CREATE VIEW stale_buckets AS SELECT 0::smallint AS level, NULL::timestamptz AS bucket WHERE false;
 CREATE VIEW pending_marks AS SELECT level, bucket FROM stale_buckets;
