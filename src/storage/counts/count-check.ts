@@ -8,9 +8,15 @@ import { ALL_TYPES, DAYS } from './levels.ts';
 
 /** Days of one check: the newest one, and random others, so that each day is checked in time. */
 const SAMPLED_DAYS = 5;
-/** Of a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
-const MOST_EVENTS = 1_000_000;
-const TIMEOUT_MS = 20_000;
+
+/** What the check of one day may cost. */
+export interface CheckLimits {
+  /** Of a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
+  readonly events: number;
+  readonly ms: number;
+}
+
+export const LIMITS: CheckLimits = { events: 1_000_000, ms: 20_000 };
 
 export interface ComparedDay extends DayComparison {
   /** Its midnight (UTC), milliseconds since 1970. */
@@ -68,20 +74,20 @@ async function daysWithEvents(sql: Sql, engine: StorageEngine, now: number): Pro
 
 /** @returns null if it takes too long */
 async function compareInTime(sql: Sql, day: number): Promise<DayComparison | null> {
-  const end = performance.now() + TIMEOUT_MS;
+  const end = performance.now() + LIMITS.ms;
   try {
     return await readSnapshot(sql, async (tx) => {
-      await tx.unsafe(`SET LOCAL statement_timeout = ${TIMEOUT_MS}`);
+      await tx.unsafe(`SET LOCAL statement_timeout = ${LIMITS.ms}`);
       const apps = await tx<{ appId: number; total: number }[]>`
         SELECT app_id AS "appId", (sum(sum(count)) OVER ())::float8 AS total
           FROM ${tx(DAYS.view)}
          WHERE type_id = ${ALL_TYPES} AND bucket = ${new Date(day)}
            AND app_id NOT IN (SELECT app_id FROM deleted_apps)
          GROUP BY app_id
-         ORDER BY sum(count) > ${MOST_EVENTS}, random()
+         ORDER BY sum(count) > ${LIMITS.events}, random()
          LIMIT 1`;
       const [app] = apps;
-      const compared = (app?.total ?? 0) > MOST_EVENTS ? (app?.appId ?? null) : null;
+      const compared = (app?.total ?? 0) > LIMITS.events ? (app?.appId ?? null) : null;
       const events = await compareDay(tx, day, compared);
       const fields = await compareFieldDay(tx, day, compared, () => performance.now() >= end);
       if (fields === null) return null;

@@ -3,6 +3,7 @@ import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { declareField, listFieldProgress, listFields, removeField } from '../../../src/apps/fields.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
+import { checkCountsOfCluster } from '../../../src/storage/citus/count-check.ts';
 import { connect } from '../../../src/storage/connect.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { ENGINES } from '../../../src/storage/engines.ts';
@@ -257,6 +258,29 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await expectExact(1);
       await expectExact(2);
       expect(await ENGINES[database.engine].compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
+    });
+
+    test('a check compares as many apps as its limits allow, and says which days it could not finish', async () => {
+      await write(200, 1);
+      await write(20, 2);
+      await fields.settle();
+      const { sql, alone } = fields;
+      await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
+      // All that is known of app 2 is its rows.
+      for (const table of ['minute', 'quarter_hour', 'hour', 'day', 'month'])
+        await sql`DELETE FROM ${sql(`${table}_counts`)} WHERE app_id = 2`;
+      const check = (events: number, ms: number) =>
+        checkCountsOfCluster(alone, DAY + DAY_MS, () => 0.5, { events, ms });
+      const appsOf = async (events: number): Promise<readonly string[]> => {
+        const { days, unfinished } = await check(events, 60_000);
+        expect([days.map(({ day }) => day), unfinished]).toEqual([[DAY], []]);
+        return [...new Set(days.flatMap(({ examples }) => examples.map(({ app }) => app)))];
+      };
+      expect(await appsOf(1_000)).toContain('app1');
+      expect(await appsOf(100)).toEqual(['app2']);
+      expect(await check(1_000, 0)).toEqual({ days: [], unfinished: [DAY] });
+      const found = await ENGINES[fields.database.engine].compareDay?.(alone, DAY);
+      expect(found?.differing).toBeGreaterThan((await check(100, 60_000)).days[0]?.differing ?? 0);
     });
 
     test('counts that are wrong are named with one connection, also of an app that the coordinator holds', async () => {
