@@ -71,6 +71,14 @@ export class Cluster implements Nodes {
     } finally {
       await connection.close();
     }
+    await this.#leaveRemoved();
+  }
+
+  /** Ends the connections to nodes that hold nothing any more. */
+  async #leaveRemoved(): Promise<void> {
+    const removed = [...this.#health].filter(([name]) => !this.names.includes(name));
+    for (const [name] of removed) this.#health.delete(name);
+    await Promise.all(removed.map(([, { connection }]) => connection.close()));
   }
 
   /** The place of an app, once the cluster is {@link ready}. */
@@ -170,6 +178,8 @@ export class Cluster implements Nodes {
       this.#watch.log.info({ node: node.name, ms }, 'cluster: a node takes events again');
       this.#watch.onBack();
     } catch (error) {
+      // The node holds nothing any more, and its connection has just been ended.
+      if (this.#health.get(node.name) !== health) return;
       health.misses += 1;
       const isSilent = error instanceof ConnectionLost && error.timedOut;
       // An idle connection may have been closed: the next question opens a new one.

@@ -23,7 +23,7 @@ import {
   shardOf,
   shardsAsDatabase,
 } from './shard-schema.ts';
-import { onEveryNode, type ShardGroup, shardGroups, untilAllAreReached } from './shards.ts';
+import { ByShard, onEveryNode, type ShardGroup, shardGroups, untilAllAreReached } from './shards.ts';
 
 /** How far a field is on the node of its app. */
 interface FieldState {
@@ -62,9 +62,11 @@ interface Changes {
 export class ClusterFields implements FieldStats {
   readonly #sql: Sql;
   readonly #now: () => number;
-  /** By pool and shard. */
-  readonly #upkeeps = new WeakMap<Sql, Map<string, FieldUpkeep>>();
-  readonly #all: FieldUpkeep[] = [];
+  readonly #upkeeps = new ByShard<FieldUpkeep>(({ others }) => {
+    this.#othersBefore += others;
+  });
+  /** Events that were counted as "other" in shards that have been moved since. */
+  #othersBefore = 0;
   /** Those of the last round. */
   #current: readonly FieldUpkeep[] = [];
 
@@ -83,7 +85,7 @@ export class ClusterFields implements FieldStats {
   }
 
   get others(): number {
-    return this.#all.reduce((sum, { others }) => sum + others, 0);
+    return this.#upkeeps.values().reduce((sum, { others }) => sum + others, this.#othersBefore);
   }
 
   async everySecond(): Promise<void> {
@@ -131,14 +133,7 @@ export class ClusterFields implements FieldStats {
   }
 
   #upkeepOf(group: FieldGroup): FieldUpkeep {
-    const ofPool = this.#upkeeps.get(group.pool) ?? new Map<string, FieldUpkeep>();
-    this.#upkeeps.set(group.pool, ofPool);
-    const known = ofPool.get(group.shard);
-    if (known !== undefined) return known;
-    const upkeep = new FieldUpkeep(group, this.#now);
-    ofPool.set(group.shard, upkeep);
-    this.#all.push(upkeep);
-    return upkeep;
+    return this.#upkeeps.of(group.pool, group.shard, () => new FieldUpkeep(group, this.#now));
   }
 }
 

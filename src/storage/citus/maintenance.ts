@@ -13,11 +13,14 @@ import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/
 import {
   COMMAND_TIMEOUT_MS,
   COUNTS_TIMEOUT_MS,
+  clip,
+  clipOnce,
   DAYS_AHEAD,
   DAYS_BEHIND,
   dropPartition,
   ExpiredMinutes,
   ensurePartitions,
+  expiredParts,
   intoCounts,
   partitionsBefore,
   type RetentionResult,
@@ -31,6 +34,7 @@ import { clusterAt } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
 import {
+  ByShard,
   changeShards,
   holdShards,
   nodePools,
@@ -216,7 +220,6 @@ export async function applyRetention(
     const free = (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition, ON_ALL_NODES));
     (free ? dropped : postponed).push(partition);
   }
-  await clipPartitions(sql);
   return { dropped, postponed };
 }
 
@@ -232,16 +235,20 @@ async function nobodyReadsBefore(sql: Sql): Promise<boolean> {
   return free.every((isFree) => isFree);
 }
 
-/** Removes rows before the boundary from the partition that it lies in. Nobody reads them. */
-async function clipPartitions(sql: Sql): Promise<void> {
-  const wide = await sql<{ start: string }[]>`
-    SELECT start::text FROM events_partitions, retention WHERE start < readable_from AND finish > readable_from`;
-  for (const { start } of wide)
-    await changeAllShards(sql, async (tx, { nameOf }) => {
-      await tx`
-        DELETE FROM ${tx(nameOf('events'))} USING ${tx(nameOf('retention'))} AS retention
-         WHERE created_at >= ${start}::text::timestamptz AND created_at < readable_from`;
+/** Removes rows before the boundary from the partition that it lies in. Nobody reads them. @returns how many were removed */
+export async function clipPartitions(sql: Sql): Promise<number> {
+  let removed = 0;
+  for (const part of await expiredParts(sql))
+    await onEveryNode(sql, async (pool) => {
+      for (const group of await shardGroups(pool)) {
+        const clipped = await clip(
+          async () =>
+            (await changeShards(pool, group, (tx) => clipOnce(tx, group.nameOf('events'), part))) ?? 0,
+        );
+        removed += clipped;
+      }
     });
+  return removed;
 }
 
 /** @param sql a pool of one connection: with it one on each node is used */
@@ -257,8 +264,7 @@ export function clusterMaintenance(
     turns.set(pool, known);
     return known;
   };
-  // By pool: a shard that has been moved is another table.
-  const deadDeltas = new Map<Sql, Map<string, DeadRows>>();
+  const deadDeltas = new ByShard<DeadRows>();
   const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now);
   const prepare = (): Promise<void> =>
@@ -270,10 +276,7 @@ export function clusterMaintenance(
       runSteps({
         fold: async () => {
           await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
-            const ofPool = deadDeltas.get(pool) ?? new Map<string, DeadRows>();
-            deadDeltas.set(pool, ofPool);
-            const dead = ofPool.get(table) ?? new DeadRows(pool, table, VACUUM_AFTER_DELTAS);
-            ofPool.set(table, dead);
+            const dead = deadDeltas.of(pool, table, () => new DeadRows(pool, table, VACUUM_AFTER_DELTAS));
             dead.deleted(deltas);
             await dead.vacuumIfDue();
           });
@@ -293,6 +296,7 @@ export function clusterMaintenance(
           const applied = await unlessAway(sql, () => applyRetention(sql, options, expiredMinutes));
           dropped = applied?.dropped ?? [];
         },
+        'retained partitions': () => clipPartitions(sql),
         fields: () => fields.everyTenMinutes(),
       });
       return dropped;

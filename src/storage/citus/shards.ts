@@ -26,6 +26,35 @@ export interface ShardGroup {
   readonly names: readonly string[];
 }
 
+/** Something that is kept for each shard while it is on one node, for as long as it is there. */
+export class ByShard<T> {
+  readonly #kept = new Map<string, { readonly pool: Sql; readonly value: T }>();
+  readonly #onMoved: (value: T) => void;
+
+  /** @param onMoved called with what was kept of a shard that is on another node now */
+  constructor(onMoved: (value: T) => void = () => undefined) {
+    this.#onMoved = onMoved;
+  }
+
+  /**
+   * @param pool  on the node of the shard
+   * @param shard its number or name, which it keeps when it is moved
+   */
+  of(pool: Sql, shard: string, make: () => T): T {
+    const known = this.#kept.get(shard);
+    if (known?.pool === pool) return known.value;
+    if (known !== undefined) this.#onMoved(known.value);
+    const value = make();
+    this.#kept.set(shard, { pool, value });
+    return value;
+  }
+
+  /** What is kept of all shards. */
+  values(): T[] {
+    return [...this.#kept.values()].map(({ value }) => value);
+  }
+}
+
 /** The nodes that have shards, each with its pool; those that are away are left out. */
 export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
   const cluster = clusterAt(addressOfPool(sql));

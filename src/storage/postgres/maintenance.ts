@@ -305,27 +305,55 @@ export async function partitionsBefore(sql: Sql, boundary: string): Promise<stri
 const CLIPPED_ROWS = 10_000;
 const CLIPS = 100;
 
+/** The part of a partition that is before the retention boundary, as PostgreSQL's texts. */
+interface ExpiredPart {
+  readonly start: string;
+  readonly finish: string;
+}
+
+/** The part of the partition that the boundary lies in: one of a month or a year would keep its rows for that long. */
+export async function expiredParts(sql: Sql): Promise<readonly ExpiredPart[]> {
+  return await sql<ExpiredPart[]>`
+    SELECT start::text, readable_from::text AS finish
+      FROM events_partitions, retention WHERE start < readable_from AND finish > readable_from`;
+}
+
 /**
- * Removes rows before the retention boundary from the partition that the boundary lies in: one of a month or a year would
- * keep them for that long. Nobody reads them: every read starts at the boundary of its snapshot.
+ * Removes some rows of one partition. Its times are a part of the statement, as other partitions have rows with the same ctid.
+ * @param events the table of events, or a shard of it
+ * @returns how many
+ */
+export async function clipOnce(
+  sql: Sql | Transaction,
+  events: string,
+  { start, finish }: ExpiredPart,
+): Promise<number> {
+  const expired = sql`created_at >= ${start}::text::timestamptz AND created_at < ${finish}::text::timestamptz`;
+  const { count } = await sql`
+    DELETE FROM ${sql(events)}
+     WHERE ${expired} AND ctid = ANY (ARRAY(SELECT ctid FROM ${sql(events)} WHERE ${expired} LIMIT ${CLIPPED_ROWS}))`;
+  return count;
+}
+
+/** Removes rows as long as there are many. @returns how many were removed; the next call goes on */
+export async function clip(once: () => Promise<number>): Promise<number> {
+  let removed = 0;
+  for (let clips = 0; clips < CLIPS; clips += 1) {
+    const count = await once();
+    removed += count;
+    if (count < CLIPPED_ROWS) break;
+  }
+  return removed;
+}
+
+/**
+ * Removes rows before the retention boundary from the partition that the boundary lies in. Nobody reads them: every read starts at
+ * the boundary of its snapshot.
  * @returns how many were removed; the next call goes on
  */
 export async function clipPartitions(sql: Sql): Promise<number> {
-  const partitions = await sql<{ name: string }[]>`
-    SELECT relname AS name
-      FROM events_partitions JOIN pg_class ON pg_class.oid = partition, retention
-     WHERE start < readable_from AND finish > readable_from`;
   let removed = 0;
-  for (const { name } of partitions) {
-    for (let clips = 0; clips < CLIPS; clips += 1) {
-      const { count } = await sql`
-        DELETE FROM ${sql(name)}
-         WHERE ctid = ANY (ARRAY(SELECT part.ctid FROM ${sql(name)} AS part, retention
-                                  WHERE created_at < readable_from LIMIT ${CLIPPED_ROWS}))`;
-      removed += count;
-      if (count < CLIPPED_ROWS) break;
-    }
-  }
+  for (const part of await expiredParts(sql)) removed += await clip(() => clipOnce(sql, 'events', part));
   return removed;
 }
 

@@ -1,4 +1,5 @@
 /** What a cluster promises beside the contract of storage. One cluster for all of it: a coordinator and two workers. */
+import { randomUUID } from 'node:crypto';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -9,6 +10,7 @@ import { declareField, listFields } from '../../../src/apps/fields.ts';
 import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { clusterAt } from '../../../src/storage/citus/cluster.ts';
+import { clipPartitions } from '../../../src/storage/citus/maintenance.ts';
 import { hashOf } from '../../../src/storage/citus/placement.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../../src/storage/connect.ts';
 import { copyDatabase } from '../../../src/storage/copy/copy.ts';
@@ -255,6 +257,36 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await world.expectStored();
     });
 
+    test('rows before the boundary leave a wide partition a part at a time, on each node', async () => {
+      const { sql } = world;
+      const [app] = world.apps;
+      const year = Date.UTC(new Date().getUTCFullYear() - 2, 0, 1);
+      const at = (day: number): string => new Date(year + day * DAY_MS).toISOString();
+      const last = randomUUID();
+      await sql`SELECT make_room(ARRAY[${at(3).slice(0, 10)}::date])`;
+      await sql`
+        INSERT INTO events (id, app_id, type_id, created_at, payload)
+        SELECT CASE WHEN n = 30000 THEN ${last}::uuid ELSE gen_random_uuid() END, ${app?.id ?? 0}, ${app?.typeId ?? 0}, ${at(3)}::timestamptz + n % 3 * interval '1 day', '{}'
+          FROM generate_series(1, 30000) n`;
+      const [before] = await sql<
+        { boundary: string }[]
+      >`SELECT readable_from::text AS boundary FROM retention`;
+      await sql`UPDATE retention SET readable_from = ${at(5)}`;
+      const alone = connect(world.database.address, { connections: 1, name: 'test maintenance' });
+      // Whoever holds a row keeps its part waiting alone: the parts before it are gone.
+      await sql.begin(async (tx) => {
+        await tx`SELECT FROM events WHERE app_id = ${app?.id ?? 0} AND id = ${last} FOR UPDATE`;
+        expect(await clipPartitions(alone)).toBe(10_000);
+      });
+      expect(await clipPartitions(alone)).toBe(10_000);
+      expect(await clipPartitions(alone)).toBe(0);
+      await alone.end();
+      const left = await sql`SELECT FROM events WHERE created_at < ${at(30)}`;
+      expect(left).toHaveLength(10_000);
+      await sql`DELETE FROM events WHERE created_at < ${at(30)}`;
+      await sql`UPDATE retention SET readable_from = ${before?.boundary ?? ''}::text::timestamptz`;
+    });
+
     test('a backup is one moment of all nodes while events are written', async () => {
       const [first] = world.apps;
       const nodeOf = (appId: number): string => world.nodes.nodeOf(appId)?.name ?? '';
@@ -397,6 +429,21 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         60_000,
       );
       await until(async () => !(await knows()), 'the service has followed back', 30_000);
+      const [{ name: ofDatabase = '' } = {}] = await database.sql<
+        { name: string }[]
+      >`SELECT current_database() AS name`;
+      const onAdded = connect({ url: added.urlOf(ofDatabase) }, { connections: 1, name: 'test worker' });
+      await until(
+        async () =>
+          (
+            await onAdded`
+            SELECT FROM pg_stat_activity
+             WHERE datname = current_database() AND application_name = 'tidemark node probe'`
+          ).length === 0,
+        'nobody asks the worker any more',
+        30_000,
+      );
+      await onAdded.end();
       await run(remove);
       const before = ledger.count(201);
       await until(() => ledger.count(201) > before + 20, 'events are stored');

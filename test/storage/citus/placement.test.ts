@@ -1,5 +1,7 @@
 import { expect, test } from 'vitest';
 import { hashOf, PlaceTable } from '../../../src/storage/citus/placement.ts';
+import { ByShard } from '../../../src/storage/citus/shards.ts';
+import type { Sql } from '../../../src/storage/connect.ts';
 import type { DataNode } from '../../../src/storage/nodes.ts';
 
 test('an integer has the hash that PostgreSQL gives it', () => {
@@ -23,4 +25,16 @@ test('an app is where the range of its hash is, and a node stays the same object
   const moved = new PlaceTable([place('c', 1, -2_147_483_648, 2_147_483_647)], known);
   expect(moved.placeOf(1)?.node).toBe(table.placeOf(2_147_483_647)?.node);
   expect(new PlaceTable([], known).placeOf(1)).toBeNull();
+});
+
+test('what is kept for a shard is let go when the shard has another node', () => {
+  const [here, there] = [{} as Sql, {} as Sql];
+  const gone: string[] = [];
+  const kept = new ByShard<string>((value) => gone.push(value));
+  expect(kept.of(here, '1', () => 'first')).toBe('first');
+  expect(kept.of(here, '1', () => 'again')).toBe('first');
+  kept.of(here, '2', () => 'other');
+  for (const move of [1, 2, 3]) kept.of(move % 2 === 1 ? there : here, '1', () => `moved ${move}`);
+  expect(gone).toEqual(['first', 'moved 1', 'moved 2']);
+  expect(kept.values()).toEqual(['moved 3', 'other']);
 });
