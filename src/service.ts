@@ -295,6 +295,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     lookups: {
       ...writePath.loggingTokens.queues,
       ...writePath.eventTypes.queues,
+      ...writePath.payloadChecks.queues,
       ...parts.resourceTokens.queues,
       ...parts.publicIds.queues,
     },

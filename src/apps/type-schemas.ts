@@ -144,11 +144,23 @@ export async function removeTypeSchema(
   return { typeId };
 }
 
-/** The text of a schema, while it is the one of the type. @param typeId internal id */
-export async function findSchemaText(sql: Sql, typeId: number, digest: string): Promise<string | null> {
-  const [row] = await sql<{ schema: string }[]>`
-    SELECT schema FROM type_schemas WHERE type_id = ${typeId} AND digest = ${digest}`;
-  return row?.schema ?? null;
+/** A text of a schema. */
+export interface SchemaTextReference {
+  /** Internal id. */
+  readonly typeId: number;
+  readonly digest: string;
+}
+
+/** The texts of schemas that are those of their types now; others are left out. */
+export async function findSchemaTexts(
+  sql: Sql,
+  schemas: readonly SchemaTextReference[],
+): Promise<readonly (SchemaTextReference & { readonly text: string })[]> {
+  return await sql<(SchemaTextReference & { text: string })[]>`
+    SELECT type_id AS "typeId", digest, schema AS text
+      FROM type_schemas
+      JOIN unnest(${schemas.map(({ typeId }) => typeId)}::int[], ${schemas.map(({ digest }) => digest)}::text[])
+             AS asked (type_id, digest) USING (type_id, digest)`;
 }
 
 /** Ends the checks of a type until its schema is set again. @param typeId internal id */

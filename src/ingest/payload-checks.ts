@@ -7,12 +7,13 @@ import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
-import { addFindings, findSchemaText, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
+import { addFindings, findSchemaTexts, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
 import { Rejection } from '../errors.ts';
 import { CheckQueue, type CheckResult, Overtime, overtimeOf } from '../schema/check-queue.ts';
 import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
+import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
 import type { Sql } from '../storage/connect.ts';
-import { answerInTime, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
 
 export interface PayloadChecksOptions {
   readonly accounts: AppAccounts;
@@ -45,6 +46,8 @@ interface Findings {
 
 /** Texts of schemas in memory: at most 32 Ki characters each. */
 const MAX_TEXTS = 500;
+/** Texts of one statement: at most some MiB. */
+const MAX_TEXTS_AT_ONCE = 50;
 /** How often findings are written. */
 const WRITE_MS = 1_000;
 /** Types whose findings wait; of further ones only the metrics tell. */
@@ -67,6 +70,8 @@ export class PayloadChecks {
   readonly outcomes = { passed: 0, warned: 0, refused: 0, unchecked: 0 };
   #suspensions = 0;
   readonly #options: PayloadChecksOptions;
+  readonly #lookup: BatchedLookup<string>;
+  /** By app, type and digest. */
   readonly #texts: LookupCache<string>;
   readonly #queue: CheckQueue;
   /** By type. */
@@ -81,12 +86,10 @@ export class PayloadChecks {
 
   constructor(options: PayloadChecksOptions) {
     this.#options = options;
-    const { sql, cacheMs: ttlMs, now, outage } = options;
+    const { accounts, sql, cacheMs: ttlMs, now, outage } = options;
+    this.#lookup = new BatchedLookup((keys) => loadTexts(sql, keys), { outage, maxKeys: MAX_TEXTS_AT_ONCE });
     this.#texts = new LookupCache({
-      load: (key) => {
-        const [typeId = '', digest = ''] = key.split(' ');
-        return answerInTime(findSchemaText(sql, Number(typeId), digest), outage);
-      },
+      load: (key) => this.#lookup.get(key, accounts.holderOf(Number(key.slice(0, key.indexOf(' '))))),
       ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage },
     });
     this.#overtime = new Overtime(MAX_FINDINGS, now);
@@ -121,6 +124,10 @@ export class PayloadChecks {
 
   get caches(): readonly CacheStats[] {
     return [this.#texts];
+  }
+
+  get queues(): Readonly<Record<'schemas', readonly LookupQueue[]>> {
+    return { schemas: [this.#lookup.queue] };
   }
 
   /**
@@ -168,7 +175,9 @@ export class PayloadChecks {
 
   async #check(appId: number, type: CheckedType, payload: string): Promise<Rejection | null> {
     const { digest } = type.schema;
-    const text = this.#suspended.has(keyOf(type)) ? null : await this.#texts.get(`${type.id} ${digest}`);
+    const text = this.#suspended.has(keyOf(type))
+      ? null
+      : await this.#texts.get(`${appId} ${type.id} ${digest}`);
     // The schema has just been replaced, or its suspension is under way.
     if (text === null) return this.#finish(type, null, 'gone');
     return await new Promise((resolve) => {
@@ -267,6 +276,22 @@ export class PayloadChecks {
       })
       .finally(() => this.#suspended.has(key) && this.#suspended.set(key, true));
   }
+}
+
+/** @param keys internal ids of app and type, and the digest */
+async function loadTexts(sql: Sql, keys: readonly string[]): Promise<ReadonlyMap<string, string>> {
+  const asked = keys.map((key) => {
+    const [, typeId = '', digest = ''] = key.split(' ');
+    return { key, typeId: Number(typeId), digest };
+  });
+  const found = await findSchemaTexts(sql, asked);
+  const texts = new Map(found.map(({ typeId, digest, text }) => [`${typeId} ${digest}`, text]));
+  return new Map(
+    asked.flatMap(({ key, typeId, digest }) => {
+      const text = texts.get(`${typeId} ${digest}`);
+      return text === undefined ? [] : [[key, text] as const];
+    }),
+  );
 }
 
 function hasSchema(type: EventType): type is CheckedType {

@@ -9,7 +9,7 @@ import {
   LookupUnavailable,
 } from './lookup-cache.ts';
 
-/** Limit of keys in one statement. */
+/** Limit of keys in one statement, unless values are large. */
 const MAX_KEYS = 1_000;
 /** Limit of waiting keys: about 10 MB. */
 const MAX_WAITING = 20_000;
@@ -37,6 +37,8 @@ export interface BatchedLookupOptions {
    * are normal.
    */
   readonly pauseMs?: number;
+  /** Limit of keys in one statement. */
+  readonly maxKeys?: number;
 }
 
 /** What waits for lookups, for metrics. */
@@ -142,9 +144,14 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
   }
 
   async #askForAll(): Promise<void> {
-    const { outage, timeoutMs = LOOKUP_STATEMENT_TIMEOUT_MS, pauseMs = 0 } = this.#options;
+    const {
+      outage,
+      timeoutMs = LOOKUP_STATEMENT_TIMEOUT_MS,
+      pauseMs = 0,
+      maxKeys = MAX_KEYS,
+    } = this.#options;
     this.#isAsking = true;
-    for (let asked = this.#queue.take(MAX_KEYS); asked.length > 0; asked = this.#queue.take(MAX_KEYS)) {
+    for (let asked = this.#queue.take(maxKeys); asked.length > 0; asked = this.#queue.take(maxKeys)) {
       try {
         const answer = this.#loadMany([...new Set(asked.map(({ key }) => key))]);
         const found = await answerInTime(answer, outage, timeoutMs);
