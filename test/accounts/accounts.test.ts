@@ -57,7 +57,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(openSealed(secret, row.sealed, row.digest)).toBe(made.loggingToken);
       expect(row.expires_at).toBeNull();
       const found = (await listApps(sql)).find(({ appId }) => appId === made.appId);
-      expect(found).toEqual({ appId: made.appId, name: 'Café 🛒', createdAt: expect.any(Date) });
+      expect(found).toEqual({ appId: made.appId, name: 'Café 🛒', createdAt: expect.any(Date), owners: [] });
     });
 
     test.each(['', 'a\nb', 'x\u007f', '\ud800', 'x'.repeat(201)])(

@@ -21,6 +21,8 @@ describe('with open sign-up', () => {
   beforeAll(async () => {
     clock = new TestClock();
     service = await startTestService({ clock, config: { ALLOW_SIGNUP: 'open', MAX_APPS_PER_ACCOUNT: 3 } });
+    // The first account owns the app that nobody owned, which counts.
+    await newPerson(service, anEmail());
   });
   afterAll(() => service.stop());
 

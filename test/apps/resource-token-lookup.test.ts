@@ -100,24 +100,24 @@ test('a missing or malformed header is refused without asking the database', asy
 
 test('junk, typing errors and logging tokens are refused without asking the database', async () => {
   const typo = token.slice(0, -1) + (token.endsWith('0') ? '1' : '0');
-  for (const text of [
-    'x',
-    'tdr_',
-    typo,
-    token.slice(0, -1),
-    createTokenText('tdl'),
-    `${token}\0`,
-    token.toLowerCase(),
-  ]) {
-    expect(await refused(`Bearer ${text}`)).toMatch(/not valid/);
+  for (const [text, details] of [
+    ['x', /^This is not a resource token/],
+    ['tdr_', /is cut off: it has 4 of 42 characters/],
+    [typo, /is mistyped/],
+    [token.slice(0, -1), /is cut off: it has 41 of 42 characters/],
+    [createTokenText('tdl'), /^This is a logging token/],
+    [`${token}\0`, /is too long/],
+    [token.toLowerCase(), /is mistyped/],
+  ] as const) {
+    expect(await refused(`Bearer ${text}`)).toMatch(details);
   }
   expect(statements).toEqual([]);
 });
 
 test('an unknown token is refused after one query', async () => {
   const unknown = `Bearer ${createTokenText('tdr')}`;
-  expect(await refused(unknown)).toMatch(/not valid/);
-  expect(await refused(unknown)).toMatch(/not valid/);
+  expect(await refused(unknown)).toMatch(/no such resource token/);
+  expect(await refused(unknown)).toMatch(/no such resource token/);
   expect(lookUps()).toBe(1);
 });
 

@@ -10,6 +10,8 @@ test.skipIf(withoutBrowser !== '')('the printed link makes the first account, on
   build();
   const [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
   try {
+    // The first account would own the app that nobody owns.
+    await service.sql`DELETE FROM apps`;
     const link = service.setupPath ?? '';
     expect(link).toMatch(/^\/setup\/[\w-]+$/);
     const { page } = await visit(browser, service, null);
