@@ -40,8 +40,8 @@ export function accountBetween(before: Samples, after: Samples): Account {
   const grown = (name: string): number => (after.get(name) ?? Number.NaN) - (before.get(name) ?? 0);
   const mean = (name: string, labels: string): number =>
     grown(`${name}_sum${labels}`) / grown(`${name}_count${labels}`);
-  const late = (quantile: string): number =>
-    (after.get(`tidemark_event_loop_delay_seconds{quantile="${quantile}"}`) ?? Number.NaN) * 1_000;
+  const late = (stat: string): number =>
+    (after.get(`tidemark_event_loop_delay_seconds{stat="${stat}"}`) ?? Number.NaN) * 1_000;
   return {
     stageMicros: Object.fromEntries(
       STAGES.map((stage) => [stage, mean('tidemark_stage_seconds', `{stage="${stage}"}`) * 1e6]),
@@ -49,7 +49,7 @@ export function accountBetween(before: Samples, after: Samples): Account {
     eventsPerBatch: mean('tidemark_batch_events', ''),
     batchMs: mean('tidemark_batch_seconds', '') * 1_000,
     eventsStored: grown('tidemark_events_stored_total'),
-    eventLoopLateMs: late('0.99'),
+    eventLoopLateMs: late('p99'),
     eventLoopMostLateMs: late('max'),
   };
 }

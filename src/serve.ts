@@ -103,7 +103,8 @@ async function prepare(
     const storage = await openStorage(sql);
     if (storage.note !== null) log.info(storage.note);
     const { applied } = await storage.migrate(sql);
-    if (applied.length > 0) log.info({ applied }, 'schema: migrations applied');
+    if (applied.length > 0) log.info({ migrations: applied.length }, 'schema: migrations applied');
+    for (const name of applied) log.debug({ migration: name }, 'schema: migration applied');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
     await checkFingerprint(sql, secret, log);
     if (config.WORKERS > 1) await checkConnections(config, sql);

@@ -103,7 +103,7 @@ function registerUsage(metrics: Metrics, usage: Usage): void {
     () => usage.failures,
   );
   metrics.counter(
-    'tidemark_usage_minutes_lost_total',
+    'tidemark_usage_buckets_lost_total',
     'Minutes whose usage was given up: the database took none for two hours.',
     () => usage.lost,
   );
@@ -236,7 +236,7 @@ function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void 
     () => pastBuffer.depth,
   );
   metrics.gauge(
-    'tidemark_past_days_closed',
+    'tidemark_past_dates_closed',
     'Past days (UTC) whose events are refused now: blocked (another session has locked them), no-partition (none can be made).',
     () => [
       sample({ reason: 'blocked' }, past.closedDays('blocked')),
@@ -441,7 +441,7 @@ function registerFields(metrics: Metrics, maintenance: MaintenanceLoop): void {
     () => maintenance.fields.waitingSeconds,
   );
   metrics.gauge(
-    'tidemark_field_uncounted_minutes',
+    'tidemark_field_uncounted_buckets',
     'Minutes of apps whose declared fields are counted from rows at each read, at most 10,000, by the process that does the maintenance.',
     () => maintenance.fields.uncountedMinutes,
   );

@@ -9,7 +9,6 @@ import { Usage } from './apps/usage.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
-import { Rejection } from './errors.ts';
 import { healthRoutes } from './http/health.ts';
 import { ReadSlots } from './http/read-slots.ts';
 import type { Route } from './http/route.ts';
@@ -559,14 +558,12 @@ async function openJournal({ config, log }: ServiceOptions, installation: Instal
   return journal;
 }
 
-const NO_DATABASE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
-
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {
   if (!/^[/](api|public|v1)[/]/.test(route.path)) return route;
   return {
     ...route,
-    handle: async (exchange) => (availability.reachable ? route.handle(exchange) : NO_DATABASE),
+    handle: async (exchange) => (availability.reachable ? route.handle(exchange) : availability.refusal),
   };
 }
 

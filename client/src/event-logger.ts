@@ -30,12 +30,18 @@ export interface EventLoggerOptions {
   readonly lingerMs?: number;
   /** How long a response is waited for, in milliseconds. Default: 30,000. */
   readonly timeoutMs?: number;
-  /** Called with each event that the service refuses for good, such as one with a payload nested too deep. */
+  /**
+   * Called with each event that the service refuses for good, such as one with a payload nested too deep. Default: the first one is
+   * written to standard error.
+   */
   readonly onRefused?: (
     error: TidemarkError,
     event: { readonly type: string; readonly payload: string },
   ) => void;
-  /** Called with each failure after which a request is repeated: the network's, or a refusal of the service. */
+  /**
+   * Called with each failure after which a request is repeated: the network's, or a refusal of the service. Default: the first one that
+   * may need somebody, such as a wrong token or address, is written to standard error.
+   */
   readonly onRetry?: (error: Error) => void;
 }
 
@@ -159,6 +165,7 @@ export class EventLogger {
   readonly #clock = new ServiceClock();
   /** Lowered while a batch is too large for the service. */
   #batchEvents: number;
+  readonly #warned = new Set<'onRetry' | 'onRefused'>();
   #isClosed = false;
   #isHurried = false;
   #waiters: { readonly upTo: number; readonly resolve: () => void }[] = [];
@@ -361,7 +368,12 @@ export class EventLogger {
     }
     // What is left may be repeated, and so is what an operator may mend: a token, an address, a proxy.
     this.#repeat(mayHaveStored(error) ? sent.map((event) => ({ ...event, mayBeStored: true })) : sent);
-    if (!this.#abort.signal.aborted) this.#reportRetry(error);
+    if (!this.#abort.signal.aborted) {
+      this.#reportRetry(error);
+      // A response that passes by itself is no reason to disturb anybody.
+      if (status === 0 || !mayPass(status))
+        this.#warnOnce('onRetry', `events wait, ${this.#endpoint} does not take them`, error);
+    }
     return mayPass(status) ? retryAfter : null;
   }
 
@@ -422,6 +434,16 @@ export class EventLogger {
     if (onRetry !== undefined) queueMicrotask(() => onRetry(error));
   }
 
+  /** Writes to standard error, once, what the program has no callback for. */
+  #warnOnce(callback: 'onRetry' | 'onRefused', what: string, error: Error): void {
+    if (this.#options[callback] !== undefined || this.#warned.has(callback)) return;
+    this.#warned.add(callback);
+    const cause = error.cause instanceof Error ? ` (${error.cause.message})` : '';
+    process.stderr.write(
+      `tidemark-client: ${what}: ${error.message}${cause} This is said once: ${callback} is called each time.\n`,
+    );
+  }
+
   #repeat(events: readonly Waiting[]): void {
     if (events.length > 0) this.#queue = [...events, ...this.#queue];
     this.#wake();
@@ -431,6 +453,7 @@ export class EventLogger {
     this.#refused += 1;
     this.#characters -= event.characters;
     const { onRefused } = this.#options;
+    this.#warnOnce('onRefused', 'an event was refused for good', error);
     if (onRefused !== undefined)
       queueMicrotask(() => onRefused(error, { type: event.type, payload: event.payload }));
   }

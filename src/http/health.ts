@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
-import type { ServerTrouble } from '../storage/connections/server-watch.ts';
+import { type ServerTrouble, TROUBLE_TEXTS } from '../storage/connections/server-watch.ts';
 import type { Release } from '../version.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import { json, type Operation, objectOf, type Schema } from './operation.ts';
@@ -45,20 +45,6 @@ const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
 const NO_DATABASE = 'The database cannot be reached.';
-const WRONG_DATABASE =
-  'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.';
-const READ_ONLY = 'The database is read-only.';
-const TROUBLES: Readonly<Record<ServerTrouble, string>> = {
-  'read-only': READ_ONLY,
-  recovery: 'The server of the database is a standby; waiting for the primary.',
-  older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
-  behind: 'The server of the database has come back with older data; the log says what to do.',
-  foreign: WRONG_DATABASE,
-  forbidden: 'The user of the database lacks a privilege; the log names it.',
-  unfit: 'The server of the database would lose what is written to it; the log says why and what to do.',
-  moved:
-    'The data of the database has been moved to another one, which the log names: point DATABASE_URL to that one.',
-};
 
 const common = {
   tag: 'Service',
@@ -211,8 +197,8 @@ async function readiness(
   const met = options.trouble();
   if (writable === true && isOurs && met === null)
     return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys, ...nodes });
-  const refusal = writable === null ? NO_DATABASE : READ_ONLY;
-  const trouble = isOurs ? (met === null ? refusal : TROUBLES[met]) : WRONG_DATABASE;
+  const refusal = writable === null ? NO_DATABASE : TROUBLE_TEXTS['read-only'];
+  const trouble = isOurs ? (met === null ? refusal : TROUBLE_TEXTS[met]) : TROUBLE_TEXTS.foreign;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
   const query = READINESS_QUERY.parse(exchange.query);

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/connect.ts';
+import { TROUBLE_TEXTS, troubleOfCode } from '../storage/connections/server-watch.ts';
 import { LookupBusy } from '../storage/lookup-cache.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
@@ -199,7 +200,10 @@ class Server implements HttpServer {
     }
     if (isUnavailable(error)) {
       this.#options.log.warn(context, 'http: request failed, the database cannot be reached');
-      return new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
+      const trouble = troubleOfCode(errorCode(error));
+      const details =
+        trouble === null ? 'The database cannot be reached; try again shortly.' : TROUBLE_TEXTS[trouble];
+      return new Rejection('unavailable', details);
     }
     this.#options.log.error({ ...context, err: error }, 'http: request failed');
     return internalError(exchange);

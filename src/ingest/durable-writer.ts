@@ -1,6 +1,6 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
-import { Rejection } from '../errors.ts';
+import type { Rejection } from '../errors.ts';
 import { Availability, type AvailabilityOptions } from '../storage/availability.ts';
 import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
@@ -38,8 +38,6 @@ export interface DurableWriterOptions {
 /** Milliseconds without the end of any group in flight after which the database is reported as taking no events. */
 const STILL_MS = 5_000;
 
-const AWAY = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
-
 /** The writers, the journal, its replay, and the switch between them. */
 export class DurableWriter {
   readonly availability: Availability;
@@ -65,7 +63,7 @@ export class DurableWriter {
         // The other nodes of a cluster take events.
         if (node === undefined) this.availability.writeFailed();
         // A missing partition for the current day is an outage, not an error of the events.
-        return this.#keep(group, failure === 'no-partition' ? AWAY : refusal);
+        return this.#keep(group, failure === 'no-partition' ? this.availability.refusal : refusal);
       },
       log,
       now,
@@ -116,11 +114,11 @@ export class DurableWriter {
 
   /** Stores a commit group, or keeps it in the journal during an outage. */
   readonly write: WriteGroup = (group) =>
-    this.availability.writable ? this.writer.write(group) : this.#keep(group, AWAY);
+    this.availability.writable ? this.writer.write(group) : this.#keep(group, this.availability.refusal);
 
   /** The same for events of past days. A failure of one of these days does not put its events into the journal. */
   readonly writePast: WriteGroup = (group) =>
-    this.availability.writable ? this.past.write(group) : this.#keep(group, AWAY);
+    this.availability.writable ? this.past.write(group) : this.#keep(group, this.availability.refusal);
 
   /** False while the database takes no events of the current day, or has not ended a commit group for seconds. */
   get takesEvents(): boolean {

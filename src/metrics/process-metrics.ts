@@ -51,19 +51,19 @@ export function registerProcessMetrics(metrics: Metrics): () => void {
     'tidemark_event_loop_delay_seconds',
     `Delay of a ${RESOLUTION_MS} ms timer since the last scrape.`,
     () => delaysSinceLast(delay),
-    ['quantile'],
+    ['stat'],
   );
   return () => delay.disable();
 }
 
 function delaysSinceLast(delay: IntervalHistogram): Sample[] {
-  const sample = (quantile: string, ns: number): Sample => ({
-    labels: { quantile },
+  const sample = (stat: string, ns: number): Sample => ({
+    labels: { stat },
     value: Math.max(0, ns / NS_PER_SECOND - RESOLUTION_MS / 1_000),
   });
   const samples = [
-    sample('0.5', delay.percentile(50)),
-    sample('0.99', delay.percentile(99)),
+    sample('p50', delay.percentile(50)),
+    sample('p99', delay.percentile(99)),
     sample('max', delay.max),
   ];
   // Node's own reset also drops the last tick, so a stall that begins before the next one would be missed.

@@ -1,10 +1,12 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
+import { Rejection } from '../errors.ts';
 import { DEADLINES } from './connections/pools.ts';
 import {
   ASK_WAL,
   type ServerTrouble,
   type ServerWatch,
+  TROUBLE_TEXTS,
   type WalPositions,
 } from './connections/server-watch.ts';
 import { type Connect, ConnectionLost, type WriteConnection } from './write/copy-connection.ts';
@@ -35,6 +37,10 @@ const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answe
 const MISSES = 2;
 
 type Answer = 'writable' | 'read-only' | 'forbidden' | 'refused' | 'silent';
+
+const UNREACHABLE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
+/** Built once each: many requests are refused for the same reason. */
+const REFUSALS = new Map<ServerTrouble, Rejection>();
 
 const QUESTION = `
   SELECT current_setting('transaction_read_only') = 'on' AS "isReadOnly",
@@ -75,6 +81,15 @@ export class Availability {
   /** Why the server that answers is not used; null where it is used, or none answers. */
   get trouble(): ServerTrouble | null {
     return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.trouble;
+  }
+
+  /** What requests are refused with that need the database now: the sentence of `/readyz`, where it has one. */
+  get refusal(): Rejection {
+    const { trouble } = this;
+    if (trouble === null) return UNREACHABLE;
+    const known = REFUSALS.get(trouble) ?? new Rejection('unavailable', TROUBLE_TEXTS[trouble]);
+    REFUSALS.set(trouble, known);
+    return known;
   }
 
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */

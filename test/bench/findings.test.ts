@@ -68,7 +68,7 @@ test('the service accounts for its time between two readings', () => {
       `tidemark_batch_events_sum ${events}`,
       `tidemark_batch_events_count ${events / 10}`,
       `tidemark_events_stored_total ${events}`,
-      'tidemark_event_loop_delay_seconds{quantile="0.99"} 0.004',
+      'tidemark_event_loop_delay_seconds{stat="p99"} 0.004',
     ].join('\n');
   const account = accountBetween(parseMetrics(text(1_000)), parseMetrics(text(3_000)));
   expect(account.stageMicros.commit).toBeCloseTo(2_000);

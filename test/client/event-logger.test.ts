@@ -1,7 +1,7 @@
 /** The client against the real service: what `log` accepts is stored exactly once, whatever happens between. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterEach, describe, expect, test, vi } from 'vitest';
 import { EventLogger, type EventLoggerOptions, type TidemarkError } from '../../client/src/index.ts';
 import { pauseMs } from '../../client/src/retry.ts';
 import { Opened } from '../support/proxied-service.ts';
@@ -40,6 +40,46 @@ async function storedNumbers({ sql }: Pick<TestService, 'sql'>): Promise<number[
 const upTo = (count: number): number[] => Array.from({ length: count }, (_, n) => n);
 
 describe('a logger', () => {
+  test('says once on standard error that a token is wrong, or an event refused, unless it has a callback for it', async () => {
+    const service = await start();
+    const written = vi.spyOn(process.stderr, 'write').mockReturnValue(true);
+    const warnings = (): string[] =>
+      written.mock.calls.map(([text]) => String(text)).filter((text) => text.startsWith('tidemark-client: '));
+    try {
+      let failures = 0;
+      const told = loggerOf(service, { loggingToken: 'tdl_wrong', onRetry: () => (failures += 1) });
+      told.log('typed', {});
+      await until(() => failures > 1, 'two requests have failed');
+      expect(warnings()).toEqual([]);
+      let requests = 0;
+      const front = createServer((_request, response) => {
+        requests += 1;
+        response.writeHead(401, { 'Content-Type': 'application/json' });
+        response.end(
+          '{"success":false,"code":"AUTH_INVALID_TOKEN","details":"The logging token is cut off."}',
+        );
+      });
+      await new Promise<void>((resolve) => front.listen(0, '127.0.0.1', resolve));
+      const { port } = front.address() as AddressInfo;
+      const silent = loggerOf(service, { url: `http://127.0.0.1:${port}`, loggingToken: 'tdl_wrong' });
+      silent.log('typed', {});
+      await until(() => requests > 1, 'two requests have failed');
+      await silent.close({ timeoutMs: 1 });
+      front.close();
+      expect(warnings()).toEqual([
+        `tidemark-client: events wait, http://127.0.0.1:${port}/v1/events does not take them: The logging token is cut off. This is said once: onRetry is called each time.\n`,
+      ]);
+      const refused = loggerOf(service);
+      for (const _ of [1, 2])
+        refused.log('typed', JSON.parse('{"a":'.repeat(1_001) + '1' + '}'.repeat(1_001)));
+      await refused.flush();
+      expect(refused.stats.refused).toBe(2);
+      expect(warnings().slice(1)).toEqual([expect.stringMatching(/an event was refused for good: .*nested/)]);
+    } finally {
+      written.mockRestore();
+    }
+  });
+
   test('stores each event once, with its type, time and payload, in few requests', async () => {
     const service = await start();
     const logger = loggerOf(service, { maxBatchEvents: 500 });

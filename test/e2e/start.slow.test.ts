@@ -351,3 +351,19 @@ describe('on an embedded PostgreSQL', () => {
     expect(stderr).not.toContain('do-not-log');
   });
 });
+
+test('a first start says in one line how many migrations it has applied, and not which', async () => {
+  const empty = await testDatabase('postgres18', { empty: true });
+  try {
+    const started = await ServerProcess.start({
+      DATABASE_URL: empty.url,
+      DATA_DIR: join(installation.folder, 'first'),
+      SECRET,
+    });
+    const { stdout, stderr } = await started.end('SIGTERM');
+    const lines = (stdout + stderr).split('\n').filter((line) => line.includes('migration'));
+    expect(lines).toEqual([expect.stringMatching(/"migrations":\d+,"msg":"schema: migrations applied"/)]);
+  } finally {
+    await empty.drop();
+  }
+});

@@ -1,4 +1,5 @@
 /** GET /metrics: every figure is what has happened. */
+import { spawnSync } from 'node:child_process';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
@@ -278,10 +279,25 @@ describe('while the database is away,', () => {
   });
 });
 
+const hasPromtool = spawnSync('promtool', ['--version']).error === undefined;
+
+test.skipIf(!hasPromtool)(
+  'promtool finds nothing in the names, types and labels of the metrics',
+  async () => {
+    const service = await start({});
+    const { body } = await service.request({ path: PATH });
+    const checked = spawnSync('promtool', ['check', 'metrics'], { input: body, encoding: 'utf8' });
+    expect({ status: checked.status, found: checked.stderr + checked.stdout }).toEqual({
+      status: 0,
+      found: '',
+    });
+  },
+);
+
 test('the delay of the event loop is measured since the last scrape', async () => {
   const service = await start({});
-  const delay = async (quantile: string): Promise<number> =>
-    (await scrape(service)).value('tidemark_event_loop_delay_seconds', { quantile });
+  const delay = async (stat: string): Promise<number> =>
+    (await scrape(service)).value('tidemark_event_loop_delay_seconds', { stat });
   await delay('max');
   // A timer that was set later than the measured one and is longer: that one has come meanwhile.
   await new Promise((resolve) => setTimeout(resolve, 30));

@@ -47,6 +47,27 @@ const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: 
   unfit: ['SERVER_IS_UNFIT', 'The server would lose what is written to it'],
 };
 
+/** What clients are told of it, by `/readyz` and by every request that needs the database. */
+export const TROUBLE_TEXTS: Readonly<Record<ServerTrouble, string>> = {
+  'read-only': 'The database is read-only.',
+  recovery: 'The server of the database is a standby; waiting for the primary.',
+  older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
+  behind: 'The server of the database has come back with older data; the log says what to do.',
+  foreign:
+    'The database belongs to another installation: point DATABASE_URL to the one that the journal belongs to.',
+  forbidden: 'The user of the database lacks a privilege; the log names it.',
+  unfit: 'The server of the database would lose what is written to it; the log says why and what to do.',
+  moved:
+    'The data of the database has been moved to another one, which the log names: point DATABASE_URL to that one.',
+};
+
+/** Why a connection was refused, by the code of its error; null for any other error. */
+export function troubleOfCode(code: string): ServerTrouble | null {
+  const found = Object.entries(REFUSALS).find(([, [refused]]) => refused === code);
+  // Its keys are those of the type.
+  return (found?.[0] as ServerTrouble | undefined) ?? null;
+}
+
 /** An outage passes by itself. These need the operator. */
 const FOR_OPERATORS: ReadonlySet<ServerTrouble> = new Set([
   'behind',

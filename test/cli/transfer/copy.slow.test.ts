@@ -11,6 +11,7 @@ import { DAYS } from '../../../src/storage/counts/levels.ts';
 import { ENGINES } from '../../../src/storage/engines.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
+import { createTokenText } from '../../../src/token-text.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { Ledger } from '../../support/ledger.ts';
@@ -101,6 +102,12 @@ describe.runIf(everyEngine().includes('timescale'))('a copy from TimescaleDB to 
       await until(() => ledger.acknowledged > before + 20, 'the journal takes events');
       const ready = await service.request({ method: 'GET', path: '/readyz' });
       expect(JSON.parse(ready.body).details).toContain('moved to another one');
+      // A request that needs the database is told the same.
+      const headers = { Authorization: `Bearer ${createTokenText('tdr')}` };
+      const read = await service.request({ path: '/v1/apps', headers });
+      expect(read.status).toBe(503);
+      expect(JSON.parse(read.body).details).toContain('moved to another one');
+      expect(JSON.parse(ready.body).details).toContain(JSON.parse(read.body).details);
       expect(service.log.map(({ msg }) => msg).join('\n')).toContain(`has been moved to 127.0.0.1:`);
       port = null;
       await service.stop({ keepDatabase: true });
