@@ -22,6 +22,8 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
+    // The first account owns the app that nobody owned.
+    await service.sql`DELETE FROM apps`;
     app = await newOwnApp(owner, LONG_NAME);
     await service.sql`
       WITH made AS (INSERT INTO apps (public_id, name)
@@ -136,6 +138,12 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await page.getByLabel('Add a member by email').fill('new@example.com');
     await page.getByRole('button', { name: 'Add', exact: true }).click();
     await activity().getByText('owner@example.com invited new@example.com as maintainer').waitFor();
+    // Without mail the link is shown once: it stays until it is said to be copied.
+    const invitation = page.getByRole('dialog', { name: 'The invitation' });
+    await page.keyboard.press('Escape');
+    await invitation.getByText(/\/invitations\//).waitFor();
+    await invitation.getByRole('button', { name: 'I have copied it' }).click();
+    await invitation.waitFor({ state: 'detached' });
     await page.getByRole('button', { name: 'Withdraw the invitation of new@example.com' }).click();
     await dialog().getByRole('button', { name: 'Withdraw the invitation' }).click();
     await activity().getByText('withdrew the invitation of new@example.com').waitFor();
