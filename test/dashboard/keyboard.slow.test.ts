@@ -20,6 +20,8 @@ describe.skipIf(withoutBrowser !== '')('with the keyboard alone', () => {
   beforeAll(async () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    // The first account would own the app that nobody owns.
+    await service.sql`DELETE FROM apps`;
     watched = await visit(browser, service, null);
     page = watched.page;
     // Whatever is pressed with a pointer fails the test.

@@ -25,6 +25,8 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
   beforeAll(async () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    // The first account would own the app that nobody owns.
+    await service.sql`DELETE FROM apps`;
     owner = await visit(browser, service, null);
     page = owner.page;
   });
