@@ -48,7 +48,7 @@ export function EventList(props: EventListProps): VNode {
       ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
-      <${Exports} appId=${appId} view=${view} list=${list} />
+      <${Exports} appId=${appId} view=${view} list=${list} columns=${style.columns} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
     </header>
     ${hasConditions(view) && series?.isFiltered !== true && html`<${SearchProgress} list=${list} scan=${scan} series=${series} view=${view} />`}
@@ -118,16 +118,22 @@ function Exports({
   appId,
   view,
   list,
+  columns,
 }: {
   readonly appId: string;
   readonly view: View;
   readonly list: EventPages;
+  readonly columns: readonly string[];
 }): VNode {
-  const path = `/api/apps/${appId}/export?${eventsQuery(view, list.scope)}`;
+  const query = eventsQuery(view, list.scope);
+  query.set('timezone', view.zone);
+  const path = (format: string): string => `/api/apps/${appId}/export?${query}&format=${format}`;
+  const lines = path('ndjson');
+  for (const column of columns) query.append('column', column);
   return html`<${Popover} atEnd label="Export the events" text="Export">
     ${() => html`<div class="row-actions">
-      <a class="button" download href=${`${path}&format=ndjson`}>As NDJSON</a>
-      <a class="button" download href=${`${path}&format=csv`}>As CSV</a>
+      <a class="button" download href=${lines}>As NDJSON</a>
+      <a class="button" download href=${path('csv')}>As CSV</a>
     </div>`}
   <//>`;
 }

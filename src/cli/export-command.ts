@@ -102,7 +102,7 @@ async function runExport(
     }
   }
   async function* body(): AsyncGenerator<Buffer> {
-    for await (const bytes of formatted(watched(reader), options.format, options.formulas)) {
+    for await (const bytes of formatted(watched(reader), options)) {
       written.bytes += bytes.length;
       yield bytes;
     }

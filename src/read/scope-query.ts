@@ -12,6 +12,7 @@ import {
   text,
 } from '../http/query.ts';
 import type { Sql } from '../storage/connect.ts';
+import { isTimezone } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
 
 /** As many types as a chart can show apart, and then some. */
@@ -46,6 +47,15 @@ export const SCOPE = {
   ),
   to: instant('Up to this instant, exclusive. ISO 8601, to the millisecond; without an offset it is UTC.'),
 } as const;
+
+/** A time zone; null where it is absent. */
+export function timezone(description: string): Parameter<string | null> {
+  return text(description, {
+    schema: { examples: ['Europe/Berlin'] },
+    convert: (zone) =>
+      isTimezone(zone) ? zone : new Invalid('must be an IANA time zone, such as Europe/Berlin'),
+  });
+}
 
 /** Whether events of hidden types belong to a scope without a choice of types. */
 export const HIDDEN_TYPES = {

@@ -7,7 +7,6 @@ import type { Sql } from '../storage/connect.ts';
 import {
   type EventReader,
   type FieldLine,
-  isTimezone,
   type NumberSeries,
   type Series,
   WIDTHS,
@@ -21,7 +20,7 @@ import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/count
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
-import { checkScope, findTypes, SCOPE } from './scope-query.ts';
+import { checkScope, findTypes, SCOPE, timezone } from './scope-query.ts';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
@@ -41,11 +40,7 @@ const SERIES_QUERY = new Query(
       NAMES,
       'auto',
     ),
-    timezone: text('IANA time zone on whose clock buckets start. Absent: UTC.', {
-      schema: { examples: ['Europe/Berlin'] },
-      convert: (zone) =>
-        isTimezone(zone) ? zone : new Invalid('must be an IANA time zone, such as Europe/Berlin'),
-    }),
+    timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
     by: text(
       `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together. ` +
         `The path of a declared field, such as \`order.country\`, does so with the ${TOP_VALUES} values that have the most events; then \`filter\` may only be about the same field.`,

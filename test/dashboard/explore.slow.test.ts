@@ -620,6 +620,13 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     const lines = bytes.toString().trim().split('\n');
     expect(lines.length).toBe(156);
     expect(JSON.parse(lines[0] ?? '').createdAt).toBe(`${DAY}T00:00:00.000Z`);
+    await open(`${WHOLE_DAY}&column=country`);
+    await page.getByRole('button', { name: /^Export the events/ }).click();
+    const shown = await saved('link', 'As CSV');
+    expect(shown.name).toBe(`Shop_${DAY}.csv`);
+    expect(shown.bytes.toString()).toMatch(
+      /^id,typeId,type,createdAt,"country",payload\r\n[^\r]+Z,"[A-Z]{2}","\{/,
+    );
     expect(watched.complaints).toEqual([]);
   });
 

@@ -79,7 +79,8 @@ export function parseImportRecord(
   if (fields.length !== columns.length)
     return `it has ${fields.length} fields in place of the ${columns.length} of the first line`;
   const field = (name: string): string | undefined => fields[columns.indexOf(name)];
-  const text = field('payload') ?? '';
+  // An export writes the payload last; a column of a field may have the same title.
+  const text = fields[columns.lastIndexOf('payload')] ?? '';
   const whole = new JsonScan();
   whole.begin(text, 0);
   if (whole.step(text.length) !== 'done' || skipSpace(text, whole.end) !== text.length)

@@ -1,7 +1,13 @@
 /** Exported lines of JSON as lines of CSV (RFC 4180). */
+import type { TimeSlice } from '../../base/time-slice.ts';
+import { type Scalar, scalarsOf } from '../filter/payload-matcher.ts';
 
-/** The first line. */
-export const CSV_HEADER = 'id,typeId,type,createdAt,payload\r\n';
+/** A field of payloads that has a column of its own. */
+export interface FieldColumn {
+  /** As it was asked for, which is its title. */
+  readonly title: string;
+  readonly path: readonly string[];
+}
 
 const ID_START = '{"id":"'.length;
 const ID_END = ID_START + 36;
@@ -37,14 +43,25 @@ export class CsvLines {
   readonly #text: (text: string) => string;
   /** The members between an event's id and its time, and their columns. */
   readonly #types = new Map<string, string>();
+  readonly #fields: readonly ((payload: string) => readonly Scalar[])[];
+  /** The first line. */
+  readonly header: string;
 
-  constructor(formulas: Formulas) {
+  /** @param columns stand before the payload, in their order */
+  constructor(formulas: Formulas, columns: readonly FieldColumn[] = []) {
     this.#text = formulas === 'escape' ? escaped : (text) => text;
+    this.#fields = columns.map(({ path }) => scalarsOf(path));
+    const titles = columns.map(({ title }) => `${quoted(this.#text(title))},`);
+    this.header = `id,typeId,type,createdAt,${titles.join('')}payload\r\n`;
   }
 
-  convert(lines: Buffer): Buffer {
+  /** @param slice shares the event loop: a column reads each payload once more */
+  async convert(lines: Buffer, slice: TimeSlice): Promise<Buffer> {
     let text = '';
-    for (const line of lines.toString().split('\n')) if (line !== '') text += this.#line(line);
+    for (const line of lines.toString().split('\n')) {
+      if (line !== '') text += this.#line(line);
+      if (this.#fields.length > 0 && slice.isOver) await slice.next();
+    }
     return Buffer.from(text);
   }
 
@@ -56,7 +73,19 @@ export class CsvLines {
     const payload = line.slice(timeEnd + PAYLOAD.length, -1);
     const type = this.#type(line.slice(ID_END, timeStart));
     const createdAt = line.slice(timeStart + 1, timeEnd - 1);
-    return `${line.slice(ID_START, ID_END)},${type},${createdAt},${quoted(payload)}\r\n`;
+    return `${line.slice(ID_START, ID_END)},${type},${createdAt},${this.#cells(payload)}${quoted(payload)}\r\n`;
+  }
+
+  #cells(payload: string): string {
+    let cells = '';
+    for (const read of this.#fields) {
+      const values = read(payload);
+      const text = values.map((value) => value.text).join(', ');
+      // A number is no formula, though it may begin with a minus.
+      const isWord = values.length === 1 && values[0]?.isString === false;
+      cells += `${text === '' ? '' : quoted(isWord ? text : this.#text(text))},`;
+    }
+    return cells;
   }
 
   /** @param members `","typeId":…,"type":…,"createdAt":` */

@@ -3,7 +3,7 @@ import { Rejection } from '../../errors.ts';
 import { takesCoding } from '../../http/compressed-answer.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
-import { Invalid, oneOf, Query, text } from '../../http/query.ts';
+import { Invalid, oneOf, type Parameter, Query, text, texts } from '../../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import {
   decodeCursor,
@@ -16,9 +16,10 @@ import { EVENT_ID, PAYLOAD, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
-import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
-import { FORMULAS, type Formulas } from './csv-lines.ts';
-import { CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
+import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
+import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE, timezone } from '../scope-query.ts';
+import { type FieldColumn, FORMULAS } from './csv-lines.ts';
+import { attachment, CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
 import { type Admission, type Exports, ExportWaiter } from './exports.ts';
 
 const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
@@ -26,15 +27,38 @@ const UUID = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/;
 /** An event's id, or a cursor of a list. */
 type Start = { readonly eventId: string } | { readonly position: Position };
 
+const MOST_COLUMNS = 20;
+const COLUMNS = texts(
+  'In CSV: a column before the payload with what the payload has at this path, such as `order.country`; several values have commas ' +
+    'between them, an object has none. May be given several times.',
+  { most: MOST_COLUMNS, items: { maxLength: MAX_FILTER_LENGTH } },
+);
+const COLUMN: Parameter<readonly FieldColumn[]> = {
+  ...COLUMNS,
+  convert: (value) => {
+    const columns: FieldColumn[] = [];
+    // The schema lets texts alone through.
+    for (const title of (value as readonly string[] | undefined) ?? []) {
+      const path = parsePath(title);
+      if ('problem' in path)
+        return new Invalid(`must be the path of a field: column ${path.column}: ${path.problem}`);
+      columns.push({ title, path });
+    }
+    return columns;
+  },
+};
+
 const EXPORT_QUERY = new Query(
   {
     ...SCOPE,
     format: oneOf('A JSON object a line, or CSV.', FORMATS, 'ndjson'),
     formulas: oneOf(
-      'In CSV: `escape` puts an apostrophe before type names that a spreadsheet would run as a formula, `keep` leaves them as they are.',
+      'In CSV: `escape` puts an apostrophe before type names, and texts of `column`, that a spreadsheet would run as a formula; `keep` leaves them as they are.',
       FORMULAS,
       'escape',
     ),
+    column: COLUMN,
+    timezone: timezone('IANA time zone of the days in the name of the file. Absent: UTC.'),
     cursor: text<Start>(
       'Begins after this event: the `id` in the last whole line of an export that was cut, or the `nextCursor` of a list in ascending order.',
       {
@@ -49,8 +73,11 @@ const EXPORT_QUERY = new Query(
     ...HIDDEN_TYPES,
     ...FILTER,
   },
-  checkScope,
+  (query) =>
+    query.column.length > 0 && query.format !== 'csv' ? 'column needs format=csv.' : checkScope(query),
 );
+
+type ExportQuery = Exclude<ReturnType<typeof EXPORT_QUERY.parse>, Rejection>;
 
 const LINE = objectOf(
   { id: EVENT_ID, typeId: TYPE_ID, type: { type: 'string' }, createdAt: TIMESTAMP, payload: PAYLOAD },
@@ -103,12 +130,14 @@ export function exportRead(options: ExportReadOptions): AppRead {
     if (admitted instanceof Rejection) return admitted;
     const { admission, prepared } = admitted;
     const parts = partsOf(exports, prepared, slots, turn);
-    return streamed(options, call, query, { admission, waiter, parts });
+    return streamed(options, call, query, { name: prepared.name, admission, waiter, parts });
   });
 }
 
 /** What is found before the answer begins: what fails then is refused while there is still a status to say so. */
 interface Begun {
+  /** The app's name. */
+  readonly name: string;
   readonly reader: LineReader;
   readonly first: EventLines | null;
 }
@@ -116,7 +145,7 @@ interface Begun {
 async function begun(
   { sql, events }: ReadPlace,
   appId: number,
-  query: Exclude<ReturnType<typeof EXPORT_QUERY.parse>, Rejection>,
+  query: ExportQuery,
 ): Promise<Begun | Rejection> {
   const types = await findScopedTypes(sql, appId, query);
   if (types instanceof Rejection) return types;
@@ -135,10 +164,12 @@ async function begun(
   // The counts of a field find events of all types.
   const field = exceptTypes.length > 0 ? null : fieldFilterOf(query);
   const reader = field === null ? events.lines(scope, filterOf(query)) : events.filteredLines(scope, field);
-  return { reader, first: await reader.next() };
+  const [app] = await sql<{ name: string }[]>`SELECT name FROM apps WHERE id = ${appId}`;
+  return { name: app?.name ?? '', reader, first: await reader.next() };
 }
 
 interface Source {
+  readonly name: string;
   readonly admission: Admission;
   readonly waiter: ExportWaiter;
   readonly parts: AsyncIterable<EventLines>;
@@ -147,15 +178,17 @@ interface Source {
 function streamed(
   { exports, mayRead }: ExportReadOptions,
   call: ReadCall,
-  { format, formulas }: { readonly format: (typeof FORMATS)[number]; readonly formulas: Formulas },
-  { admission, waiter, parts }: Source,
+  query: ExportQuery,
+  { name, admission, waiter, parts }: Source,
 ): Outcome {
+  const { format, from, to, timezone } = query;
+  const range = { from, until: to ?? Date.now(), timezone: timezone ?? 'UTC', format };
   const isGzipped = takesCoding(call.exchange, 'gzip');
   return {
     status: 200,
     contentType: CONTENT_TYPES[format],
     headers: {
-      'Content-Disposition': `attachment; filename="events.${format}"`,
+      'Content-Disposition': attachment(name, range),
       Vary: 'Accept-Encoding',
       ...(isGzipped && { 'Content-Encoding': 'gzip' }),
       // nginx would store the answer on its disk before its reader gets it.
@@ -165,7 +198,7 @@ function streamed(
     isFinite: true,
     open: (stream) => {
       waiter.begin(stream);
-      const text = formatted(parts, format, formulas);
+      const text = formatted(parts, { ...query, holder: call.turns });
       void exports.send(admission, stream, isGzipped ? compressed(text) : text, () => mayRead(call));
     },
   };

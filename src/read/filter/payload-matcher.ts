@@ -25,9 +25,31 @@ const PLAIN_NUMBER = /^-?\d+(?:\.\d+)?$/;
 
 export type PayloadTest = (payload: string) => boolean;
 
-export function matcherOf(condition: Condition): PayloadTest {
-  const matcher = new ConditionMatcher(condition);
-  return (payload) => matcher.matches(payload);
+export function matcherOf({ isNegated, path, test }: Condition): PayloadTest {
+  const matcher = new PathMatcher(path, scalarTestOf(test));
+  return (payload) => matcher.matches(payload) !== isNegated;
+}
+
+/** A scalar of a payload: the text of a string, or a number, true, false or null as it is spelled. */
+export interface Scalar {
+  readonly text: string;
+  readonly isString: boolean;
+}
+
+/** Reads the scalars that a path leads to: several where an array is on the way, none where it leads to an object or nowhere. */
+export function scalarsOf(path: readonly string[]): (payload: string) => readonly Scalar[] {
+  let found: Scalar[] = [];
+  // A test that never holds sees all of them.
+  const collect = (isString: boolean) => (text: string) => {
+    found.push({ text, isString });
+    return false;
+  };
+  const matcher = new PathMatcher(path, { ofString: collect(true), ofOther: collect(false) });
+  return (payload) => {
+    found = [];
+    matcher.matches(payload);
+    return found;
+  };
 }
 
 /** Tests the text of a string, or that of a number, true, false or null. */
@@ -36,25 +58,23 @@ export interface ScalarTest {
   readonly ofOther: (text: string) => boolean;
 }
 
-class ConditionMatcher {
-  readonly #isNegated: boolean;
+class PathMatcher {
   readonly #path: readonly string[];
   /** Null where the path has but to lead somewhere. */
   readonly #test: ScalarTest | null;
   #text = '';
   #isFound = false;
 
-  constructor({ isNegated, path, test }: Condition) {
-    this.#isNegated = isNegated;
+  constructor(path: readonly string[], test: ScalarTest | null) {
     this.#path = path;
-    this.#test = scalarTestOf(test);
+    this.#test = test;
   }
 
   matches(text: string): boolean {
     this.#text = text;
     this.#isFound = false;
     this.#visit(skipSpace(text, 0), 0);
-    return this.#isFound !== this.#isNegated;
+    return this.#isFound;
   }
 
   /**

@@ -211,14 +211,15 @@ test('a record of CSV that cannot be read is named and left out', async () => {
     const file = join(folder, 'bad.csv');
     const time = '2026-01-31T08:30:00Z';
     const records = [
-      'createdAt,payload,type,more',
-      `${time},"{""a"":1}",x,y`,
+      // The first payload is the column of a field of that name.
+      'createdAt,payload,type,payload',
+      `${time},y,x,"{""a"":1}"`,
       `${time},{},x`,
-      `${time},"{""a"":""b""",x,`,
+      `${time},,x,"{""a"":""b"""`,
       `${time},"{}"z,x,`,
-      `${time},"{}","two`,
-      'lines",',
-      `${time},"{},""type"":""y""",x,`,
+      `${time},,"two`,
+      'lines",{}',
+      `${time},,x,"{},""type"":""y"""`,
       `${time},"{}","open`,
     ];
     await writeFile(file, records.join('\r\n'));

@@ -125,7 +125,9 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     const plain = await begin(`${service.app.appId}/export`);
     expect(plain.headers).toMatchObject({
       'content-type': 'application/x-ndjson',
-      'content-disposition': 'attachment; filename="events.ndjson"',
+      'content-disposition': expect.stringMatching(
+        /^attachment; filename="[\w.-]+_until_[\d-]{10}\.ndjson"; /,
+      ),
       vary: 'Accept-Encoding',
     });
     expect(plain.headers['content-encoding']).toBeUndefined();
@@ -152,6 +154,64 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       return `${id},${quoted.join(',')},${createdAt},"${payload.replaceAll('"', '""')}"\r\n`;
     });
     expect(await exported('?format=csv')).toBe(`id,typeId,type,createdAt,payload\r\n${expected.join('')}`);
+  });
+
+  test('CSV has the fields that are asked for, and its formulas are texts', async () => {
+    const app = await service.newApp();
+    const bodies = [
+      '{"n":-1e400,"user":{"name":"Ann, \\"A\\"","tags":["x",-2]},"payload":"mine"}',
+      '{"n":"=1+1","user":["@sum",{"name":"+7"}],"payload":null}',
+    ];
+    for (const payload of bodies) {
+      const head = JSON.stringify({ loggingToken: app.loggingToken, typeName: 't' }).slice(0, -1);
+      const { status, body } = await service.request({
+        method: 'POST',
+        path: '/public/create_event',
+        body: `${head},"payload":${payload}}`,
+      });
+      expect(status, body).toBe(201);
+    }
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'columns', appIds: [app.appId], expiresInSeconds: null },
+    });
+    const ask = (query: string): Promise<IncomingMessage> =>
+      begin(`${app.appId}/export?${query}`, { authorization: `Bearer ${resourceToken}` });
+    const paths = ['n', 'user.name', 'user.tags', 'payload', 'user'];
+    const query = `format=csv&${paths.map((path) => `column=${path}`).join('&')}`;
+    /** The lines without what stands before and behind these columns. */
+    const columns = async (formulas: string): Promise<string[]> =>
+      (await text(await ask(query + formulas)))
+        .split('\r\n')
+        .map((line) => line.replace(/^(?:[^,]+,){4}/, '').replace(/,"\{.*$/, ''));
+    expect(await columns('')).toEqual([
+      '"n","user.name","user.tags","payload","user",payload',
+      '"-1e400","Ann, ""A""","x, -2","mine",',
+      '"\'=1+1","\'+7",,"null","\'@sum"',
+      '',
+    ]);
+    expect((await columns('&formulas=keep'))[2]).toBe('"=1+1","+7",,"null","@sum"');
+    for (const wrong of ['column=n', 'format=csv&column=a..b']) {
+      const refused = await ask(wrong);
+      expect(refused.statusCode).toBe(400);
+      expect(await text(refused)).toContain('column ');
+    }
+  });
+
+  test('the file has the name of the app and the days of the range', async () => {
+    const nameOf = async (name: string, query: string): Promise<string | undefined> => {
+      await service.sql`UPDATE apps SET name = ${name} WHERE public_id = ${service.app.appId}`;
+      const response = await begin(`${service.app.appId}/export?${query}`);
+      await text(response);
+      return response.headers['content-disposition'];
+    };
+    expect(await nameOf('Café "1"/é\u202e', 'format=csv&from=2026-01-01&to=2026-02-01')).toBe(
+      `attachment; filename="Cafe-1-e_2026-01-01_2026-01-31.csv"; filename*=UTF-8''Caf%C3%A9%20-1-%C3%A9-_2026-01-01_2026-01-31.csv`,
+    );
+    const day = 'from=2026-01-30T23:00Z&to=2026-01-31T23:00Z&timezone=Europe/Berlin';
+    expect(await nameOf("日本 (it's)", day)).toBe(
+      `attachment; filename="it-s_2026-01-31.ndjson"; filename*=UTF-8''%E6%97%A5%E6%9C%AC%20%28it%27s%29_2026-01-31.ndjson`,
+    );
+    expect(await nameOf('日本', 'to=2026-02-01')).toContain('filename="events_until_2026-01-31.ndjson"');
   });
 
   test('scope and filters choose events', async () => {
