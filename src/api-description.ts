@@ -1,7 +1,8 @@
 /** The public API: which routes it has, and its description at /openapi.json. */
+import { EXAMPLES } from './api-examples.ts';
 import { LIVEZ, READYZ } from './http/health.ts';
 import { type DescriptionOptions, describeApi } from './http/openapi.ts';
-import { json } from './http/operation.ts';
+import { type AnswerShape, json } from './http/operation.ts';
 import type { Declaration, Route } from './http/route.ts';
 import { CREATE_ANNOTATION } from './ingest/create-annotation.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './ingest/declarations.ts';
@@ -38,7 +39,33 @@ export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
-];
+].map(withExamples);
+
+type Content = AnswerShape['content'];
+
+/** The same with the examples of its operation. */
+function withExamples(declaration: Declaration): Declaration {
+  const { operation } = declaration;
+  const examples = EXAMPLES[operation?.id ?? ''];
+  if (operation === undefined || examples === undefined) return declaration;
+  const shown = (content: Content, of: Readonly<Record<string, unknown>> = {}): Content =>
+    Object.fromEntries(
+      Object.entries(content).map(([type, one]) => [type, type in of ? { ...one, example: of[type] } : one]),
+    );
+  const answers = Object.entries(operation.answers).map(([status, answer]) => [
+    status,
+    { ...answer, content: shown(answer.content, examples.answers[Number(status)]) },
+  ]);
+  const { body } = operation;
+  return {
+    ...declaration,
+    operation: {
+      ...operation,
+      ...(body !== undefined && { body: { ...body, content: shown(body.content, examples.body) } }),
+      answers: Object.fromEntries(answers),
+    },
+  };
+}
 
 /** GET /openapi.json. Composed when it is first asked for: it takes a fifth of the service's own time to start. */
 export function descriptionRoute(options: DescriptionOptions): Route {

@@ -68,8 +68,12 @@ const TAGS = [
   { name: 'Service', description: 'For supervisors and monitoring.' },
 ];
 
-const SUMMARY = `Event logging and retrieval. Errors on every path have the body \`Error\`. A request without a valid
-token is refused before anything else about it is looked at. Unknown parameters are ignored.`;
+const SUMMARY = `Event logging and retrieval. Errors have the body \`Error\`, except on the routes of OpenTelemetry and
+Elasticsearch, which word errors as their clients expect; an overloaded server sends \`Error\` there, too. The first check that
+fails is the response. Writes check in this order: token, rate limit, parameters, size and encoding, document, events; but
+\`POST /public/create_event\`, whose token is in the body, checks size, JSON and fields before the token. Reads check in this
+order: token, rate limit, app, permission, parameters; but \`GET /public/get_events\` checks parameters before the app. \`/public\`
+and the routes of other protocols ignore parameters that they do not have; the other routes refuse them.`;
 
 /** Composes the description. Routes without an operation are left out. */
 export function describeApi(declarations: readonly Declaration[], options: DescriptionOptions): Json {
@@ -91,6 +95,7 @@ export function describeApi(declarations: readonly Declaration[], options: Descr
       description: SUMMARY.replaceAll('\n', ' '),
       license: { name: 'Apache-2.0', identifier: 'Apache-2.0' },
     },
+    externalDocs: { description: 'The codes of errors.', url: `${options.url ?? ''}${ERRORS_PAGE}` },
     servers: [{ url: options.url ?? '/' }],
     security: [],
     tags: TAGS,

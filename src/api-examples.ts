@@ -1,0 +1,229 @@
+/** Examples of the API's description: for each operation what is sent, and what comes back. A test holds them to the schemas. */
+
+type ByType = Readonly<Record<string, unknown>>;
+
+interface Examples {
+  /** By media type. */
+  readonly body?: ByType;
+  /** By status and media type. */
+  readonly answers: Readonly<Record<number, ByType>>;
+}
+
+const JSON_TYPE = 'application/json';
+const LINES = 'application/x-ndjson';
+
+const APP_ID = 'app_z7C93Li7rjI6ZIAFTcLG';
+const TYPE_ID = 'typ_NfRPS5y2jb8JLaOe4E7Y';
+const EVENT_ID = '019c132c-5bbb-777b-84d1-f2b892d3c667';
+const AT = '2026-01-31T08:30:00.123Z';
+const PAYLOAD = { orderId: 1001, country: 'DE', total: 129.95 };
+const TOKEN = 'tdl_000000000000000000000000000000002ThHVi';
+
+const NEW_EVENT = { typeName: 'order placed', payload: PAYLOAD, createdAt: AT };
+const STORED = { eventId: EVENT_ID, typeId: TYPE_ID, timestamp: AT };
+const REFUSED = {
+  error: 'Invalid request body',
+  details: 'The field "payload" must be a JSON object.',
+  code: 'INVALID_REQUEST',
+  param: 'payload',
+};
+const ALL_STORED = { success: true, stored: 1, refused: 0, results: [STORED] };
+const SOME_STORED = { success: false, stored: 1, refused: 1, results: [STORED, REFUSED] };
+const COUNTS = { success: true, stored: 1, refused: 0, errors: [] };
+const EVENT = { id: EVENT_ID, typeId: TYPE_ID, payload: PAYLOAD, createdAt: AT };
+const EXPORTED = { id: EVENT_ID, typeId: TYPE_ID, type: 'order placed', createdAt: AT, payload: PAYLOAD };
+
+const CLOUD_EVENT = { specversion: '1.0', id: 'a1', source: '/shop', type: 'order.placed', data: PAYLOAD };
+
+const TRACKED = {
+  messageId: 'm1',
+  userId: 'u1',
+  event: 'Order Completed',
+  properties: { total: 129.95 },
+  timestamp: AT,
+};
+
+function segment(message: object): Examples {
+  return { body: { [JSON_TYPE]: message }, answers: { 200: { [JSON_TYPE]: COUNTS } } };
+}
+
+const ACTIONS = `{"create":{"_index":"logs"}}\n{"message":"started","@timestamp":"${AT}"}\n`;
+const BULK: Examples = {
+  body: { [LINES]: ACTIONS, [JSON_TYPE]: ACTIONS },
+  answers: {
+    200: {
+      [JSON_TYPE]: {
+        took: 7,
+        errors: false,
+        items: [
+          {
+            create: {
+              ...{ _index: 'logs', _id: EVENT_ID, _version: 1, result: 'created', status: 201 },
+              _shards: { total: 1, successful: 1, failed: 0 },
+            },
+          },
+        ],
+      },
+    },
+  },
+};
+
+function data(value: unknown): Examples {
+  return { answers: { 200: { [JSON_TYPE]: { success: true, data: value } } } };
+}
+
+/** By the id of the operation. */
+export const EXAMPLES: Readonly<Record<string, Examples>> = {
+  createEvent: {
+    body: { [JSON_TYPE]: { loggingToken: TOKEN, typeName: 'order placed', payload: PAYLOAD } },
+    answers: { 201: { [JSON_TYPE]: { success: true, ...STORED, message: 'Event created' } } },
+  },
+  createEvents: {
+    body: {
+      [JSON_TYPE]: { events: [NEW_EVENT] },
+      [LINES]: `${JSON.stringify(NEW_EVENT)}\n${JSON.stringify({ ...NEW_EVENT, createdAt: undefined })}\n`,
+    },
+    answers: {
+      200: { [JSON_TYPE]: ALL_STORED, [LINES]: [STORED] },
+      207: { [JSON_TYPE]: SOME_STORED, [LINES]: [STORED, REFUSED] },
+    },
+  },
+  createRecords: {
+    body: {
+      [JSON_TYPE]: [{ level: 'info', message: 'started' }],
+      [LINES]: '{"level":"info"}\n{"level":"warn"}\n',
+    },
+    answers: { 200: { [JSON_TYPE]: COUNTS } },
+  },
+  createCloudEvents: {
+    body: {
+      'application/cloudevents+json': CLOUD_EVENT,
+      'application/cloudevents-batch+json': [CLOUD_EVENT],
+    },
+    answers: { 200: { [JSON_TYPE]: ALL_STORED }, 207: { [JSON_TYPE]: SOME_STORED } },
+  },
+  allowCloudEvents: { answers: { 200: { [JSON_TYPE]: { success: true } } } },
+  createLogs: {
+    body: {
+      [JSON_TYPE]: {
+        resourceLogs: [
+          {
+            scopeLogs: [
+              {
+                logRecords: [
+                  {
+                    timeUnixNano: '1769848200123000000',
+                    severityText: 'INFO',
+                    body: { stringValue: 'started' },
+                  },
+                ],
+              },
+            ],
+          },
+        ],
+      },
+    },
+    answers: { 200: { [JSON_TYPE]: {} } },
+  },
+  segmentTrack: segment(TRACKED),
+  segmentPage: segment({ messageId: 'm2', userId: 'u1', name: 'Home', timestamp: AT }),
+  segmentScreen: segment({ messageId: 'm3', userId: 'u1', name: 'Cart', timestamp: AT }),
+  segmentIdentify: segment({ messageId: 'm4', userId: 'u1', traits: { plan: 'pro' }, timestamp: AT }),
+  segmentGroup: segment({ messageId: 'm5', userId: 'u1', groupId: 'g1', timestamp: AT }),
+  segmentAlias: segment({ messageId: 'm6', userId: 'u1', previousId: 'visitor-7', timestamp: AT }),
+  segmentBatch: segment({ batch: [{ type: 'track', ...TRACKED }] }),
+  bulk: BULK,
+  putBulk: BULK,
+  bulkOfIndex: BULK,
+  putBulkOfIndex: BULK,
+  createAnnotation: {
+    body: { [JSON_TYPE]: { text: 'Release 2.4.1', kind: 'deployment', at: AT } },
+    answers: {
+      200: { [JSON_TYPE]: { success: true, data: { annotationId: 'ann_g7t0M42nc0mTvIl7lQKa' } } },
+      201: { [JSON_TYPE]: { success: true, data: { annotationId: 'ann_g7t0M42nc0mTvIl7lQKa' } } },
+    },
+  },
+  getEvents: data({ events: [EVENT], pagination: { total: 1, limit: 100, offset: 0, hasMore: false } }),
+  listApps: data({ apps: [{ appId: APP_ID, name: 'Web shop', createdAt: AT }] }),
+  listEventTypes: data({
+    types: [
+      { typeId: TYPE_ID, name: 'order placed', createdAt: AT, count: 1, lastEventAt: AT, hidden: false },
+    ],
+  }),
+  listAnnotations: data({
+    annotations: [
+      {
+        annotationId: 'ann_g7t0M42nc0mTvIl7lQKa',
+        ...{ kind: 'deployment', at: AT, until: null, text: 'Release 2.4.1', createdAt: AT },
+      },
+    ],
+    hasMore: false,
+  }),
+  listFields: data({
+    fields: [
+      {
+        typeId: TYPE_ID,
+        typeName: 'order placed',
+        path: 'country',
+        events: 1,
+        share: 1,
+        kinds: [{ kind: 'string', events: 1 }],
+        kindChange: null,
+        declaredAs: ['value'],
+        examples: ['DE'],
+        lastSeenAt: AT,
+      },
+    ],
+    truncated: false,
+    sample: { events: 1, from: AT, to: AT },
+  }),
+  listFieldValues: data({
+    values: [{ value: 'DE', events: 1 }],
+    otherEvents: 0,
+    exact: true,
+    sample: null,
+  }),
+  listEvents: data({
+    events: [EVENT],
+    pagination: {
+      limit: 1,
+      nextCursor: 'YTE3Njk4NDgyMDAwMDAuMDE5YzEzMmMtNWI0MC03MTZjLTlkMWMtZjQ0YjBkM2I4ZDlh',
+    },
+  }),
+  getEvent: data({ ...EVENT, typeName: 'order placed', appId: APP_ID }),
+  getSeries: data({
+    series: [
+      { start: '2026-01-31T00:00:00.000Z', end: '2026-02-01T00:00:00.000Z', count: 1, partial: false },
+    ],
+    interval: '1d',
+    timezone: 'UTC',
+    from: '2026-01-31T00:00:00.000Z',
+    to: '2026-02-01T00:00:00.000Z',
+  }),
+  followEvents: {
+    answers: { 200: { 'text/event-stream': [{ id: 'mwtp67kz.ly.', event: 'ready', data: '{}' }] } },
+  },
+  exportEvents: {
+    answers: {
+      200: {
+        [LINES]: [EXPORTED],
+        'text/csv; charset=utf-8': `id,typeId,type,createdAt,payload\r\n${EVENT_ID},"${TYPE_ID}","order placed",${AT},"${JSON.stringify(PAYLOAD).replaceAll('"', '""')}"\r\n`,
+      },
+    },
+  },
+  getLiveness: {
+    answers: { 200: { [JSON_TYPE]: { success: true, status: 'live', version: '0.1.0', commit: null } } },
+  },
+  getReadiness: {
+    answers: { 200: { [JSON_TYPE]: { success: true, status: 'ready', engine: 'PostgreSQL 18.4' } } },
+  },
+  getMetrics: {
+    answers: {
+      200: {
+        'text/plain; version=0.0.4; charset=utf-8':
+          '# HELP process_cpu_seconds_total CPU time of the process.\n# TYPE process_cpu_seconds_total counter\nprocess_cpu_seconds_total 1.25\n',
+      },
+    },
+  },
+  getDescription: { answers: { 200: { [JSON_TYPE]: { openapi: '3.1.0', paths: {} } } } },
+};
