@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { openDemoApp } from '../../src/cli/demo/demo-app.ts';
 import { codeAt } from '../support/authenticator.ts';
 import { type Outcome, tidemark as run } from '../support/command-line.ts';
 import { openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { startTestService, type TestService, testSecret } from '../support/service.ts';
 
 let service: TestService;
 beforeAll(async () => {
@@ -88,6 +89,32 @@ test('the first account owns what nobody owns, and the commands say who sees an 
       ['Later', []],
     ]);
     expect((await run(['app', 'list'], settings)).stdout).toMatch(/Owners[\s\S]*Before +first@example\.com/);
+  } finally {
+    await own.stop();
+  }
+});
+
+test('the demo belongs to the only account, also when that comes later or its e-mail is not verified', async () => {
+  const own = await startTestService({ config: { ALLOW_SIGNUP: 'open' } });
+  const ownerOf = async (appId: string): Promise<string[]> => {
+    const rows = await own.sql<{ email: string }[]>`
+      SELECT email FROM app_members JOIN users ON users.id = user_id JOIN apps ON apps.id = app_id
+       WHERE apps.public_id = ${appId} AND role = 'owner'`;
+    return rows.map(({ email }) => email);
+  };
+  try {
+    const secret = await testSecret();
+    const { appId, isNew } = await openDemoApp(own.sql, secret, null);
+    expect([isNew, await ownerOf(appId)]).toEqual([true, []]);
+    const [one, two] = [new Person(own), new Person(own)];
+    await one.post('/api/users', { email: 'one@example.com', password: PASSWORD });
+    expect(await openDemoApp(own.sql, secret, null)).toMatchObject({ appId, isNew: false });
+    expect(await ownerOf(appId)).toEqual(['one@example.com']);
+    expect((await one.get(`/api/apps/${appId}`)).data).toMatchObject({ role: 'owner' });
+    // A second account changes nothing for an app that has its owner; a new one is nobody's to guess.
+    await two.post('/api/users', { email: 'two@example.com', password: PASSWORD });
+    await own.sql`DELETE FROM installation WHERE name = 'demo app'`;
+    await expect(openDemoApp(own.sql, secret, null)).rejects.toThrow(/name the one .* with --owner/);
   } finally {
     await own.stop();
   }
