@@ -277,7 +277,7 @@ export const SETTINGS = {
   WORKERS: {
     default: '1',
     unit: 'processes',
-    meaning: 'Processes that serve the port together. More than one need REDIS_URL.',
+    meaning: 'Processes that serve the port together. Values above 1 require REDIS_URL.',
     parse: integer(1, 64),
   },
   MAX_BODY_BYTES: {
