@@ -20,7 +20,7 @@ interface Week {
   readonly to: string;
   readonly hours: number;
   readonly sunday: string;
-  /** Beginnings of that day's hours around the change, as they are shown. */
+  /** That day's hours around the change, as they are shown: the hour of the change has both offsets. */
   readonly around: readonly string[];
 }
 
@@ -31,7 +31,12 @@ const WEEKS: readonly Week[] = [
     to: '2026-10-25T23:00:00Z',
     hours: 169,
     sunday: 'Sun, 25 Oct 2026',
-    around: ['01:00 – 02:00 GMT+2', '02:00 – 02:00 GMT+2', '02:00 – 03:00 GMT+1', '03:00 – 04:00 GMT+1'],
+    around: [
+      '01:00 – 02:00 GMT+2',
+      '02:00 GMT+2 – 02:00 GMT+1',
+      '02:00 – 03:00 GMT+1',
+      '03:00 – 04:00 GMT+1',
+    ],
   },
   {
     zone: 'America/New_York',
@@ -39,7 +44,12 @@ const WEEKS: readonly Week[] = [
     to: '2026-11-02T05:00:00Z',
     hours: 169,
     sunday: 'Sun, 1 Nov 2026',
-    around: ['00:00 – 01:00 GMT-4', '01:00 – 01:00 GMT-4', '01:00 – 02:00 GMT-5', '02:00 – 03:00 GMT-5'],
+    around: [
+      '00:00 – 01:00 GMT-4',
+      '01:00 GMT-4 – 01:00 GMT-5',
+      '01:00 – 02:00 GMT-5',
+      '02:00 – 03:00 GMT-5',
+    ],
   },
   {
     zone: 'Europe/Berlin',
@@ -47,7 +57,7 @@ const WEEKS: readonly Week[] = [
     to: '2026-03-29T22:00:00Z',
     hours: 167,
     sunday: 'Sun, 29 Mar 2026',
-    around: ['00:00 – 01:00 GMT+1', '01:00 – 03:00 GMT+1', '03:00 – 04:00 GMT+2'],
+    around: ['00:00 – 01:00 GMT+1', '01:00 GMT+1 – 03:00 GMT+2', '03:00 – 04:00 GMT+2'],
   },
   {
     zone: 'America/New_York',
@@ -72,7 +82,7 @@ const WEEKS: readonly Week[] = [
     to: '2026-10-25T22:00:00Z',
     hours: 169,
     sunday: 'Sat, 24 Oct 2026',
-    around: ['22:00 – 23:00 GMT+3', '23:00 – 23:00 GMT+3', '23:00 – 00:00 GMT+2'],
+    around: ['22:00 – 23:00 GMT+3', '23:00 GMT+3 – 23:00 GMT+2', '23:00 – 00:00 GMT+2'],
   },
   {
     zone: 'America/New_York',
@@ -80,7 +90,7 @@ const WEEKS: readonly Week[] = [
     to: '2026-03-14T04:00:00Z',
     hours: 167,
     sunday: 'Sun, 8 Mar 2026',
-    around: ['00:00 – 01:00 GMT-5', '01:00 – 03:00 GMT-5', '03:00 – 04:00 GMT-4'],
+    around: ['00:00 – 01:00 GMT-5', '01:00 GMT-5 – 03:00 GMT-4', '03:00 – 04:00 GMT-4'],
   },
 ];
 
