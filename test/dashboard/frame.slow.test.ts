@@ -84,15 +84,17 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.goto('/');
     const cards = page.locator('.app-card');
     const names = (): Promise<string[]> => cards.locator('.name').allInnerTexts();
-    await expect.poll(names).toEqual(['Shop', 'Busy', 'A quiet one', 'Empty']);
+    // The first account took the app that nobody owned.
+    await expect.poll(names).toEqual(['Test app', 'Shop', 'Busy', 'A quiet one', 'Empty']);
     expect(await cards.locator('.last').allInnerTexts()).toEqual([
+      'No events yet',
       ...Array.from({ length: 3 }, () => 'Last event just now'),
       'No events yet',
     ]);
     await page.getByLabel('Sort by').selectOption('name');
-    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Empty', 'Shop']);
+    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Empty', 'Shop', 'Test app']);
     await page.getByLabel('Sort by').selectOption('last');
-    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Shop', 'Empty']);
+    await expect.poll(names).toEqual(['A quiet one', 'Busy', 'Shop', 'Empty', 'Test app']);
     const highest = () =>
       cards
         .filter({ hasText: 'A quiet one' })
