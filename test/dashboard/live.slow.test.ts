@@ -101,7 +101,8 @@ describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, ()
     await post(4);
     await expectSoon(() => figure(page, 'In this range')).toBe(7);
     await post(2, 'user signed in');
-    await page.getByRole('button', { name: /^user signed in/, pressed: true }).waitFor();
+    await page.getByRole('button', { name: /^user signed in/, pressed: false }).waitFor();
+    await page.getByRole('button', { name: 'Hide user signed in in the chart' }).waitFor();
     await expectSoon(() => figure(page, 'In this range')).toBe(9);
     await page
       .locator('.app-head')
