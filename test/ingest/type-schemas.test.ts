@@ -276,7 +276,8 @@ test('schemas that are not in memory are looked up together, one statement at a 
     );
     expect(refusals.map((refusal) => refusal !== null)).toEqual(types.map(({ id }) => id % 2 === 0));
     expect(work.most).toBe(1);
-    expect(work.statements).toBeLessThanOrEqual(5);
+    // Four of 50 texts; a statement that is sent early takes only what has arrived by then.
+    expect(work.statements).toBeLessThanOrEqual(10);
   } finally {
     await checks.close();
   }
