@@ -194,6 +194,33 @@ export function invalidField(field: string, problem: string): Rejection {
   return new Rejection('invalidBody', `The field ${JSON.stringify(field)} ${problem}.`, { param: field });
 }
 
+/**
+ * A refusal that is thrown, so that the transaction that it leaves is rolled back. The routes answer its rejection, the command line prints its message.
+ */
+export class Refused extends Error {
+  override readonly name = 'Refused';
+  readonly rejection: Rejection;
+
+  /** @param message one line for the command line; the rejection's details where none is given */
+  constructor(rejection: Rejection, message = rejection.details) {
+    super(message);
+    this.rejection = rejection;
+  }
+}
+
+/** @param message one line that says why, without a capital at its beginning and a stop at its end */
+export function refused(reason: Reason, message: string): Refused {
+  return new Refused(
+    new Rejection(reason, `${message.charAt(0).toUpperCase()}${message.slice(1)}.`),
+    message,
+  );
+}
+
+/** The refusal for an unknown app id. */
+export function appNotFound(appId: string): Refused {
+  return refused('appNotFound', `there is no app with the id ${JSON.stringify(appId)}`);
+}
+
 /** A failure that the operator can fix: the command line prints its one-line message, which says what to do. */
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';

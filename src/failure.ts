@@ -1,12 +1,11 @@
 /** Describes failures to the operator. */
-import { AccountError } from './accounts/account-error.ts';
-import { OperatorError, oneLine } from './errors.ts';
+import { OperatorError, oneLine, Refused } from './errors.ts';
 import { errorCode, isUnavailable } from './storage/connect.ts';
 
 /** One line for any failure. */
 export function describeFailure(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
-  if (error instanceof OperatorError || error instanceof AccountError) return message;
+  if (error instanceof OperatorError || error instanceof Refused) return message;
   // File errors share codes with socket errors.
   const isOfFile =
     error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';

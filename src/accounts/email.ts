@@ -1,5 +1,5 @@
 /** E-mail addresses: which are accepted, and which are the same account. */
-import { AccountError } from './account-error.ts';
+import { refused } from '../errors.ts';
 
 export interface Email {
   /** As entered, trimmed. */
@@ -21,9 +21,9 @@ export function parseEmail(given: string): Email | null {
   return { text, key: text.normalize('NFC').toLowerCase() };
 }
 
-/** @throws AccountError INVALID_EMAIL */
+/** @throws Refused invalidBody */
 export function requireEmail(given: string): Email {
   const email = parseEmail(given);
-  if (email === null) throw new AccountError('INVALID_EMAIL', 'the e-mail address is not valid');
+  if (email === null) throw refused('invalidBody', 'the e-mail address is not valid');
   return email;
 }

@@ -2,10 +2,10 @@
  * Invitations: links for addresses that no account has proved. The inviter sees the link too, so accepting it proves
  * nothing about the address: any account that opens it joins the one app.
  */
+import { refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { DAY_MS } from '../time-units.ts';
 import { createPublicId } from '../token-text.ts';
-import { AccountError } from './account-error.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { addMember, type GivenRole, lockMembers } from './members.ts';
@@ -40,7 +40,7 @@ const MAX_INVITATIONS = 100;
  * @param invitation.appId internal id
  * @param invitation.now   milliseconds since the Unix epoch
  * @returns the token of the link
- * @throws AccountError TOO_MANY_INVITATIONS
+ * @throws Refused tooManyInvitations
  */
 export async function invite(
   tx: Transaction,
@@ -51,8 +51,8 @@ export async function invite(
   const [others] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM invitations WHERE app_id = ${appId} AND email_key <> ${email.key}`;
   if ((others?.count ?? 0) >= MAX_INVITATIONS)
-    throw new AccountError(
-      'TOO_MANY_INVITATIONS',
+    throw refused(
+      'tooManyInvitations',
       `an app may have ${MAX_INVITATIONS} open invitations: withdraw one that is not needed`,
     );
   const { text, digest } = createSecretText();

@@ -1,6 +1,6 @@
 /** Members: the roles of accounts in apps. */
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { AccountError, appNotFound } from './account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { requireProvedUser, type User } from './users.ts';
@@ -153,7 +153,7 @@ export async function addMember(
  * @param removal.appId  internal id
  * @param removal.userId public id
  * @returns the former member, by internal id
- * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER
+ * @throws Refused memberNotFound, ownerStays
  */
 export async function endMembership(
   tx: Transaction,
@@ -167,12 +167,9 @@ export async function endMembership(
     SELECT users.id, email, email_key AS "emailKey", invited_key AS "invitedKey", role
       FROM app_members JOIN users ON users.id = user_id
      WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
-  if (member === undefined) throw new AccountError('MEMBER_NOT_FOUND', 'the app has no such member');
+  if (member === undefined) throw refused('memberNotFound', 'the app has no such member');
   if (member.role === 'owner')
-    throw new AccountError(
-      'LAST_OWNER',
-      'an owner cannot be removed and cannot leave: delete the app instead',
-    );
+    throw refused('ownerStays', 'an owner cannot be removed and cannot leave: delete the app instead');
   await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
   const action = member.id === by.userId ? 'member.leave' : 'member.remove';
   await writeAudit(tx, { appId, by, action, details: { email: member.email, role: member.role } });
@@ -194,7 +191,7 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
  * @param change.appId  internal id
  * @param change.userId public id
  * @returns the member's address
- * @throws AccountError MEMBER_NOT_FOUND, LAST_OWNER
+ * @throws Refused memberNotFound, ownerStays
  */
 export async function changeRole(
   tx: Transaction,
@@ -205,8 +202,8 @@ export async function changeRole(
   const [member] = await tx<{ id: number; email: string; role: Role }[]>`
     SELECT users.id, email, role FROM app_members JOIN users ON users.id = user_id
      WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
-  if (member === undefined) throw new AccountError('MEMBER_NOT_FOUND', 'the app has no such member');
-  if (member.role === 'owner') throw new AccountError('LAST_OWNER', 'an owner stays an owner');
+  if (member === undefined) throw refused('memberNotFound', 'the app has no such member');
+  if (member.role === 'owner') throw refused('ownerStays', 'an owner stays an owner');
   if (member.role === role) return member.email;
   await tx`UPDATE app_members SET role = ${role} WHERE app_id = ${appId} AND user_id = ${member.id}`;
   await writeAudit(tx, { appId, by, action: 'member.role', details: { email: member.email, role } });
@@ -217,7 +214,7 @@ export async function changeRole(
  * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
  * @param grant.appId         public id
  * @param grant.allowUnproved also grant to an account with an unverified address
- * @throws AccountError APP_NOT_FOUND, USER_NOT_FOUND, EMAIL_NOT_PROVED, LAST_OWNER
+ * @throws Refused appNotFound, memberNotFound, accessDenied, ownerStays
  */
 export async function grantRole(
   sql: Sql,
@@ -246,8 +243,5 @@ async function checkAnotherOwner(tx: Transaction, appId: number, user: User): Pr
   const others = await tx`
     SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner' AND user_id <> ${user.id} LIMIT 1`;
   if (others.length === 0)
-    throw new AccountError(
-      'LAST_OWNER',
-      `${user.email} is the app's only owner: make another account an owner first`,
-    );
+    throw refused('ownerStays', `${user.email} is the app's only owner: make another account an owner first`);
 }

@@ -1,5 +1,5 @@
 /** The rules for names of apps, event types and tokens. */
-import { AccountError } from './account-error.ts';
+import { refused } from '../errors.ts';
 
 const LONGEST = 200;
 const CONTROL = /\p{Cc}/u;
@@ -18,9 +18,9 @@ export function lengthProblem(name: string): string | null {
 
 /**
  * For the names of apps and resource tokens: 1 to 200 code points without control characters.
- * @throws AccountError INVALID_NAME
+ * @throws Refused invalidBody
  */
 export function checkName(name: string): void {
   const problem = lengthProblem(name) ?? (CONTROL.test(name) ? 'must not contain control characters' : null);
-  if (problem !== null) throw new AccountError('INVALID_NAME', `the name ${problem}`);
+  if (problem !== null) throw refused('invalidBody', `the name ${problem}`);
 }

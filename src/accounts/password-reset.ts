@@ -95,7 +95,7 @@ export class PasswordReset {
   }
 }
 
-/** For the command line: the path of a link for the account's owner. @throws AccountError USER_NOT_FOUND */
+/** For the command line: the path of a link for the account's owner. @throws Refused memberNotFound */
 export async function createResetPath(sql: Sql, email: Email, now: number): Promise<string> {
   const user = await requireUser(sql, email);
   const token = await createLink(sql, { purpose: 'reset-password', userId: user.id, provesEmail: true }, now);

@@ -1,9 +1,10 @@
 /** Second factors: codes of an authenticator app, and recovery codes. All changes need the account's row to be locked. */
+
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from 'pino';
+import { refused } from '../errors.ts';
 import { seal, unseal } from '../sealed-text.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { AccountError } from './account-error.ts';
 import { COMMAND_LINE, writeAccountAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { countRecoveryCodes, createRecoveryCodes, useRecoveryCode } from './recovery-codes.ts';
@@ -172,14 +173,14 @@ export async function removeSecondFactor(tx: Transaction, userId: number): Promi
 
 /**
  * For the command line: removes the second factor of a user who has lost the authenticator and the recovery codes.
- * @throws AccountError USER_NOT_FOUND, SECOND_FACTOR_OFF
+ * @throws Refused memberNotFound, secondFactorOff
  */
 export async function removeSecondFactorOf(sql: Sql, email: Email): Promise<User> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const user = await requireUser(tx, email);
     await lockUser(tx, user.id);
     if (!(await removeSecondFactor(tx, user.id)))
-      throw new AccountError('SECOND_FACTOR_OFF', `the account ${user.email} has no second factor`);
+      throw refused('secondFactorOff', `the account ${user.email} has no second factor`);
     await writeAccountAudit(tx, { user, by: COMMAND_LINE, action: 'second-factor.remove', details: {} });
     return user;
   });

@@ -1,9 +1,8 @@
 /** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the e-mail. */
 import type { Config } from '../config.ts';
-import { Rejection } from '../errors.ts';
+import { Rejection, refused } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
-import { AccountError } from './account-error.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
 import { COMMAND_LINE } from './audit.ts';
 import type { Note } from './auth-log.ts';
@@ -242,14 +241,14 @@ function tooManyMails(limit: number, waitMs: number): Rejection {
   return new Rejection('tooManyMails', details, { retryAfterSeconds: waitMs / 1_000 });
 }
 
-/** For the command line. @throws AccountError INVALID_EMAIL, WEAK_PASSWORD, EMAIL_TAKEN */
+/** For the command line. @throws Refused invalidBody, weakPassword, emailTaken */
 export async function createProvedUser(
   sql: Sql,
   passwords: Passwords,
   account: { email: Email; password: string },
 ): Promise<User> {
   const problem = await passwordProblem(account.password, account.email);
-  if (problem !== null) throw new AccountError('WEAK_PASSWORD', `the password ${problem}`);
+  if (problem !== null) throw refused('weakPassword', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
   return await sql.begin('isolation level read committed', async (tx) => {
     const isFirst = !(await hasUsers(tx));

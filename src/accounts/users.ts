@@ -1,7 +1,7 @@
 /** User accounts. */
+import { refused } from '../errors.ts';
 import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
-import { AccountError } from './account-error.ts';
 import type { Email } from './email.ts';
 
 /** An account without its password hash. */
@@ -34,7 +34,7 @@ const UNIQUE_VIOLATION = '23505';
 /**
  * Creates an account.
  * @param account.proved whether ownership of the e-mail is verified
- * @throws AccountError EMAIL_TAKEN
+ * @throws Refused emailTaken
  */
 export async function createUser(
   sql: Sql | Transaction,
@@ -51,7 +51,7 @@ export async function createUser(
     return { id: made.id, userId, email: email.text, emailKey: email.key, emailProved: proved };
   } catch (error) {
     if (errorCode(error) === UNIQUE_VIOLATION)
-      throw new AccountError('EMAIL_TAKEN', `there is already an account with the e-mail ${email.text}`);
+      throw refused('emailTaken', `there is already an account with the e-mail ${email.text}`);
     throw error;
   }
 }
@@ -78,17 +78,17 @@ export async function findUserById(sql: Sql | Transaction, userId: string): Prom
   return { user, passwordHash };
 }
 
-/** @throws AccountError USER_NOT_FOUND */
+/** @throws Refused memberNotFound */
 export async function requireUser(sql: Sql | Transaction, email: Email): Promise<User> {
   const found = await findUser(sql, email);
   if (found !== null) return found.user;
-  throw new AccountError('USER_NOT_FOUND', `there is no account with the e-mail ${email.text}`);
+  throw refused('memberNotFound', `there is no account with the e-mail ${email.text}`);
 }
 
 /**
  * The account with this e-mail, for commands that grant it access because of the address.
  * @param allowUnproved true if the operator knows the owner of the account
- * @throws AccountError USER_NOT_FOUND, EMAIL_NOT_PROVED
+ * @throws Refused memberNotFound, accessDenied
  */
 export async function requireProvedUser(
   sql: Sql | Transaction,
@@ -97,8 +97,8 @@ export async function requireProvedUser(
 ): Promise<User> {
   const user = await requireUser(sql, email);
   if (user.emailProved || allowUnproved) return user;
-  throw new AccountError(
-    'EMAIL_NOT_PROVED',
+  throw refused(
+    'accessDenied',
     `the e-mail of the account ${user.email} is not confirmed, so anyone may have registered it: have its ` +
       `owner confirm the address, or, if you know that the account is theirs, run "tidemark user prove --email ` +
       `${user.email}" or repeat this command with --allow-unproved`,

@@ -1,6 +1,7 @@
 /** Annotations: what happened to an app at a time, such as a deployment or an incident, for its charts. */
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
+
 import { type Actor, writeAudit } from '../accounts/audit.ts';
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 
@@ -34,7 +35,7 @@ type Writer = Actor | 'logging token';
  * Stores an annotation. The same one again is stored once. The oldest annotations of a logging token make room for its new
  * ones, so that no deployment fails because the limit is reached.
  * @param appId internal id
- * @throws AccountError APP_NOT_FOUND, TOO_MANY_ANNOTATIONS
+ * @throws Refused appNotFound, tooManyAnnotations
  */
 export async function addAnnotation(
   sql: Sql,
@@ -78,8 +79,8 @@ async function makeRoom(tx: Transaction, appId: number, isToken: boolean): Promi
     SELECT count(*)::integer AS count FROM annotations WHERE app_id = ${appId} AND by_token = ${isToken}`;
   if ((row?.count ?? 0) < MAX_ANNOTATIONS) return;
   if (!isToken)
-    throw new AccountError(
-      'TOO_MANY_ANNOTATIONS',
+    throw refused(
+      'tooManyAnnotations',
       `members of an app may write ${MAX_ANNOTATIONS} annotations: remove some`,
     );
   await tx`

@@ -1,9 +1,9 @@
 /** Apps: the owners of events, event types and tokens. */
 
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { markAppDeleted } from '../storage/storage.ts';
 import { createPublicId } from '../token-text.ts';
@@ -21,7 +21,7 @@ export interface App {
  * Creates an app with its first logging token.
  * @param app.ownerId internal id of the owner; null: no owner until an account is granted the role
  * @param app.maxApps how many apps the owner may own; 0 for no limit
- * @throws AccountError INVALID_NAME, TOO_MANY_APPS
+ * @throws Refused invalidBody, tooManyApps
  */
 export async function createApp(
   sql: Sql,
@@ -49,8 +49,8 @@ async function checkRoom(tx: Transaction, ownerId: number, maxApps: number): Pro
   const [owned] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM app_members WHERE user_id = ${ownerId} AND role = 'owner'`;
   if ((owned?.count ?? 0) >= maxApps)
-    throw new AccountError(
-      'TOO_MANY_APPS',
+    throw refused(
+      'tooManyApps',
       `an account may own ${maxApps} apps here (MAX_APPS_PER_ACCOUNT): delete one that is not needed, or ask the operator`,
     );
 }
@@ -78,7 +78,7 @@ export async function listApps(sql: Sql): Promise<(App & { readonly owners: stri
 /**
  * Renames an app.
  * @param change.appId internal id
- * @throws AccountError INVALID_NAME, APP_NOT_FOUND
+ * @throws Refused invalidBody, appNotFound
  */
 export async function renameApp(sql: Sql, change: { appId: number; name: string; by: Actor }): Promise<void> {
   const { appId, name, by } = change;
@@ -98,7 +98,7 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
  * the background.
  * @param deletion.appId   internal id
  * @param deletion.confirm the app's name, as entered by the owner
- * @throws AccountError CONFIRMATION_MISMATCH, APP_NOT_FOUND
+ * @throws Refused confirmationMismatch, appNotFound
  */
 export async function deleteApp(
   sql: Sql,
@@ -126,8 +126,7 @@ export async function deleteApp(
   });
 }
 
-/** Irreversible operations require the app's name. @throws AccountError CONFIRMATION_MISMATCH */
+/** Irreversible operations require the app's name. @throws Refused confirmationMismatch */
 export function checkConfirmation(confirm: string, name: string): void {
-  if (confirm !== name)
-    throw new AccountError('CONFIRMATION_MISMATCH', `the field "confirm" must be the app's name`);
+  if (confirm !== name) throw refused('confirmationMismatch', `the field "confirm" must be the app's name`);
 }

@@ -1,7 +1,7 @@
 /** Looks up the type of an event by the id or name that its producer sent. A new name creates a type. */
 
 import type { Path } from '../base/turns.ts';
-import { Rejection } from '../errors.ts';
+import { Refused, Rejection } from '../errors.ts';
 import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
 import { errorCode, type Sql } from '../storage/connect.ts';
 import { type CacheStats, LookupCache, type LookupOutage, lookupFailure } from '../storage/lookup-cache.ts';
@@ -209,16 +209,6 @@ export class EventTypes {
 /** Whether the database has refused a value (PostgreSQL documentation, appendix A: classes 22 and 23). */
 function isOfData(error: unknown): boolean {
   return /^2[23]/.test(errorCode(error));
-}
-
-/** A lookup that ends in a refusal, which is not cached. */
-class Refused extends Error {
-  readonly rejection: Rejection;
-
-  constructor(rejection: Rejection) {
-    super(rejection.details);
-    this.rejection = rejection;
-  }
 }
 
 function eventType(stored: StoredType, epoch: number | undefined): EventType {

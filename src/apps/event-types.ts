@@ -1,8 +1,9 @@
 /** Event types: the categories of an app's events. Created by users, or by the first event that names one. */
+
 import { LRUCache } from 'lru-cache';
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { lengthProblem } from '../accounts/name.ts';
+import { appNotFound, type Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { atMost } from '../storage/lookup-cache.ts';
 import { createPublicId } from '../token-text.ts';
@@ -99,7 +100,7 @@ export function eventTypeNameProblem(name: string): string | null {
  * The type of this name, created if the app has none. Concurrent calls in any process get the same type. The app's row
  * is locked only while a type is created.
  * @returns 'too-many' if the app has reached its limit
- * @throws AccountError INVALID_NAME; APP_NOT_FOUND if the app was deleted
+ * @throws Refused invalidBody; appNotFound if the app was deleted
  */
 export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<StoredType | 'too-many'> {
   const { appId, name, ...common } = type;
@@ -112,12 +113,12 @@ export async function getOrCreateEventType(sql: Sql, type: NewType): Promise<Sto
 }
 
 /** What became of an app's names: the types by name, where names beyond the app's limit are missing. */
-export type CreatedTypes = ReadonlyMap<string, StoredType> | 'locked' | AccountError;
+export type CreatedTypes = ReadonlyMap<string, StoredType> | 'locked' | Refused;
 
 /**
  * The types of these names in several apps. Missing ones are created in one transaction, in the given order. It waits for no app:
  * one whose row another session has locked is 'locked', and none of its types is created.
- * @returns by app; an AccountError INVALID_NAME, or APP_NOT_FOUND if the app was deleted
+ * @returns by app; a Refused invalidBody, or appNotFound if the app was deleted
  */
 export async function getOrCreateEventTypes(
   sql: Sql,
@@ -144,8 +145,8 @@ async function createInApp(sql: Sql, appId: number, types: NewTypes): Promise<Cr
   return created;
 }
 
-function appRemoved(): AccountError {
-  return new AccountError('APP_NOT_FOUND', 'the app has been removed');
+function appRemoved(): Refused {
+  return refused('appNotFound', 'the app has been removed');
 }
 
 /**
@@ -170,7 +171,7 @@ export async function numberTypes(
 /**
  * Creates an event type.
  * @param type.appId public id of the app
- * @throws AccountError INVALID_NAME, APP_NOT_FOUND, EVENT_TYPE_EXISTS, TOO_MANY_EVENT_TYPES
+ * @throws Refused invalidBody, appNotFound, eventTypeExists, tooManyEventTypes
  */
 export async function createEventType(
   sql: Sql,
@@ -184,8 +185,8 @@ export async function createEventType(
   if (existing !== undefined) throw typeExists(existing);
   const created = made.get(name);
   if (created === undefined)
-    throw new AccountError(
-      'TOO_MANY_EVENT_TYPES',
+    throw refused(
+      'tooManyEventTypes',
       `the app has as many event types as it may have, ${maxTypes} (MAX_EVENT_TYPES_PER_APP)`,
     );
   return { typeId: created.publicId, name };
@@ -195,7 +196,7 @@ export async function createEventType(
  * Renames an event type. Its id and its events stay; a producer that goes on sending the old name makes a new type.
  * @param change.appId internal id of the app
  * @returns false if the app has no such type
- * @throws AccountError INVALID_NAME, EVENT_TYPE_EXISTS
+ * @throws Refused invalidBody, eventTypeExists
  */
 export async function renameEventType(
   sql: Sql,
@@ -230,7 +231,7 @@ const MAX_HIDDEN_TYPES = 40;
  * Has charts leave a type out, or show it again. Its events are counted and listed as ever.
  * @param change.appId internal id of the app
  * @returns false if the app has no such type
- * @throws AccountError TOO_MANY_HIDDEN_TYPES
+ * @throws Refused tooManyHiddenTypes
  */
 export async function hideEventType(
   sql: Sql,
@@ -246,8 +247,8 @@ export async function hideEventType(
     if (type === undefined) return false;
     if (type.isHidden === hidden) return true;
     if (hidden && (await listHiddenTypes(tx, appId)).length >= MAX_HIDDEN_TYPES)
-      throw new AccountError(
-        'TOO_MANY_HIDDEN_TYPES',
+      throw refused(
+        'tooManyHiddenTypes',
         `an app may hide ${MAX_HIDDEN_TYPES} types: show one of them again`,
       );
     await tx`UPDATE event_types SET hidden_at = ${hidden ? tx`now()` : null} WHERE id = ${type.id}`;
@@ -277,17 +278,14 @@ export async function listOtherTypes(
   return rows.map(({ id }) => id);
 }
 
-function typeExists({ publicId }: StoredType): AccountError {
-  return new AccountError(
-    'EVENT_TYPE_EXISTS',
-    `the app already has an event type with this name: ${publicId}`,
-  );
+function typeExists({ publicId }: StoredType): Refused {
+  return refused('eventTypeExists', `the app already has an event type with this name: ${publicId}`);
 }
 
 /**
  * The event types of an app, in order of creation.
  * @param appId public id of the app
- * @throws AccountError APP_NOT_FOUND
+ * @throws Refused appNotFound
  */
 export async function listEventTypes(sql: Sql, appId: string): Promise<EventType[]> {
   return await listTypesOf(sql, await internalAppId(sql, appId));
@@ -458,6 +456,6 @@ function checkEventTypeName(name: string): void {
   if (problem !== null) throw invalidName(problem);
 }
 
-function invalidName(problem: string): AccountError {
-  return new AccountError('INVALID_NAME', `the name ${problem}`);
+function invalidName(problem: string): Refused {
+  return refused('invalidBody', `the name ${problem}`);
 }

@@ -1,6 +1,7 @@
 /** Declared fields of payloads: paths whose values an app's events are counted by. */
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
+
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
 
@@ -44,7 +45,7 @@ interface StoredField extends Omit<Field, 'path'> {
 /**
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
  * Declaring a field again with `backfill` begins to count the earlier events.
- * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_EXISTS, TOO_MANY_FIELDS
+ * @throws Refused appNotFound, eventTypeNotFound, fieldExists, tooManyFields
  */
 export async function declareField(
   sql: Sql,
@@ -58,7 +59,7 @@ export async function declareField(
     const details = { path, kind, type: field.typeName };
     const known = await findField(tx, field);
     if (known !== undefined) {
-      if (!backfill) throw new AccountError('FIELD_EXISTS', 'the app has declared this field already');
+      if (!backfill) throw refused('fieldExists', 'the app has declared this field already');
       await tx`UPDATE declared_fields SET backfill = true WHERE id = ${known.id}`;
       await writeAudit(tx, { appId, by, action: 'field.backfill', details });
       return shown({ ...known, backfill });
@@ -66,10 +67,7 @@ export async function declareField(
     const [fields] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
     if ((fields?.count ?? 0) >= MAX_FIELDS)
-      throw new AccountError(
-        'TOO_MANY_FIELDS',
-        `an app may have ${MAX_FIELDS} fields: remove one that is not needed`,
-      );
+      throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
     await tx`
       INSERT INTO declared_fields (app_id, type_id, path, kind, backfill)
       VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${backfill})`;
@@ -108,7 +106,7 @@ export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldP
 
 /**
  * Removes a field. Its counts can no longer be read, and are deleted in the background.
- * @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, FIELD_NOT_FOUND
+ * @throws Refused appNotFound, eventTypeNotFound, fieldNotFound
  */
 export async function removeField(sql: Sql, field: FieldReference & { readonly by?: Actor }): Promise<Field> {
   const { appId, kind, by = COMMAND_LINE } = field;
@@ -116,7 +114,7 @@ export async function removeField(sql: Sql, field: FieldReference & { readonly b
     await lockApp(tx, appId);
     await typeIdOf(tx, field);
     const known = await findField(tx, field);
-    if (known === undefined) throw new AccountError('FIELD_NOT_FOUND', 'the app has not declared this field');
+    if (known === undefined) throw refused('fieldNotFound', 'the app has not declared this field');
     await tx`UPDATE declared_fields SET removed_at = now() WHERE id = ${known.id}`;
     const details = { path: known.path, kind, type: field.typeName };
     await writeAudit(tx, { appId, by, action: 'field.remove', details });
@@ -137,7 +135,7 @@ async function typeIdOf(tx: Transaction, { appId, typeName }: FieldReference): P
     ? await tx<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${appId} AND name = ${typeName}`
     : [];
   if (type === undefined)
-    throw new AccountError('EVENT_TYPE_NOT_FOUND', `the app has no event type ${JSON.stringify(typeName)}`);
+    throw refused('eventTypeNotFound', `the app has no event type ${JSON.stringify(typeName)}`);
   return type.id;
 }
 

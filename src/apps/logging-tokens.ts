@@ -1,7 +1,7 @@
 /** Logging tokens, with which producers write events. */
 
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createTokenText, digestOf } from '../token-text.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
@@ -16,7 +16,7 @@ export const MAX_EARLIER_TOKENS = 5;
  * {@link MAX_EARLIER_TOKENS} stay valid, the newest.
  * @param rotation.appId       public id of the app
  * @param rotation.graceHours  default 24, may be 0 or a fraction
- * @throws AccountError APP_NOT_FOUND, INVALID_GRACE
+ * @throws Refused appNotFound, invalidBody
  */
 export async function rotateLoggingToken(
   sql: Sql,
@@ -25,7 +25,7 @@ export async function rotateLoggingToken(
 ): Promise<{ appId: string; loggingToken: string; previousValidUntil: Date }> {
   const { appId, graceHours = 24, by = COMMAND_LINE } = rotation;
   if (!(graceHours >= 0 && graceHours <= LONGEST_GRACE_HOURS)) {
-    throw new AccountError('INVALID_GRACE', `the grace period must be 0 to ${LONGEST_GRACE_HOURS} hours`);
+    throw refused('invalidBody', `the grace period must be 0 to ${LONGEST_GRACE_HOURS} hours`);
   }
   return await sql.begin('isolation level read committed', async (tx) => {
     // Lock: concurrent rotations must leave one current token.

@@ -1,10 +1,10 @@
 /** Resource tokens, with which clients read the events of one or more apps. */
 
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { holdMaintained } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
+import { appNotFound, type Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
 
@@ -33,7 +33,7 @@ const LONGEST_SECONDS = 100 * 366 * 86_400;
  * @param token.appIds            public ids, at least one; duplicates count once; a signed-in creator must be a member of each
  * @param token.expiresInSeconds  null: it does not expire
  * @param token.maxTokens         how many valid tokens a signed-in creator may have; 0 for no limit
- * @throws AccountError INVALID_NAME, INVALID_EXPIRY, NO_APPS, APP_NOT_FOUND, TOO_MANY_TOKENS
+ * @throws Refused invalidBody, appNotFound, tooManyTokens
  */
 export async function createResourceToken(
   sql: Sql,
@@ -55,8 +55,7 @@ export async function createResourceToken(
   checkName(name);
   checkExpiry(expiresInSeconds);
   const appIds = [...new Set(token.appIds)];
-  if (appIds.length === 0)
-    throw new AccountError('NO_APPS', 'a resource token needs at least one app to read');
+  if (appIds.length === 0) throw refused('invalidBody', 'a resource token needs at least one app to read');
   const tokenId = createPublicId('tok');
   const resourceToken = createTokenText('tdr');
   const userId = by === 'command line' ? null : by.userId;
@@ -82,7 +81,7 @@ export async function createResourceToken(
 
 /**
  * Checks the number of valid tokens of an account, and removes the earliest of its ended ones. The lock makes both exact.
- * @throws AccountError TOO_MANY_TOKENS
+ * @throws Refused tooManyTokens
  */
 async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
   await lockUser(tx, userId);
@@ -90,8 +89,8 @@ async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Pro
     SELECT count(*)::integer AS count FROM resource_tokens
      WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`;
   if (maxTokens > 0 && (made?.count ?? 0) >= maxTokens)
-    throw new AccountError(
-      'TOO_MANY_TOKENS',
+    throw refused(
+      'tooManyTokens',
       `an account may have ${maxTokens} valid resource tokens (MAX_TOKENS_PER_ACCOUNT): revoke one that is not needed`,
     );
   await tx`
@@ -131,7 +130,7 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
 /**
  * Revokes a resource token. Revoking it again changes nothing: the first time is kept.
  * @param revocation.appId internal id of an app that the token must be for; null: any token
- * @throws AccountError TOKEN_NOT_FOUND
+ * @throws Refused tokenNotFound
  */
 export async function revokeResourceToken(
   sql: Sql,
@@ -170,7 +169,7 @@ export interface MadeToken {
  * @param ending.appId  internal id
  * @param ending.userId internal id of the creator
  * @param ending.keep   public ids of tokens that stay valid
- * @throws AccountError TOKEN_NOT_FOUND if one of `keep` is not among them
+ * @throws Refused tokenNotFound if one of `keep` is not among them
  */
 export async function endTokensOf(
   tx: Transaction,
@@ -206,7 +205,7 @@ async function endTokenIn(tx: Transaction, id: number, appId: number): Promise<v
   else await tx`DELETE FROM resource_token_apps WHERE token_id = ${id} AND app_id = ${appId}`;
 }
 
-/** @throws AccountError APP_NOT_FOUND, as for an app that does not exist */
+/** @throws Refused appNotFound, as for an app that does not exist */
 async function checkMember(
   tx: Transaction,
   userId: number,
@@ -221,17 +220,11 @@ async function checkMember(
   if (foreign !== undefined) throw appNotFound(foreign.publicId);
 }
 
-function tokenNotFound(tokenId: string): AccountError {
-  return new AccountError(
-    'TOKEN_NOT_FOUND',
-    `there is no resource token with the id ${JSON.stringify(tokenId)}`,
-  );
+function tokenNotFound(tokenId: string): Refused {
+  return refused('tokenNotFound', `there is no resource token with the id ${JSON.stringify(tokenId)}`);
 }
 
 function checkExpiry(seconds: number | null): void {
   if (seconds === null || (seconds > 0 && seconds <= LONGEST_SECONDS)) return;
-  throw new AccountError(
-    'INVALID_EXPIRY',
-    'a resource token must expire after at least a second and at most 100 years',
-  );
+  throw refused('invalidBody', 'a resource token must expire after at least a second and at most 100 years');
 }

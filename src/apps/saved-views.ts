@@ -1,7 +1,8 @@
 /** Saved views: queries of an app's page under a name, for all of its members. */
-import { AccountError, appNotFound } from '../accounts/account-error.ts';
+
 import { type Actor, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
+import { appNotFound, refused } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { createPublicId } from '../token-text.ts';
 
@@ -31,7 +32,7 @@ export async function listSavedViews(sql: Sql, appId: number): Promise<SavedView
 /**
  * Saves a view. One of the same name is replaced.
  * @param view.appId internal id
- * @throws AccountError INVALID_NAME, APP_NOT_FOUND, TOO_MANY_VIEWS
+ * @throws Refused invalidBody, appNotFound, tooManyViews
  */
 export async function saveView(
   sql: Sql,
@@ -47,7 +48,7 @@ export async function saveView(
     const [others] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM saved_views WHERE app_id = ${appId} AND name <> ${name}`;
     if ((others?.count ?? 0) >= MAX_VIEWS)
-      throw new AccountError('TOO_MANY_VIEWS', `an app may have ${MAX_VIEWS} saved views: remove one`);
+      throw refused('tooManyViews', `an app may have ${MAX_VIEWS} saved views: remove one`);
     const [saved] = await tx<{ viewId: string; isNew: boolean }[]>`
       INSERT INTO saved_views (public_id, app_id, name, search, saved_by)
       VALUES (${createPublicId('vie')}, ${appId}, ${name}, ${search}, ${userId})

@@ -1,6 +1,7 @@
 /** The JSON Schemas that owners attach to event types. */
-import { AccountError } from '../accounts/account-error.ts';
+
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Refused, refused } from '../errors.ts';
 import { readSchemaText, type SchemaProver } from '../schema/schema-text.ts';
 import type { Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -49,7 +50,7 @@ export interface TypeOfApp {
 /**
  * Attaches a schema to a type, in place of an earlier one. What was found with that is forgotten. A suspension of the same text
  * goes on until it is {@link SUSPENDED_MINUTES} old.
- * @throws AccountError INVALID_SCHEMA, SCHEMA_BUSY, APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND
+ * @throws Refused invalidBody, unavailable, appNotFound, eventTypeNotFound
  */
 export async function setTypeSchema(
   sql: Sql,
@@ -59,12 +60,12 @@ export async function setTypeSchema(
   const { mode, by = COMMAND_LINE } = type;
   const known = await findType(sql, type);
   const read = readSchemaText(type.schema);
-  if (typeof read === 'string') throw new AccountError('INVALID_SCHEMA', `the schema ${read}`);
+  if (typeof read === 'string') throw refused('invalidBody', `the schema ${read}`);
   // By account: one with twenty apps must not take the places of twenty.
   const problem = await prover.prove(read, by === 'command line' ? type.appId : String(by.userId));
   if (problem === 'busy')
-    throw new AccountError('SCHEMA_BUSY', 'a schema of the account is being compiled, or too many of others');
-  if (problem !== null) throw new AccountError('INVALID_SCHEMA', `the schema ${problem}`);
+    throw refused('unavailable', 'a schema of the account is being compiled, or too many of others');
+  if (problem !== null) throw refused('invalidBody', `the schema ${problem}`);
   await sql.begin(async (tx) => {
     // The type may have gone with its app.
     const isStill = tx`
@@ -89,14 +90,14 @@ export async function setTypeSchema(
   return await showTypeSchema(sql, type);
 }
 
-/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+/** @throws Refused appNotFound, eventTypeNotFound, schemaNotFound */
 export async function showTypeSchema(sql: Sql, type: TypeOfApp): Promise<TypeSchema> {
   const { id } = await findType(sql, type);
   const [row] = await sql<(StoredSchema & { readonly schema: string })[]>`
     SELECT ${summaryColumns(sql)}, schema
       FROM type_schemas JOIN event_types ON event_types.id = type_id WHERE type_id = ${id}`;
   if (row === undefined)
-    throw new AccountError('SCHEMA_NOT_FOUND', `the event type ${JSON.stringify(type.typeId)} has no schema`);
+    throw refused('schemaNotFound', `the event type ${JSON.stringify(type.typeId)} has no schema`);
   const { schema, ...summary } = row;
   return { ...summaryOf(summary), schema: JSON.parse(schema) as object };
 }
@@ -128,7 +129,7 @@ function summaryOf({ path, message, at, ...rest }: StoredSchema): TypeSchemaSumm
   return { ...rest, lastViolation: at === null ? null : { path: path ?? '', message: message ?? '', at } };
 }
 
-/** @throws AccountError APP_NOT_FOUND, EVENT_TYPE_NOT_FOUND, SCHEMA_NOT_FOUND */
+/** @throws Refused appNotFound, eventTypeNotFound, schemaNotFound */
 export async function removeTypeSchema(
   sql: Sql,
   type: TypeOfApp & { by?: Actor },
@@ -138,7 +139,7 @@ export async function removeTypeSchema(
   await sql.begin(async (tx) => {
     const removed = await tx`DELETE FROM type_schemas WHERE type_id = ${id} RETURNING 1`;
     if (removed.length === 0)
-      throw new AccountError('SCHEMA_NOT_FOUND', `the event type ${JSON.stringify(typeId)} has no schema`);
+      throw refused('schemaNotFound', `the event type ${JSON.stringify(typeId)} has no schema`);
     await writeAudit(tx, { appId, by, action: 'type.schema-remove', details: { typeId } });
   });
   return { typeId };
@@ -227,9 +228,9 @@ async function findType(sql: Sql, type: TypeOfApp): Promise<{ id: number; appId:
   return row;
 }
 
-function typeNotFound({ appId, typeId }: TypeOfApp): AccountError {
-  return new AccountError(
-    'EVENT_TYPE_NOT_FOUND',
+function typeNotFound({ appId, typeId }: TypeOfApp): Refused {
+  return refused(
+    'eventTypeNotFound',
     `the app ${JSON.stringify(appId)} has no event type with the id ${JSON.stringify(typeId)}`,
   );
 }

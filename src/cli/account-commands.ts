@@ -1,10 +1,11 @@
 /** Commands for accounts and their roles in apps. */
+
 import type { Command } from 'commander';
-import { AccountError } from '../accounts/account-error.ts';
 import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
 import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
+import { refused } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { mailNotice } from './command-notice.ts';
 import { JSON_OPTION } from './options.ts';
@@ -158,7 +159,7 @@ export function addGrantCommand(app: Command): void {
 function requireRole(text: string): Role {
   const role = ROLES.find((one) => one === text);
   if (role !== undefined) return role;
-  throw new AccountError('INVALID_ROLE', `the role must be ${ROLES.join(' or ')}`);
+  throw refused('invalidBody', `the role must be ${ROLES.join(' or ')}`);
 }
 
 /** The whole input without its last line break: a password may begin or end with spaces. */

@@ -1,9 +1,8 @@
 /** `tidemark audit export`: the audit log in a file of lines. */
 import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { appNotFound } from '../accounts/account-error.ts';
 import { auditHorizon, auditLines } from '../accounts/audit-export.ts';
-import { OperatorError } from '../errors.ts';
+import { appNotFound, OperatorError } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/connect.ts';
 import { formatFields } from './output.ts';

@@ -1,8 +1,7 @@
 /** `tidemark export`: the events of one app in a file of lines. */
 import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
-import { appNotFound } from '../accounts/account-error.ts';
-import { OperatorError, Rejection } from '../errors.ts';
+import { appNotFound, OperatorError, Rejection } from '../errors.ts';
 import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { fieldFilterOf } from '../read/filter/counted-values.ts';

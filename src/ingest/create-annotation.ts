@@ -3,10 +3,9 @@
  * is the one token that writes, it belongs to one app, and its holder can already write events that members see. It can
  * neither read nor remove annotations, as it cannot with events. A resource token never writes.
  */
-import { AccountError } from '../accounts/account-error.ts';
 import { addAnnotation } from '../apps/annotations.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
-import { Rejection } from '../errors.ts';
+import { Refused, Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import type { Declaration, Route } from '../http/route.ts';
@@ -85,7 +84,7 @@ async function createAnnotation(
       body: JSON.stringify({ success: true, data: { annotationId } }),
     };
   } catch (error) {
-    if (error instanceof AccountError && error.code === 'APP_NOT_FOUND') return NO_APP;
+    if (error instanceof Refused && error.rejection.reason === 'appNotFound') return NO_APP;
     throw error;
   }
 }

@@ -1,5 +1,4 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { AccountError, type AccountErrorCode } from '../../src/accounts/account-error.ts';
 import { createApp, listApps } from '../../src/apps/apps.ts';
 import {
   createEventType,
@@ -14,19 +13,20 @@ import {
   revokeResourceToken,
 } from '../../src/apps/resource-tokens.ts';
 import { openSealed, openSecret, type Secret } from '../../src/apps/secret.ts';
+import { type Reason, Refused } from '../../src/errors.ts';
 import type { Sql } from '../../src/storage/connect.ts';
 import { digestOf, isWellFormed } from '../../src/token-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 
 const maxTypes = 10_000;
 
-async function codeOf(work: Promise<unknown>): Promise<AccountErrorCode | undefined> {
+async function reasonOf(work: Promise<unknown>): Promise<Reason | undefined> {
   const error = await work.then(
     () => undefined,
     (reason: unknown) => reason,
   );
-  expect(error).toBeInstanceOf(AccountError);
-  return error instanceof AccountError ? error.code : undefined;
+  expect(error).toBeInstanceOf(Refused);
+  return error instanceof Refused ? error.rejection.reason : undefined;
 }
 
 describe.each(availableEngines())('on %s', (engine) => {
@@ -63,7 +63,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     test.each(['', 'a\nb', 'x\u007f', '\ud800', 'x'.repeat(201)])(
       'is not made with the name %j',
       async (name) => {
-        expect(await codeOf(newApp(name))).toBe('INVALID_NAME');
+        expect(await reasonOf(newApp(name))).toBe('invalidBody');
       },
     );
 
@@ -113,10 +113,10 @@ describe.each(availableEngines())('on %s', (engine) => {
     });
 
     test('of an unknown app or with an impossible grace is refused', async () => {
-      expect(await codeOf(rotateLoggingToken(sql, secret, { appId: 'app_no' }))).toBe('APP_NOT_FOUND');
+      expect(await reasonOf(rotateLoggingToken(sql, secret, { appId: 'app_no' }))).toBe('appNotFound');
       const { appId } = await newApp();
       for (const graceHours of [-1, Number.NaN, Number.POSITIVE_INFINITY]) {
-        expect(await codeOf(rotateLoggingToken(sql, secret, { appId, graceHours }))).toBe('INVALID_GRACE');
+        expect(await reasonOf(rotateLoggingToken(sql, secret, { appId, graceHours }))).toBe('invalidBody');
       }
     });
   });
@@ -135,20 +135,20 @@ describe.each(availableEngines())('on %s', (engine) => {
       const { typeId } = await createEventType(sql, { appId, name: 'login', maxTypes });
       const again = createEventType(sql, { appId, name: 'login', maxTypes });
       await expect(again).rejects.toThrow(typeId);
-      expect(await codeOf(createEventType(sql, { appId, name: 'login', maxTypes }))).toBe(
-        'EVENT_TYPE_EXISTS',
+      expect(await reasonOf(createEventType(sql, { appId, name: 'login', maxTypes }))).toBe(
+        'eventTypeExists',
       );
       await createEventType(sql, { appId, name: 'Login', maxTypes });
       await createEventType(sql, { appId: (await newApp()).appId, name: 'login', maxTypes });
     });
 
     test('of an unknown app is refused', async () => {
-      expect(await codeOf(createEventType(sql, { appId: 'app_no', name: 'a', maxTypes }))).toBe(
-        'APP_NOT_FOUND',
+      expect(await reasonOf(createEventType(sql, { appId: 'app_no', name: 'a', maxTypes }))).toBe(
+        'appNotFound',
       );
-      expect(await codeOf(listEventTypes(sql, 'app_no'))).toBe('APP_NOT_FOUND');
-      expect(await codeOf(getOrCreateEventType(sql, { appId: 0, name: 'a', maxTypes }))).toBe(
-        'APP_NOT_FOUND',
+      expect(await reasonOf(listEventTypes(sql, 'app_no'))).toBe('appNotFound');
+      expect(await reasonOf(getOrCreateEventType(sql, { appId: 0, name: 'a', maxTypes }))).toBe(
+        'appNotFound',
       );
     });
 
@@ -169,8 +169,8 @@ describe.each(availableEngines())('on %s', (engine) => {
       expect(outcomes.filter((outcome) => outcome !== 'too-many')).toHaveLength(7);
       const [first] = await listEventTypes(sql, app.appId);
       expect(await ask(first?.name ?? '')).toMatchObject({ publicId: first?.typeId });
-      expect(await codeOf(createEventType(sql, { appId: app.appId, name: 'more', maxTypes: 7 }))).toBe(
-        'TOO_MANY_EVENT_TYPES',
+      expect(await reasonOf(createEventType(sql, { appId: app.appId, name: 'more', maxTypes: 7 }))).toBe(
+        'tooManyEventTypes',
       );
     });
 
@@ -237,15 +237,15 @@ describe.each(availableEngines())('on %s', (engine) => {
       const { appId } = await newApp();
       const before = await listResourceTokens(sql);
       const good = { name: 'R', appIds: [appId], expiresInSeconds: null };
-      expect(await codeOf(createResourceToken(sql, { ...good, appIds: [appId, 'app_no'] }))).toBe(
-        'APP_NOT_FOUND',
+      expect(await reasonOf(createResourceToken(sql, { ...good, appIds: [appId, 'app_no'] }))).toBe(
+        'appNotFound',
       );
-      expect(await codeOf(createResourceToken(sql, { ...good, appIds: [] }))).toBe('NO_APPS');
-      expect(await codeOf(createResourceToken(sql, { ...good, name: 'a\tb' }))).toBe('INVALID_NAME');
+      expect(await reasonOf(createResourceToken(sql, { ...good, appIds: [] }))).toBe('invalidBody');
+      expect(await reasonOf(createResourceToken(sql, { ...good, name: 'a\tb' }))).toBe('invalidBody');
       for (const expiresInSeconds of [0, -1, Number.NaN, 1e12]) {
-        expect(await codeOf(createResourceToken(sql, { ...good, expiresInSeconds }))).toBe('INVALID_EXPIRY');
+        expect(await reasonOf(createResourceToken(sql, { ...good, expiresInSeconds }))).toBe('invalidBody');
       }
-      expect(await codeOf(revokeResourceToken(sql, 'tok_no'))).toBe('TOKEN_NOT_FOUND');
+      expect(await reasonOf(revokeResourceToken(sql, 'tok_no'))).toBe('tokenNotFound');
       expect(await listResourceTokens(sql)).toEqual(before);
     });
   });

@@ -85,7 +85,7 @@ test('of several apps the one that is locked or gone keeps the others from nothi
     new Map(['a', 'b'].map((name) => [name, expect.objectContaining({ name })])),
   );
   expect(outcomes.get(locked)).toBe('locked');
-  expect(outcomes.get(gone)).toMatchObject({ code: 'APP_NOT_FOUND' });
+  expect(outcomes.get(gone)).toMatchObject({ rejection: { reason: 'appNotFound' } });
   const invalid = await getOrCreateEventTypes(sql, {
     apps: new Map([
       [good, ['']],

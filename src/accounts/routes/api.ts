@@ -4,7 +4,7 @@
  */
 
 import type { Path } from '../../base/turns.ts';
-import { type Reason, Rejection } from '../../errors.ts';
+import { type Reason, Refused, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { ReadPlace, ReadSlots } from '../../http/read-slots.ts';
@@ -12,7 +12,6 @@ import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { PUBLIC_ID_FORMS } from '../../token-text.ts';
-import { AccountError, type AccountErrorCode } from '../account-error.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { deviceOf } from '../device.ts';
 import { findMembership, type Membership } from '../members.ts';
@@ -262,7 +261,7 @@ export class Api {
     const handle = async (exchange: Exchange): Promise<Outcome> => {
       const call = this.#call(exchange);
       const outcome = await work(call).catch((error: unknown) => {
-        if (error instanceof AccountError) return refusalOf(error);
+        if (error instanceof Refused) return error.rejection;
         throw error;
       });
       if (outcome instanceof Rejection) this.#noteRefusal(call, { method, path }, outcome);
@@ -353,42 +352,3 @@ const REFUSAL_EVENTS: Readonly<Partial<Record<Reason, AuthEvent>>> = {
   crossOrigin: 'access.refusal',
   wrongAccount: 'access.refusal',
 };
-
-const REASONS: Readonly<Record<AccountErrorCode, Reason>> = {
-  INVALID_NAME: 'invalidBody',
-  INVALID_GRACE: 'invalidBody',
-  INVALID_EXPIRY: 'invalidBody',
-  INVALID_EMAIL: 'invalidBody',
-  INVALID_ROLE: 'invalidBody',
-  NO_APPS: 'invalidBody',
-  APP_NOT_FOUND: 'appNotFound',
-  EVENT_TYPE_EXISTS: 'eventTypeExists',
-  EVENT_TYPE_NOT_FOUND: 'eventTypeNotFound',
-  FIELD_EXISTS: 'fieldExists',
-  FIELD_NOT_FOUND: 'fieldNotFound',
-  TOO_MANY_FIELDS: 'tooManyFields',
-  TOO_MANY_VIEWS: 'tooManyViews',
-  TOO_MANY_HIDDEN_TYPES: 'tooManyHiddenTypes',
-  TOO_MANY_ANNOTATIONS: 'tooManyAnnotations',
-  TOO_MANY_APPS: 'tooManyApps',
-  TOO_MANY_TOKENS: 'tooManyTokens',
-  TOO_MANY_INVITATIONS: 'tooManyInvitations',
-  TOO_MANY_EVENT_TYPES: 'tooManyEventTypes',
-  INVALID_SCHEMA: 'invalidBody',
-  SCHEMA_BUSY: 'unavailable',
-  SCHEMA_NOT_FOUND: 'schemaNotFound',
-  TOKEN_NOT_FOUND: 'tokenNotFound',
-  WEAK_PASSWORD: 'weakPassword',
-  EMAIL_TAKEN: 'emailTaken',
-  USER_NOT_FOUND: 'memberNotFound',
-  EMAIL_NOT_PROVED: 'accessDenied',
-  ALREADY_MEMBER: 'alreadyMember',
-  MEMBER_NOT_FOUND: 'memberNotFound',
-  LAST_OWNER: 'ownerStays',
-  SECOND_FACTOR_OFF: 'secondFactorOff',
-  CONFIRMATION_MISMATCH: 'confirmationMismatch',
-};
-
-function refusalOf({ code, message }: AccountError): Rejection {
-  return new Rejection(REASONS[code], `${message.charAt(0).toUpperCase()}${message.slice(1)}.`);
-}

@@ -1,9 +1,8 @@
 /** Routes of an app's members and of invitations. */
 
-import { Rejection } from '../../errors.ts';
+import { Rejection, refused } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql, Transaction } from '../../storage/connect.ts';
-import { AccountError } from '../account-error.ts';
 import { type Email, requireEmail } from '../email.ts';
 import {
   acceptInvitation,
@@ -129,7 +128,7 @@ async function addOrInvite(
   if ((await roleOf(tx, app.id, user.id)) !== 'owner') return NOT_OWNER;
   const found = await findUser(tx, email);
   if (found !== null && (await roleOf(tx, app.id, found.user.id)) !== null)
-    throw new AccountError('ALREADY_MEMBER', `${found.user.email} is already a member`);
+    throw refused('alreadyMember', `${found.user.email} is already a member`);
   // An account with an unverified e-mail may belong to a stranger who registered this address first.
   if (found === null || !found.user.emailProved)
     return { token: await invite(tx, { appId: app.id, email, role, by, now }) };
