@@ -40,7 +40,7 @@ export const REFUSALS = {
   },
   tooManyExports: { code: 'TOO_MANY_EXPORTS', status: 429, error: 'Too many exports', retryable: true },
   tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
-  internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error' },
+  internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error', retryable: true },
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
   outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
 
@@ -134,14 +134,18 @@ export class Rejection {
     this.#fields = options.fields;
     const { body } = options;
     if (body !== undefined) this.#text = { body, bytes: Buffer.byteLength(body) };
-    const retryable = (REFUSALS[reason] as Refusal).retryable ?? false;
-    this.headers = retryable
+    this.headers = this.isRetryable
       ? { 'Retry-After': String(Math.max(1, Math.ceil(options.retryAfterSeconds ?? 1))), ...options.headers }
       : (options.headers ?? {});
   }
 
   get status(): number {
     return REFUSALS[this.reason].status;
+  }
+
+  /** Whether the same request may succeed later. */
+  get isRetryable(): boolean {
+    return (REFUSALS[this.reason] as Refusal).retryable ?? false;
   }
 
   get code(): string {

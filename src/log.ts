@@ -1,5 +1,7 @@
 /** Structured logs on standard error: JSON lines, or readable ones on a terminal. Never a token and never a payload. */
+
 import pino, { type Level, type Logger } from 'pino';
+import { escaped } from './base/escape.ts';
 import type { Config } from './config.ts';
 import { LineOutput, standardOutput } from './log-output.ts';
 
@@ -124,8 +126,4 @@ function describeError(error: unknown): object {
   const message = holdsData ? 'data refused by the database' : error.message;
   const stack = holdsData ? undefined : error.stack;
   return { type: error.name, code, constraint, message, stack };
-}
-
-function escaped(character: string): string {
-  return `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
 }

@@ -1,4 +1,5 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
+
 import type { Logger } from 'pino';
 import { descriptionRoute } from './api-description.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
@@ -6,13 +7,14 @@ import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
 import { Usage } from './apps/usage.ts';
+import { withTimeout } from './base/timeout.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
 import { healthRoutes } from './http/health.ts';
 import { ReadSlots } from './http/read-slots.ts';
 import type { Route } from './http/route.ts';
-import { createServer } from './http/server.ts';
+import { API_PATH, createServer } from './http/server.ts';
 import { createAnnotationRoute } from './ingest/create-annotation.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
@@ -182,7 +184,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
 
   usage = openUsage(options, pools.reads);
   const counted = usage;
-  opened.push(() => within(1_000, counted.stop()));
+  opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
   const writePath = openWritePath(options, { pools, limits, journal, watch, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
@@ -192,7 +194,11 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() => {
     const stopped = maintenance.stop();
-    return within(timeoutOf(watch, availability.writable ? MAINTENANCE_STOP_MS : 1_000), stopped);
+    return withTimeout(
+      stopped,
+      timeoutOf(watch, availability.writable ? MAINTENANCE_STOP_MS : 1_000),
+      undefined,
+    );
   });
   const dashboard = await createDashboard({
     ...options,
@@ -234,9 +240,10 @@ async function followChanges(
   });
   // The database may be gone before the service is, or silent.
   opened.push(() =>
-    within(
-      timeoutOf(watch, 1_000),
+    withTimeout(
       Promise.all([stopListening().catch(() => undefined), caches.resourceTokens.idle()]),
+      timeoutOf(watch, 1_000),
+      undefined,
     ),
   );
 }
@@ -560,18 +567,9 @@ async function openJournal({ config, log }: ServiceOptions, installation: Instal
 
 /** What needs the database is refused at once while that is known not to answer. The pages themselves do not need it. */
 function whileReachable(route: Route, availability: Availability): Route {
-  if (!/^[/](api|public|v1)[/]/.test(route.path)) return route;
+  if (!API_PATH.test(route.path)) return route;
   return {
     ...route,
     handle: async (exchange) => (availability.reachable ? route.handle(exchange) : availability.refusal),
   };
-}
-
-async function within(ms: number, work: Promise<unknown>): Promise<void> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise((resolve) => {
-    timer = setTimeout(resolve, ms);
-  });
-  await Promise.race([work, timeout]);
-  clearTimeout(timer);
 }

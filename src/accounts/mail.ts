@@ -1,6 +1,8 @@
 /** Mail, sent in the background so that response times do not reveal whether a mail was sent. */
+
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
+import { withTimeout } from '../base/timeout.ts';
 import { errorCode } from '../storage/connect.ts';
 import type { GivenRole } from './members.ts';
 
@@ -65,20 +67,13 @@ export class Mailer {
   }
 
   async #deliver({ to, subject, text }: Mail): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(() => reject(new Error('the mail server did not answer in time')), TIMEOUT_MS);
-    });
     try {
       // An object, not a string: its address is not parsed as a list.
-      await Promise.race([
-        this.#transport.sendMail({ to: { name: '', address: to }, subject: headerText(subject), text }),
-        timeout,
-      ]);
+      const mail = { to: { name: '', address: to }, subject: headerText(subject), text };
+      const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
+      if (sent === null) throw new Error('the mail server did not answer in time');
     } catch (error) {
       this.#options.log.warn({ code: errorCode(error) }, 'mail: delivery failed');
-    } finally {
-      clearTimeout(timer);
     }
   }
 }

@@ -1,5 +1,6 @@
 /** Looks up the type of an event by the id or name that its producer sent. A new name creates a type. */
 
+import { escaped } from '../base/escape.ts';
 import type { Path } from '../base/turns.ts';
 import { Refused, Rejection } from '../errors.ts';
 import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
@@ -213,8 +214,6 @@ function isOfData(error: unknown): boolean {
 
 function eventType(stored: StoredType, epoch: number | undefined): EventType {
   const { id, publicId, name, appPublicId, schema } = stored;
-  const escaped = (character: string): string =>
-    `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`;
   const named = { appId: appPublicId, typeId: publicId, typeName: name };
   const source = Object.freeze(epoch === undefined ? named : { ...named, epoch });
   return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source, schema };

@@ -1,4 +1,5 @@
 /** Output of the commands: aligned text, or one JSON object for scripts. */
+import { escaped } from '../base/escape.ts';
 import { type Config, SETTINGS } from '../config.ts';
 
 /** Names and values, one per line. */
@@ -62,10 +63,7 @@ function formatCell(cell: Cell): string {
   if (cell instanceof Date) return cell.toISOString();
   const text = typeof cell === 'string' ? cell : cell.join(' ');
   // An event type's name may contain terminal control sequences.
-  return text.replace(
-    /[\p{Cc}\p{Zl}\p{Zp}]/gu,
-    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
-  );
+  return text.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, escaped);
 }
 
 function length(text: string): number {

@@ -2,7 +2,9 @@
  * Merges the metrics of all workers: a scrape reaches an arbitrary one of the workers that share the port. That worker asks
  * the primary process, which asks all workers. A label of each sample names its worker.
  */
+
 import type { Worker } from 'node:cluster';
+import { withTimeout } from '../base/timeout.ts';
 
 /** Messages between workers and the primary. */
 type Message =
@@ -90,13 +92,8 @@ export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<str
   return async () => {
     const number = ++count;
     const answer = new Promise<readonly string[]>((resolve) => waiting.set(number, resolve));
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<readonly string[]>((resolve) => {
-      timer = setTimeout(resolve, 2 * TIMEOUT_MS, []);
-    });
     send({ statsWanted: number });
-    const stats = await Promise.race([answer, timeout]);
-    clearTimeout(timer);
+    const stats = await withTimeout(answer, 2 * TIMEOUT_MS, []);
     waiting.delete(number);
     return stats.length === 0 ? await own() : mergeStats(stats);
   };

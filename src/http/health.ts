@@ -1,5 +1,6 @@
 /** GET /livez: the process runs. GET /readyz: it can store and read now or, with `?for=writing`, accept events. */
 
+import { withTimeout } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { type ServerTrouble, TROUBLE_TEXTS } from '../storage/connections/server-watch.ts';
@@ -214,16 +215,10 @@ function ready(fields: object): Outcome {
 
 /** Whether the database accepts writes; null if it does not respond. */
 async function probe(sql: Sql): Promise<boolean | null> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<null>((resolve) => {
-    timer = setTimeout(resolve, PROBE_TIMEOUT_MS, null);
-  });
   const answer = sql<{ writable: boolean }[]>`
     SELECT current_setting('transaction_read_only') = 'off' AS writable`.then(
     ([row]) => row?.writable ?? false,
     () => null, // The requests that need the database log the cause.
   );
-  const result = await Promise.race([answer, timeout]);
-  clearTimeout(timer);
-  return result;
+  return await withTimeout(answer, PROBE_TIMEOUT_MS, null);
 }

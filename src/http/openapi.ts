@@ -182,7 +182,7 @@ function refusal(
   const errors = unique(rows.map(({ error }) => error));
   const headers = [
     ...(status === 401 && token !== null ? ['WWW-Authenticate'] : []),
-    ...(status === 429 || status === 503 ? ['Retry-After'] : []),
+    ...(status === 429 || status === 500 || status === 503 ? ['Retry-After'] : []),
     // A request without a valid token is not counted, and the size of a body may be known before the token.
     ...(isLimited && status === 429 ? RATE_LIMIT : []),
   ];

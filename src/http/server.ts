@@ -74,7 +74,7 @@ const STOPPING_BODY_MS = 3_000;
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
 /** Paths for programs: their errors are JSON in a browser too. */
-const OF_PROGRAMS = /^\/(?:api|public|v1)(?:\/|$)/;
+export const API_PATH = /^\/(?:api|public|v1)(?:\/|$)/;
 
 class Server implements HttpServer {
   readonly transport: 'uws' | 'node';
@@ -177,7 +177,7 @@ class Server implements HttpServer {
   #noRoute(exchange: Exchange, refusal: Rejection): Outcome {
     const { notFoundPage } = this.#options;
     const isPage = refusal.reason === 'notFound' && (exchange.method === 'GET' || exchange.method === 'HEAD');
-    if (!isPage || notFoundPage === undefined || OF_PROGRAMS.test(exchange.path)) return refusal;
+    if (!isPage || notFoundPage === undefined || API_PATH.test(exchange.path)) return refusal;
     return /\btext\/html\b/i.test(exchange.header('accept')) ? notFoundPage(exchange) : refusal;
   }
 

@@ -15,7 +15,7 @@ import { createEventIds, keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
 import type { Events } from './formats/format.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
-import { startOfNow } from './past-writer.ts';
+import { startOfCurrentDay } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { AcceptedEvents } from './write-queues.ts';
@@ -39,8 +39,6 @@ const TOO_MANY_DAYS = new Rejection(
   `The events of a batch may be on at most ${MAX_DAYS} days.`,
 );
 export const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: events may be stored.');
-/** Statuses of refusals that may pass. */
-export const PASSING: ReadonlySet<number> = new Set([429, 500, 503]);
 /** A batch whose events have been accepted, or refused one by one. */
 export interface Batch extends AcceptedEvents {
   readonly appId: number;
@@ -146,7 +144,7 @@ async function accept(
   }
   if (isDated) good.sort((a, b) => (a.event.createdAt ?? acceptedAt) - (b.event.createdAt ?? acceptedAt));
   const accepted: AcceptedEvent[] = [];
-  const now = startOfNow(acceptedAt);
+  const now = startOfCurrentDay(acceptedAt);
   let past = 0;
   let keyed = 0;
   let days = 0;

@@ -20,7 +20,6 @@ import {
   noteStored,
   type OutcomeOf,
   OVERDUE,
-  PASSING,
   repeatedOf,
   resultsOf,
 } from './accepted-batch.ts';
@@ -56,7 +55,7 @@ export function createCreateBatch(
     const outcome = await create(exchange);
     if (!(outcome instanceof Rejection)) return outcome;
     // A request without a valid token is answered at once: one that is held back keeps its body in memory.
-    const isHeld = refusalDelayMs !== undefined && exchange.writer !== 0 && PASSING.has(outcome.status);
+    const isHeld = refusalDelayMs !== undefined && exchange.writer !== 0 && outcome.isRetryable;
     if (isHeld) await setTimeout(refusalDelayMs);
     return refuse(outcome, exchange);
   };
@@ -169,11 +168,10 @@ function passingRefusal(
   batch: Batch,
 ): Rejection | null {
   if (!repeatsWhole) return null;
-  for (const result of batch.results)
-    if (result instanceof Rejection && PASSING.has(result.status)) return result;
+  for (const result of batch.results) if (result instanceof Rejection && result.isRetryable) return result;
   for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
     const refusal = past.refusalOf(createdAt);
-    if (refusal !== null && refusal.status >= 500) return refusal;
+    if (refusal?.isRetryable) return refusal;
   }
   return null;
 }
@@ -223,7 +221,7 @@ class BatchAnswers {
     const { repeatsWhole = false, repeatsKeyed = false } = this.#format;
     const isRepeated = repeatsWhole || (repeatsKeyed && this.#batch.keyed === this.#batch.accepted.length);
     const isKept = refusals.length < outcomes.length && !isRepeated;
-    const failures = isKept ? [] : refusals.filter(({ status }) => status >= 500);
+    const failures = isKept ? [] : refusals;
     for (const reason of ['outcomeUnknown', 'internalError', 'unavailable'] as const) {
       const failure = failures.find((outcome) => outcome.reason === reason);
       if (failure) return failure;
@@ -265,7 +263,7 @@ function atomicRefusal(results: readonly Result[]): Rejection | null {
   const [first] = refusals;
   if (first === undefined) return null;
   // The same batch may be stored later.
-  if (refusals.every(({ status }) => PASSING.has(status))) return first;
+  if (refusals.every(({ isRetryable }) => isRetryable)) return first;
   return new Rejection(
     'batchRefused',
     `${refusals.length} of ${results.length} events are refused, so none is stored.`,

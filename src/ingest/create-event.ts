@@ -14,7 +14,7 @@ import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
-import { startOfNow } from './past-writer.ts';
+import { startOfCurrentDay } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
@@ -137,7 +137,7 @@ async function storeOnce(
 ): Promise<Outcome> {
   const { request, acceptedAt, answer, repeated } = options;
   const { appId, createdAt } = event;
-  const past = createdAt < startOfNow(acceptedAt) ? 1 : 0;
+  const past = createdAt < startOfCurrentDay(acceptedAt) ? 1 : 0;
   if (request !== null) {
     const together = { appId, identity: request, acceptedAt, events: [event], answer };
     return await storeTogether(

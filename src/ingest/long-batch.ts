@@ -21,7 +21,6 @@ import {
   type Batch,
   noteStored,
   OVERDUE,
-  PASSING,
   repeatedOf,
   resultsOf,
 } from './accepted-batch.ts';
@@ -201,7 +200,7 @@ class LongBatch {
     noteStored(steps, batch, outcomes);
     const outcomeOf = (_: unknown, index: number): WriteOutcome => outcomes[index] ?? null;
     const results = resultsOf(batch, outcomeOf);
-    const at = results.findIndex(isPassing);
+    const at = results.findIndex(isRetryable);
     // What may pass is sent again, from there on.
     steps.refusedEvents.count(exchange, at < 0 ? results : results.slice(0, at));
     exchange.progressed();
@@ -213,12 +212,12 @@ class LongBatch {
     results: readonly Result[],
     repeated: ReadonlySet<Result>,
   ): Promise<Rejection | null> {
-    const at = results.findIndex(isPassing);
-    const passing = results[at];
+    const at = results.findIndex(isRetryable);
+    const refusal = results[at];
     // What may pass ends the request here: the events after it would be refused as well.
     const resumeAt = this.#done + at;
     if (!(await this.#telling.tell(batch, results, repeated))) return GONE;
-    return passing instanceof Rejection ? this.#refusal(passing, resumeAt) : null;
+    return refusal instanceof Rejection ? this.#refusal(refusal, resumeAt) : null;
   }
 
   /** A request of many events counts as the batches do that it stands for. */
@@ -304,8 +303,7 @@ class LineAnswer implements Telling {
   async tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean> {
     this.tally.add(results);
     // Until something is stored the whole request can be refused.
-    if (this.tally.stored === 0 && results.some((one) => one instanceof Rejection && PASSING.has(one.status)))
-      return true;
+    if (this.tally.stored === 0 && results.some(isRetryable)) return true;
     this.#stream ??= this.#exchange.begin(LINES_TYPE);
     await this.#stream?.send(
       Buffer.from(resultLines({ results, publicIds: batch.publicIds, repeated }).body),
@@ -329,7 +327,7 @@ class LineAnswer implements Telling {
   }
 }
 
-/** Whether an event was refused for something that may pass. */
-function isPassing(result: Result): boolean {
-  return result instanceof Rejection && PASSING.has(result.status);
+/** Whether an event was refused, and may be stored later. */
+function isRetryable(result: Result): boolean {
+  return result instanceof Rejection && result.isRetryable;
 }

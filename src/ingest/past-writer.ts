@@ -46,12 +46,12 @@ const FORGET_MS = 600_000;
 /** Limit of closed days that are kept; beyond it the oldest one is removed, and so retried. */
 const MOST_CLOSED_DAYS = 10_000;
 
-/** Events of the last hour before midnight count as current: producers send what they have gathered. */
-const OVER_MIDNIGHT_MS = 3_600_000;
+/** How long after midnight the whole day before still counts as current: producers send what they have gathered. */
+const GRACE_MS = 3_600_000;
 
-/** The start of the current day (UTC), in milliseconds since 1970. Older events are of past days. */
-export function startOfNow(now: number): number {
-  return startOfDay(dayOf(now - OVER_MIDNIGHT_MS));
+/** The start of the current day (UTC), and until 01:00 of the day before, in milliseconds since 1970. Older events are of past days. */
+export function startOfCurrentDay(now: number): number {
+  return startOfDay(dayOf(now - GRACE_MS));
 }
 
 export class PastWriter {

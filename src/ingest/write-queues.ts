@@ -73,7 +73,7 @@ export async function storeTogether(
   if (past === 0) return await idempotentQueue.add(request);
   for (const { createdAt } of request.events) {
     const refusal = pastQueues.refusalOf(createdAt);
-    if (refusal !== null && refusal.status >= 500) return refusal;
+    if (refusal?.isRetryable) return refusal;
   }
   return await pastQueues.idempotentQueue.add(request);
 }

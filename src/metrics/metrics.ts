@@ -92,25 +92,25 @@ interface Line {
   readonly value: number;
 }
 
-/** prom-client's histogram keeps its own counts and accepts no others: this one returns ours instead. */
-class ReadHistogram extends prometheus.Histogram {
+/** What prom-client's registry writes for a histogram. Its types have a number here, where its code has a text. */
+const HISTOGRAM = 'histogram' as unknown as prometheus.MetricType;
+
+/** prom-client's instruments keep their own counts and accept no others: this one returns ours at a scrape. */
+class ReadHistogram extends prometheus.Summary {
   readonly #name: string;
-  readonly #help: string;
   readonly #read: ReadHistograms;
 
   constructor(name: string, help: string, read: ReadHistograms) {
-    super({ name, help, registers: [] });
+    super({ name, help, percentiles: [], registers: [] });
     this.#name = name;
-    this.#help = help;
     this.#read = read;
   }
 
-  /** Called by the registry on a histogram; prom-client's types omit it. */
-  async getForPromString(): Promise<object> {
+  override async get(): ReturnType<prometheus.Summary['get']> {
     const read = this.#read();
     const histograms = read instanceof Histogram ? [{ labels: NO_LABELS, histogram: read }] : [...read];
     const values = histograms.flatMap(({ labels, histogram }) => lines(this.#name, labels, histogram));
-    return { name: this.#name, help: this.#help, type: 'histogram', values };
+    return { ...(await super.get()), type: HISTOGRAM, values };
   }
 }
 

@@ -93,7 +93,7 @@ test('of several apps the one that is locked or gone keeps the others from nothi
     ]),
     maxTypes: 10,
   });
-  expect(invalid.get(good)).toMatchObject({ code: 'INVALID_NAME' });
+  expect(invalid.get(good)).toMatchObject({ rejection: { reason: 'invalidBody' } });
   expect(invalid.get(locked)).toEqual(new Map([['c', expect.objectContaining({ name: 'c' })]]));
 });
 

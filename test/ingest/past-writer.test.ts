@@ -2,7 +2,7 @@
 import pg from 'pg';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
-import { PastWriter, startOfNow } from '../../src/ingest/past-writer.ts';
+import { PastWriter, startOfCurrentDay } from '../../src/ingest/past-writer.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { ConnectionLost, type WriteConnection } from '../../src/storage/write/copy-connection.ts';
 import { REFUSING_PAST } from '../../src/storage/write/failures.ts';
@@ -151,6 +151,6 @@ test('of ten thousand closed days the one that was closed first makes room for a
 
 test('until an hour after midnight the day before is of now', () => {
   const midnight = 20_000 * DAY_MS;
-  expect(startOfNow(midnight + 3_600_000 - 1)).toBe(midnight - DAY_MS);
-  expect(startOfNow(midnight + 3_600_000)).toBe(midnight);
+  expect(startOfCurrentDay(midnight + 3_600_000 - 1)).toBe(midnight - DAY_MS);
+  expect(startOfCurrentDay(midnight + 3_600_000)).toBe(midnight);
 });

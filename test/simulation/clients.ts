@@ -1,7 +1,7 @@
 /** Clients: they send events in every way that the service offers, and repeat what they may repeat until it is answered. */
 import { Rejection } from '../../src/errors.ts';
 import { CLOSED } from '../../src/ingest/commit-buffer.ts';
-import { startOfNow } from '../../src/ingest/past-writer.ts';
+import { startOfCurrentDay } from '../../src/ingest/past-writer.ts';
 import {
   type AcceptedEvents,
   storeApart,
@@ -273,7 +273,7 @@ async function outcomesOf(
 
 /** As the routes hand events on. A batch that changes its days is handed on as it is. */
 function inOrder(events: readonly AcceptedEvent[], acceptedAt: number, isMixed: boolean): AcceptedEvents {
-  const isPast = ({ createdAt }: AcceptedEvent): boolean => createdAt < startOfNow(acceptedAt);
+  const isPast = ({ createdAt }: AcceptedEvent): boolean => createdAt < startOfCurrentDay(acceptedAt);
   const accepted = isMixed ? events : events.toSorted((a, b) => a.createdAt - b.createdAt);
   return {
     accepted,

@@ -7,7 +7,6 @@ import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import { isWellFormed } from '../../token-text.ts';
-import { PASSING } from '../accepted-batch.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
@@ -161,7 +160,7 @@ function itemText(item: Item | undefined, result: Result, isRepeated: boolean): 
   const { action = 'index', index = '', id = null } = item ?? {};
   const start = `{"${action}":{"_index":${JSON.stringify(index)}`;
   if (result instanceof Rejection) {
-    const status = result.status >= 500 ? 429 : result.status;
+    const status = result.isRetryable ? 429 : result.status;
     const known = id === null ? '' : `,"_id":${JSON.stringify(id)}`;
     return `${start}${known},"status":${status},"error":${JSON.stringify(errorOf(result, status))}}}`;
   }
@@ -186,6 +185,6 @@ function errorOf(refusal: Rejection, status: number): { readonly type: string; r
  */
 function elasticError(refusal: Rejection): Rejection {
   const { status } = refusal;
-  if (PASSING.has(status)) return refusal.written(`Not stored yet: ${refusal.details}`, 'text/plain');
+  if (refusal.isRetryable) return refusal.written(`Not stored yet: ${refusal.details}`, 'text/plain');
   return refusal.written(JSON.stringify({ error: errorOf(refusal, status), status }));
 }

@@ -1,6 +1,5 @@
 /** Parses the events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
-import type { FromSchema } from 'json-schema-to-ts';
 import type { TypeReference } from '../../apps/event-types.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ownText } from '../../own-text.ts';
@@ -18,6 +17,16 @@ import {
 import { EventMembers } from './fast-event-parser.ts';
 import { JsonScan } from './json-scan.ts';
 
+/** An event that fulfills {@link EVENT_SCHEMA}. */
+interface Event {
+  readonly payload: object;
+  readonly typeId?: string | null;
+  readonly createdAt?: string | null;
+  readonly key?: string | null;
+  readonly typeName?: unknown;
+  readonly type?: unknown;
+}
+
 /** What the strict path checks of an event of a batch. */
 export const EVENT_SCHEMA = {
   type: 'object',
@@ -31,9 +40,7 @@ export const EVENT_SCHEMA = {
   },
 } as const;
 
-const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<FromSchema<typeof EVENT_SCHEMA>>(
-  EVENT_SCHEMA,
-);
+const isEvent = new Ajv({ strict: true, allowUnionTypes: true }).compile<Event>(EVENT_SCHEMA);
 
 /**
  * The types that a batch refers to: one object per name or id, so that events are grouped by identity instead of by text.

@@ -8,7 +8,6 @@ import { parseBound } from '../iso-date.ts';
 import { EARLIEST, LATEST } from '../scope-query.ts';
 
 const CHARACTERS = 200;
-/** The years that PostgreSQL and ISO 8601 both write with four digits. */
 
 const FIELDS = {
   text: { type: 'string', maxLength: 2 * CHARACTERS },

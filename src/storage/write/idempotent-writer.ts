@@ -317,7 +317,7 @@ export class IdempotentWriter {
         ? [why]
         : await this.#commit.run(this.#trial, this.#connection, work.events, { ...attempt });
     // A stored response must not ask for a retry of an event.
-    const passing = trial.find((outcome) => outcome !== null && outcome.status >= 500);
+    const passing = trial.find((outcome) => outcome?.isRetryable);
     if (passing) return passing;
     const refused = new Map<AcceptedEvent, Rejection>();
     for (const [index, event] of work.events.entries()) {
