@@ -18,7 +18,7 @@ interface Job {
   readonly port: number;
   readonly connections: number;
   readonly seconds: number;
-  /** Sent in turn. */
+  /** Sent in turn; in a closed loop of fewer connections than requests each connection sends its share of them. */
   readonly requests: readonly LoadRequest[];
 }
 

@@ -14,6 +14,7 @@ import { HOSTILE, NEIGHBOURS } from './scenarios/hostile.ts';
 import { IMPORT } from './scenarios/import.ts';
 import { LATENCY } from './scenarios/latency.ts';
 import { LIMITS } from './scenarios/limits.ts';
+import { MANY_APPS } from './scenarios/many-apps.ts';
 import { MIXED } from './scenarios/mixed.ts';
 import { COLD_HERD, NEW_TYPES } from './scenarios/new-types.ts';
 import { NODES } from './scenarios/nodes.ts';
@@ -31,6 +32,7 @@ export const SCENARIOS: readonly Scenario[] = [
   ...LIMITS,
   FLEET,
   SATURATE,
+  MANY_APPS,
   NODES,
   LATENCY,
   WORKERS_SCENARIO,
