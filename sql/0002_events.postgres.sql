@@ -31,8 +31,10 @@ CREATE TABLE count_deltas (
   written  xid8        NOT NULL DEFAULT pg_current_xact_id(),
   fields   integer     NOT NULL DEFAULT 0
 ) WITH (vacuum_truncate = off, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
--- New entries go to its end, beyond those of dead rows.
-CREATE INDEX count_deltas_pending ON count_deltas (written, app_id);
+-- What folds take away. New entries go to its end, beyond those of dead rows.
+CREATE INDEX count_deltas_pending ON count_deltas (written);
+-- What reads add to the counts: a read goes through the deltas of its app, however many the others have.
+CREATE INDEX count_deltas_of_app ON count_deltas (app_id, written);
 COMMENT ON COLUMN count_deltas.fields IS 'The generation up to which the writer knew declared fields of payloads (0003).';
 
 CREATE TABLE folds (

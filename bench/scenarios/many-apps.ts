@@ -1,4 +1,4 @@
-/** many-apps: what an event costs where thousands of apps send, against a few. */
+/** many-apps: what an event costs where thousands of apps send, against a few, and what a read costs right after. */
 import { setTimeout as pause } from 'node:timers/promises';
 import { SMALL_PAYLOAD_BYTES, startLifted } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
@@ -7,111 +7,161 @@ import { sumOfTable } from '../ledger.ts';
 import type { LoadReport } from '../load-job.ts';
 import { answersOf, checkLedger, checkStatuses, createRequest, withCost } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { Workbench } from '../workbench.ts';
 import { addLatency } from './limits.ts';
 
 /** The fewest come first: the others are compared with them. */
-const SIZES = [20, 3_000, 10_000] as const;
-type Size = (typeof SIZES)[number];
-/** How many times the CPU of an event with the fewest apps an event may take. */
-const GOALS: Readonly<Partial<Record<Size, number>>> = { 3000: 1.15, 10000: 1.3 };
+const FEWEST = 20;
+/** How many times what it is with the fewest apps the CPU of an event and the median time of a read may be. */
+const EVENT_GOALS: Readonly<Record<number, number>> = { 3000: 1.15, 10000: 1.3 };
+const READ_GOAL = 1.15;
 const CONNECTIONS = 256;
-/** Counts of the last events are folded once a second: what that costs belongs to the round. */
-const FOLD_MS = 2_500;
+/** One: with the fold, which may run meanwhile, each has a core. */
+const READERS = 1;
+const READ_SECONDS = 1;
+const POLL_MS = 250;
+/** Counts are folded every ten seconds at the latest. */
+const MOST_POLLS = 80;
 
 interface Turn {
-  readonly report: LoadReport;
-  /** CPU in microseconds an event. */
+  readonly writes: LoadReport;
+  readonly reads: LoadReport;
+  /** CPU in microseconds an event, with the folding of its counts. */
   readonly server: number;
   readonly database: number;
 }
 
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   findings.note(
-    `Limits lifted, ${CONNECTIONS} connections, closed loop by autocannon; the apps send in turn, each one type.`,
+    `Limits lifted, ${CONNECTIONS} connections, closed loop by autocannon; each connection sends for its share of the apps in turn, one type each.`,
   );
-  findings.note('CPU includes the folding of counts, for which each round waits.');
-  const { seconds, rounds, sizes } = byLength<{ seconds: number; rounds: number; sizes: readonly Size[] }>(
+  findings.note('The CPU of an event includes the folding of all counts, for which each round waits.');
+  findings.note(
+    'Reads: the first page of 100 events of one app with its total, before the counts are folded.',
+  );
+  const { seconds, rounds, sizes } = byLength<{ seconds: number; rounds: number; sizes: readonly number[] }>(
     options,
     {
-      full: { seconds: 6, rounds: 7, sizes: SIZES },
-      quick: { seconds: 4, rounds: 3, sizes: SIZES },
-      guard: { seconds: 4, rounds: 5, sizes: [20, 3_000] },
-      smoke: { seconds: 2, rounds: 1, sizes: [20, 3_000] },
+      full: { seconds: 12, rounds: 5, sizes: [FEWEST, 3_000, 10_000] },
+      quick: { seconds: 10, rounds: 3, sizes: [FEWEST, 3_000, 10_000] },
+      guard: { seconds: 8, rounds: 4, sizes: [FEWEST, 3_000] },
+      smoke: { seconds: 2, rounds: 1, sizes: [FEWEST, 3_000] },
     },
   );
   const generator = bench.startGenerator();
   const apps = await bench.makeApps(Math.max(...sizes), 'many-apps');
   const [first] = apps;
   if (first === undefined) throw new Error('No app was made.');
+  const token = await bench.makeResourceToken([first]);
   const service = await startLifted(bench, first);
-  const requestsOf = (some: readonly BenchApp[]) =>
-    some.map((app) => createRequest(app, SMALL_PAYLOAD_BYTES));
-  const reports: LoadReport[] = [];
-  const turn = async (size: Size, once?: true): Promise<Turn> => {
-    const requests = requestsOf(apps.slice(0, size));
-    const cost = await withCost(bench, service, async () => {
-      const connections = Math.min(CONNECTIONS, once ? size : CONNECTIONS);
-      const job = { kind: 'closed', port: service.port, connections, requests } as const;
-      const report = await generator.run({ ...job, seconds, ...(once && { once }) });
-      await pause(FOLD_MS);
-      return report;
+  const { port } = service;
+  const write = (size: number, more: { seconds: number; once?: true }): Promise<LoadReport> => {
+    const requests = apps.slice(0, size).map((app) => createRequest(app, SMALL_PAYLOAD_BYTES));
+    const connections = more.once ? Math.min(CONNECTIONS, size) : CONNECTIONS;
+    return generator.run({
+      kind: 'closed',
+      port,
+      connections,
+      requests,
+      ...more,
     });
-    const report = cost.result;
-    reports.push(report);
-    const answers = answersOf(report);
+  };
+  const page = {
+    method: 'GET',
+    path: `/public/get_events?appId=${first.appId}&limit=100`,
+    headers: { Authorization: `Bearer ${token}` },
+  } as const;
+  const writesOfAll: LoadReport[] = [];
+  const turn = async (size: number): Promise<Turn> => {
+    const stored = await withCost(bench, service, () => write(size, { seconds }));
+    const reads = await generator.run({
+      kind: 'closed',
+      port,
+      connections: READERS,
+      seconds: READ_SECONDS,
+      requests: [page],
+    });
+    const folded = await withCost(bench, service, () => untilFolded(bench));
+    writesOfAll.push(stored.result);
+    const events = answersOf(stored.result);
     return {
-      report,
-      server: (cost.serverMs * 1_000) / answers,
-      database: (cost.databaseMs * 1_000) / answers,
+      writes: stored.result,
+      reads,
+      server: ((stored.serverMs + folded.serverMs) * 1_000) / events,
+      database: ((stored.databaseMs + folded.databaseMs) * 1_000) / events,
     };
   };
   // Looks up every token and every type.
-  for (const size of sizes) await turn(size, true);
-  const turns = new Map<Size, Turn[]>(sizes.map((size) => [size, []]));
+  for (const size of sizes) writesOfAll.push(await write(size, { seconds, once: true }));
+  await untilFolded(bench);
+  const turns = new Map<number, Turn[]>(sizes.map((size) => [size, []]));
   for (let round = 0; round < rounds; round += 1)
     for (const size of round % 2 === 0 ? sizes : [...sizes].reverse())
       turns.get(size)?.push(await turn(size));
-  checkStatuses(findings, 'many-apps', reports, [201]);
+  checkStatuses(findings, 'many-apps', writesOfAll, [201]);
+  checkStatuses(
+    findings,
+    'many-apps, reads',
+    [...turns.values()].flat().map(({ reads }) => reads),
+    [200],
+  );
   const ids = apps.map(({ id }) => id);
-  checkLedger(findings, 'many-apps', reports, await sumOfTable(bench.sql, 'events', ids));
-  const both = (some: readonly Turn[]): number[] => some.map(({ server, database }) => server + database);
-  const few = turns.get(sizes[0] ?? 20) ?? [];
-  for (const [size, some] of turns) {
-    const name = `${size.toLocaleString('en')} apps`;
-    findings.figure(
-      `${name}: answers`,
-      '/s',
-      some.map(({ report }) => answersOf(report) / report.seconds),
-    );
-    addLatency(
-      findings,
-      `${name}: latency`,
-      some.map(({ report }) => report),
-    );
-    findings.figure(
-      `${name}: server CPU`,
-      'µs/answer',
-      some.map(({ server }) => server),
-    );
-    findings.figure(
-      `${name}: database CPU`,
-      'µs/answer',
-      some.map(({ database }) => database),
-    );
-    if (some === few) continue;
-    const goal = GOALS[size];
-    findings.ratio(
-      `CPU of an event to ${sizes[0]} apps, ${name}`,
-      pairwise(both(some), both(few)),
-      ...(goal === undefined ? [] : ([{ atMost: goal }] as const)),
-    );
+  checkLedger(findings, 'many-apps', writesOfAll, await sumOfTable(bench.sql, 'events', ids));
+  for (const [size, some] of turns) addFindings(findings, size, some, turns.get(FEWEST) ?? []);
+}
+
+function addFindings(
+  findings: Findings,
+  size: number,
+  turns: readonly Turn[],
+  fewest: readonly Turn[],
+): void {
+  const name = `${size.toLocaleString('en')} apps`;
+  const reports = turns.map(({ writes }) => writes);
+  const perSecond = reports.map((report) => answersOf(report) / report.seconds);
+  findings.figure(`${name}: events`, '/s', perSecond);
+  addLatency(findings, `${name}: latency`, reports);
+  findings.figure(
+    `${name}: server CPU`,
+    'µs/event',
+    turns.map(({ server }) => server),
+  );
+  findings.figure(
+    `${name}: database CPU`,
+    'µs/event',
+    turns.map(({ database }) => database),
+  );
+  findings.figure(
+    `${name}: a read, p50`,
+    'ms',
+    turns.map(({ reads }) => reads.latency?.p50 ?? Number.NaN),
+  );
+  if (turns === fewest) return;
+  const event = (some: readonly Turn[]): number[] => some.map(({ server, database }) => server + database);
+  const read = (some: readonly Turn[]): number[] => some.map(({ reads }) => reads.latency?.p50 ?? Number.NaN);
+  const goal = EVENT_GOALS[size];
+  findings.ratio(
+    `CPU of an event to ${FEWEST} apps, ${name}`,
+    pairwise(event(turns), event(fewest)),
+    ...(goal === undefined ? [] : ([{ atMost: goal }] as const)),
+  );
+  findings.ratio(`time of a read to ${FEWEST} apps, ${name}`, pairwise(read(turns), read(fewest)), {
+    atMost: READ_GOAL,
+  });
+}
+
+async function untilFolded({ sql }: Workbench): Promise<void> {
+  for (let polls = 0; polls < MOST_POLLS; polls += 1) {
+    const [row] = await sql<{ pending: boolean }[]>`SELECT EXISTS (SELECT FROM count_deltas) AS pending`;
+    if (row?.pending === false) return;
+    await pause(POLL_MS);
   }
+  throw new Error('Counts were not folded.');
 }
 
 export const MANY_APPS: Scenario = {
   name: 'many-apps',
   about:
-    '20, 3,000 and 10,000 apps in turns, limits lifted: what an event costs in the service and in PostgreSQL.',
+    '20, 3,000 and 10,000 apps in turns, limits lifted: what an event costs, and how long a read takes after it.',
   run,
 };

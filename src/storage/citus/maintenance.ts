@@ -4,11 +4,12 @@
  */
 import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../connect.ts';
 import { DayProfiler } from '../counts/day-profiles.ts';
-import { DAY_MS } from '../counts/levels.ts';
+import { DAY_MS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
 import { noteUncounted } from '../fields/uncounted.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
+import { type Folded, FoldPace } from '../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import {
   COMMAND_TIMEOUT_MS,
@@ -56,7 +57,7 @@ function foldStatement({ nameOf }: ShardGroup): string {
     ),
     ${noteUncounted('folded', { apps: true, nameOf: fieldTables(nameOf) })},
     ${intoCounts(nameOf)}
-    SELECT count(*)::float8 AS folded FROM folded`;
+    SELECT count(*)::float8 AS deltas, (SELECT count(*) FROM new_${MINUTES.name})::float8 AS minutes FROM folded`;
 }
 
 /** On its node a field has a state in the place of its declaration. */
@@ -64,10 +65,10 @@ export function fieldTables(nameOf: ShardGroup['nameOf']): (table: string) => st
   return (table) => nameOf(table === 'declared_fields' ? 'field_states' : table);
 }
 
-/** Folds the deltas of a group of shards in a transaction that has the lock of counts. @returns their number */
-async function foldIn(tx: Transaction, group: ShardGroup): Promise<number> {
-  const [result] = await tx.unsafe<{ folded: number }[]>(foldStatement(group));
-  return result?.folded ?? 0;
+/** Folds the deltas of a group of shards in a transaction that has the lock of counts. */
+async function foldIn(tx: Transaction, group: ShardGroup): Promise<Folded> {
+  const [result] = await tx.unsafe<Folded[]>(foldStatement(group));
+  return result ?? { deltas: 0, minutes: 0 };
 }
 
 /** In place of an outcome: the shards have been moved away, or are just being moved. */
@@ -105,25 +106,39 @@ async function groupsWithDeltas(pool: Sql): Promise<readonly ShardGroup[]> {
   return found.flatMap(({ at }) => groups[at] ?? []);
 }
 
+/** When the folds of a node are due: it has a lock of counts of its own. */
+interface NodeFolds {
+  readonly turns: Turns;
+  readonly pace: FoldPace;
+}
+
 /**
  * Folds the deltas of all nodes, as far as their counts and shards are free.
- * @param turnsOf  of the folds of a node, which has a lock of counts of its own
+ * @param foldsOf  those of a node
  * @param onFolded called for each group of shards with the number of its deltas
  */
 async function foldCluster(
   sql: Sql,
-  turnsOf: (pool: Sql) => Turns,
+  foldsOf: (pool: Sql) => NodeFolds,
   onFolded: (pool: Sql, table: string, deltas: number) => Promise<void>,
 ): Promise<void> {
   await onEveryNode(sql, async (pool) => {
+    const { turns, pace } = foldsOf(pool);
+    if (!pace.isDue) return;
     const groups = await groupsWithDeltas(pool);
-    await turnsOf(pool).take(async (waitMs) => {
+    await turns.take(async (waitMs) => {
+      let deltas = 0;
+      let minutes = 0;
       for (const group of groups) {
         const folded = await changeCounts(pool, group, waitMs, (tx) => foldIn(tx, group));
         // The other groups need the same lock.
         if (folded === null) return null;
-        if (folded !== MOVED) await onFolded(pool, group.nameOf('count_deltas'), folded);
+        if (folded === MOVED) continue;
+        deltas += folded.deltas;
+        minutes += folded.minutes;
+        await onFolded(pool, group.nameOf('count_deltas'), folded.deltas);
       }
+      pace.folded({ deltas, minutes });
       return groups.length;
     });
   });
@@ -258,10 +273,10 @@ export function clusterMaintenance(
 ): MaintenanceTasks {
   const { retentionDays, now } = options;
   const expiredMinutes = new ExpiredMinutes();
-  const turns = new Map<Sql, Turns>();
-  const turnsOf = (pool: Sql): Turns => {
-    const known = turns.get(pool) ?? new Turns();
-    turns.set(pool, known);
+  const folds = new Map<Sql, NodeFolds>();
+  const foldsOf = (pool: Sql): NodeFolds => {
+    const known = folds.get(pool) ?? { turns: new Turns(), pace: new FoldPace(now) };
+    folds.set(pool, known);
     return known;
   };
   const deadDeltas = new ByShard<DeadRows>();
@@ -275,7 +290,7 @@ export function clusterMaintenance(
     everySecond: () =>
       runSteps({
         fold: async () => {
-          await foldCluster(sql, turnsOf, async (pool, table, deltas) => {
+          await foldCluster(sql, foldsOf, async (pool, table, deltas) => {
             const dead = deadDeltas.of(pool, table, () => new DeadRows(pool, table, VACUUM_AFTER_DELTAS));
             dead.deleted(deltas);
             await dead.vacuumIfDue();

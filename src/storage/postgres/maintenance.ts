@@ -12,7 +12,7 @@ import { ExpiredKeys } from '../expired-keys.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { type Foldable, Folding } from '../maintenance/folding.ts';
+import { type Foldable, type Folded, Folding } from '../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
@@ -46,8 +46,12 @@ const newCounts = (level: Level): string =>
  */
 const NOTED = { deltas: 20, transactions: 200 } as const;
 
-/** Takes all pending deltas away. @param into CTEs that store what they add up to, from `folded` */
-const takeDeltas = (into: string): string => `
+/**
+ * Takes all pending deltas away.
+ * @param into    CTEs that store what they add up to, from `folded`
+ * @param minutes the one of them that has a row for each count of a minute
+ */
+const takeDeltas = (into: string, minutes: string): string => `
     WITH folded AS (
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
@@ -62,7 +66,7 @@ const takeDeltas = (into: string): string => `
                 FROM folded)
     ),
     ${into}
-    SELECT count(*)::float8 AS folded FROM folded`;
+    SELECT count(*)::float8 AS deltas, (SELECT count(*) FROM ${minutes})::float8 AS minutes FROM folded`;
 
 /**
  * CTEs that add `folded` to the counts of every level and of months, and discard the profiles of its days.
@@ -80,14 +84,21 @@ export const intoCounts = (nameOf: (table: string) => string = (table) => table)
        WHERE new_day.type_id = 0 AND profiled.app_id = new_day.app_id AND profiled.day = new_day.bucket
     )`;
 
-const FOLD = takeDeltas(intoCounts());
+const FOLD = takeDeltas(intoCounts(), `new_${MINUTES.name}`);
 
-const ADD_UP = takeDeltas(`
+const ADD_UP = takeDeltas(
+  `
     added_up AS (
       INSERT INTO count_deltas (app_id, type_id, bucket, count, fields)
       SELECT app_id, type_id, bucket, sum(count)::bigint, ${EVERY_FIELD} FROM folded GROUP BY 1, 2, 3
       RETURNING app_id
-    )`);
+    )`,
+  'added_up',
+);
+
+const PENDING = `
+    SELECT count(*)::float8 AS deltas, 0 AS minutes FROM count_deltas
+     WHERE written >= (SELECT pending_from FROM last_fold)`;
 
 /** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
 const MOST_MISSES = 5;
@@ -108,7 +119,7 @@ export const COMMAND_TIMEOUT_MS = 60_000;
 export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise<number> {
   const folded = await underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, FOLD));
   if (folded === null) throw waitedInVain(waitMs);
-  return folded;
+  return folded.deltas;
 }
 
 /** What a command says that has waited so long for the lock of counts. */
@@ -120,12 +131,12 @@ export function waitedInVain(waitMs: number): OperatorError {
 }
 
 /** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
-async function onlyByIndex(tx: Transaction, statement: string): Promise<number> {
+async function onlyByIndex(tx: Transaction, statement: string): Promise<Folded> {
   const [, [result]] = await Promise.all([
     tx`SET LOCAL enable_seqscan = off`,
-    tx.unsafe<{ folded: number }[]>(statement),
+    tx.unsafe<Folded[]>(statement),
   ]);
-  return result?.folded ?? 0;
+  return result ?? { deltas: 0, minutes: 0 };
 }
 
 /**
@@ -176,18 +187,13 @@ export class Turns {
 /** The deltas of events. */
 export function countDeltas(sql: Sql): Foldable {
   const turns = new Turns();
-  const take = (statement: string): Promise<number | null> =>
+  const take = (statement: string): Promise<Folded | null> =>
     turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
   return {
     fold: () => take(FOLD),
-    addUp: () => take(ADD_UP),
-    pending: () =>
-      sql.begin('isolation level read committed', (tx) =>
-        onlyByIndex(
-          tx,
-          'SELECT count(*)::float8 AS folded FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)',
-        ),
-      ),
+    addUp: async () => (await take(ADD_UP))?.deltas ?? null,
+    pending: async () =>
+      (await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING))).deltas,
   };
 }
 

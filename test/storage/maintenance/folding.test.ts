@@ -1,0 +1,92 @@
+import { beforeEach, describe, expect, test } from 'vitest';
+import { type Folded, Folding } from '../../../src/storage/maintenance/folding.ts';
+
+/** Deltas that gather each second, as many counts of a minute as they are added to, and the folds that were done. */
+class Load {
+  now = 1_000_000;
+  deltasPerSecond = 0;
+  minutes = 0;
+  readonly folds: number[] = [];
+  isLocked = false;
+  #pending = 0;
+
+  readonly folding = new Folding(
+    {
+      fold: async (): Promise<Folded | null> => {
+        if (this.isLocked) return null;
+        const deltas = this.#pending;
+        this.#pending = 0;
+        this.folds.push(deltas);
+        return { deltas, minutes: deltas === 0 ? 0 : this.minutes };
+      },
+      addUp: async () => 0,
+      pending: async () => this.#pending,
+    },
+    () => this.now,
+  );
+
+  async seconds(count: number): Promise<void> {
+    for (let n = 0; n < count; n += 1) {
+      this.now += 1_000;
+      this.#pending += this.deltasPerSecond;
+      await this.folding.fold(0);
+    }
+  }
+}
+
+describe('folds', () => {
+  let load: Load;
+  beforeEach(() => {
+    load = new Load();
+  });
+
+  test('of few deltas come each second, however many apps they are of', async () => {
+    Object.assign(load, { deltasPerSecond: 1_500, minutes: 3_000 });
+    await load.seconds(5);
+    expect(load.folds).toHaveLength(5);
+  });
+
+  test('of many deltas of few apps come each second', async () => {
+    Object.assign(load, { deltasPerSecond: 4_000, minutes: 40 });
+    await load.seconds(5);
+    expect(load.folds).toHaveLength(5);
+  });
+
+  test('wait until what has gathered is worth it, and lose nothing', async () => {
+    Object.assign(load, { deltasPerSecond: 20_000, minutes: 6_000 });
+    await load.seconds(31);
+    // The first shows that 3.3 deltas a minute gather in a second: 16 take five.
+    expect(load.folds).toEqual([20_000, ...Array.from({ length: 6 }, () => 100_000)]);
+  });
+
+  test('wait ten seconds at most', async () => {
+    Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
+    await load.seconds(21);
+    expect(load.folds).toEqual([10_000, 100_000, 100_000]);
+  });
+
+  test('come each second again once little is written', async () => {
+    Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
+    await load.seconds(1);
+    Object.assign(load, { deltasPerSecond: 10, minutes: 2 });
+    await load.seconds(12);
+    expect(load.folds).toEqual([10_000, 100, 10, 10]);
+  });
+
+  test('that met a lock are tried again in the next second', async () => {
+    load.isLocked = true;
+    Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
+    await load.seconds(3);
+    load.isLocked = false;
+    await load.seconds(1);
+    expect(load.folds).toEqual([40_000]);
+  });
+
+  test('do not wait for a clock that was put back', async () => {
+    Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
+    await load.seconds(1);
+    load.now -= 3_600_000;
+    await load.seconds(1);
+    expect(load.folds).toEqual([10_000, 10_000]);
+  });
+});
