@@ -55,6 +55,9 @@ const BATCH_EVENTS = 500;
 const FILLED_BATCHES = 100;
 const FILLED_DAYS = 30;
 const DAY_MS = 86_400_000;
+const MANY_APPS = 3_000;
+const EMAIL = 'bench@example.org';
+const PASSWORD = 'the long password of the bench';
 /** Counts of the last events are folded once a second: that long their cost is still counted. */
 const FOLD_MS = 1_500;
 
@@ -72,6 +75,8 @@ interface Side {
   readonly written: App;
   readonly filled: App;
   readonly resourceToken: string;
+  /** Logging tokens of many more. */
+  readonly tokens: readonly string[];
 }
 
 interface Load {
@@ -82,7 +87,7 @@ interface Load {
   readonly share: number;
   /** Events or reads of one answer. */
   readonly units: number;
-  readonly request: (side: Side) => LoadRequest;
+  readonly requests: (side: Side) => readonly LoadRequest[];
 }
 
 /** What one turn of one side came to. */
@@ -125,6 +130,12 @@ const payload = (n: number): string =>
     text: 'x'.repeat(90),
   });
 
+/** @param type the property that names it */
+function event(loggingToken: string, type: string): LoadRequest {
+  const body = `{"loggingToken":"${loggingToken}",${type},"payload":${payload(0)}}`;
+  return { method: 'POST', path: '/public/create_event', body };
+}
+
 function get(side: Side, path: string): LoadRequest {
   return { method: 'GET', path, headers: { Authorization: `Bearer ${side.resourceToken}` } };
 }
@@ -147,29 +158,33 @@ const LOADS: readonly Load[] = [
     name: 'event',
     connections: 64,
     seconds: 1.5,
-    share: 0.45,
+    share: 0.3,
     units: 1,
-    request: ({ written: { loggingToken, typeId } }) => ({
-      method: 'POST',
-      path: '/public/create_event',
-      body: `{"loggingToken":"${loggingToken}","typeId":"${typeId}","payload":${payload(0)}}`,
-    }),
+    requests: ({ written: { loggingToken, typeId } }) => [event(loggingToken, `"typeId":"${typeId}"`)],
+  },
+  {
+    name: 'event of many apps',
+    connections: 256,
+    seconds: 3,
+    share: 0.25,
+    units: 1,
+    requests: ({ tokens }) => tokens.map((token) => event(token, '"typeName":"page viewed"')),
   },
   {
     name: 'batch',
     connections: 2,
     seconds: 1,
-    share: 0.2,
+    share: 0.15,
     units: BATCH_EVENTS,
-    request: ({ written }) => batch(written, () => ''),
+    requests: ({ written }) => [batch(written, () => '')],
   },
   {
     name: 'page',
     connections: 4,
     seconds: 0.8,
-    share: 0.2,
+    share: 0.15,
     units: 1,
-    request: (side) => get(side, `/public/get_events?appId=${side.filled.appId}&limit=100&offset=20000`),
+    requests: (side) => [get(side, `/public/get_events?appId=${side.filled.appId}&limit=100&offset=20000`)],
   },
   {
     name: 'series',
@@ -177,19 +192,21 @@ const LOADS: readonly Load[] = [
     seconds: 0.8,
     share: 0.15,
     units: 1,
-    request: (side) => get(side, `/v1/apps/${side.filled.appId}/series?interval=1d&by=type`),
+    requests: (side) => [get(side, `/v1/apps/${side.filled.appId}/series?interval=1d&by=type`)],
   },
 ];
 
-/** The text of a command's JSON, run with the code of a side. */
+/** The text of a command's JSON, run with the code of a side. @param input its standard input */
 async function command(
   folder: string,
   env: NodeJS.ProcessEnv,
-  ...args: readonly string[]
+  args: readonly string[],
+  input = '',
 ): Promise<Record<string, string>> {
   const all = [join(folder, 'tidemark.mjs'), ...args, '--json'];
-  const { stdout } = await promisify(execFile)(process.execPath, all, { env });
-  return JSON.parse(stdout);
+  const running = promisify(execFile)(process.execPath, all, { env });
+  running.child.stdin?.end(input);
+  return JSON.parse((await running).stdout);
 }
 
 /** The two services, and what must be gone when they end. */
@@ -208,6 +225,7 @@ class Sides {
       LOG_LEVEL: 'warn',
       CREATE_LIMIT_PER_MINUTE: '0',
       READ_LIMIT_PER_MINUTE: '0',
+      MAX_APPS_PER_ACCOUNT: '0',
     };
     const server = await Spawned.start({
       command: process.execPath,
@@ -218,8 +236,8 @@ class Sides {
     this.#servers.push(server);
     const cluster = await realpath(join(DATA_DIR, 'postgres'));
     if (!cluster.startsWith(home)) this.#folders.push(cluster);
-    const run = (...args: readonly string[]) =>
-      command(folder, { PATH: process.env.PATH, ...settings }, ...args);
+    const env = { PATH: process.env.PATH, ...settings };
+    const run = (...args: readonly string[]) => command(folder, env, args);
     const makeApp = async (appName: string): Promise<App> => {
       const { appId = '', loggingToken = '' } = await run('app', 'create', '--name', appName);
       const { typeId = '' } = await run('type', 'create', '--app', appId, '--name', 'page viewed');
@@ -229,14 +247,39 @@ class Sides {
     const filled = await makeApp('filled');
     const { resourceToken = '' } = await run('token', 'create', '--name', 'compare', '--app', filled.appId);
     await fill(server.port, filled);
+    await command(folder, env, ['user', 'create', '--email', EMAIL, '--password-stdin'], PASSWORD);
+    const tokens = await makeApps(server.port);
     const postmaster = Number.parseInt(await readFile(join(cluster, 'postmaster.pid'), 'utf8'), 10);
-    return { name, server, postmaster, written, filled, resourceToken };
+    return { name, server, postmaster, written, filled, resourceToken, tokens };
   }
 
   async close(): Promise<void> {
     for (const server of this.#servers.splice(0)) await server.stop();
     for (const folder of this.#folders.splice(0)) await rm(folder, { recursive: true, force: true });
   }
+}
+
+/** Apps of one account, by HTTP: a command for each would take an hour. @returns their logging tokens */
+async function makeApps(port: number): Promise<readonly string[]> {
+  const base = `http://127.0.0.1:${port}`;
+  const post = async (path: string, body: object, cookie = ''): Promise<Response> => {
+    const headers = { 'Content-Type': 'application/json', Origin: base, Cookie: cookie };
+    const response = await fetch(`${base}${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+    if (!response.ok) throw new OperatorError(`${path}: ${response.status} ${await response.text()}`);
+    return response;
+  };
+  const session = await post('/api/session', { email: EMAIL, password: PASSWORD });
+  const cookie = session.headers.get('set-cookie')?.split(';')[0] ?? '';
+  const tokens: string[] = [];
+  const makeSome = async (): Promise<void> => {
+    while (tokens.length < MANY_APPS) {
+      const response = await post('/api/apps', { name: 'many' }, cookie);
+      const { data } = (await response.json()) as { data: { loggingToken: string } };
+      tokens.push(data.loggingToken);
+    }
+  };
+  await Promise.all(Array.from({ length: 8 }, makeSome));
+  return tokens;
 }
 
 /** Events over a month, by HTTP. */
@@ -276,10 +319,10 @@ class Measuring {
   }
 
   async #load(side: Side, load: Load): Promise<LoadReport> {
-    const { connections, request } = load;
+    const { connections, requests } = load;
     const { port } = side.server;
     const seconds = load.seconds * this.#turnShare;
-    const job = { kind: 'closed', port, connections, seconds, requests: [request(side)] } as const;
+    const job = { kind: 'closed', port, connections, seconds, requests: requests(side) } as const;
     const report = await this.#generator.run(job);
     const refused = answersOf(report) - answersOf(report, /^2|^404/) + report.unanswered;
     if (refused > 0) throw new OperatorError(`${side.name} refuses ${load.name}: ${report.refusals[0]}`);

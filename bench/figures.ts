@@ -8,7 +8,14 @@ type Pick = readonly [label: string, scenario: string, kind: 'figure' | 'ratio' 
 
 /** The dozen of the README. */
 export const README_FIGURES: readonly Pick[] = [
-  ['Durable events, 256 connections', 'saturate', 'figure', '180 B, 256 connections: answers'],
+  ['Durable events of 3,000 apps, 256 connections', 'many-apps', 'figure', '3,000 apps: events'],
+  [
+    'CPU of an event of 3,000 apps, relative to 20',
+    'many-apps',
+    'ratio',
+    'CPU of an event to 20 apps, 3,000 apps',
+  ],
+  ['Durable events of one app, 256 connections', 'saturate', 'figure', '180 B, 256 connections: answers'],
   ['Their latency, p50', 'saturate', 'figure', '180 B, 256 connections: p50'],
   ['CPU of an event in the service', 'saturate', 'figure', '180 B, 256 connections: server CPU'],
   ['CPU of an event in PostgreSQL', 'saturate', 'figure', '180 B, 256 connections: database CPU'],

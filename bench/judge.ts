@@ -108,7 +108,8 @@ export const RECORDED_RUNS = 10;
  * confidence of 95 % (one-sided tolerance factor; NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.6.3).
  */
 const TOLERANCE_FACTOR = 3.981;
-const LEAST_MARGIN = 0.02;
+/** What runs on one machine do not show: another disk or kernel moved ratios of ours by 7 %. */
+const LEAST_MARGIN = 0.15;
 
 /**
  * A threshold that a further run of the same code misses once in a hundred times.

