@@ -26,19 +26,12 @@ export const README_FIGURES: readonly Pick[] = [
     'ratio',
     'events to naive, 180 B, 256',
   ],
-  ['Events, relative to Redis XADD with `appendfsync always`', 'rivals', 'ratio', 'tidemark to Redis XADD'],
   ['1,500 apps at their limit, 25,000 requests/s offered: accepted', 'fleet', 'figure', 'accepted'],
   [
     'Page at offset 5,000,000 of ten million events with exact total, p50',
     'read-deep',
     'figure',
     'all types, offset 5,000,000: p50',
-  ],
-  [
-    'The same for a type with one event in 1,000, p50',
-    'read-deep',
-    'figure',
-    'a type with one event in 1,000, offset 5,016: p50',
   ],
   [
     'Chart of a year of ten million events, p50',

@@ -86,13 +86,12 @@ describe('thresholds', () => {
     expect(judge(less, at(Number.NaN)).passed).toBe(false);
   });
 
-  test('ten runs make a margin as narrow as their spread: 5 % apart is not forgiven where runs are 1 % apart', () => {
+  test('ten runs make a margin of their spread, and leave room for other machines where they are alike', () => {
     const medians = Array.from({ length: 10 }, (_, run) => 2 * (run % 2 === 0 ? 1.01 : 0.99));
     const calm = thresholdOf(less, medians);
     expect(calm.recorded).toBeCloseTo(2);
-    // A standard deviation of 0.0105 times 3.981, rounded up to a percent.
-    expect(calm.margin).toBe(0.05);
-    expect(thresholdOf(more, medians).margin).toBe(0.05);
+    expect(calm.margin).toBe(0.15);
+    expect(thresholdOf(more, medians).margin).toBe(0.15);
     const wild = thresholdOf(
       more,
       medians.map((median, run) => median * (run % 2 === 0 ? 1.1 : 0.9)),
@@ -100,10 +99,10 @@ describe('thresholds', () => {
     expect(wild.margin).toBeGreaterThan(0.3);
     expect(wild.margin).toBeLessThan(0.4);
     for (const median of medians) expect(judge(calm, at(median)).passed).toBe(true);
-    expect(judge(calm, at(2.2)).passed).toBe(false);
+    expect(judge(calm, at(2.4)).passed).toBe(false);
   });
 
-  test('equal runs leave a margin of two percent, and a ratio that was not measured in every run stays as it is', () => {
+  test('equal runs leave the least margin, and a ratio that was not measured in every run stays as it is', () => {
     expect(thresholdOf(less, Array(10).fill(3)).margin).toBe(0.15);
     expect(thresholdOf(less, [...Array(9).fill(3), Number.NaN])).toBe(less);
     expect(thresholdOf(less, Array(9).fill(3))).toBe(less);
