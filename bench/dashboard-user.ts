@@ -2,7 +2,7 @@
 import { requireEmail } from '../src/accounts/email.ts';
 import { grantRole } from '../src/accounts/members.ts';
 import { Passwords } from '../src/accounts/passwords.ts';
-import { createProvedUser } from '../src/accounts/sign-up.ts';
+import { createVerifiedUser } from '../src/accounts/sign-up.ts';
 import type { Installation } from './installation.ts';
 import type { LoadRequest } from './load-job.ts';
 
@@ -15,7 +15,8 @@ export async function addDashboardUser(
   appIds: readonly string[],
 ): Promise<void> {
   const [known] = await sql`SELECT FROM users WHERE email = ${EMAIL.text}`;
-  if (known === undefined) await createProvedUser(sql, new Passwords(), { email: EMAIL, password: PASSWORD });
+  if (known === undefined)
+    await createVerifiedUser(sql, new Passwords(), { email: EMAIL, password: PASSWORD });
   for (const appId of appIds) await grantRole(sql, { appId, email: EMAIL, role: 'owner' });
 }
 

@@ -4,7 +4,7 @@ import type { Stat } from './measure.ts';
 export interface User {
   readonly userId: string;
   readonly email: string;
-  readonly emailProved: boolean;
+  readonly emailVerified: boolean;
 }
 
 export interface Session {
@@ -156,7 +156,7 @@ export interface Member {
   readonly userId: string;
   readonly email: string;
   /** False where the account came by a link and never confirmed its address. */
-  readonly emailProved: boolean;
+  readonly emailVerified: boolean;
   readonly role: Role;
   readonly addedAt: string;
 }

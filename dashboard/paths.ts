@@ -19,7 +19,7 @@ export const PATHS = [
   '/sign-up',
   '/setup/:token',
   '/invitations/:token',
-  '/email-proofs/:token',
+  '/email-verifications/:token',
   '/password-reset/:token?',
   '/account',
   '/apps/:appId/:tab?',

@@ -76,7 +76,7 @@ function useShortcuts(open: (what: Opened) => void): void {
 }
 
 /** Pages for visitors, by how their address begins. */
-const PUBLIC = /^\/(setup|invitations|email-proofs|password-reset|sign-up)(\/|$)/;
+const PUBLIC = /^\/(setup|invitations|email-verifications|password-reset|sign-up)(\/|$)/;
 
 function Pages(): VNode {
   const { path, url, route } = useLocation();
@@ -120,7 +120,7 @@ const PAGES: Readonly<Record<PagePath, (params: Parameters) => VNode>> = {
   '/sign-up': join('sign-up'),
   '/setup/:token': join('setup'),
   '/invitations/:token': join('invitations'),
-  '/email-proofs/:token': join('email-proofs'),
+  '/email-verifications/:token': join('email-verifications'),
   '/password-reset/:token?': join('password-reset'),
   '/account': () => html`<${AccountPage} />`,
   '/apps/:appId/:tab?': (params) => html`<${AppPage} params=${params} />`,

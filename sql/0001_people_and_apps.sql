@@ -17,12 +17,12 @@ CREATE TABLE users (
   email            text        NOT NULL,
   email_key        text        COLLATE "C" NOT NULL UNIQUE,
   password_hash    text        NOT NULL,
-  email_proved_at  timestamptz,
+  email_verified_at  timestamptz,
   created_at       timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON COLUMN users.email IS 'As it was typed; mail goes here.';
 COMMENT ON COLUMN users.email_key IS 'In lower case and NFC: what tells one account from another.';
-COMMENT ON COLUMN users.email_proved_at IS 'When the owner of the address followed a link that was mailed there and shown to nobody else, or an operator vouched for it.';
+COMMENT ON COLUMN users.email_verified_at IS 'When the owner of the address followed a link that was mailed there and shown to nobody else, or an operator vouched for it.';
 
 CREATE TABLE apps (
   id          integer     GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -90,19 +90,19 @@ CREATE UNIQUE INDEX sessions_by_handle ON sessions (handle);
 COMMENT ON COLUMN sessions.handle  IS 'The public id, which has nothing to do with the cookie.';
 COMMENT ON COLUMN sessions.address IS 'Where the sign-in came from, as far as SESSION_ADDRESSES lets it be stored.';
 
--- One-time links. A sign-up waits in its link: there is no account, and nothing to learn, until the e-mail is proved.
+-- One-time links. A sign-up waits in its link: there is no account, and nothing to learn, until the email is verified.
 CREATE TABLE account_links (
   digest         bytea       PRIMARY KEY CHECK (octet_length(digest) = 32),
-  purpose        text        NOT NULL CHECK (purpose IN ('setup', 'sign-up', 'prove-email', 'reset-password')),
+  purpose        text        NOT NULL CHECK (purpose IN ('setup', 'sign-up', 'verify-email', 'reset-password')),
   user_id        integer     REFERENCES users ON DELETE CASCADE,
   email          text,
   password_hash  text,
-  proves_email   boolean     NOT NULL DEFAULT false,
+  verifies_email   boolean     NOT NULL DEFAULT false,
   expires_at     timestamptz NOT NULL,
   CHECK (purpose = 'setup' OR (purpose = 'sign-up' AND email IS NOT NULL AND password_hash IS NOT NULL) OR user_id IS NOT NULL)
 );
 CREATE INDEX account_links_of_user ON account_links (user_id) WHERE user_id IS NOT NULL;
-COMMENT ON COLUMN account_links.proves_email IS 'Whether following it proves the address: it was mailed there and shown to nobody else, or an operator handed it over.';
+COMMENT ON COLUMN account_links.verifies_email IS 'Whether following it verifies the address: it was mailed there and shown to nobody else, or an operator handed it over.';
 
 CREATE TABLE app_members (
   app_id       integer     NOT NULL REFERENCES apps ON DELETE CASCADE,
@@ -143,7 +143,7 @@ CREATE TABLE audit_entries (
 CREATE INDEX audit_entries_of_app ON audit_entries (app_id, id);
 CREATE INDEX audit_entries_of_account ON audit_entries (account_id, id) WHERE account_id IS NOT NULL;
 COMMENT ON COLUMN audit_entries.account_id IS 'The account that was changed; NULL: an app was.';
-COMMENT ON COLUMN audit_entries.actor IS 'The e-mail that the account had then, or "command line".';
+COMMENT ON COLUMN audit_entries.actor IS 'The email that the account had then, or "command line".';
 
 -- Apps whose events are still to be removed: the app itself is gone at once, its rows in the background.
 CREATE TABLE deleted_apps (

@@ -5,7 +5,7 @@
 import { requireEmail } from '../../src/accounts/email.ts';
 import { grantRole } from '../../src/accounts/members.ts';
 import { Passwords } from '../../src/accounts/passwords.ts';
-import { createProvedUser } from '../../src/accounts/sign-up.ts';
+import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
 import { declareField } from '../../src/apps/fields.ts';
 import { setTypeSchema } from '../../src/apps/type-schemas.ts';
 import type { Findings } from '../findings.ts';
@@ -288,7 +288,7 @@ async function makeInnocents(bench: Workbench): Promise<Innocents> {
 /** An account that owns these apps. @returns its address */
 async function makeOwner(bench: Workbench, email: string, apps: readonly BenchApp[]): Promise<string> {
   const address = requireEmail(email);
-  await createProvedUser(bench.sql, new Passwords(), { email: address, password: PASSWORD });
+  await createVerifiedUser(bench.sql, new Passwords(), { email: address, password: PASSWORD });
   for (const { appId } of apps) await grantRole(bench.sql, { appId, email: address, role: 'owner' });
   return address.text;
 }

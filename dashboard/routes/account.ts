@@ -25,24 +25,24 @@ export function AccountPage(): VNode {
     },
   );
   const confirm = useAction(async () => {
-    await call('POST', '/api/email-proofs');
+    await call('POST', '/api/email-verifications');
     notify('A mail with a link is on its way');
   });
   return html`<div class="page">
     <div class="page-head"><h1>Account</h1></div>
     <div class="sections">
       <${Section} title="Email">
-        <p>${user?.email} ${user?.emailProved === false && html`<span class="badge">not confirmed</span>`}</p>
+        <p>${user?.email} ${user?.emailVerified === false && html`<span class="badge">not confirmed</span>`}</p>
         ${
-          user?.emailProved === false &&
+          user?.emailVerified === false &&
           current?.mail &&
           html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to confirm it</button>
           <${ProblemBox} problem=${confirm.problem} />`
         }
         ${
-          user?.emailProved === false &&
+          user?.emailVerified === false &&
           current?.mail === false &&
-          html`<p class="hint">The operator of this server can confirm it: <code>tidemark user prove</code></p>`
+          html`<p class="hint">The operator of this server can confirm it: <code>tidemark user verify</code></p>`
         }
       <//>
       <${Section} title="Password" about="Changing it signs you out everywhere else.">

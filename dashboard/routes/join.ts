@@ -23,7 +23,7 @@ export interface JoinPageProps {
 
 export function JoinPage({ kind, token }: JoinPageProps): VNode {
   if (kind === 'invitations') return html`<${Invited} token=${token} />`;
-  if (kind === 'email-proofs') return html`<${EmailProof} token=${token} />`;
+  if (kind === 'email-verifications') return html`<${EmailVerification} token=${token} />`;
   if (kind === 'password-reset')
     return token ? html`<${NewPassword} token=${token} />` : html`<${AskReset} />`;
   return html`<${SignUp} setupToken=${kind === 'setup' ? token : undefined} />`;
@@ -169,25 +169,25 @@ function NewPassword({ token }: { readonly token: string }): VNode {
   <//>`;
 }
 
-interface ProofDetails {
+interface VerificationDetails {
   readonly email: string;
-  /** True for a pending sign-up: the password proves that the owner of the mailbox is the one who signed up. */
+  /** True for a pending sign-up: the password verifies that the owner of the mailbox is the one who signed up. */
   readonly needsPassword: boolean;
 }
 
-function EmailProof({ token = '' }: { readonly token?: string }): VNode {
+function EmailVerification({ token = '' }: { readonly token?: string }): VNode {
   const { route, path } = useLocation();
-  const url = `/api/email-proofs/${encodeURIComponent(token)}`;
-  const proof = useResource<ProofDetails>(url);
+  const url = `/api/email-verifications/${encodeURIComponent(token)}`;
+  const verification = useResource<VerificationDetails>(url);
   const action = useAction(async ({ password }: Record<string, string>) => {
     await call('POST', url, { body: password === undefined ? {} : { password } });
     notify('The address is confirmed');
     await loadSession();
     route('/', true);
   });
-  const { data } = proof;
+  const { data } = verification;
   if (data === undefined)
-    return html`<${Narrow} title="Your email address"><${Waiting} for=${proof} lines=${4} /><//>`;
+    return html`<${Narrow} title="Your email address"><${Waiting} for=${verification} lines=${4} /><//>`;
   const canConfirm = data.needsPassword || session.value?.user != null;
   return html`<${Narrow} title="Your email address">
     <p>Confirm that <b>${data.email}</b> is yours.</p>

@@ -1,4 +1,4 @@
-/** One-time links: initial setup, pending sign-ups, e-mail verification, password resets. */
+/** One-time links: initial setup, pending sign-ups, email verification, password resets. */
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { DAY_MS, HOUR_MS } from '../time-units.ts';
 import type { Email } from './email.ts';
@@ -8,7 +8,7 @@ import { createSecretText, secretDigest } from './one-time-secret.ts';
 const VALID_FOR_MS = {
   setup: 7 * DAY_MS,
   'sign-up': DAY_MS,
-  'prove-email': DAY_MS,
+  'verify-email': DAY_MS,
   'reset-password': HOUR_MS,
 } as const;
 
@@ -22,15 +22,15 @@ export interface AccountLink {
   /** Set for a pending sign-up only. */
   readonly email: string | null;
   readonly passwordHash: string | null;
-  /** Whether following the link proves ownership of the e-mail address. */
-  readonly provesEmail: boolean;
+  /** Whether following the link verifies ownership of the email address. */
+  readonly verifiesEmail: boolean;
 }
 
 export type NewLink =
   | { readonly purpose: 'setup' }
   | { readonly purpose: 'sign-up'; readonly email: Email; readonly passwordHash: string }
-  | { readonly purpose: 'prove-email'; readonly userId: number }
-  | { readonly purpose: 'reset-password'; readonly userId: number; readonly provesEmail: boolean };
+  | { readonly purpose: 'verify-email'; readonly userId: number }
+  | { readonly purpose: 'reset-password'; readonly userId: number; readonly verifiesEmail: boolean };
 
 /** Creates a link and deletes expired ones. @returns its token; the database stores only a digest */
 export async function createLink(sql: Sql | Transaction, link: NewLink, now: number): Promise<string> {
@@ -38,11 +38,11 @@ export async function createLink(sql: Sql | Transaction, link: NewLink, now: num
   const userId = 'userId' in link ? link.userId : null;
   const email = link.purpose === 'sign-up' ? link.email.text : null;
   const passwordHash = link.purpose === 'sign-up' ? link.passwordHash : null;
-  const provesEmail = link.purpose === 'reset-password' ? link.provesEmail : link.purpose !== 'setup';
+  const verifiesEmail = link.purpose === 'reset-password' ? link.verifiesEmail : link.purpose !== 'setup';
   await sql`DELETE FROM account_links WHERE expires_at <= ${now}`;
   await sql`
-    INSERT INTO account_links (digest, purpose, user_id, email, password_hash, proves_email, expires_at)
-    VALUES (${digest}, ${link.purpose}, ${userId}, ${email}, ${passwordHash}, ${provesEmail}, ${now + VALID_FOR_MS[link.purpose]})`;
+    INSERT INTO account_links (digest, purpose, user_id, email, password_hash, verifies_email, expires_at)
+    VALUES (${digest}, ${link.purpose}, ${userId}, ${email}, ${passwordHash}, ${verifiesEmail}, ${now + VALID_FOR_MS[link.purpose]})`;
   return text;
 }
 
@@ -56,7 +56,7 @@ export async function findLink(
   const digest = secretDigest(token);
   if (digest === null) return null;
   const [row] = await sql<AccountLink[]>`
-    SELECT digest, purpose, user_id AS "userId", email, password_hash AS "passwordHash", proves_email AS "provesEmail"
+    SELECT digest, purpose, user_id AS "userId", email, password_hash AS "passwordHash", verifies_email AS "verifiesEmail"
       FROM account_links
      WHERE digest = ${digest} AND purpose = ANY(${[...purposes]}) AND expires_at > ${now}
        FOR UPDATE`;

@@ -25,7 +25,7 @@ export const AUTH_EVENTS = {
   'recovery-codes.create': ['info', 'recovery codes replaced'],
   'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],
-  'email.prove': ['info', 'address confirmed'],
+  'email.verify': ['info', 'address confirmed'],
   'password-change.success': ['info', 'password changed'],
   'password-change.failure': ['warn', 'password change failed'],
   'password-reset.request': ['info', 'password reset requested'],
@@ -61,11 +61,11 @@ export interface AuthSource {
   readonly email?: string | undefined;
 }
 
-/** Further fields of a line. No value is a secret: only identifiers, e-mail addresses and constants. */
+/** Further fields of a line. No value is a secret: only identifiers, email addresses and constants. */
 export interface AuthFields {
   /** The account that the event is about, if no session exists. */
   readonly userId?: string;
-  /** Its e-mail address; for failures, as entered. */
+  /** Its email address; for failures, as entered. */
   readonly email?: string;
   readonly appId?: string;
   readonly tokenId?: string;

@@ -1,4 +1,4 @@
-/** E-mail addresses: which are accepted, and which are the same account. */
+/** Email addresses: which are accepted, and which are the same account. */
 import { refused } from '../errors.ts';
 
 export interface Email {
@@ -24,6 +24,6 @@ export function parseEmail(given: string): Email | null {
 /** @throws Refused invalidBody */
 export function requireEmail(given: string): Email {
   const email = parseEmail(given);
-  if (email === null) throw refused('invalidBody', 'the e-mail address is not valid');
+  if (email === null) throw refused('invalidBody', 'the email address is not valid');
   return email;
 }

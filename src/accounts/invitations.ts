@@ -1,5 +1,5 @@
 /**
- * Invitations: links for addresses that no account has proved. The inviter sees the link too, so accepting it proves
+ * Invitations: links for addresses that no account has verified. The inviter sees the link too, so accepting it verifies
  * nothing about the address: any account that opens it joins the one app.
  */
 import { refused } from '../errors.ts';
@@ -36,7 +36,7 @@ const VALID_FOR_MS = 7 * DAY_MS;
 const MAX_INVITATIONS = 100;
 
 /**
- * Invites an e-mail, after {@link lockMembers}. Replaces an earlier invitation of the same e-mail.
+ * Invites an email, after {@link lockMembers}. Replaces an earlier invitation of the same email.
  * @param invitation.appId internal id
  * @param invitation.now   milliseconds since the Unix epoch
  * @returns the token of the link
@@ -129,7 +129,7 @@ export async function holdInvitation(
 }
 
 /**
- * Makes the account that opened the link a member. This does not prove its e-mail.
+ * Makes the account that opened the link a member. This does not verify its email.
  * @param invitation from {@link holdInvitation}
  * @returns false if the account is already a member; the invitation then stays valid for its addressee
  */

@@ -109,17 +109,17 @@ export const MAILS = {
   signUp: (to: string, link: string): Mail => ({
     to,
     subject: 'Finish your sign-up',
-    text: `You, or another person, signed up for Tidemark with this e-mail address.\n\nFinish within 24 hours, with the password that you chose:\n${link}\n\nIf it was not you, ignore this mail.\n`,
+    text: `You, or another person, signed up for Tidemark with this email address.\n\nFinish within 24 hours, with the password that you chose:\n${link}\n\nIf it was not you, ignore this mail.\n`,
   }),
   alreadySignedUp: (to: string, link: string): Mail => ({
     to,
     subject: 'You already have an account',
-    text: `You, or another person, signed up for Tidemark with this e-mail address, which already has an account.\n\nSign in, or set a new password:\n${link}\n\nIf it was not you, ignore this mail.\n`,
+    text: `You, or another person, signed up for Tidemark with this email address, which already has an account.\n\nSign in, or set a new password:\n${link}\n\nIf it was not you, ignore this mail.\n`,
   }),
-  proveEmail: (to: string, link: string): Mail => ({
+  verifyEmail: (to: string, link: string): Mail => ({
     to,
-    subject: 'Confirm your e-mail address',
-    text: `Sign in to Tidemark and confirm within 24 hours that this e-mail address is yours:\n${link}\n`,
+    subject: 'Confirm your email address',
+    text: `Sign in to Tidemark and confirm within 24 hours that this email address is yours:\n${link}\n`,
   }),
   resetPassword: (to: string, link: string): Mail => ({
     to,

@@ -3,7 +3,7 @@ import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
-import { requireProvedUser, type User } from './users.ts';
+import { requireVerifiedUser, type User } from './users.ts';
 
 /** `owner`: full access. `maintainer`: sees and creates tokens and types, reads charts and events. `viewer`: reads, changes nothing, and
  * sees no token. */
@@ -27,8 +27,8 @@ export interface Membership {
 export interface Member {
   readonly userId: string;
   readonly email: string;
-  /** Whether the e-mail address is verified: an account that joined through a link may not have verified it. */
-  readonly emailProved: boolean;
+  /** Whether the email address is verified: an account that joined through a link may not have verified it. */
+  readonly emailVerified: boolean;
   readonly role: Role;
   readonly addedAt: Date;
 }
@@ -78,7 +78,7 @@ export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
   return [
     ...(await sql<Member[]>`
-      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved", role, added_at AS "addedAt"
+      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified", role, added_at AS "addedAt"
         FROM app_members JOIN users ON users.id = user_id
        WHERE app_id = ${appId}
        ORDER BY role = 'owner' DESC, added_at, users.id`),
@@ -213,20 +213,20 @@ export async function changeRole(
 /**
  * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
  * @param grant.appId         public id
- * @param grant.allowUnproved also grant to an account with an unverified address
+ * @param grant.allowUnverified also grant to an account with an unverified address
  * @throws Refused appNotFound, memberNotFound, accessDenied, ownerStays
  */
 export async function grantRole(
   sql: Sql,
-  grant: { appId: string; email: Email; role: Role; allowUnproved?: boolean; by?: Actor },
+  grant: { appId: string; email: Email; role: Role; allowUnverified?: boolean; by?: Actor },
 ): Promise<void> {
-  const { appId, email, role, allowUnproved = false, by = COMMAND_LINE } = grant;
+  const { appId, email, role, allowUnverified = false, by = COMMAND_LINE } = grant;
   await sql.begin('isolation level read committed', async (tx) => {
     const [app] = await tx<
       { id: number }[]
     >`SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw appNotFound(appId);
-    const user = await requireProvedUser(tx, email, allowUnproved);
+    const user = await requireVerifiedUser(tx, email, allowUnverified);
     const before = await roleOf(tx, app.id, user.id);
     if (before === role) return;
     if (before === 'owner') await checkAnotherOwner(tx, app.id, user);

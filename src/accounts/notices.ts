@@ -1,6 +1,6 @@
 /**
  * Mails that tell owners what happened to their account or app: what they did themselves they ignore, and what they did not
- * they learn of. Only proved addresses get them, and only where SMTP_URL is set. Nothing waits for a mail, and none changes
+ * they learn of. Only verified addresses get them, and only where SMTP_URL is set. Nothing waits for a mail, and none changes
  * the outcome of a request.
  */
 import type { Logger } from 'pino';
@@ -96,7 +96,7 @@ export class Notices {
 
   constructor(options: NoticesOptions) {
     this.#options = options;
-    // By the whole address, which is proved: another one that looks like a spelling of it may be another person's.
+    // By the whole address, which is verified: another one that looks like a spelling of it may be another person's.
     const limit = (mails: number): MailboxLimit =>
       new MailboxLimit(mails, options.monotonic, ({ key }) => key);
     this.#signIns = limit(MAX_SIGN_INS_PER_HOUR);
@@ -127,7 +127,7 @@ export class Notices {
     const key = parseEmail(account)?.key ?? '';
     const { sql, publicUrl } = this.#options;
     const [user] = await sql<{ email: string }[]>`
-      SELECT email FROM users WHERE email_key = ${key} AND email_proved_at IS NOT NULL`;
+      SELECT email FROM users WHERE email_key = ${key} AND email_verified_at IS NOT NULL`;
     if (user === undefined) return;
     const [subject, what] = OF_ACCOUNT[event];
     const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account${LOCKING.includes(event) ? LOCKED_OUT : ''}`;
@@ -146,7 +146,7 @@ export class Notices {
       SELECT users.email, apps.public_id AS "appId", apps.name AS app,
              (SELECT name FROM resource_tokens WHERE public_id = ${tokenId}) AS token
         FROM apps JOIN app_members ON app_members.app_id = apps.id JOIN users ON users.id = user_id
-       WHERE role = 'owner' AND email_proved_at IS NOT NULL
+       WHERE role = 'owner' AND email_verified_at IS NOT NULL
          AND (apps.public_id = ${appId}
               OR apps.id IN (SELECT app_id FROM resource_token_apps JOIN resource_tokens ON id = token_id
                               WHERE public_id = ${tokenId} AND revoked_at IS NOT NULL))`;

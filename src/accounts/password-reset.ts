@@ -12,7 +12,7 @@ import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
 import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
-import { findUser, lockUser, proveEmail, requireUser, resetPassword } from './users.ts';
+import { findUser, lockUser, requireUser, resetPassword, verifyEmail } from './users.ts';
 
 export interface PasswordResetOptions {
   readonly sql: Sql;
@@ -39,7 +39,7 @@ export class PasswordReset {
     this.#ofLink = new SlowDown({ free: 10, longestMs: 60_000, now: options.monotonic });
   }
 
-  /** Mails a link if the account exists. The lookup runs in the background, so known and unknown e-mails look the same. */
+  /** Mails a link if the account exists. The lookup runs in the background, so known and unknown emails look the same. */
   request(email: Email, { networks }: Client, note: Note): Rejection | null {
     const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofClient.wait(networks));
     if (wait > 0) return slowedDown(wait);
@@ -52,7 +52,7 @@ export class PasswordReset {
       if (found === null) return;
       const token = await createLink(
         sql,
-        { purpose: 'reset-password', userId: found.user.id, provesEmail: true },
+        { purpose: 'reset-password', userId: found.user.id, verifiesEmail: true },
         wall(),
       );
       note('link.create', { purpose: 'reset-password', email: found.user.email });
@@ -64,7 +64,7 @@ export class PasswordReset {
 
   /**
    * Sets the password of the link's account and ends its sessions, even if the password was changed concurrently.
-   * @returns the account's e-mail, or the refusal
+   * @returns the account's email, or the refusal
    */
   async complete(token: string, password: string, client: Client): Promise<Email | Rejection> {
     const { sql, passwords, wall } = this.#options;
@@ -86,7 +86,7 @@ export class PasswordReset {
       await lockUser(tx, userId);
       const again = await findLink(tx, token, ['reset-password'], wall());
       if (again === null) return NO_LINK;
-      if (again.provesEmail) await proveEmail(tx, userId);
+      if (again.verifiesEmail) await verifyEmail(tx, userId);
       await resetPassword(tx, userId, passwordHash);
       const by = { userId, email: email.text };
       await writeAccountAudit(tx, { user: { id: userId }, by, action: 'password.reset', details: {} });
@@ -98,6 +98,10 @@ export class PasswordReset {
 /** For the command line: the path of a link for the account's owner. @throws Refused memberNotFound */
 export async function createResetPath(sql: Sql, email: Email, now: number): Promise<string> {
   const user = await requireUser(sql, email);
-  const token = await createLink(sql, { purpose: 'reset-password', userId: user.id, provesEmail: true }, now);
+  const token = await createLink(
+    sql,
+    { purpose: 'reset-password', userId: user.id, verifiesEmail: true },
+    now,
+  );
   return `/password-reset/${token}`;
 }

@@ -36,7 +36,7 @@ export function loadPasswordList(): Promise<unknown> {
 }
 
 /**
- * @param hints words that an attacker would try first, such as the parts of the account's e-mail address
+ * @param hints words that an attacker would try first, such as the parts of the account's email address
  */
 export async function weaknessOf(password: string, hints: readonly string[]): Promise<Weakness> {
   estimator ??= load();

@@ -36,7 +36,7 @@ export interface Asker {
   /** Recent failed attempts of the client. Between equal shares of the queue, the client with fewer keeps its place. */
   readonly failures: number;
   /**
-   * True for a client that has proved more than an address: a previous sign-in to the account from there, a session, or a
+   * True for a client that has shown more than an address: a previous sign-in to the account from there, a session, or a
    * valid link. Such clients have a queue of their own and every other turn.
    */
   readonly isKnown: boolean;
@@ -82,7 +82,7 @@ const BUSY = new Rejection('unavailable', 'Too many sign-ins are waiting; try ag
 export async function passwordProblem(password: string, email: Email): Promise<string | null> {
   const formal = formalProblem(password);
   if (formal !== null) return formal;
-  if (password.toLowerCase() === email.key) return 'must not be the e-mail address';
+  if (password.toLowerCase() === email.key) return 'must not be the email address';
   const weakness = await weaknessOf(password, ['tidemark', email.key, ...email.key.split(/[@.+_-]/)]);
   if (weakness === 'common') return 'is one of the most common passwords';
   if (weakness === 'guessable')

@@ -123,7 +123,7 @@ export class Sessions {
     const time = now();
     const rows = await sql<(User & { digest: string; seen: number })[]>`
       SELECT encode(digest, 'hex') AS digest, users.id, public_id AS "userId", email, email_key AS "emailKey",
-             email_proved_at IS NOT NULL AS "emailProved",
+             email_verified_at IS NOT NULL AS "emailVerified",
              (extract(epoch FROM last_seen_at) * 1000)::float8 AS seen
         FROM sessions JOIN users ON users.id = user_id
        WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)

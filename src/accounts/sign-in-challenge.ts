@@ -4,7 +4,7 @@
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { digestOf } from '../token-text.ts';
-import type { VerifiedUser } from './users.ts';
+import type { AuthenticatedUser } from './users.ts';
 
 const VALID_FOR_MS = 5 * 60_000;
 const MAC_BYTES = 32;
@@ -35,7 +35,7 @@ export class SignInChallenges {
     this.#now = options.now;
   }
 
-  create({ user, passwordHash }: VerifiedUser): string {
+  create({ user, passwordHash }: AuthenticatedUser): string {
     const said = `${user.userId}.${this.#now() + VALID_FOR_MS}.${fingerprint(passwordHash).toString('base64url')}`;
     return `${said}.${this.#mac(said).toString('base64url')}`;
   }

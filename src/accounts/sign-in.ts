@@ -1,4 +1,4 @@
-/** Checks passwords and codes: throttled, and with the same timing for e-mails with and without an account. */
+/** Checks passwords and codes: throttled, and with the same timing for emails with and without an account. */
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { writeAccountAudit } from './audit.ts';
@@ -18,9 +18,9 @@ import {
 import type { SignInChallenges } from './sign-in-challenge.ts';
 import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
 import { slowedDown } from './slow-down.ts';
-import { findUser, findUserById, holdPassword, type User, type VerifiedUser } from './users.ts';
+import { type AuthenticatedUser, findUser, findUserById, holdPassword, type User } from './users.ts';
 
-const FAILED = new Rejection('signInFailed', 'There is no account with this e-mail and password.');
+const FAILED = new Rejection('signInFailed', 'There is no account with this email and password.');
 const EXPIRED = new Rejection(
   'signInExpired',
   'Too much time has passed since the password was checked, or it was changed: begin again.',
@@ -53,7 +53,7 @@ export interface SecondStep extends SignedIn, RightCode {}
 
 /** A password that was verified, and its attempt, which counts as failed until it is told otherwise. */
 interface CheckedPassword {
-  readonly verified: VerifiedUser;
+  readonly verified: AuthenticatedUser;
   readonly attempt: AdmittedAttempt;
 }
 
@@ -114,11 +114,14 @@ export class SignIn {
   }
 
   /**
-   * The account with this e-mail and password, or the refusal, for a client with a session of it. Counted like sign-ins: an open
+   * The account with this email and password, or the refusal, for a client with a session of it. Counted like sign-ins: an open
    * session must not be a way to guess the password. The password may have changed by the time this returns: act on it only
    * after {@link holdAccess} or {@link changePassword} confirms it.
    */
-  async check(given: { email: Email; password: string }, client: Client): Promise<VerifiedUser | Rejection> {
+  async check(
+    given: { email: Email; password: string },
+    client: Client,
+  ): Promise<AuthenticatedUser | Rejection> {
     const checked = await this.#checkPassword(given, client, true);
     if (checked instanceof Rejection) return checked === FAILED ? WRONG_PASSWORD : checked;
     checked.attempt.succeeded();
@@ -135,7 +138,7 @@ export class SignIn {
     return started;
   }
 
-  /** @param isKnown whether the client has already proved that the account is its own, by a session */
+  /** @param isKnown whether the client has already shown that the account is its own, by a session */
   async #checkPassword(
     given: { email: Email; password: string },
     client: Client,
@@ -172,7 +175,7 @@ export class SignIn {
 export async function holdAccess(
   tx: Transaction,
   session: Session,
-  verified: VerifiedUser | null,
+  verified: AuthenticatedUser | null,
 ): Promise<Rejection | null> {
   if (verified !== null && !(await holdPassword(tx, verified))) return WRONG_PASSWORD;
   return (await holdSession(tx, session)) ? null : NO_SESSION;

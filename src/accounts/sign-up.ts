@@ -1,4 +1,4 @@
-/** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the e-mail. */
+/** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the email. */
 import type { Config } from '../config.ts';
 import { Rejection, refused } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -18,7 +18,7 @@ import type { StartedSession } from './sessions.ts';
 import type { Setup } from './setup.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
 import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
-import { createUser, findUser, hasUsers, proveEmail, type User } from './users.ts';
+import { createUser, findUser, hasUsers, type User, verifyEmail } from './users.ts';
 
 export interface SignUpOptions {
   readonly sql: Sql;
@@ -82,7 +82,7 @@ export class SignUp {
     this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
-  /** @returns the account with its session, 'check-mail' if the e-mail must be verified first, or the refusal */
+  /** @returns the account with its session, 'check-mail' if the email must be verified first, or the refusal */
   async create(
     given: NewAccount,
     { exchange, client, note }: SignUpCall,
@@ -93,7 +93,7 @@ export class SignUp {
     if (way instanceof Rejection) return way;
 
     const email = parseEmail(given.email);
-    if (email === null) return new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
+    if (email === null) return new Rejection('invalidBody', 'The field "email" must be an email address.');
     const wait = this.#ofClient.wait(client.networks);
     if (wait > 0) return slowedDown(wait);
     const failures = this.#ofClient.count(client.networks);
@@ -101,17 +101,19 @@ export class SignUp {
     const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
-    const mailsProof = way === 'open' && mailer !== null;
+    const mailsVerification = way === 'open' && mailer !== null;
     // Before the expensive work, and the same for addresses with and without an account.
-    const tooEarly = mailsProof ? this.#ofMailbox.take(email) : 0;
+    const tooEarly = mailsVerification ? this.#ofMailbox.take(email) : 0;
     if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
     const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
     if (passwordHash instanceof Rejection) {
-      if (mailsProof) this.#ofMailbox.giveBack(email);
+      if (mailsVerification) this.#ofMailbox.giveBack(email);
       return passwordHash;
     }
-    if (mailsProof) {
-      this.#options.background.run('sign-up', () => this.#mailProof(email, passwordHash, mailer, note));
+    if (mailsVerification) {
+      this.#options.background.run('sign-up', () =>
+        this.#mailVerification(email, passwordHash, mailer, note),
+      );
       return 'check-mail';
     }
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
@@ -139,11 +141,11 @@ export class SignUp {
     email: Email,
     passwordHash: string,
   ): Promise<{ user: User; invitation?: OpenInvitation } | Rejection> {
-    if (way === 'open') return { user: await createUser(tx, { email, passwordHash, proved: false }) };
+    if (way === 'open') return { user: await createUser(tx, { email, passwordHash, verified: false }) };
     if (way === 'invitation') {
       const invitation = await holdInvitation(tx, given.invitation ?? '', this.#options.wall());
       if (invitation === null) return NO_LINK;
-      const user = await createUser(tx, { email, passwordHash, proved: false });
+      const user = await createUser(tx, { email, passwordHash, verified: false });
       await acceptInvitation(tx, invitation, user);
       return { user, invitation };
     }
@@ -152,13 +154,13 @@ export class SignUp {
     if (await hasUsers(tx)) return CLOSED;
     await tx`DELETE FROM account_links WHERE purpose = 'setup'`;
     // Only the operator has seen the link. A local request may come from any user of this machine.
-    const user = await createUser(tx, { email, passwordHash, proved: way === 'setup-link' });
+    const user = await createUser(tx, { email, passwordHash, verified: way === 'setup-link' });
     await adoptApps(tx, user, { userId: user.id, email: user.email });
     return { user };
   }
 
   /** Runs in the background: whether an account exists shows only in the mailbox. */
-  async #mailProof(email: Email, passwordHash: string, mailer: Mailer, note: Note): Promise<void> {
+  async #mailVerification(email: Email, passwordHash: string, mailer: Mailer, note: Note): Promise<void> {
     const { sql, publicUrl, wall } = this.#options;
     const known = await findUser(sql, email);
     if (known !== null) {
@@ -167,27 +169,27 @@ export class SignUp {
     }
     const token = await createLink(sql, { purpose: 'sign-up', email, passwordHash }, wall());
     note('link.create', { purpose: 'sign-up', email: email.text });
-    mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-proofs/${token}`));
+    mailer.send(MAILS.signUp(email.text, `${publicUrl}/email-verifications/${token}`));
   }
 
-  /** Mails a signed-in account the link that verifies its e-mail. @returns the refusal if it is throttled */
-  mailProofOf(user: User, mailer: Mailer, note: Note): Rejection | null {
+  /** Mails a signed-in account the link that verifies its email. @returns the refusal if it is throttled */
+  mailVerificationOf(user: User, mailer: Mailer, note: Note): Rejection | null {
     const { sql, publicUrl, wall, background } = this.#options;
     const wait = this.#ofLink.wait(user.userId);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(user.userId);
-    background.run('e-mail proof', async () => {
-      const token = await createLink(sql, { purpose: 'prove-email', userId: user.id }, wall());
-      note('link.create', { purpose: 'prove-email' });
-      mailer.send(MAILS.proveEmail(user.email, `${publicUrl}/email-proofs/${token}`));
+    background.run('email verification', async () => {
+      const token = await createLink(sql, { purpose: 'verify-email', userId: user.id }, wall());
+      note('link.create', { purpose: 'verify-email' });
+      mailer.send(MAILS.verifyEmail(user.email, `${publicUrl}/email-verifications/${token}`));
     });
     return null;
   }
 
   /** The account that a verification link is for; null if the link is not valid. */
-  async proofOf(token: string): Promise<{ email: string; needsPassword: boolean } | null> {
+  async pendingVerification(token: string): Promise<{ email: string; needsPassword: boolean } | null> {
     const { sql, wall } = this.#options;
-    const link = await findLink(sql, token, ['sign-up', 'prove-email'], wall());
+    const link = await findLink(sql, token, ['sign-up', 'verify-email'], wall());
     if (link === null) return null;
     if (link.email !== null) return { email: link.email, needsPassword: true };
     const [user] = await sql<{ email: string }[]>`SELECT email FROM users WHERE id = ${link.userId}`;
@@ -198,37 +200,38 @@ export class SignUp {
    * Follows a verification link. A sign-up also requires the password: a person who signed up with another person's address
    * must not get an account when the owner of the address follows the link. An existing account requires its session.
    */
-  async prove(
+  async verify(
     token: string,
-    proof: { password: string | undefined; user: User | null },
+    verification: { password: string | undefined; user: User | null },
     client: Client,
     start: StartSession,
-  ): Promise<SignedUp | 'proved' | Rejection> {
+  ): Promise<SignedUp | 'verified' | Rejection> {
     const { sql, passwords, wall } = this.#options;
-    const link = await findLink(sql, token, ['sign-up', 'prove-email'], wall());
+    const link = await findLink(sql, token, ['sign-up', 'verify-email'], wall());
     if (link === null) return NO_LINK;
-    if (link.purpose === 'prove-email') {
-      if (proof.user === null)
-        return new Rejection('sessionRequired', 'Sign in to prove that the e-mail is yours.');
-      if (proof.user.id !== link.userId)
+    if (link.purpose === 'verify-email') {
+      if (verification.user === null)
+        return new Rejection('sessionRequired', 'Sign in to verify that the email is yours.');
+      if (verification.user.id !== link.userId)
         return new Rejection('wrongAccount', 'The link is for another account.');
-      await proveEmail(sql, proof.user.id);
+      await verifyEmail(sql, verification.user.id);
       await sql.begin((tx) => useUp(tx, link));
-      return 'proved';
+      return 'verified';
     }
-    if (proof.password === undefined) return new Rejection('invalidBody', 'The field "password" is missing.');
+    if (verification.password === undefined)
+      return new Rejection('invalidBody', 'The field "password" is missing.');
     const wait = this.#ofLink.wait(token);
     if (wait > 0) return slowedDown(wait);
     this.#ofLink.begin(token);
     const asker = { ...client, isKnown: true, failures: 0 };
-    const matches = await passwords.matches(proof.password, link.passwordHash, asker);
+    const matches = await passwords.matches(verification.password, link.passwordHash, asker);
     if (matches instanceof Rejection) return matches;
     if (!matches) return WRONG_PASSWORD;
     return await sql.begin('isolation level read committed', async (tx) => {
       const again = await findLink(tx, token, ['sign-up'], wall());
       const email = parseEmail(again?.email ?? '');
       if (again === null || email === null || again.passwordHash === null) return NO_LINK;
-      const user = await createUser(tx, { email, passwordHash: again.passwordHash, proved: true });
+      const user = await createUser(tx, { email, passwordHash: again.passwordHash, verified: true });
       await useUp(tx, again);
       return { user, way: 'mailed-link', ...(await start(tx, user)) };
     });
@@ -242,7 +245,7 @@ function tooManyMails(limit: number, waitMs: number): Rejection {
 }
 
 /** For the command line. @throws Refused invalidBody, weakPassword, emailTaken */
-export async function createProvedUser(
+export async function createVerifiedUser(
   sql: Sql,
   passwords: Passwords,
   account: { email: Email; password: string },
@@ -252,7 +255,7 @@ export async function createProvedUser(
   const passwordHash = await passwords.hash(account.password);
   return await sql.begin('isolation level read committed', async (tx) => {
     const isFirst = !(await hasUsers(tx));
-    const user = await createUser(tx, { email: account.email, passwordHash, proved: true });
+    const user = await createUser(tx, { email: account.email, passwordHash, verified: true });
     if (isFirst) await adoptApps(tx, user, COMMAND_LINE);
     return user;
   });

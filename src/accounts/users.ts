@@ -11,11 +11,11 @@ export interface User {
   readonly userId: string;
   readonly email: string;
   readonly emailKey: string;
-  readonly emailProved: boolean;
+  readonly emailVerified: boolean;
 }
 
 /** An account whose password was verified, and the hash at that time. */
-export interface VerifiedUser {
+export interface AuthenticatedUser {
   readonly user: User;
   readonly passwordHash: string;
 }
@@ -23,7 +23,7 @@ export interface VerifiedUser {
 export interface UserInList {
   readonly userId: string;
   readonly email: string;
-  readonly emailProved: boolean;
+  readonly emailVerified: boolean;
   /** Whether sign-ins need a code. */
   readonly secondFactor: boolean;
   readonly createdAt: Date;
@@ -33,34 +33,34 @@ const UNIQUE_VIOLATION = '23505';
 
 /**
  * Creates an account.
- * @param account.proved whether ownership of the e-mail is verified
+ * @param account.verified whether ownership of the email is verified
  * @throws Refused emailTaken
  */
 export async function createUser(
   sql: Sql | Transaction,
-  account: { email: Email; passwordHash: string; proved: boolean },
+  account: { email: Email; passwordHash: string; verified: boolean },
 ): Promise<User> {
-  const { email, passwordHash, proved } = account;
+  const { email, passwordHash, verified } = account;
   const userId = createPublicId('usr');
   try {
     const [made] = await sql<{ id: number }[]>`
-      INSERT INTO users (public_id, email, email_key, password_hash, email_proved_at)
-      VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${proved} THEN now() END)
+      INSERT INTO users (public_id, email, email_key, password_hash, email_verified_at)
+      VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${verified} THEN now() END)
       RETURNING id`;
     if (made === undefined) throw new Error('INSERT INTO users returned no row');
-    return { id: made.id, userId, email: email.text, emailKey: email.key, emailProved: proved };
+    return { id: made.id, userId, email: email.text, emailKey: email.key, emailVerified: verified };
   } catch (error) {
     if (errorCode(error) === UNIQUE_VIOLATION)
-      throw refused('emailTaken', `there is already an account with the e-mail ${email.text}`);
+      throw refused('emailTaken', `there is already an account with the email ${email.text}`);
     throw error;
   }
 }
 
-/** The account with this e-mail, and its password hash. */
-export async function findUser(sql: Sql | Transaction, email: Email): Promise<VerifiedUser | null> {
+/** The account with this email, and its password hash. */
+export async function findUser(sql: Sql | Transaction, email: Email): Promise<AuthenticatedUser | null> {
   const [row] = await sql<(User & { passwordHash: string })[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_proved_at IS NOT NULL AS "emailProved", password_hash AS "passwordHash"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash"
       FROM users WHERE email_key = ${email.key}`;
   if (row === undefined) return null;
   const { passwordHash, ...user } = row;
@@ -68,10 +68,13 @@ export async function findUser(sql: Sql | Transaction, email: Email): Promise<Ve
 }
 
 /** The account with this public id, and its password hash. */
-export async function findUserById(sql: Sql | Transaction, userId: string): Promise<VerifiedUser | null> {
+export async function findUserById(
+  sql: Sql | Transaction,
+  userId: string,
+): Promise<AuthenticatedUser | null> {
   const [row] = await sql<(User & { passwordHash: string })[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_proved_at IS NOT NULL AS "emailProved", password_hash AS "passwordHash"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash"
       FROM users WHERE public_id = ${userId}`;
   if (row === undefined) return null;
   const { passwordHash, ...user } = row;
@@ -82,33 +85,33 @@ export async function findUserById(sql: Sql | Transaction, userId: string): Prom
 export async function requireUser(sql: Sql | Transaction, email: Email): Promise<User> {
   const found = await findUser(sql, email);
   if (found !== null) return found.user;
-  throw refused('memberNotFound', `there is no account with the e-mail ${email.text}`);
+  throw refused('memberNotFound', `there is no account with the email ${email.text}`);
 }
 
 /**
- * The account with this e-mail, for commands that grant it access because of the address.
- * @param allowUnproved true if the operator knows the owner of the account
+ * The account with this email, for commands that grant it access because of the address.
+ * @param allowUnverified true if the operator knows the owner of the account
  * @throws Refused memberNotFound, accessDenied
  */
-export async function requireProvedUser(
+export async function requireVerifiedUser(
   sql: Sql | Transaction,
   email: Email,
-  allowUnproved: boolean,
+  allowUnverified: boolean,
 ): Promise<User> {
   const user = await requireUser(sql, email);
-  if (user.emailProved || allowUnproved) return user;
+  if (user.emailVerified || allowUnverified) return user;
   throw refused(
     'accessDenied',
-    `the e-mail of the account ${user.email} is not confirmed, so anyone may have registered it: have its ` +
-      `owner confirm the address, or, if you know that the account is theirs, run "tidemark user prove --email ` +
-      `${user.email}" or repeat this command with --allow-unproved`,
+    `the email of the account ${user.email} is not confirmed, so anyone may have registered it: have its ` +
+      `owner confirm the address, or, if you know that the account is theirs, run "tidemark user verify --email ` +
+      `${user.email}" or repeat this command with --allow-unverified`,
   );
 }
 
 export async function listUsers(sql: Sql): Promise<UserInList[]> {
   return [
     ...(await sql<UserInList[]>`
-      SELECT public_id AS "userId", email, email_proved_at IS NOT NULL AS "emailProved",
+      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified",
              EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
              created_at AS "createdAt"
         FROM users ORDER BY users.id`),
@@ -124,7 +127,10 @@ export async function hasUsers(sql: Sql | Transaction): Promise<boolean> {
  * Whether an account's password is still the verified one; if so, it does not change until the end of the transaction. The
  * transaction must be "read committed": a snapshot would show the state at its beginning.
  */
-export async function holdPassword(tx: Transaction, { user, passwordHash }: VerifiedUser): Promise<boolean> {
+export async function holdPassword(
+  tx: Transaction,
+  { user, passwordHash }: AuthenticatedUser,
+): Promise<boolean> {
   const rows = await tx`
     SELECT FROM users WHERE id = ${user.id} AND password_hash = ${passwordHash} FOR SHARE`;
   return rows.length > 0;
@@ -132,12 +138,12 @@ export async function holdPassword(tx: Transaction, { user, passwordHash }: Veri
 
 /**
  * Replaces the verified password and ends every session of the account. Reset links stay valid:
- * they prove access to the mailbox, which takes precedence when a thief knows the password too.
+ * they need access to the mailbox, which takes precedence when a thief knows the password too.
  * @returns false if the password was changed meanwhile; nothing is changed then
  */
 export async function changePassword(
   tx: Transaction,
-  { user, passwordHash }: VerifiedUser,
+  { user, passwordHash }: AuthenticatedUser,
   newHash: string,
 ): Promise<boolean> {
   const changed = await tx`
@@ -171,10 +177,10 @@ export async function lockUser(tx: Transaction, id: number): Promise<void> {
 }
 
 /**
- * Marks the account's e-mail as verified; the first time is kept. Only for a link that was mailed to the address
+ * Marks the account's email as verified; the first time is kept. Only for a link that was mailed to the address
  * and shown to no other person, and for the operator's command line.
  * @param id internal id
  */
-export async function proveEmail(sql: Sql | Transaction, id: number): Promise<void> {
-  await sql`UPDATE users SET email_proved_at = coalesce(email_proved_at, now()) WHERE id = ${id}`;
+export async function verifyEmail(sql: Sql | Transaction, id: number): Promise<void> {
+  await sql`UPDATE users SET email_verified_at = coalesce(email_verified_at, now()) WHERE id = ${id}`;
 }

@@ -19,7 +19,7 @@ export interface NewAnnotation {
 export interface Annotation extends NewAnnotation {
   readonly annotationId: string;
   readonly createdAt: Date;
-  /** E-mail of the account that wrote it; null: a logging token did, or the account is gone. */
+  /** Email of the account that wrote it; null: a logging token did, or the account is gone. */
   readonly createdBy: string | null;
 }
 

@@ -64,7 +64,7 @@ export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[
   ];
 }
 
-/** All apps, in order of creation, with the e-mails of their owners. */
+/** All apps, in order of creation, with the emails of their owners. */
 export async function listApps(sql: Sql): Promise<(App & { readonly owners: string[] })[]> {
   return [
     ...(await sql<(App & { owners: string[] })[]>`

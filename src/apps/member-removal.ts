@@ -7,7 +7,7 @@ import { endTokensOf, type MadeToken } from './resource-tokens.ts';
 
 /** Outcome for the tokens that a former member created for the app. */
 export interface Removal {
-  /** The former member's e-mail address. */
+  /** The former member's email address. */
   readonly email: string;
   /** These no longer read the app. */
   readonly revokedTokens: readonly MadeToken[];

@@ -11,7 +11,7 @@ export interface SavedView {
   readonly name: string;
   /** The query of the page's address, without the question mark. */
   readonly search: string;
-  /** E-mail of the account; null: it is gone. */
+  /** Email of the account; null: it is gone. */
   readonly savedBy: string | null;
   readonly savedAt: Date;
 }

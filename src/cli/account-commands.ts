@@ -3,7 +3,7 @@
 import type { Command } from 'commander';
 import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
-import { listUsers, proveEmail, requireUser } from '../accounts/users.ts';
+import { listUsers, requireUser, verifyEmail } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import { refused } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
@@ -12,15 +12,15 @@ import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand } from './session.ts';
 
-const EMAIL_OPTION = ['--email <e-mail>', 'the e-mail that the account signs in with'] as const;
+const EMAIL_OPTION = ['--email <email>', 'the email that the account signs in with'] as const;
 /** For commands that grant access to an account by its address. */
-export const UNPROVED_OPTION = [
-  '--allow-unproved',
-  'also grant to an account with an unconfirmed e-mail, which anyone may have registered',
+export const UNVERIFIED_OPTION = [
+  '--allow-unverified',
+  'also grant to an account with an unconfirmed email, which anyone may have registered',
 ] as const;
 
-const PROVES =
-  'The e-mail of this account is not confirmed; the link confirms it. Send it to that address or hand it over in person.';
+const VERIFIES =
+  'The email of this account is not confirmed; the link confirms it. Send it to that address or hand it over in person.';
 
 interface Json {
   readonly json?: true;
@@ -29,28 +29,28 @@ interface Json {
 /** Loads what it needs only now: the packages take longer to load than most commands run. */
 async function createAccount(sql: Sql, email: Email, password: string): Promise<{ userId: string }> {
   const { Passwords } = await import('../accounts/passwords.ts');
-  const { createProvedUser } = await import('../accounts/sign-up.ts');
-  return await createProvedUser(sql, new Passwords(), { email, password });
+  const { createVerifiedUser } = await import('../accounts/sign-up.ts');
+  return await createVerifiedUser(sql, new Passwords(), { email, password });
 }
 
 function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
-  const head = ['Account', 'E-mail', 'E-mail proved', 'Second factor', 'Created'];
-  const rows = users.map(({ userId, email, emailProved, secondFactor, createdAt }) => [
+  const head = ['Account', 'Email', 'Email verified', 'Second factor', 'Created'];
+  const rows = users.map(({ userId, email, emailVerified, secondFactor, createdAt }) => [
     userId,
     email,
-    emailProved ? 'yes' : 'no',
+    emailVerified ? 'yes' : 'no',
     secondFactor ? 'yes' : 'no',
     createdAt,
   ]);
   return formatTable(head, rows, 'There are no accounts.');
 }
 
-/** `user create`, `user list`, `user prove`, `user reset-password`, `user remove-second-factor`. */
+/** `user create`, `user list`, `user verify`, `user reset-password`, `user remove-second-factor`. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
   user
     .command('create')
-    .description('create an account with a confirmed e-mail')
+    .description('create an account with a confirmed email')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--password-stdin', 'read the password from standard input')
     .option(...JSON_OPTION)
@@ -61,7 +61,7 @@ export function addUserCommands(program: Command): void {
         const { userId } = await createAccount(sql, email, password);
         return {
           json: { userId, email: email.text },
-          text: formatFields({ Account: userId, 'E-mail': email.text }),
+          text: formatFields({ Account: userId, Email: email.text }),
         };
       }),
     );
@@ -76,17 +76,17 @@ export function addUserCommands(program: Command): void {
       }),
     );
   user
-    .command('prove')
-    .description('mark the e-mail of an account as confirmed, if you know that it belongs to the account')
+    .command('verify')
+    .description('mark the email of an account as confirmed, if you know that it belongs to the account')
     .requiredOption(...EMAIL_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
       runCommand(options, async ({ sql }) => {
         const { id, userId, email } = await requireUser(sql, requireEmail(options.email));
-        await proveEmail(sql, id);
+        await verifyEmail(sql, id);
         return {
-          json: { userId, email, emailProved: true },
-          text: formatFields({ Account: userId, 'E-mail': email, 'E-mail proved': 'yes' }),
+          json: { userId, email, emailVerified: true },
+          text: formatFields({ Account: userId, Email: email, 'Email verified': 'yes' }),
         };
       }),
     );
@@ -98,13 +98,13 @@ export function addUserCommands(program: Command): void {
     .action((options: Json & { email: string }) =>
       runCommand(options, async ({ sql, config }) => {
         const email = requireEmail(options.email);
-        const { emailProved } = await requireUser(sql, email);
+        const { emailVerified } = await requireUser(sql, email);
         const { createResetPath } = await import('../accounts/password-reset.ts');
         const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
-        const warning = emailProved ? '' : `\n${PROVES}`;
+        const warning = emailVerified ? '' : `\n${VERIFIES}`;
         return {
           json: { email: email.text, link },
-          text: `${formatFields({ 'E-mail': email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
+          text: `${formatFields({ Email: email.text, Link: link })}\nGive it only to the account's owner.${warning}`,
         };
       }),
     );
@@ -125,7 +125,7 @@ function addSecondFactorCommand(user: Command): void {
         const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
         return {
           json: { userId, email, secondFactor: false },
-          text: formatFields({ Account: userId, 'E-mail': email, 'Second factor': 'removed' }),
+          text: formatFields({ Account: userId, Email: email, 'Second factor': 'removed' }),
           afterwards: () => mailNotice(session, 'second-factor.remove', { email }),
         };
       }),
@@ -140,17 +140,17 @@ export function addGrantCommand(app: Command): void {
     .requiredOption('--app <id>', 'the app, app_…')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--role <role>', ROLES.join(' or '))
-    .option(...UNPROVED_OPTION)
+    .option(...UNVERIFIED_OPTION)
     .option(...JSON_OPTION)
-    .action((options: Json & { app: string; email: string; role: string; allowUnproved?: true }) =>
+    .action((options: Json & { app: string; email: string; role: string; allowUnverified?: true }) =>
       runCommand(options, async ({ sql }) => {
         const role = requireRole(options.role);
         const email = requireEmail(options.email);
-        const { allowUnproved = false } = options;
-        await grantRole(sql, { appId: options.app, email, role, allowUnproved });
+        const { allowUnverified = false } = options;
+        await grantRole(sql, { appId: options.app, email, role, allowUnverified });
         return {
           json: { appId: options.app, email: email.text, role },
-          text: formatFields({ App: options.app, 'E-mail': email.text, Role: role }),
+          text: formatFields({ App: options.app, Email: email.text, Role: role }),
         };
       }),
     );

@@ -1,13 +1,13 @@
 /** The commands for apps, event types and resource tokens. */
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
-import { hasUsers, requireProvedUser } from '../accounts/users.ts';
+import { hasUsers, requireVerifiedUser } from '../accounts/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
 import type { Sql } from '../storage/connect.ts';
-import { addGrantCommand, UNPROVED_OPTION } from './account-commands.ts';
+import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { APP_OPTION, JSON_OPTION } from './options.ts';
@@ -28,16 +28,16 @@ export function addAppCommands(program: Command): void {
     .description('create an app with its logging token')
     .requiredOption('--name <name>', '1 to 200 characters')
     .option(
-      '--owner <e-mail>',
+      '--owner <email>',
       'the account that owns it; what has no owner belongs to the first account, and until then the dashboard does not show it',
     )
-    .option(...UNPROVED_OPTION)
+    .option(...UNVERIFIED_OPTION)
     .option(...JSON_OPTION)
-    .action((options: Json & { name: string; owner?: string; allowUnproved?: true }) =>
+    .action((options: Json & { name: string; owner?: string; allowUnverified?: true }) =>
       runCommand(options, async ({ sql, secret }) => {
-        const { owner: email, allowUnproved = false } = options;
+        const { owner: email, allowUnverified = false } = options;
         const owner =
-          email === undefined ? null : await requireProvedUser(sql, requireEmail(email), allowUnproved);
+          email === undefined ? null : await requireVerifiedUser(sql, requireEmail(email), allowUnverified);
         const made = await createApp(sql, await secret(), { name: options.name, ownerId: owner?.id ?? null });
         const { appId, name, loggingToken } = made;
         const fields = { App: appId, Name: name, 'Logging token': loggingToken };

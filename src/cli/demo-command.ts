@@ -2,7 +2,7 @@
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
-import { hasUsers, requireProvedUser } from '../accounts/users.ts';
+import { hasUsers, requireVerifiedUser } from '../accounts/users.ts';
 import { localOrigin, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { DAY_MS } from '../time-units.ts';
@@ -39,7 +39,7 @@ export function addDemoCommand(program: Command): void {
   program
     .command('demo')
     .description('fill an app with the events of a web shop, and go on with live ones')
-    .option('--owner <e-mail>', 'the account that owns the app')
+    .option('--owner <email>', 'the account that owns the app')
     .option('--no-live', 'stop after the past is stored')
     .option('--remove', 'delete the app with all its events')
     .option('--json', 'print one JSON object')
@@ -65,7 +65,7 @@ async function fill(options: DemoOptions): Promise<void> {
   let until = Date.now();
   await runCommand(options, async ({ sql, secret }) => {
     const owner =
-      options.owner === undefined ? null : await requireProvedUser(sql, requireEmail(options.owner), false);
+      options.owner === undefined ? null : await requireVerifiedUser(sql, requireEmail(options.owner), false);
     const app = await openDemoApp(sql, await secret(), owner?.id ?? null);
     loggingToken = app.loggingToken;
     until = Date.now();

@@ -99,7 +99,7 @@ export class DurableWriter {
       tables: tablesOfWrites(engine),
       log,
       now,
-      proveWritable: () => this.#provesWritable(),
+      canWrite: () => this.#canWrite(),
       watch: options.watch,
       onWritable: () => this.#replay?.run(),
     });
@@ -138,8 +138,8 @@ export class DurableWriter {
   }
 
   /** A stored event proves more than a response of the server. Events of the journal are stored before new ones. */
-  async #provesWritable(): Promise<boolean> {
-    if (!(await this.writer.proves(this.#options.wall()))) return false;
+  async #canWrite(): Promise<boolean> {
+    if (!(await this.writer.canWrite(this.#options.wall()))) return false;
     return !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty');
   }
 

@@ -17,7 +17,7 @@ export interface AvailabilityOptions {
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
-  readonly proveWritable: () => Promise<boolean>;
+  readonly canWrite: () => Promise<boolean>;
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
@@ -151,7 +151,7 @@ export class Availability {
       return;
     }
     if (this.#writable) return;
-    if (!(await this.#options.proveWritable())) return;
+    if (!(await this.#options.canWrite())) return;
     this.#writable = true;
     this.#options.log.info(this.#outage(), 'database: takes events again');
     this.#options.onWritable();

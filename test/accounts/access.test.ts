@@ -133,7 +133,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       userId: 'usr_x',
       appId: 'app_x',
       createdAt: '2000-01-01',
-      emailProved: true,
+      emailVerified: true,
     };
     const { person, email } = await newMaintainer();
     const made = await person.post('/api/apps', { name: 'Extra', ...more });
@@ -403,6 +403,6 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const target = path === '' ? '/api/apps' : app.path + path;
     const reply = method === 'GET' ? await owner.get(target) : await owner.post(target, body);
     expect([reply.status, reply.code]).toEqual([400, 'INVALID_REQUEST']);
-    expect(reply.data.details).toContain(field.replace(/^email$/, 'e-mail'));
+    expect(reply.data.details).toContain(field.replace(/^email$/, 'email'));
   });
 });

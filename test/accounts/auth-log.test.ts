@@ -127,9 +127,9 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
 
     const newcomer = new Person(openService);
     await newcomer.post('/api/users', { email: NEWCOMER, password: PASSWORD });
-    const proof = `/api/email-proofs/${await mailedTo(NEWCOMER)}`;
-    expect((await newcomer.post(proof, { password: WRONG })).status).toBe(403);
-    expect((await newcomer.post(proof, { password: PASSWORD })).status).toBe(201);
+    const verification = `/api/email-verifications/${await mailedTo(NEWCOMER)}`;
+    expect((await newcomer.post(verification, { password: WRONG })).status).toBe(403);
+    expect((await newcomer.post(verification, { password: PASSWORD })).status).toBe(201);
     noted(newcomer);
   };
 
@@ -192,9 +192,12 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     const guest = new Person(service);
     const joined = { email: GUEST, password: PASSWORD, invitation: await invite() };
     expect((await guest.post('/api/users', joined)).status).toBe(201);
-    await noted(guest).post('/api/email-proofs');
-    await until(() => mailbox.mails.filter(({ to }) => to === GUEST).length === 3, 'the mail of the proof');
-    expect((await guest.post(`/api/email-proofs/${await mailedTo(GUEST)}`)).status).toBe(200);
+    await noted(guest).post('/api/email-verifications');
+    await until(
+      () => mailbox.mails.filter(({ to }) => to === GUEST).length === 3,
+      'the mail of the verification',
+    );
+    expect((await guest.post(`/api/email-verifications/${await mailedTo(GUEST)}`)).status).toBe(200);
   };
 
   const endings = async (): Promise<void> => {
@@ -272,7 +275,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       [NEWCOMER, 'mailed-link'],
     ]);
     expect(new Set(of('link.create').map(({ purpose }) => purpose))).toEqual(
-      new Set(['setup', 'reset-password', 'prove-email', 'sign-up']),
+      new Set(['setup', 'reset-password', 'verify-email', 'sign-up']),
     );
   });
 

@@ -317,7 +317,7 @@ describe('signing in', () => {
     });
     const [row] = await service.sql<{ hash: string; userId: string }[]>`
       SELECT password_hash AS hash, public_id AS "userId" FROM users WHERE email = ${email}`;
-    const user = { id: 1, userId: row?.userId ?? '', email, emailKey: email, emailProved: true };
+    const user = { id: 1, userId: row?.userId ?? '', email, emailKey: email, emailVerified: true };
     expect(await complete(elsewhere.create({ user, passwordHash: row?.hash ?? '' }))).toMatchObject(expired);
     const other = (await newProtected(service, clock, anEmail())).email;
     const swapped = [
@@ -660,23 +660,23 @@ describe('mails to the owner', () => {
     expect([sent.length, sent.at(-1)]).toEqual([61, plain]);
   });
 
-  test('go to proved addresses alone, a bounded number in an hour', async () => {
-    const unproved = anEmail();
-    const person = await newPerson(service, unproved);
-    // It is sent in the background, to those whose address is proved then.
-    await until(() => newSignIns(unproved) === 1, 'the mail of the first sign-in');
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${unproved}`;
-    expect((await signIn(unproved, FIREFOX, anAddress())).status).toBe(200);
-    const proved = anEmail();
-    await newPerson(service, proved);
-    for (let i = 0; i < 24; i++) expect((await signIn(proved, FIREFOX, anAddress())).status).toBe(200);
+  test('go to verified addresses alone, a bounded number in an hour', async () => {
+    const unverified = anEmail();
+    const person = await newPerson(service, unverified);
+    // It is sent in the background, to those whose address is verified then.
+    await until(() => newSignIns(unverified) === 1, 'the mail of the first sign-in');
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${unverified}`;
+    expect((await signIn(unverified, FIREFOX, anAddress())).status).toBe(200);
+    const verified = anEmail();
+    await newPerson(service, verified);
+    for (let i = 0; i < 24; i++) expect((await signIn(verified, FIREFOX, anAddress())).status).toBe(200);
     const isSaid = (): boolean =>
       service.log.some(
         ({ msg, event }) => String(msg).includes('notice not sent') && event === 'sign-in.new-device',
       );
-    await until(() => newSignIns(proved) === 20 && isSaid(), 'twenty mails, and a line in the log');
+    await until(() => newSignIns(verified) === 20 && isSaid(), 'twenty mails, and a line in the log');
     await person.post('/api/password', { currentPassword: PASSWORD, newPassword: PASSWORD });
-    expect([newSignIns(unproved), mailsTo(unproved).length, newSignIns(proved)]).toEqual([1, 1, 20]);
+    expect([newSignIns(unverified), mailsTo(unverified).length, newSignIns(verified)]).toEqual([1, 1, 20]);
   });
 
   // The last one: the mail server is gone afterwards.

@@ -244,7 +244,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
       ...['types', 'logging-token', 'tokens', 'members', 'audit', 'series', 'events'].map(
         (name) => `${path}/${name}`,
       ),
-      '/api/email-proofs/x',
+      '/api/email-verifications/x',
       '/api/invitations/x',
     ]) {
       await person.get(route);

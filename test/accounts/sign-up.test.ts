@@ -21,8 +21,8 @@ describe('the first account', () => {
           signup: 'first',
         });
         const made = await person.post('/api/users', newAccount(anEmail()));
-        // Whoever can reach this machine's own address need not own the e-mail: only the printed link proves it.
-        expect(made).toMatchObject({ status: 201, data: { user: { emailProved: false } } });
+        // Whoever can reach this machine's own address need not own the email: only the printed link verifies it.
+        expect(made).toMatchObject({ status: 201, data: { user: { emailVerified: false } } });
         expect((await person.get('/api/session')).data.user).not.toBeNull();
         // What the command line has made belongs to nobody: the first account finds it.
         expect((await person.get(`/api/apps/${service.app.appId}`)).data).toMatchObject({ role: 'owner' });
@@ -60,7 +60,7 @@ describe('the first account', () => {
       const setupToken = tokenOf(service.setupPath ?? '');
       expect(await person.post('/api/users', { ...newAccount(anEmail()), setupToken })).toMatchObject({
         status: 201,
-        data: { user: { emailProved: true } },
+        data: { user: { emailVerified: true } },
       });
       expect((await person.post('/api/users', { ...newAccount(anEmail()), setupToken })).code).toBe(
         'SIGN_UP_CLOSED',
@@ -144,7 +144,7 @@ describe('invitations', () => {
     });
   });
 
-  test('security 7: an account that never proved its e-mail gains nothing from an owner adding that e-mail', async () => {
+  test('security 7: an account that never verified its email gains nothing from an owner adding that email', async () => {
     const app = await newOwnApp(owner);
     const email = anEmail();
     const squatter = new Person(service);
@@ -236,7 +236,7 @@ describe('with mail', () => {
       status: 201,
       data: { user: { email } },
     });
-    expect((await person.get('/api/session')).data.user).toMatchObject({ email, emailProved: true });
+    expect((await person.get('/api/session')).data.user).toMatchObject({ email, emailVerified: true });
     expect((await person.post(path, { password: PASSWORD })).code).toBe('LINK_NOT_VALID');
   });
 
@@ -245,7 +245,7 @@ describe('with mail', () => {
     ['password reset', '/api/password-resets', 0, (email: string) => ({ email })],
     ['sign-up', '/api/users', 1, (email: string) => ({ email, password: 'a new password' })],
   ])(
-    'security 7: a known and an unknown e-mail look the same at %s: status, headers, body and hashes of passwords',
+    'security 7: a known and an unknown email look the same at %s: status, headers, body and hashes of passwords',
     async (_name, path, hashed, body) => {
       const known = anEmail();
       await newPerson(service, known);
@@ -258,10 +258,10 @@ describe('with mail', () => {
     },
   );
 
-  test('a password is set by the mailed link, once, which proves the e-mail and ends every session', async () => {
+  test('a password is set by the mailed link, once, which verifies the email and ends every session', async () => {
     const email = anEmail();
     const person = await newPerson(service, email);
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${email}`;
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${email}`;
     await ask('/api/password-resets', { email: email.toUpperCase() });
     const path = `/api/password-resets/${tokenOf(linkIn(await mailTo(email)))}`;
     expect((await ask(path, { password: 'password' })).code).toBe('WEAK_PASSWORD');
@@ -273,7 +273,7 @@ describe('with mail', () => {
     expect((await person.get('/api/session')).data.user).toBeNull();
     expect((await ask('/api/session', newAccount(email))).status).toBe(401);
     await person.signIn(email, 'quite another one');
-    expect((await person.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+    expect((await person.get('/api/session')).data.user).toMatchObject({ emailVerified: true });
   });
 
   test('only the mail to a known address says that it has an account', async () => {
@@ -334,17 +334,17 @@ describe('with mail', () => {
     expect((await mailTo(email)).text).toContain(String(data.link));
   });
 
-  test('an unproved account proves its e-mail by a mailed link, signed in as that account', async () => {
+  test('an unverified account verifies its email by a mailed link, signed in as that account', async () => {
     const email = anEmail();
     const person = await newPerson(service, email);
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${email}`;
-    expect((await person.post('/api/email-proofs')).status).toBe(202);
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${email}`;
+    expect((await person.post('/api/email-verifications')).status).toBe(202);
     const path = `/api${linkIn(await mailTo(email))}`;
     expect((await ask(path, {})).code).toBe('SESSION_REQUIRED');
     const other = await newPerson(service, anEmail());
     expect((await other.post(path)).code).toBe('WRONG_ACCOUNT');
     expect((await person.post(path)).status).toBe(200);
-    expect((await person.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+    expect((await person.get('/api/session')).data.user).toMatchObject({ emailVerified: true });
   });
 });
 

@@ -1,4 +1,4 @@
-/** Taking over the identity of an e-mail address: by inviting it, by registering it first, with and without mail. */
+/** Taking over the identity of an email address: by inviting it, by registering it first, with and without mail. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
@@ -34,9 +34,9 @@ describe.each([
     expect(data).toMatchObject({ invited: true, mailed: hasMail });
     return String(data.link).split('/').at(-1) ?? '';
   };
-  const isProved = async (person: Person): Promise<unknown> => {
-    const { user } = (await person.get('/api/session')).data as { user: { emailProved: boolean } };
-    return user.emailProved;
+  const isVerified = async (person: Person): Promise<unknown> => {
+    const { user } = (await person.get('/api/session')).data as { user: { emailVerified: boolean } };
+    return user.emailVerified;
   };
   /** What the real owner of an app does, who believes that the account is the boss's. */
   const addToRealApp = async (email: string, thief: Person): Promise<void> => {
@@ -46,41 +46,41 @@ describe.each([
     expect((await thief.get('/api/apps')).text).not.toContain(app.appId);
   };
 
-  test('security 7: signing up by an own invitation for an address does not prove the address', async () => {
+  test('security 7: signing up by an own invitation for an address does not verify the address', async () => {
     const boss = anEmail();
     const own = await newOwnApp(attacker, 'Bait');
     const invitation = await inviteAs(attacker, own.path, boss);
     const thief = new Person(service);
     const made = await thief.post('/api/users', { email: boss, password: PASSWORD, invitation });
-    expect(made).toMatchObject({ status: 201, data: { user: { email: boss, emailProved: false } } });
+    expect(made).toMatchObject({ status: 201, data: { user: { email: boss, emailVerified: false } } });
     expect((await thief.get(own.path)).data).toMatchObject({ role: 'maintainer' });
-    expect(await isProved(thief)).toBe(false);
+    expect(await isVerified(thief)).toBe(false);
     await addToRealApp(boss, thief);
   });
 
-  test('security 7: an account that accepts an invitation for its address has not proved it', async () => {
+  test('security 7: an account that accepts an invitation for its address has not verified it', async () => {
     const boss = anEmail();
     const thief = await newPerson(service, boss);
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${boss}`;
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${boss}`;
     const own = await newOwnApp(attacker, 'Bait');
     const invitation = await inviteAs(attacker, own.path, boss);
     expect((await thief.post(`/api/invitations/${invitation}/accept`)).status).toBe(200);
     expect((await thief.get(own.path)).data).toMatchObject({ role: 'maintainer' });
-    expect(await isProved(thief)).toBe(false);
+    expect(await isVerified(thief)).toBe(false);
     const { members } = (await attacker.get(`${own.path}/members`)).data as { members: object[] };
-    expect(members).toContainEqual(expect.objectContaining({ email: boss, emailProved: false }));
+    expect(members).toContainEqual(expect.objectContaining({ email: boss, emailVerified: false }));
     await addToRealApp(boss, thief);
   });
 
-  test.runIf(hasMail)('a link that was only mailed still proves the address', async () => {
+  test.runIf(hasMail)('a link that was only mailed still verifies the address', async () => {
     const boss = anEmail();
     const person = await newPerson(service, boss);
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${boss}`;
-    await person.post('/api/email-proofs');
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${boss}`;
+    await person.post('/api/email-verifications');
     await until(() => mailbox.mails.some(({ to }) => to === boss), 'the mail');
     const mail = mailbox.mails.find(({ to }) => to === boss);
     expect((await person.post(`/api${linkIn(mail)}`)).status).toBe(200);
-    expect(await isProved(person)).toBe(true);
+    expect(await isVerified(person)).toBe(true);
     const app = await newOwnApp(victim, 'Real');
     expect((await victim.post(`${app.path}/members`, { email: boss })).data).toEqual({ added: true });
   });

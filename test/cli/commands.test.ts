@@ -38,7 +38,7 @@ test('an account is made with a password from standard input, owns an app of the
   );
   expect(made).toEqual({ userId: expect.stringMatching(/^usr_/), email });
   const person = await new Person(service).signIn(email);
-  expect((await person.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+  expect((await person.get('/api/session')).data.user).toMatchObject({ emailVerified: true });
 
   const app = json(await tidemark(['app', 'create', '--name', 'Shop', '--owner', email, '--json']));
   expect((await person.get(`/api/apps/${app.appId}`)).data).toMatchObject({ name: 'Shop', role: 'owner' });
@@ -94,7 +94,7 @@ test('the first account owns what nobody owns, and the commands say who sees an 
   }
 });
 
-test('the demo belongs to the only account, also when that comes later or its e-mail is not verified', async () => {
+test('the demo belongs to the only account, also when that comes later or its email is not verified', async () => {
   const own = await startTestService({ config: { ALLOW_SIGNUP: 'open' } });
   const ownerOf = async (appId: string): Promise<string[]> => {
     const rows = await own.sql<{ email: string }[]>`
@@ -188,12 +188,12 @@ test('a second factor is removed and its owner is told; the audit log is exporte
   });
 }, 60_000);
 
-describe('an account that has not proved its e-mail', () => {
+describe('an account that has not verified its email', () => {
   /** Registered by whoever came first, with an app to be given to it. */
   const squatted = async (name: string): Promise<{ email: string; squatter: Person; appId: string }> => {
     const email = `${name}@example.com`;
     const squatter = await newPerson(service, email);
-    await service.sql`UPDATE users SET email_proved_at = NULL WHERE email = ${email}`;
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${email}`;
     const { appId } = await service.newApp();
     return { email, squatter, appId };
   };
@@ -207,35 +207,35 @@ describe('an account that has not proved its e-mail', () => {
       const { code, stdout, stderr } = await tidemark(command);
       expect([code, stdout]).toEqual([1, '']);
       expect(stderr).toContain('is not confirmed');
-      expect(stderr).toContain(`tidemark user prove --email ${email}`);
-      expect(stderr).toContain('--allow-unproved');
+      expect(stderr).toContain(`tidemark user verify --email ${email}`);
+      expect(stderr).toContain('--allow-unverified');
       expect(stderr.trim().split('\n')).toHaveLength(1);
     }
     expect((await squatter.get('/api/apps')).data.apps).toEqual([]);
     expect(await service.sql`SELECT FROM apps WHERE name = 'Real'`).toHaveLength(0);
   }, 60_000);
 
-  test('is granted and owns what the operator says with --allow-unproved, and stays unproved', async () => {
+  test('is granted and owns what the operator says with --allow-unverified, and stays unverified', async () => {
     const { email, squatter, appId } = await squatted('colleague');
-    json(await tidemark([...grant(appId, email), '--allow-unproved', '--json']));
+    json(await tidemark([...grant(appId, email), '--allow-unverified', '--json']));
     json(
-      await tidemark(['app', 'create', '--name', 'Theirs', '--owner', email, '--allow-unproved', '--json']),
+      await tidemark(['app', 'create', '--name', 'Theirs', '--owner', email, '--allow-unverified', '--json']),
     );
     const { apps } = (await squatter.get('/api/apps')).data as { apps: { name: string; role: string }[] };
     expect(apps.map(({ name, role }) => [name, role])).toEqual([
       ['Test app', 'owner'],
       ['Theirs', 'owner'],
     ]);
-    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailProved: false });
+    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailVerified: false });
   }, 60_000);
 
-  test('is proved by the operator, or by the link that the operator hands over, which says so', async () => {
+  test('is verified by the operator, or by the link that the operator hands over, which says so', async () => {
     const { email, squatter, appId } = await squatted('known');
-    expect(json(await tidemark(['user', 'prove', '--email', email, '--json']))).toMatchObject({
+    expect(json(await tidemark(['user', 'verify', '--email', email, '--json']))).toMatchObject({
       email,
-      emailProved: true,
+      emailVerified: true,
     });
-    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+    expect((await squatter.get('/api/session')).data.user).toMatchObject({ emailVerified: true });
     json(await tidemark([...grant(appId, email), '--json']));
 
     const other = await squatted('other');
@@ -245,7 +245,7 @@ describe('an account that has not proved its e-mail', () => {
     await other.squatter.post(`/api/password-resets/${token}`, { password: 'a better password' });
     expect((await other.squatter.get('/api/session')).data.user).toBeNull();
     const rightful = await new Person(service).signIn(other.email, 'a better password');
-    expect((await rightful.get('/api/session')).data.user).toMatchObject({ emailProved: true });
+    expect((await rightful.get('/api/session')).data.user).toMatchObject({ emailVerified: true });
   }, 60_000);
 });
 
@@ -263,7 +263,7 @@ test('a password is reset by a link that is printed', async () => {
 
 test.each([
   [
-    'an e-mail that is taken',
+    'an email that is taken',
     ['user', 'create', '--email', 'Taken@example.com', '--password-stdin'],
     'there is already an account',
   ],

@@ -125,7 +125,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     setup: ['/setup/some-token', '.narrow h1'],
     invitation: [invitation, 'form'],
     'an invitation that is over': ['/invitations/some-token', '.problem'],
-    'email proof': ['/email-proofs/some-token', '.problem'],
+    'email verification': ['/email-verifications/some-token', '.problem'],
     'password reset': ['/password-reset', '.narrow h1'],
     'new password': ['/password-reset/some-token', 'form'],
     'no such page': ['/nowhere', '.narrow h1'],

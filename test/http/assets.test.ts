@@ -18,7 +18,7 @@ const PAGES = [
   '/sign-up',
   '/setup/abc',
   '/invitations/abc',
-  '/email-proofs/abc',
+  '/email-verifications/abc',
   '/password-reset',
   '/password-reset/abc',
   '/apps/app_x',

@@ -1,7 +1,7 @@
 /** Somebody with a browser: keeps cookies, sends what a page of ours would send, and reads the answers' JSON. */
 import { requireEmail } from '../../src/accounts/email.ts';
 import { Passwords } from '../../src/accounts/passwords.ts';
-import { createProvedUser } from '../../src/accounts/sign-up.ts';
+import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
 import type { HttpResponse } from './http-client.ts';
 import type { TestService } from './service.ts';
 
@@ -107,9 +107,9 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
 }
 
-/** Makes an account whose e-mail counts as proved, as the command line does, and signs in. */
+/** Makes an account whose email counts as verified, as the command line does, and signs in. */
 export async function newPerson(service: TestService, email: string): Promise<Person> {
-  await createProvedUser(service.sql, passwords, { email: requireEmail(email), password: PASSWORD });
+  await createVerifiedUser(service.sql, passwords, { email: requireEmail(email), password: PASSWORD });
   return await new Person(service).signIn(email);
 }
 

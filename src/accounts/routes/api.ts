@@ -145,7 +145,7 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
 
 const HEADERS = ['cookie', 'user-agent', ...ORIGIN_HEADERS, ...FORWARDING_HEADERS];
 
-/** Largest body: names, passwords, e-mail addresses, lists of apps. */
+/** Largest body: names, passwords, email addresses, lists of apps. */
 const MAX_BODY_BYTES = 65_536;
 
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');

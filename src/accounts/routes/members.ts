@@ -117,7 +117,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
 /** One of the two that the body's schema lets through. */
 const givenRole = (role: string | undefined): GivenRole => (role === 'viewer' ? 'viewer' : 'maintainer');
 
-/** Adds the account that has proved the address, or creates an invitation link. */
+/** Adds the account that has verified the address, or creates an invitation link. */
 async function addOrInvite(
   tx: Transaction,
   { app, user, by }: MemberCall,
@@ -129,8 +129,8 @@ async function addOrInvite(
   const found = await findUser(tx, email);
   if (found !== null && (await roleOf(tx, app.id, found.user.id)) !== null)
     throw refused('alreadyMember', `${found.user.email} is already a member`);
-  // An account with an unverified e-mail may belong to a stranger who registered this address first.
-  if (found === null || !found.user.emailProved)
+  // An account with an unverified email may belong to a stranger who registered this address first.
+  if (found === null || !found.user.emailVerified)
     return { token: await invite(tx, { appId: app.id, email, role, by, now }) };
   await addMember(tx, { appId: app.id, user: found.user, role, by, invited: null });
   return { added: found.user };

@@ -1,4 +1,4 @@
-/** Routes of accounts: sign-up, passwords, e-mail verification. */
+/** Routes of accounts: sign-up, passwords, email verification. */
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
@@ -31,20 +31,20 @@ const token = { type: 'string', maxLength: 1_000 } as const;
 const NEW_ACCOUNT = bodyOf({ email, password, setupToken: token, invitation: token }, ['email', 'password']);
 const EMAIL = bodyOf({ email }, ['email']);
 const PASSWORD = bodyOf({ password }, ['password']);
-const PROOF = bodyOf({ password });
+const VERIFICATION = bodyOf({ password });
 const PASSWORD_CHANGE = bodyOf({ currentPassword: password, newPassword: password }, [
   'currentPassword',
   'newPassword',
 ]);
 
-export const NO_EMAIL = new Rejection('invalidBody', 'The field "email" must be an e-mail address.');
+export const NO_EMAIL = new Rejection('invalidBody', 'The field "email" must be an email address.');
 const NO_MAIL = new Rejection('unavailable', 'This installation sends no mail: set SMTP_URL.', {
   retryAfterSeconds: 3_600,
 });
 const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has expired.');
 
 export function peopleRoutes(options: PeopleOptions): readonly Route[] {
-  return [...accountRoutes(options), ...passwordRoutes(options), ...proofRoutes(options)];
+  return [...accountRoutes(options), ...passwordRoutes(options), ...verificationRoutes(options)];
 }
 
 function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
@@ -91,30 +91,30 @@ function passwordRoutes(options: PeopleOptions): Route[] {
   ];
 }
 
-function proofRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] {
+function verificationRoutes({ api, sessions, signUp, mailer }: PeopleOptions): Route[] {
   return [
-    api.change('POST', '/api/email-proofs', 'signed-in', NO_FIELDS, async ({ user, note }) => {
+    api.change('POST', '/api/email-verifications', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       if (mailer === null) return NO_MAIL;
-      const refused = signUp.mailProofOf(user, mailer, note);
+      const refused = signUp.mailVerificationOf(user, mailer, note);
       return refused ?? done({}, { status: 202 });
     }),
-    api.read('/api/email-proofs/:token', 'public', async ({ parameters }) => {
-      const proof = await signUp.proofOf(parameters[0] ?? '');
-      return proof === null ? NO_LINK : done(proof);
+    api.read('/api/email-verifications/:token', 'public', async ({ parameters }) => {
+      const verification = await signUp.pendingVerification(parameters[0] ?? '');
+      return verification === null ? NO_LINK : done(verification);
     }),
-    api.change('POST', '/api/email-proofs/:token', 'public', PROOF, async (call, body) => {
+    api.change('POST', '/api/email-verifications/:token', 'public', VERIFICATION, async (call, body) => {
       const session = await sessions.find(call.cookies);
-      const proof = { password: body.password, user: session?.user ?? null };
-      const proved = await signUp.prove(call.parameters[0] ?? '', proof, call.client, (tx, user) =>
+      const verification = { password: body.password, user: session?.user ?? null };
+      const verified = await signUp.verify(call.parameters[0] ?? '', verification, call.client, (tx, user) =>
         sessions.start(tx, user, call.origin),
       );
-      if (proved === 'proved') {
-        call.note('email.prove', session === null ? {} : named(session.user));
+      if (verified === 'verified') {
+        call.note('email.verify', session === null ? {} : named(session.user));
         return done({});
       }
-      if (!(proved instanceof Rejection)) return signedUp(call, proved);
-      if (proved.reason === 'wrongPassword') call.note('link.failure', { reason: proved.code });
-      return proved;
+      if (!(verified instanceof Rejection)) return signedUp(call, verified);
+      if (verified.reason === 'wrongPassword') call.note('link.failure', { reason: verified.code });
+      return verified;
     }),
   ];
 }
@@ -135,10 +135,10 @@ export function named({ userId, email }: User): { userId: string; email: string 
 }
 
 /** An account's own data. */
-export function shown({ userId, email, emailProved }: User): {
+export function shown({ userId, email, emailVerified }: User): {
   userId: string;
   email: string;
-  emailProved: boolean;
+  emailVerified: boolean;
 } {
-  return { userId, email, emailProved };
+  return { userId, email, emailVerified };
 }

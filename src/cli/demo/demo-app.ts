@@ -64,12 +64,12 @@ async function find(sql: Sql): Promise<Row | undefined> {
  * @throws OperatorError where there are several, none of them confirmed: anyone may have made them
  */
 async function likelyOwner(sql: Sql): Promise<number | null> {
-  const users = await sql<{ id: number; isProved: boolean }[]>`
-    SELECT id, email_proved_at IS NOT NULL AS "isProved" FROM users ORDER BY email_proved_at IS NULL, id LIMIT 2`;
+  const users = await sql<{ id: number; isVerified: boolean }[]>`
+    SELECT id, email_verified_at IS NOT NULL AS "isVerified" FROM users ORDER BY email_verified_at IS NULL, id LIMIT 2`;
   const [first, second] = users;
-  if (first === undefined || first.isProved || second === undefined) return first?.id ?? null;
+  if (first === undefined || first.isVerified || second === undefined) return first?.id ?? null;
   throw new OperatorError(
-    'no account has a confirmed e-mail: name the one that is to own the demo with --owner',
+    'no account has a confirmed email: name the one that is to own the demo with --owner',
   );
 }
 

@@ -195,7 +195,7 @@ export class EventWriter implements GroupCounts {
    * and disk space as a real one. False if all connections are busy, because then it is unknown.
    * @param appId any app, also one that does not exist
    */
-  async proves(createdAt: number, appId = 0): Promise<boolean> {
+  async canWrite(createdAt: number, appId = 0): Promise<boolean> {
     const connection = this.#idle.pop();
     if (connection === undefined) return false;
     try {

@@ -27,7 +27,7 @@ export interface GroupWriter extends GroupCounts {
   readonly groupsByNode?: ReadonlyMap<string, number>;
   write(events: readonly AcceptedEvent[], uncertain?: boolean): Promise<Outcomes>;
   /** Whether the database takes events of a time now. */
-  proves(createdAt: number): Promise<boolean>;
+  canWrite(createdAt: number): Promise<boolean>;
   close(): Promise<void>;
 }
 
@@ -132,7 +132,7 @@ class RoutedWriter implements GroupWriter {
   }
 
   /** Asks a node that is there: one alone does not keep the others from taking events. */
-  async proves(createdAt: number): Promise<boolean> {
+  async canWrite(createdAt: number): Promise<boolean> {
     await this.#nodes.ready().catch(() => undefined);
     const tried = new Set<DataNode | null>();
     for (let appId = 0; appId < MOST_TRIED && tried.size <= this.#nodes.names.length; appId += 1) {
@@ -142,7 +142,7 @@ class RoutedWriter implements GroupWriter {
       if (node !== null && this.#nodes.isAway(node)) continue;
       const writer = node === null ? this.#coordinator : this.#writerOf(node);
       try {
-        if (await writer.proves(createdAt, appId)) return true;
+        if (await writer.canWrite(createdAt, appId)) return true;
       } finally {
         this.#noteEnd();
       }
