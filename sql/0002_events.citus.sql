@@ -43,7 +43,7 @@ CREATE TABLE day_counts          (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY
 CREATE TABLE month_counts        (LIKE minute_counts INCLUDING DEFAULTS, PRIMARY KEY (app_id, type_id, bucket)) WITH (fillfactor = 50);
 
 -- Profiles of days as on PostgreSQL (0002_events.postgres.sql).
-CREATE TABLE day_profiles (
+CREATE TABLE daily_prefix_sums (
   app_id   integer     NOT NULL,
   type_id  integer     NOT NULL,
   day      timestamptz NOT NULL,
@@ -74,7 +74,7 @@ CREATE TABLE type_names (
 SELECT create_distributed_table('events', 'app_id', colocate_with => 'none');
 -- Answers of keyed requests are on the node of the events that they answer for.
 SELECT create_distributed_table(name, 'app_id', colocate_with => 'events')
-  FROM unnest('{count_deltas,minute_counts,quarter_hour_counts,hour_counts,day_counts,month_counts,day_profiles,profiled_days,
+  FROM unnest('{count_deltas,minute_counts,quarter_hour_counts,hour_counts,day_counts,month_counts,daily_prefix_sums,profiled_days,
                 type_names,idempotency_keys}'::text[]) AS name;
 SELECT create_reference_table('retention');
 INSERT INTO retention (readable_from) VALUES ('-infinity');

@@ -207,7 +207,7 @@ CREATE VIEW settled_quarter_hour_counts AS SELECT app_id, type_id, bucket, count
 -- Profiles are made of days that are over. A day of an app has profiles while it is listed in profiled_days: the
 -- transaction that takes the last mark off a day strikes it off, and maintenance makes its profiles again.
 
-CREATE TABLE day_profiles (
+CREATE TABLE daily_prefix_sums (
   app_id   integer     NOT NULL,
   type_id  integer     NOT NULL,
   day      timestamptz NOT NULL,
@@ -215,7 +215,7 @@ CREATE TABLE day_profiles (
   -- Read from the index alone, where a type's days lie side by side: 20 pages a year in place of 365.
   PRIMARY KEY (app_id, type_id, day) INCLUDE (running)
 );
-COMMENT ON COLUMN day_profiles.running IS 'The count from midnight (UTC) to the end of each quarter-hour: running[96] is the day''s.';
+COMMENT ON COLUMN daily_prefix_sums.running IS 'The count from midnight (UTC) to the end of each quarter-hour: running[96] is the day''s.';
 
 CREATE TABLE profiled_days (
   app_id  integer     NOT NULL,

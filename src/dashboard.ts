@@ -249,7 +249,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
       change: new SecondFactorChange({ sql, sessions, secondFactors, codes, signIn }),
     }),
   ];
-  const signIns = (): SignInStats => ({ passwords: passwords.stats, slowedDown: limits.slowedDown });
+  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
   return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
 }
 

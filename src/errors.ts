@@ -39,7 +39,12 @@ export const REFUSALS = {
     retryable: true,
   },
   tooManyExports: { code: 'TOO_MANY_EXPORTS', status: 429, error: 'Too many exports', retryable: true },
-  tooManyStreams: { code: 'TOO_MANY_STREAMS', status: 429, error: 'Too many live feeds', retryable: true },
+  tooManyLiveFeeds: {
+    code: 'TOO_MANY_LIVE_FEEDS',
+    status: 429,
+    error: 'Too many live feeds',
+    retryable: true,
+  },
   internalError: { code: 'INTERNAL_ERROR', status: 500, error: 'Internal server error', retryable: true },
   unavailable: { code: 'UNAVAILABLE', status: 503, error: 'Service unavailable', retryable: true },
   outcomeUnknown: { code: 'OUTCOME_UNKNOWN', status: 503, error: 'Outcome unknown', retryable: true },
@@ -78,7 +83,11 @@ export const REFUSALS = {
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   secondFactorOff: { code: 'SECOND_FACTOR_OFF', status: 409, error: 'Second factor is off' },
   secondFactorOn: { code: 'SECOND_FACTOR_ON', status: 409, error: 'Second factor is on' },
-  ownerStays: { code: 'OWNER_STAYS', status: 409, error: 'The owner stays' },
+  lastOwner: {
+    code: 'LAST_OWNER',
+    status: 409,
+    error: 'The last owner cannot leave or be removed',
+  },
   tooManyMails: { code: 'TOO_MANY_MAILS', status: 429, error: 'Too many mails', retryable: true },
   tooManyAttempts: { code: 'TOO_MANY_ATTEMPTS', status: 429, error: 'Too many attempts', retryable: true },
 } as const satisfies Record<string, Refusal>;
@@ -229,11 +238,11 @@ export function appNotFound(appId: string): Refused {
 export class OperatorError extends Error {
   override readonly name = 'OperatorError';
   /** Whether a restart can succeed without a change, for example while the database is starting. */
-  readonly isPassing: boolean;
+  readonly isRetryable: boolean;
 
-  constructor(message: string, options: ErrorOptions & { readonly isPassing?: boolean } = {}) {
+  constructor(message: string, options: ErrorOptions & { readonly isRetryable?: boolean } = {}) {
     super(message, options);
-    this.isPassing = options.isPassing ?? false;
+    this.isRetryable = options.isRetryable ?? false;
   }
 }
 

@@ -31,7 +31,7 @@ const DENIED = new Rejection(
 export const METRICS: Declaration = {
   method: 'GET',
   path: '/metrics',
-  isEssential: true,
+  exemptFromLoadShedding: true,
   headers: ['authorization', ...LOCALITY_HEADERS],
   remoteAddress: true,
   operation: {

@@ -1,7 +1,7 @@
 /** Defines the service's own metrics: names, help texts and sources. */
 
 import type { PasswordStats } from './accounts/passwords.ts';
-import type { SlowedBy } from './accounts/sign-in-limits.ts';
+import type { ThrottledBy } from './accounts/sign-in-limits.ts';
 import type { Usage } from './apps/usage.ts';
 import type { ReadKind, ReadStats } from './http/read-slots.ts';
 import type { HttpServer } from './http/server.ts';
@@ -47,7 +47,7 @@ export interface ServiceParts {
 export interface SignInStats {
   readonly passwords: PasswordStats;
   /** Throttled sign-ins, by the limit that refused them. */
-  readonly slowedDown: Readonly<Record<SlowedBy, number>>;
+  readonly throttled: Readonly<Record<ThrottledBy, number>>;
 }
 
 const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}; _count counts those.`;
@@ -319,7 +319,7 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
   metrics.counter(
     'tidemark_sign_ins_slowed_down_total',
     'Throttled sign-ins, by the limit that refused them: account_and_client, client, account.',
-    () => map(Object.entries(stats().slowedDown), ([by, n]) => sample({ by }, n)),
+    () => map(Object.entries(stats().throttled), ([by, n]) => sample({ by }, n)),
     ['by'],
   );
 }

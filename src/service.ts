@@ -109,7 +109,7 @@ export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
 
-const NEIGHBOR =
+const OTHER_PROCESS =
   'Another process serves from this database and REDIS_URL is not set: limits are per process, so an app has its ' +
   'limit once in each';
 
@@ -226,7 +226,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
 
 /** Once the service has left the database, there is nothing to wait for. @param ms how long to wait otherwise */
 function timeoutOf(watch: ServerWatch, ms: number): number {
-  return watch.isLeaving ? 0 : ms;
+  return watch.isDisconnecting ? 0 : ms;
 }
 
 /** Forgets what other processes change, as soon as they do. */
@@ -322,14 +322,14 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     }),
     stop: async () => {
       stopping = true;
-      watch.hurry();
+      watch.shortenTimeouts();
       // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
       const late = setTimeout(() => {
         log.warn(
           { requests: server.pendingRequests(), events: writePath.depth },
           'shutdown: leaving the database, refusing what waits for it',
         );
-        watch.leave();
+        watch.disconnect();
       }, config.SHUTDOWN_TIMEOUT_SECONDS * LEAVING_MS_PER_SECOND);
       await opened.close().finally(() => clearTimeout(late));
     },
@@ -545,8 +545,8 @@ function startMaintenance(
 ): MaintenanceLoop {
   const leader = new MaintenanceLeader({
     sql,
-    onNeighbor: () => {
-      if (config.REDIS_URL === '') log.warn(NEIGHBOR);
+    onOtherProcess: () => {
+      if (config.REDIS_URL === '') log.warn(OTHER_PROCESS);
     },
   });
   const snapshots = new SnapshotWatch(sql, log, clock.wall);

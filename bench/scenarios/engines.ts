@@ -4,7 +4,7 @@ import { once } from 'node:events';
 import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { connect } from '../../src/storage/connect.ts';
-import { profileDay, unprofiledDays } from '../../src/storage/counts/day-profiles.ts';
+import { profileDay, unprofiledDays } from '../../src/storage/counts/daily-prefix-sums.ts';
 import { addDashboardUser, seriesPath, signIn } from '../dashboard-user.ts';
 import type { Findings } from '../findings.ts';
 import type { BenchApp, Installation } from '../installation.ts';

@@ -48,7 +48,7 @@ interface Target {
 
 const SILENT_BODIES = 'silent bodies';
 const SPACES = 'a header of spaces';
-const NESTED = 'made-up tokens with nested arrays';
+const NESTED = 'forged tokens with nested arrays';
 const GUESSES = 'guessed passwords';
 
 /** Half of it opens arrays and the other half closes them; or as many empty ones as there is room for, side by side. */

@@ -143,7 +143,7 @@ async function saturate(
       const watching = watchCommits(bench);
       const round = await closedRound(bench, generator, contender, flood);
       one.rounds.push(round);
-      one.waits = addUp(one.waits, await watching.end());
+      one.waits = compact(one.waits, await watching.end());
       one.logged.push(((await logPosition(bench)) - before) / answersOf(round.report));
     }
   }
@@ -155,7 +155,7 @@ async function logPosition({ sql }: Workbench): Promise<number> {
   return row?.bytes ?? Number.NaN;
 }
 
-function addUp(one: Waits, other: Waits): Waits {
+function compact(one: Waits, other: Waits): Waits {
   const sum = new Map(one);
   for (const [doing, times] of other) sum.set(doing, (sum.get(doing) ?? 0) + times);
   return sum;

@@ -223,7 +223,7 @@ function withColumn(counts: readonly number[], { at, counts: more }: ScanPart['r
 const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
 
 /** Columns as one. */
-const addUp = (columns: readonly (readonly number[])[], like: readonly number[]): number[] =>
+const compact = (columns: readonly (readonly number[])[], like: readonly number[]): number[] =>
   like.map((_, index) => sum(columns.map((column) => column[index] ?? 0)));
 
 /** The sums in the form in which the server answers what it counts. */
@@ -240,12 +240,12 @@ function seriesOf(
   // Types that are chosen are all shown, as they are of counts.
   const most = isByValue && hasTooMany ? 0 : !isByValue && view.types.length > 0 ? sorted.length : lineCount;
   const others = [rest, ...sorted.slice(most).map(({ counts }) => counts)];
-  const other = addUp(others, starts);
+  const other = compact(others, starts);
   return {
     ...{ bucket, timezone, starts, end, interval, countsOnlyBefore },
     by: view.by,
     lines: sorted.slice(0, most).map((line, place) => ({ ...line, number: line.number ?? place })),
-    all: addUp([...others, ...sorted.slice(0, most).map(({ counts }) => counts)], starts),
+    all: compact([...others, ...sorted.slice(0, most).map(({ counts }) => counts)], starts),
     other: other.some((count) => count > 0) ? other : null,
     before: { all: 0, byKey: {} },
     compared: null,
@@ -260,7 +260,7 @@ function compared(series: Series, { frame }: Sums, { frame: earlier, lines, rest
     ...series,
     compared: {
       starts: earlier.starts,
-      all: addUp([rest, ...[...lines.values()].map(({ counts }) => counts)], earlier.starts),
+      all: compact([rest, ...[...lines.values()].map(({ counts }) => counts)], earlier.starts),
       byKey: Object.fromEntries(
         series.lines.map(({ key }) => [key, lines.get(key)?.counts ?? earlier.starts.map(() => 0)]),
       ),
@@ -272,7 +272,7 @@ function compared(series: Series, { frame }: Sums, { frame: earlier, lines, rest
 function foundIn(sums: Sums | null, counted: Series, view: View): Found {
   if (sums === null) return { counts: counted.starts.map(() => 0), total: 0, until: counted.interval.until };
   const columns = [sums.rest, ...[...sums.lines.values()].map((line) => line.counts)];
-  const counts = addUp(asksForHidden(view) ? [...columns, sums.hidden] : columns, sums.frame.starts);
+  const counts = compact(asksForHidden(view) ? [...columns, sums.hidden] : columns, sums.frame.starts);
   return { counts, total: sum(counts), until: sums.frame.searchedUntil };
 }
 

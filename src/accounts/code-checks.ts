@@ -6,6 +6,7 @@ import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { writeAccountAudit } from './audit.ts';
 import type { AuthEvent, AuthFields, Note } from './auth-log.ts';
+import { throttled } from './backoff.ts';
 import { deviceText } from './device.ts';
 import { parseEmail } from './email.ts';
 import type { Client } from './networks.ts';
@@ -18,7 +19,6 @@ import {
 } from './second-factors.ts';
 import type { SessionOrigin } from './sessions.ts';
 import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
-import { slowedDown } from './slow-down.ts';
 import { lockUser, type User } from './users.ts';
 
 export interface CodeChecksOptions {
@@ -98,7 +98,7 @@ export class CodeChecks {
   #admit(user: User, client: Client): AdmittedAttempt | Rejection {
     const email = parseEmail(user.email) ?? { text: user.email, key: user.emailKey };
     const attempt = this.#options.limits.admitCode(email, client.networks);
-    return typeof attempt === 'number' ? slowedDown(attempt) : attempt;
+    return typeof attempt === 'number' ? throttled(attempt) : attempt;
   }
 }
 

@@ -149,11 +149,11 @@ export async function addMember(
 
 /**
  * Removes a member, and every invitation by which the same person could return. A member may remove themselves (leave).
- * Owners cannot be removed. Call after {@link lockMembers}.
+ * The last owner cannot. Call after {@link lockMembers}.
  * @param removal.appId  internal id
  * @param removal.userId public id
  * @returns the former member, by internal id
- * @throws Refused memberNotFound, ownerStays
+ * @throws Refused memberNotFound, lastOwner
  */
 export async function endMembership(
   tx: Transaction,
@@ -168,8 +168,7 @@ export async function endMembership(
       FROM app_members JOIN users ON users.id = user_id
      WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
   if (member === undefined) throw refused('memberNotFound', 'the app has no such member');
-  if (member.role === 'owner')
-    throw refused('ownerStays', 'an owner cannot be removed and cannot leave: delete the app instead');
+  if (member.role === 'owner') await checkAnotherOwner(tx, appId, member.id);
   await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
   const action = member.id === by.userId ? 'member.leave' : 'member.remove';
   await writeAudit(tx, { appId, by, action, details: { email: member.email, role: member.role } });
@@ -191,7 +190,7 @@ async function endInvitations(tx: Transaction, appId: number, keys: readonly str
  * @param change.appId  internal id
  * @param change.userId public id
  * @returns the member's address
- * @throws Refused memberNotFound, ownerStays
+ * @throws Refused memberNotFound, lastOwner
  */
 export async function changeRole(
   tx: Transaction,
@@ -203,8 +202,8 @@ export async function changeRole(
     SELECT users.id, email, role FROM app_members JOIN users ON users.id = user_id
      WHERE app_id = ${appId} AND public_id = ${userId} FOR UPDATE OF app_members`;
   if (member === undefined) throw refused('memberNotFound', 'the app has no such member');
-  if (member.role === 'owner') throw refused('ownerStays', 'an owner stays an owner');
   if (member.role === role) return member.email;
+  if (member.role === 'owner') await checkAnotherOwner(tx, appId, member.id);
   await tx`UPDATE app_members SET role = ${role} WHERE app_id = ${appId} AND user_id = ${member.id}`;
   await writeAudit(tx, { appId, by, action: 'member.role', details: { email: member.email, role } });
   return member.email;
@@ -214,7 +213,7 @@ export async function changeRole(
  * Gives an account a role in an app, for the command line. The last owner of an app cannot be demoted.
  * @param grant.appId         public id
  * @param grant.allowUnverified also grant to an account with an unverified address
- * @throws Refused appNotFound, memberNotFound, accessDenied, ownerStays
+ * @throws Refused appNotFound, memberNotFound, accessDenied, lastOwner
  */
 export async function grantRole(
   sql: Sql,
@@ -229,7 +228,7 @@ export async function grantRole(
     const user = await requireVerifiedUser(tx, email, allowUnverified);
     const before = await roleOf(tx, app.id, user.id);
     if (before === role) return;
-    if (before === 'owner') await checkAnotherOwner(tx, app.id, user);
+    if (before === 'owner') await checkAnotherOwner(tx, app.id, user.id);
     await tx`
       INSERT INTO app_members (app_id, user_id, role) VALUES (${app.id}, ${user.id}, ${role})
       ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role`;
@@ -239,9 +238,12 @@ export async function grantRole(
   });
 }
 
-async function checkAnotherOwner(tx: Transaction, appId: number, user: User): Promise<void> {
+async function checkAnotherOwner(tx: Transaction, appId: number, userId: number): Promise<void> {
   const others = await tx`
-    SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner' AND user_id <> ${user.id} LIMIT 1`;
-  if (others.length === 0)
-    throw refused('ownerStays', `${user.email} is the app's only owner: make another account an owner first`);
+    SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner' AND user_id <> ${userId} LIMIT 1`;
+  if (others.length > 0) return;
+  throw refused(
+    'lastOwner',
+    'make another account an owner first ("tidemark app grant --role owner"), or delete the app',
+  );
 }

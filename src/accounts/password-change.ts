@@ -2,12 +2,12 @@
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/connect.ts';
 import { writeAccountAudit } from './audit.ts';
+import { Backoff, throttled } from './backoff.ts';
 import type { Email } from './email.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import type { Session, SessionOrigin, Sessions, StartedSession } from './sessions.ts';
 import { holdAccess, type SignIn } from './sign-in.ts';
-import { SlowDown, slowedDown } from './slow-down.ts';
 import { changePassword, lockUser } from './users.ts';
 
 export interface PasswordChangeOptions {
@@ -27,15 +27,15 @@ const CHANGES = { free: 10, firstMs: 60_000, longestMs: 600_000 } as const;
 
 export class PasswordChange {
   readonly #options: PasswordChangeOptions;
-  readonly #ofAccount: SlowDown;
+  readonly #ofAccount: Backoff;
 
   constructor(options: PasswordChangeOptions) {
     this.#options = options;
-    this.#ofAccount = new SlowDown({ ...CHANGES, now: options.now });
+    this.#ofAccount = new Backoff({ ...CHANGES, now: options.now });
   }
 
   /** The password was set by a link: earlier changes of this account no longer count. */
-  forgive(email: Email): void {
+  reset(email: Email): void {
     this.#ofAccount.forget(email.key);
   }
 
@@ -51,7 +51,7 @@ export class PasswordChange {
     const { signIn, passwords } = this.#options;
     const { email, currentPassword, newPassword } = given;
     const wait = this.#ofAccount.wait(email.key);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     // Counted like sign-ins: an open session must not be a way to guess the password.
     const verified = await signIn.check({ email, password: currentPassword }, client);
     if (verified instanceof Rejection) return verified;

@@ -6,12 +6,12 @@ import { createLink, findLink } from './account-links.ts';
 import { writeAccountAudit } from './audit.ts';
 import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
+import { Backoff, NetworkBackoff, throttled } from './backoff.ts';
 import { type Email, parseEmail } from './email.ts';
 import { MAILS, type Mailer } from './mail.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
-import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
 import { findUser, lockUser, requireUser, resetPassword, verifyEmail } from './users.ts';
 
 export interface PasswordResetOptions {
@@ -28,21 +28,21 @@ const NO_LINK = new Rejection('linkNotValid', 'The link was used already, or has
 
 export class PasswordReset {
   readonly #options: PasswordResetOptions;
-  readonly #ofEmail: SlowDown;
-  readonly #ofClient: NetworkSlowDown;
-  readonly #ofLink: SlowDown;
+  readonly #ofEmail: Backoff;
+  readonly #ofClient: NetworkBackoff;
+  readonly #ofLink: Backoff;
 
   constructor(options: PasswordResetOptions) {
     this.#options = options;
-    this.#ofEmail = new SlowDown({ free: 3, longestMs: 300_000, now: options.monotonic });
-    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
-    this.#ofLink = new SlowDown({ free: 10, longestMs: 60_000, now: options.monotonic });
+    this.#ofEmail = new Backoff({ free: 3, longestMs: 300_000, now: options.monotonic });
+    this.#ofClient = new NetworkBackoff(CLIENT_LEVELS, options.monotonic);
+    this.#ofLink = new Backoff({ free: 10, longestMs: 60_000, now: options.monotonic });
   }
 
   /** Mails a link if the account exists. The lookup runs in the background, so known and unknown emails look the same. */
   request(email: Email, { networks }: Client, note: Note): Rejection | null {
     const wait = Math.max(this.#ofEmail.wait(email.key), this.#ofClient.wait(networks));
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     this.#ofEmail.begin(email.key);
     this.#ofClient.begin(networks);
     const { sql, mailer, publicUrl, background, wall } = this.#options;
@@ -74,7 +74,7 @@ export class PasswordReset {
     const email = parseEmail(user?.email ?? '');
     if (email === null) return NO_LINK;
     const wait = this.#ofLink.wait(token);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     this.#ofLink.begin(token);
     const problem = await passwordProblem(password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);

@@ -8,8 +8,8 @@
  */
 import { LRUCache } from 'lru-cache';
 import { atMost } from '../storage/lookup-cache.ts';
+import { Backoff, NetworkBackoff, TIERS } from './backoff.ts';
 import type { Email } from './email.ts';
-import { NetworkSlowDown, SlowDown, TIERS } from './slow-down.ts';
 
 /** Attempts of a client at any operation that costs a hash. Wide networks have these free attempts per tier. */
 export const CLIENT_LEVELS = [
@@ -39,7 +39,7 @@ const MAX_KNOWN_NETWORKS = 20;
 
 /** The limit that refuses, for metrics. */
 const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
-export type SlowedBy = (typeof SLOW_DOWNS)[number];
+export type ThrottledBy = (typeof SLOW_DOWNS)[number];
 
 /** An admitted password check, counted as failed unless reported otherwise. */
 export interface AdmittedAttempt {
@@ -56,32 +56,32 @@ export interface AdmittedAttempt {
 }
 
 export class SignInLimits {
-  readonly #ofPair: NetworkSlowDown;
-  readonly #ofClient: NetworkSlowDown;
-  readonly #ofAccount: SlowDown;
-  readonly #codesOfPair: NetworkSlowDown;
-  readonly #codesOfAccount: SlowDown;
+  readonly #ofPair: NetworkBackoff;
+  readonly #ofClient: NetworkBackoff;
+  readonly #ofAccount: Backoff;
+  readonly #codesOfPair: NetworkBackoff;
+  readonly #codesOfAccount: Backoff;
   /** Of successful sign-ins and resets by a link. */
   readonly #known = new KnownNetworks();
   /** Of sign-ins with a code. */
   readonly #knownByCode = new KnownNetworks();
   /** Throttled attempts, by the limit with the longest wait. */
-  readonly slowedDown: Record<SlowedBy, number> = { account_and_client: 0, client: 0, account: 0 };
+  readonly throttled: Record<ThrottledBy, number> = { account_and_client: 0, client: 0, account: 0 };
 
   /** @param now milliseconds of a monotonic clock */
   constructor(now: () => number) {
-    this.#ofPair = new NetworkSlowDown(PAIR_LEVELS, now);
-    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, now);
-    this.#ofAccount = new SlowDown({ ...ACCOUNT_LEVEL, now });
-    this.#codesOfPair = new NetworkSlowDown(CODE_PAIR_LEVELS, now);
-    this.#codesOfAccount = new SlowDown({ ...CODE_ACCOUNT_LEVEL, now });
+    this.#ofPair = new NetworkBackoff(PAIR_LEVELS, now);
+    this.#ofClient = new NetworkBackoff(CLIENT_LEVELS, now);
+    this.#ofAccount = new Backoff({ ...ACCOUNT_LEVEL, now });
+    this.#codesOfPair = new NetworkBackoff(CODE_PAIR_LEVELS, now);
+    this.#codesOfAccount = new Backoff({ ...CODE_ACCOUNT_LEVEL, now });
   }
 
   /** Counts an attempt, or returns the milliseconds to wait. */
   admit(email: Email, networks: readonly string[]): AdmittedAttempt | number {
     const isKnown = this.#known.has(email, networks);
     const tier = this.#ofPair.tier(networks, email.key);
-    const waits: Record<SlowedBy, number> = {
+    const waits: Record<ThrottledBy, number> = {
       account_and_client: this.#ofPair.wait(networks, email.key),
       client: isKnown ? 0 : this.#ofClient.wait(networks),
       account: isKnown ? 0 : this.#ofAccount.wait(email.key, tier),
@@ -92,24 +92,24 @@ export class SignInLimits {
     const pair = this.#ofPair.begin(networks, email.key);
     const client = this.#ofClient.begin(networks);
     this.#ofAccount.begin(email.key, tier);
-    const takeBack = (): void => {
-      pair.takeBack();
-      this.#ofAccount.takeBack(email.key, tier);
+    const undo = (): void => {
+      pair.undo();
+      this.#ofAccount.undo(email.key, tier);
     };
     return {
       isKnown,
       failures,
       succeeded: () => {
-        takeBack();
-        client.takeBack();
+        undo();
+        client.undo();
         this.remember(email, networks);
       },
       passedFirst: () => {
-        takeBack();
-        client.takeBack();
+        undo();
+        client.undo();
       },
       // The client's own count stays: a request beyond the queue's capacity is an attempt too.
-      notChecked: takeBack,
+      notChecked: undo,
     };
   }
 
@@ -126,21 +126,21 @@ export class SignInLimits {
     const failures = this.#codesOfPair.count(networks, email.key);
     const pair = this.#codesOfPair.begin(networks, email.key);
     this.#codesOfAccount.begin(email.key, tier);
-    const takeBack = (): void => {
-      pair.takeBack();
-      this.#codesOfAccount.takeBack(email.key, tier);
+    const undo = (): void => {
+      pair.undo();
+      this.#codesOfAccount.undo(email.key, tier);
     };
     return {
       isKnown,
       failures,
       succeeded: () => {
-        takeBack();
+        undo();
         this.#codesOfPair.forget(networks, email.key);
         this.#knownByCode.add(email, networks);
         this.remember(email, networks);
       },
-      passedFirst: takeBack,
-      notChecked: takeBack,
+      passedFirst: undo,
+      notChecked: undo,
     };
   }
 
@@ -151,10 +151,10 @@ export class SignInLimits {
   }
 
   /** The longest of the waits, counted for metrics. */
-  #longest(waits: Readonly<Record<SlowedBy, number>>): number {
+  #longest(waits: Readonly<Record<ThrottledBy, number>>): number {
     const wait = Math.max(...Object.values(waits));
     const by = wait > 0 ? SLOW_DOWNS.find((count) => waits[count] === wait) : undefined;
-    if (by !== undefined) this.slowedDown[by] += 1;
+    if (by !== undefined) this.throttled[by] += 1;
     return wait;
   }
 }

@@ -2,6 +2,7 @@
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/connect.ts';
 import { writeAccountAudit } from './audit.ts';
+import { throttled } from './backoff.ts';
 import { type CodeChecks, type CodeSource, IS_OFF, type RightCode } from './code-checks.ts';
 import { deviceText } from './device.ts';
 import type { Email } from './email.ts';
@@ -17,7 +18,6 @@ import {
 } from './sessions.ts';
 import type { SignInChallenges } from './sign-in-challenge.ts';
 import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
-import { slowedDown } from './slow-down.ts';
 import { type AuthenticatedUser, findUser, findUserById, holdPassword, type User } from './users.ts';
 
 const FAILED = new Rejection('signInFailed', 'There is no account with this email and password.');
@@ -146,7 +146,7 @@ export class SignIn {
   ): Promise<CheckedPassword | Rejection> {
     const { sql, passwords, limits } = this.#options;
     const attempt = limits.admit(given.email, client.networks);
-    if (typeof attempt === 'number') return slowedDown(attempt);
+    if (typeof attempt === 'number') return throttled(attempt);
     const found = await findUser(sql, given.email);
     const matches = await passwords.matches(given.password, found?.passwordHash ?? null, {
       ...client,
@@ -161,7 +161,7 @@ export class SignIn {
   }
 
   /** A password was set by a link: earlier failures from this client no longer count. */
-  forgive(email: Email, client: Client): void {
+  reset(email: Email, client: Client): void {
     this.#options.limits.remember(email, client.networks);
   }
 }

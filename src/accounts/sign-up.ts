@@ -7,6 +7,7 @@ import { createLink, findLink, useUp } from './account-links.ts';
 import { COMMAND_LINE } from './audit.ts';
 import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
+import { Backoff, NetworkBackoff, throttled } from './backoff.ts';
 import { type Email, parseEmail } from './email.ts';
 import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
@@ -17,7 +18,6 @@ import { type Passwords, passwordProblem } from './passwords.ts';
 import type { StartedSession } from './sessions.ts';
 import type { Setup } from './setup.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
-import { NetworkSlowDown, SlowDown, slowedDown } from './slow-down.ts';
 import { createUser, findUser, hasUsers, type User, verifyEmail } from './users.ts';
 
 export interface SignUpOptions {
@@ -71,15 +71,15 @@ const WRONG_PASSWORD = new Rejection('wrongPassword', 'This is not the password 
 
 export class SignUp {
   readonly #options: SignUpOptions;
-  readonly #ofClient: NetworkSlowDown;
-  readonly #ofLink: SlowDown;
+  readonly #ofClient: NetworkBackoff;
+  readonly #ofLink: Backoff;
   readonly #ofMailbox: MailboxLimit;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
-    this.#ofClient = new NetworkSlowDown(CLIENT_LEVELS, options.monotonic);
+    this.#ofClient = new NetworkBackoff(CLIENT_LEVELS, options.monotonic);
     this.#ofMailbox = new MailboxLimit(options.mailsPerHour, options.monotonic);
-    this.#ofLink = new SlowDown({ free: 5, longestMs: 60_000, now: options.monotonic });
+    this.#ofLink = new Backoff({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
   /** @returns the account with its session, 'check-mail' if the email must be verified first, or the refusal */
@@ -95,7 +95,7 @@ export class SignUp {
     const email = parseEmail(given.email);
     if (email === null) return new Rejection('invalidBody', 'The field "email" must be an email address.');
     const wait = this.#ofClient.wait(client.networks);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     const failures = this.#ofClient.count(client.networks);
     this.#ofClient.begin(client.networks);
     const problem = await passwordProblem(given.password, email);
@@ -176,7 +176,7 @@ export class SignUp {
   mailVerificationOf(user: User, mailer: Mailer, note: Note): Rejection | null {
     const { sql, publicUrl, wall, background } = this.#options;
     const wait = this.#ofLink.wait(user.userId);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     this.#ofLink.begin(user.userId);
     background.run('email verification', async () => {
       const token = await createLink(sql, { purpose: 'verify-email', userId: user.id }, wall());
@@ -221,7 +221,7 @@ export class SignUp {
     if (verification.password === undefined)
       return new Rejection('invalidBody', 'The field "password" is missing.');
     const wait = this.#ofLink.wait(token);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     this.#ofLink.begin(token);
     const asker = { ...client, isKnown: true, failures: 0 };
     const matches = await passwords.matches(verification.password, link.passwordHash, asker);

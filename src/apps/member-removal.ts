@@ -25,7 +25,7 @@ const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep the tok
  * @param removal.userId     public id of the member
  * @param removal.keepTokens public ids of the member's tokens that stay valid for the app
  * @param removal.user       the requesting account
- * @throws Refused memberNotFound, ownerStays, tokenNotFound
+ * @throws Refused memberNotFound, lastOwner, tokenNotFound
  */
 export async function removeMember(
   sql: Sql,

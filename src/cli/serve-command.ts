@@ -28,7 +28,7 @@ export function addServeCommand(program: Command): void {
         const { serve } = await import('../serve.ts');
         await serve(config);
       } catch (error) {
-        if (!(error instanceof OperatorError) || error.isPassing) throw error;
+        if (!(error instanceof OperatorError) || error.isRetryable) throw error;
         printFailure(error);
         process.exitCode = NEEDS_A_CHANGE;
         if (options.hold === true) await holdUntilSignal();

@@ -115,7 +115,7 @@ export class Workers implements Pick<Service, 'port' | 'transport' | 'setupPath'
         const worker = this.#fork(place, index === 0);
         const outcome = await firstReport(worker);
         // The primary has checked settings and database, so the failure may be transient.
-        if ('failed' in outcome) throw new OperatorError(outcome.failed, { isPassing: true });
+        if ('failed' in outcome) throw new OperatorError(outcome.failed, { isRetryable: true });
         this.#transport = outcome.listening.transport;
         this.#setupPath ??= outcome.listening.setupPath;
       }),

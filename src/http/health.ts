@@ -79,7 +79,7 @@ export const LIVEZ: Declaration = {
   method: 'GET',
   path: '/livez',
   headers: [],
-  isEssential: true,
+  exemptFromLoadShedding: true,
   operation: {
     ...common,
     id: 'getLiveness',
@@ -108,7 +108,7 @@ export const READYZ: Declaration = {
   method: 'GET',
   path: '/readyz',
   headers: [],
-  isEssential: true,
+  exemptFromLoadShedding: true,
   operation: {
     ...common,
     id: 'getReadiness',

@@ -20,7 +20,7 @@ export interface Declaration {
   /** Whether the handler reads the peer address of the connection. */
   readonly remoteAddress?: boolean;
   /** Whether a GET route is served even while too many responses wait for slow readers: small ones that monitoring needs. */
-  readonly isEssential?: boolean;
+  readonly exemptFromLoadShedding?: boolean;
   /** What it takes and gives; absent where the route is not part of the public API. */
   readonly operation?: Operation;
 }

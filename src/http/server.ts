@@ -166,7 +166,7 @@ class Server implements HttpServer {
     else if (
       this.#limits.unsentBytes > MAX_UNSENT_BYTES &&
       match.route.method === 'GET' &&
-      !match.route.isEssential
+      !match.route.exemptFromLoadShedding
     )
       exchange.answer(TOO_MANY_UNSENT);
     else void this.#run(match.route, exchange);
@@ -242,7 +242,7 @@ class Server implements HttpServer {
     const { heaviestAddress } = stats;
     this.#options.log.warn(
       { ...changes, heaviestAddress, heldBytes: this.bodiesBytes },
-      'http: cut request bodies',
+      'http: aborted slow request bodies',
     );
   }
 

@@ -41,7 +41,7 @@ export function listenError(host: string, port: number, code: string): OperatorE
   if (code === 'EADDRINUSE') {
     return new OperatorError(
       `Port ${port} on ${host} is in use: stop the process that listens there, or set PORT to another port.`,
-      { isPassing: true },
+      { isRetryable: true },
     );
   }
   if (code === 'EACCES') {

@@ -59,7 +59,7 @@ export class DurableWriter {
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
       fields,
-      giveUp: (group, { refusal, failure, node }) => {
+      onExhausted: (group, { refusal, failure, node }) => {
         // The other nodes of a cluster take events.
         if (node === undefined) this.availability.writeFailed();
         // A missing partition for the current day is an outage, not an error of the events.

@@ -73,7 +73,7 @@ export class PastWriter {
       timeouts,
       past: true,
       fields: options.fields,
-      giveUp: async (events, { refusal, failure, error }) => {
+      onExhausted: async (events, { refusal, failure, error }) => {
         if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
           return await options.keep(events, refusal);
         const closure = closureOf(failure);
@@ -148,7 +148,7 @@ export class PastWriter {
     if (this.#closed.size > MOST_CLOSED_DAYS && first !== undefined) this.#closed.delete(first);
     // Once for each time that a day is closed, however often it is retried.
     if (before?.closure !== closure)
-      log.warn({ err: error, day: dateOf(day), closure }, 'write: a past day takes no events now');
+      log.warn({ err: error, day: dateOf(day), closure }, 'write: past day not writable');
     return refusal;
   }
 

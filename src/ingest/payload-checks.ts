@@ -170,7 +170,7 @@ export class PayloadChecks {
     await this.#queue.close();
     if (this.#timer !== null) clearTimeout(this.#timer);
     await this.#writing;
-    if (this.#options.outage?.isAway() !== true) await this.#write();
+    if (this.#options.outage?.isUnreachable() !== true) await this.#write();
   }
 
   async #check(appId: number, type: CheckedType, payload: string): Promise<Rejection | null> {

@@ -129,7 +129,7 @@ export class WritePath {
     });
     this.availability = this.store.availability;
     this.outage = {
-      isAway: () => !this.availability.reachable,
+      isUnreachable: () => !this.availability.reachable,
       isSuspect: () => this.availability.suspect,
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
@@ -207,7 +207,7 @@ export class WritePath {
 
   #findRepeated({ engine, lookups, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
-      if (this.outage.isAway()) throw new LookupUnavailable('The database is away');
+      if (this.outage.isUnreachable()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
         const found = poolOfApp(engine, lookups, appId).then((sql) =>

@@ -114,7 +114,7 @@ export class Availability {
     if (!this.#writable) return;
     this.#writable = false;
     this.#since = this.#options.now();
-    this.#options.log.warn('database: takes no events');
+    this.#options.log.warn('database: not writable');
     if (this.#round === null) this.#schedule(0);
   }
 

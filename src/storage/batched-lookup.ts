@@ -18,7 +18,7 @@ const MAX_WAITING = 20_000;
 export const MAX_QUEUED_MS = 10_000;
 /** A pause for lookups of tokens, nearly all of which exist in normal use. */
 export const MADE_UP_PAUSE_MS = 10;
-/** From this many keys on, a statement that finds less than half of them is taken for one of made-up keys. */
+/** From this many keys on, a statement that finds less than half of them is taken for one of forged keys. */
 const MANY_KEYS = 16;
 
 const NO_HOLDER: Path = [''];
@@ -34,7 +34,7 @@ export interface BatchedLookupOptions {
   /** Timeout of a statement in milliseconds, after which the next one is sent. */
   readonly timeoutMs?: number;
   /**
-   * Delay of the next statement in milliseconds after one of made-up keys, so that it serves more keys; 0 if keys that do not exist
+   * Delay of the next statement in milliseconds after one of forged keys, so that it serves more keys; 0 if keys that do not exist
    * are normal.
    */
   readonly pauseMs?: number;
@@ -115,7 +115,7 @@ interface Waiting<V> extends Queued {
 }
 
 /**
- * Runs one statement at a time: a client that sends made-up keys costs the database a limited number of statements, and
+ * Runs one statement at a time: a client that sends forged keys costs the database a limited number of statements, and
  * delays the lookup of an existing key by at most two of them.
  */
 export class BatchedLookup<V extends NonNullable<unknown>> {

@@ -6,7 +6,7 @@ import { saysNodeIsAway } from './nodes.ts';
 const SETTLE = '1 hour';
 
 /** Tables that have days or months of an app, on every engine. */
-export const FROM_DAYS = ['month_counts', 'profiled_days', 'day_profiles', 'usage_days'] as const;
+export const FROM_DAYS = ['month_counts', 'profiled_days', 'daily_prefix_sums', 'usage_days'] as const;
 
 /** Removes an engine's data of an app. Both functions are idempotent. */
 export interface AppRemoval {

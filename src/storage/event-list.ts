@@ -17,7 +17,7 @@ import {
   resolveFieldScope,
 } from './fields/field-scope.ts';
 import { matchingRows } from './fields/matching-rows.ts';
-import { planEachTime, readCounts, readSnapshot } from './snapshot.ts';
+import { readCounts, readSnapshot, withCustomPlan } from './snapshot.ts';
 
 /**
  * A position between two events: after the event of this time and id, in this order. It names nothing of one database but
@@ -122,7 +122,7 @@ async function countSameInstant(
       count += rows.filter((row) => (order === 'asc' ? row.id <= id : row.id >= id)).length;
     return count;
   }
-  const [row] = await planEachTime(
+  const [row] = await withCustomPlan(
     tx,
     tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM events, retention

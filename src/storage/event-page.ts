@@ -28,7 +28,7 @@ import { type Interval, type LevelInterval, splitExactly } from './counts/interv
 import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from './counts/levels.ts';
 import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
-import { keepsPlans, planEachTime, readCounts } from './snapshot.ts';
+import { keepsPlans, readCounts, withCustomPlan } from './snapshot.ts';
 
 export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
 
@@ -102,7 +102,7 @@ async function countIntervals(
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
       FROM retention`;
   const [[row], matching] = await Promise.all([
-    intervals.some(({ level }) => level === null) ? planEachTime(tx, counting) : counting,
+    intervals.some(({ level }) => level === null) ? withCustomPlan(tx, counting) : counting,
     Promise.all(intervals.map(ofRows)),
   ]);
   if (row === undefined) throw new Error('The table retention has lost its row.');
@@ -205,7 +205,7 @@ async function readRows(
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
-  return await planEachTime(tx, page);
+  return await withCustomPlan(tx, page);
 }
 
 /**

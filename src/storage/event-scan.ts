@@ -42,7 +42,7 @@ export type TextTest = readonly string[];
  * Tells payloads that do not match by less than reading them: asked of one after the other in the order of their text.
  * @returns false only where the payload between two indexes does not match
  */
-export type Suspicion = (start: number, end: number) => boolean;
+export type Prefilter = (start: number, end: number) => boolean;
 
 /** Which payloads are wanted. */
 export interface RowFilter {
@@ -52,7 +52,7 @@ export interface RowFilter {
    * The cheap test that the service makes of many payloads in one text, where there is one.
    * @param text bytes of UTF-8, each as a character; between the payloads it may hold anything
    */
-  readonly suspicion?: ((text: string) => Suspicion) | null;
+  readonly prefilter?: ((text: string) => Prefilter) | null;
   /** The exact test of a payload's text. */
   readonly matches: (payload: string) => boolean;
 }

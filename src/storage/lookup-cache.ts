@@ -11,7 +11,7 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   readonly load: (key: string) => Promise<V | null>;
   /** Limit of cached values; the least recently used is evicted. */
   readonly max: number;
-  /** Limit of keys cached as absent. They have their own cache, so that made-up keys never evict values. */
+  /** Limit of keys cached as absent. They have their own cache, so that forged keys never evict values. */
   readonly maxNegatives: number;
   /** Time in milliseconds, from the start of its lookup, for which a result is fresh. */
   readonly ttlMs: number;
@@ -24,7 +24,7 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
 /** The behavior of lookups during an outage. */
 export interface LookupOutage {
   /** True while the database is known to be unreachable: then it is not queried. */
-  readonly isAway: () => boolean;
+  readonly isUnreachable: () => boolean;
   /** True while the database may be gone. One that answers others is only busy, and its answer is waited for. */
   readonly isSuspect: () => boolean;
   /** Milliseconds after which a statement without a response is given up if the database is suspect. */
@@ -83,7 +83,11 @@ export function answerInTime<T>(
     };
     const look = (): void => {
       if (isOver) return;
-      if (outage !== undefined && waitedMs >= outage.timeoutMs && (outage.isAway() || outage.isSuspect()))
+      if (
+        outage !== undefined &&
+        waitedMs >= outage.timeoutMs &&
+        (outage.isUnreachable() || outage.isSuspect())
+      )
         reject(new LookupUnavailable('The database did not answer in time'));
       else if (waitedMs >= mostMs) reject(new LookupBusy('The database did not answer in time'));
       else wait(Math.min(LOOK_MS, mostMs - waitedMs));
@@ -164,7 +168,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     const cached = this.peek(key);
     if (cached !== undefined) return cached;
     const { outage } = this.#options;
-    if (outage?.isAway() === true) {
+    if (outage?.isUnreachable() === true) {
       const stale = this.#stale(key);
       if (stale === null) return Promise.reject(new LookupUnavailable('The database is away'));
       this.#hits += 1;

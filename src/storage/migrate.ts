@@ -222,7 +222,7 @@ async function explained(error: unknown, sql: Sql): Promise<unknown> {
     return new OperatorError('the database is read-only: point DATABASE_URL to the primary server', {
       cause: error,
       // A standby may be being promoted.
-      isPassing: true,
+      isRetryable: true,
     });
   }
   if (!RIGHTS.has(code)) return error;

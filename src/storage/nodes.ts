@@ -27,7 +27,7 @@ export interface Nodes {
   nodeOf(appId: number): DataNode | null;
   addressOf(node: DataNode): DatabaseAddress;
   /** Whether a node is known not to answer. */
-  isAway(node: DataNode): boolean;
+  isUnreachable(node: DataNode): boolean;
   /** Names of the nodes that do not answer. */
   readonly away: readonly string[];
   /** All nodes that hold events, by name. */

@@ -49,7 +49,7 @@ async function checkServer(url: string): Promise<void> {
   } catch (error) {
     throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
       cause: error,
-      isPassing: !isRefused(errorCode(error)) && missingLibraryAdvice(error) === null,
+      isRetryable: !isRefused(errorCode(error)) && missingLibraryAdvice(error) === null,
     });
   } finally {
     await sql.end({ timeout: 0 });

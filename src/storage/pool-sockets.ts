@@ -37,7 +37,7 @@ export class PoolSockets {
 
   /** True once the service has left the database: no connection answers any more. */
   get haveLeft(): boolean {
-    return this.#address.watch?.isLeaving === true;
+    return this.#address.watch?.isDisconnecting === true;
   }
 
   /** Ends every connection now, and no further one can be made. */

@@ -12,7 +12,7 @@ const PLAIN = new WeakSet<Sql>();
  * Has reads of a pool begin with the snapshot alone. In a cluster every statement before it costs: a lock of a table would be
  * taken on all nodes.
  */
-export function readPlainly(sql: Sql): Sql {
+export function readWithoutSnapshotLock(sql: Sql): Sql {
   PLAIN.add(poolOf(sql));
   return sql;
 }
@@ -21,7 +21,7 @@ export function readPlainly(sql: Sql): Sql {
 const WITH_PLAIN_COUNTS = new WeakSet<Sql | Transaction>();
 
 /** Has {@link readCounts} keep plans: for an engine whose counts have no partitions. */
-export function keepPlansOfCounts(sql: Sql): Sql {
+export function useGenericPlans(sql: Sql): Sql {
   WITH_PLAIN_COUNTS.add(poolOf(sql));
   return sql;
 }
@@ -41,7 +41,7 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
  * The same for reads that find what they need in the counts, each statement of which costs more to plan than to run. Counts without
  * partitions can do with a plan that is made for any times, which a connection keeps until statistics change. Such a plan always goes by
  * an index: for all that it knows, a table may have grown, or be full of dead rows, since its statistics were made.
- * {@link planEachTime} is for statements on events, and for those whose best plan depends on the times.
+ * {@link withCustomPlan} is for statements on events, and for those whose best plan depends on the times.
  */
 export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
   if (!WITH_PLAIN_COUNTS.has(poolOf(sql))) return await readSnapshot(sql, read);
@@ -53,7 +53,7 @@ export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise
 }
 
 /** Runs a statement with a plan for its own times, of which only the partitions that it needs are a part. */
-export async function planEachTime<T extends readonly postgres.MaybeRow[]>(
+export async function withCustomPlan<T extends readonly postgres.MaybeRow[]>(
   tx: Transaction,
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {

@@ -51,7 +51,7 @@ export interface StorageEngine {
    */
   closeNodes?(sql: Sql, isClosed: boolean): Promise<readonly Sql[]>;
   /** Creates partitions for events of an interval, if the engine does not create them on insert. */
-  ensureRoom(sql: Sql, interval: Interval): Promise<void>;
+  createPartitions(sql: Sql, interval: Interval): Promise<void>;
   /**
    * Settles the counts of committed events. Totals are exact before, during and after; it only makes them cheap to read.
    * @param sql a pool of one connection

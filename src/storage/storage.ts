@@ -53,7 +53,7 @@ export type { Cursor, EventList, SingleEvent } from './event-list.ts';
 export { decodeCursor, encodeCursor } from './event-list.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
 export type { EventReader } from './event-reader.ts';
-export type { Position, RowFilter, ScanRequest, Suspicion, TextTest } from './event-scan.ts';
+export type { Position, Prefilter, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
 export type { EventSearch, SearchStep } from './event-search.ts';
 export type { FeedCursor } from './feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';

@@ -1,6 +1,6 @@
 /** The rows of a scan whose payload passes a filter: what the database has let through, the service decides. */
 import type { CopiedRows } from './copied-rows.ts';
-import type { RowFilter, Suspicion } from './event-scan.ts';
+import type { Prefilter, RowFilter } from './event-scan.ts';
 
 /**
  * Calls back with the cursor on each wanted row.
@@ -11,7 +11,7 @@ export function eachWanted(
   filter: RowFilter | null,
   onWanted: (row: CopiedRows, payload: string | null) => void,
 ): void {
-  const window = filter?.suspicion == null ? null : new Window(rows.bytes, filter.suspicion);
+  const window = filter?.prefilter == null ? null : new Window(rows.bytes, filter.prefilter);
   rows.rewind();
   while (rows.next()) {
     if (!rows.hasPayload) continue;
@@ -31,21 +31,21 @@ const WINDOW_BYTES = 32_768;
 /** Rows as a text of one byte for each character, which is searched through faster than bytes are. */
 class Window {
   readonly #bytes: Buffer;
-  readonly #suspicion: NonNullable<RowFilter['suspicion']>;
+  readonly #prefilter: NonNullable<RowFilter['prefilter']>;
   #start = 0;
   #end = 0;
-  #mayMatch: Suspicion = () => true;
+  #mayMatch: Prefilter = () => true;
 
-  constructor(bytes: Buffer, suspicion: NonNullable<RowFilter['suspicion']>) {
+  constructor(bytes: Buffer, prefilter: NonNullable<RowFilter['prefilter']>) {
     this.#bytes = bytes;
-    this.#suspicion = suspicion;
+    this.#prefilter = prefilter;
   }
 
   mayMatch(start: number, end: number): boolean {
     if (end > this.#end) {
       this.#start = start;
       this.#end = Math.max(end, Math.min(start + WINDOW_BYTES, this.#bytes.length));
-      this.#mayMatch = this.#suspicion(this.#bytes.toString('latin1', this.#start, this.#end));
+      this.#mayMatch = this.#prefilter(this.#bytes.toString('latin1', this.#start, this.#end));
     }
     return this.#mayMatch(start - this.#start, end - this.#start);
   }

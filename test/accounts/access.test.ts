@@ -1,4 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { requireEmail } from '../../src/accounts/email.ts';
+import { grantRole } from '../../src/accounts/members.ts';
 import { digestOf } from '../../src/token-text.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
@@ -235,7 +237,20 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect((await person.get(app.path)).status).toBe(404);
     expect(await owner.delete(`${app.path}/members/${theOwner}`)).toMatchObject({
       status: 409,
-      code: 'OWNER_STAYS',
+      code: 'LAST_OWNER',
+    });
+  });
+
+  test('an owner leaves while another one stays', async () => {
+    const shared = await newOwnApp(owner);
+    const { person, userId, email } = await newMaintainer();
+    await grantRole(service.sql, { appId: shared.appId, email: requireEmail(email), role: 'owner' });
+    const own = (await owner.get('/api/session')).data as { user: { userId: string } };
+    expect((await owner.delete(`${shared.path}/members/${own.user.userId}`)).status).toBe(200);
+    expect((await owner.get(shared.path)).status).toBe(404);
+    expect(await person.delete(`${shared.path}/members/${userId}`)).toMatchObject({
+      status: 409,
+      code: 'LAST_OWNER',
     });
   });
 

@@ -221,7 +221,7 @@ describe('a viewer', () => {
     expect((await owner.patch(path, { role: 'viewer' })).status).toBe(200);
     expect((await viewer.get(`${app.path}/logging-token`)).status).toBe(403);
     const own = `${app.path}/members/${await idOf(owner)}`;
-    expect(await owner.patch(own, { role: 'viewer' })).toMatchObject({ status: 409, code: 'OWNER_STAYS' });
+    expect(await owner.patch(own, { role: 'viewer' })).toMatchObject({ status: 409, code: 'LAST_OWNER' });
     const { entries } = (await owner.get(`${app.path}/audit`)).data as {
       entries: { action: string; details: object }[];
     };

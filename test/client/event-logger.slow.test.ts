@@ -50,10 +50,10 @@ test('a logger loses and doubles nothing through lost answers, refused connectio
   });
   front.losesAnswer = () => false;
   await phase(() => {
-    front.isAway = true;
+    front.isUnreachable = true;
     front.cutAll();
   });
-  front.isAway = false;
+  front.isUnreachable = false;
   await logger.flush();
   await phase(() => proxy?.goAway());
   await proxy?.comeBack();

@@ -109,7 +109,7 @@ describe('a logger', () => {
     const service = await start();
     const front = await HttpFront.start(service.port);
     opened.add(front);
-    front.isAway = true;
+    front.isUnreachable = true;
     const logger = loggerOf(service, { url: front.url, maxQueueEvents: 7 });
     const accepted = upTo(10).filter((n) => logger.log('full', { n }));
     expect(accepted).toEqual(upTo(7));
@@ -117,7 +117,7 @@ describe('a logger', () => {
     const small = loggerOf(service, { url: front.url, maxQueueCharacters: 500 });
     expect(small.log('full', { text: 'x'.repeat(300) })).toBe(true);
     expect(small.log('full', { text: 'x'.repeat(300) })).toBe(false);
-    front.isAway = false;
+    front.isUnreachable = false;
     await logger.flush();
     expect(logger.log('full', { n: 7 })).toBe(true);
     await logger.flush();

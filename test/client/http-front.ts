@@ -8,7 +8,7 @@ export class HttpFront {
   /** Asked for each connection that brings a request: whether its answer is lost. */
   losesAnswer: () => boolean = () => false;
   /** Whether connections are refused. */
-  isAway = false;
+  isUnreachable = false;
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
 
@@ -42,7 +42,7 @@ export class HttpFront {
     this.#sockets.add(client);
     client.on('error', () => undefined); // 'close' follows.
     client.on('close', () => this.#sockets.delete(client));
-    if (this.isAway) {
+    if (this.isUnreachable) {
       client.destroy();
       return;
     }

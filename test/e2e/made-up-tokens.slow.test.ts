@@ -1,4 +1,4 @@
-/** Floods of made-up tokens and cookies, well-formed so that only the database can tell them from good ones. */
+/** Floods of forged tokens and cookies, well-formed so that only the database can tell them from good ones. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
 import { createTokenText } from '../../src/token-text.ts';

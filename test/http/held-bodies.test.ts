@@ -140,7 +140,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       refused(response, 503, 'UNAVAILABLE', 'Service unavailable');
       expect(Number(response.headers['retry-after'])).toBeGreaterThanOrEqual(1);
       const lines = (): readonly Record<string, unknown>[] =>
-        service.log.filter(({ msg }) => msg === 'http: cut request bodies');
+        service.log.filter(({ msg }) => msg === 'http: aborted slow request bodies');
       await until(() => lines().length > 0, 'the log says so');
       for (let more = 0; more < 5; more += 1) held.push(await hold(service, { from: '127.0.0.2' }));
       await until(async () => (await metric(service, CUT_FOR_ROOM)) >= 6, 'others are cut');

@@ -99,7 +99,7 @@ describe('on postgres18', () => {
     expect(groups()).toBeLessThan(10);
     await expectOthersUnharmed(service);
     expect(await ready(service)).toMatchObject({ closedDays: 1 });
-    expect(service.log.find(({ msg }) => msg === 'write: a past day takes no events now')).toMatchObject({
+    expect(service.log.find(({ msg }) => msg === 'write: past day not writable')).toMatchObject({
       day: new Date(BAD).toISOString().slice(0, 10),
       closure: 'no-partition',
       err: { message: expect.stringContaining(partition) },

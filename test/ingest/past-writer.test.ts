@@ -60,7 +60,7 @@ function event(day: number, id = `day ${day}`): AcceptedEvent {
   return { id, appId: 1, typeId: 1, createdAt: day * DAY_MS, payload: '{}', source: SOURCE };
 }
 
-const CLOSED = 'write: a past day takes no events now';
+const CLOSED = 'write: past day not writable';
 const OPEN = 'write: a past day takes events again';
 
 test('a locked day is closed for a second, for twice as long each time, and for a minute at most', async () => {

@@ -62,7 +62,7 @@ export class Clients {
   readonly #requests = new Map<SimulatedProcess, Set<Request>>();
   #made = 0;
   #sent = 0;
-  #isAway = false;
+  #isUnreachable = false;
 
   constructor(world: World, habits: Habits, pickProcess: () => SimulatedProcess | null) {
     this.#world = world;
@@ -122,11 +122,11 @@ export class Clients {
 
   /** They repeat nothing more. */
   goAway(): void {
-    this.#isAway = true;
+    this.#isUnreachable = true;
   }
 
   #try(request: Request): void {
-    if (this.#isAway) return;
+    if (this.#isUnreachable) return;
     const process = this.#pickProcess();
     request.tries += 1;
     if (process === null) {

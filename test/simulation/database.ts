@@ -78,7 +78,7 @@ export class Database {
     this.#statements = new Map<string, (values: Values) => Result>([
       [insertMissingValues(writes), (values) => this.#insertMissing(values)],
       [insertKeyedValues(writes), (values) => this.#insertMissing(values)],
-      [writes.makeRoom, ([dates = []]) => this.#makeRoom(dates)],
+      [writes.createPartitions, ([dates = []]) => this.#makeRoom(dates)],
       [writes.lockedDays, ([dates = []]) => this.#lockedAmong(dates)],
     ]);
   }

@@ -69,7 +69,7 @@ test('a statement that stays without an answer is given up after three seconds, 
   expect(await good).toBe(7);
 });
 
-test('after a statement of made-up keys more are gathered for the next, where that is asked for', async () => {
+test('after a statement of forged keys more are gathered for the next, where that is asked for', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] });
   const statements: (readonly string[])[] = [];
   const loadMany = async (keys: readonly string[]): Promise<ReadonlyMap<string, number>> => {
@@ -123,9 +123,9 @@ test('waiting keys have a ceiling: beyond it the holder with most of them loses 
 
 /** A database that is suspect when the test says so. */
 function outageOf() {
-  const state = { isAway: false, isSuspect: false };
+  const state = { isUnreachable: false, isSuspect: false };
   const outage = {
-    isAway: () => state.isAway,
+    isUnreachable: () => state.isUnreachable,
     isSuspect: () => state.isSuspect,
     timeoutMs: 700,
     serveStale: false,

@@ -11,7 +11,7 @@ import {
   encodeCursor,
   readEventList,
 } from '../../src/storage/event-list.ts';
-import { keepPlansOfCounts } from '../../src/storage/snapshot.ts';
+import { useGenericPlans } from '../../src/storage/snapshot.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { runs } from '../support/fuzz.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
@@ -66,7 +66,7 @@ describe.each(availableEngines())('on %s,', (engine) => {
     await first.commitAll();
     // As two processes have them.
     pools = [1, 2].map((n) => connect(database.address, { connections: 2, name: `test reader ${n}` }));
-    if (engine !== 'timescale') pools.forEach(keepPlansOfCounts);
+    if (engine !== 'timescale') pools.forEach(useGenericPlans);
   });
   afterAll(async () => {
     await Promise.all(pools.map((pool) => pool.end()));

@@ -185,7 +185,7 @@ function outageOf({ serveStale }: { serveStale: boolean }) {
   const state = { away: false };
   return {
     state,
-    outage: { isAway: () => state.away, isSuspect: () => state.away, timeoutMs: 20, serveStale },
+    outage: { isUnreachable: () => state.away, isSuspect: () => state.away, timeoutMs: 20, serveStale },
   };
 }
 

@@ -62,7 +62,7 @@ test('an engine is named in its own folder and where one is chosen', () => {
 });
 
 const SQL_ON_EVENTS =
-  /\b(FROM|INTO|UPDATE|COPY|JOIN|TABLE)\s+(ONLY\s+)?(events|(minute|quarter_hour|hour|day|month)_counts|count_deltas|pending_deltas|(last_)?folds?|events_per_\w+|stale_\w+|day_profiles|profiled_days)\b/i;
+  /\b(FROM|INTO|UPDATE|COPY|JOIN|TABLE)\s+(ONLY\s+)?(events|(minute|quarter_hour|hour|day|month)_counts|count_deltas|pending_deltas|(last_)?folds?|events_per_\w+|stale_\w+|daily_prefix_sums|profiled_days)\b/i;
 
 test('SQL on events and counts is in storage alone', () => {
   const elsewhere = outside.filter((file) => {

@@ -10,7 +10,7 @@ import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import type { Nodes } from '../../src/storage/nodes.ts';
 import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
-import { readPlainly } from '../../src/storage/snapshot.ts';
+import { readWithoutSnapshotLock } from '../../src/storage/snapshot.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
@@ -108,7 +108,7 @@ export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime):
     await readFieldsOfApp(sql, 1, (shards) => shards.begin(mode, work));
   return {
     ...opened,
-    counts: readPlainly({ begin: inTransaction } as unknown as Sql),
+    counts: readWithoutSnapshotLock({ begin: inTransaction } as unknown as Sql),
     upkeep: {
       everySecond,
       everyTenMinutes: async () => {

@@ -57,6 +57,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
   const [removal, setRemoval] = useState<Removal | null>(null);
   const me = session.value?.user?.userId;
   const isOwner = app.role === 'owner';
+  const owners = data?.members.filter(({ role }) => role === 'owner').length ?? 0;
   const close = (): void => setRemoval(null);
   const removed = (): void => {
     close();
@@ -91,7 +92,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
               html`<select aria-label=${`Role of ${member.email}`} value=${member.role} onChange=${(event: Event) => changeRole.run(member, (event.currentTarget as HTMLSelectElement).value)}>${ROLES.map(([role, label]) => html`<option value=${role}>${label}</option>`)}</select>`
             }
             ${
-              member.role !== 'owner' &&
+              (member.role !== 'owner' || owners > 1) &&
               (isOwner || member.userId === me) &&
               html`<button type="button" class="button quiet" aria-label=${member.userId === me ? undefined : `Remove ${member.email}`} onClick=${() => setRemoval(member)}>${member.userId === me ? 'Leave' : 'Remove'}</button>`
             }

@@ -13,13 +13,13 @@ import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/connect.ts';
 import { PUBLIC_ID_FORMS } from '../../token-text.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
+import { Backoff, throttled } from '../backoff.ts';
 import { deviceOf } from '../device.ts';
 import { findMembership, type Membership } from '../members.ts';
 import { type Client, networksOf } from '../networks.ts';
 import type { Notices } from '../notices.ts';
 import { SECRET_TEXT } from '../one-time-secret.ts';
 import type { Session, SessionOrigin, Sessions } from '../sessions.ts';
-import { SlowDown, slowedDown } from '../slow-down.ts';
 import { type AddressStorage, storedAddress } from '../stored-address.ts';
 import type { User } from '../users.ts';
 import type { BodyParser } from './body.ts';
@@ -163,12 +163,12 @@ const CHANGES = { free: 100, longestMs: 60_000 };
 export class Api {
   readonly #options: ApiOptions;
   /** By account and route. */
-  readonly #changes: SlowDown;
+  readonly #changes: Backoff;
   readonly #admit: { readonly [A in Access]: (call: RawCall) => Promise<Calls[A] | Rejection> };
 
   constructor(options: ApiOptions) {
     this.#options = options;
-    this.#changes = new SlowDown({ ...CHANGES, now: options.monotonic });
+    this.#changes = new Backoff({ ...CHANGES, now: options.monotonic });
     this.#admit = {
       public: async (call) => call,
       'signed-in': (call) => this.#signedIn(call),
@@ -240,7 +240,7 @@ export class Api {
   /** Makes a change, unless too many of its kind were made. One that is refused does not count. */
   async #slowly(key: string, change: () => Promise<Outcome>): Promise<Outcome> {
     const wait = this.#changes.wait(key);
-    if (wait > 0) return slowedDown(wait);
+    if (wait > 0) return throttled(wait);
     this.#changes.begin(key);
     let isMade = false;
     try {
@@ -248,7 +248,7 @@ export class Api {
       isMade = !(outcome instanceof Rejection);
       return outcome;
     } finally {
-      if (!isMade) this.#changes.takeBack(key);
+      if (!isMade) this.#changes.undo(key);
     }
   }
 

@@ -3,6 +3,7 @@
 import { Rejection, refused } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql, Transaction } from '../../storage/connect.ts';
+import { Backoff, throttled } from '../backoff.ts';
 import { type Email, requireEmail } from '../email.ts';
 import {
   acceptInvitation,
@@ -14,7 +15,6 @@ import {
 } from '../invitations.ts';
 import { MAILS, type Mailer } from '../mail.ts';
 import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
-import { SlowDown, slowedDown } from '../slow-down.ts';
 import { findUser, type User } from '../users.ts';
 import { type Api, done, type MemberCall, NOT_OWNER } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
@@ -45,7 +45,7 @@ const ALREADY_MEMBER = new Rejection(
 
 export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutesOptions): readonly Route[] {
   // An account must not be a way to flood the mailboxes of strangers.
-  const ofInviter = new SlowDown({ free: 30, longestMs: 60_000, now: monotonic });
+  const ofInviter = new Backoff({ free: 30, longestMs: 60_000, now: monotonic });
   return [
     api.read('/api/apps/:appId/members', 'viewer', async ({ app }) => {
       const [members, invitations] = await Promise.all([
@@ -58,7 +58,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       const { app, user, baseUrl, note } = call;
       const email = requireEmail(body.email);
       const wait = ofInviter.wait(user.userId);
-      if (wait > 0) return slowedDown(wait);
+      if (wait > 0) return throttled(wait);
       ofInviter.begin(user.userId);
       const outcome = await sql.begin('isolation level read committed', (tx) =>
         addOrInvite(tx, call, { email, role: givenRole(body.role), now: wall() }),

@@ -1,10 +1,10 @@
 /** Routes of apps: the list, one app, new types and its audit log. */
 
+import { Backoff, throttled } from '../../accounts/backoff.ts';
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { auditPage } from '../../accounts/routes/audit-page.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
-import { SlowDown, slowedDown } from '../../accounts/slow-down.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/connect.ts';
@@ -41,7 +41,7 @@ const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no such event ty
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
   const { api, sql, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
   // Rate limits are per app: deleting and creating apps in a loop must not bypass them.
-  const ofOwner = new SlowDown({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
+  const ofOwner = new Backoff({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
     api.readInTurn('/api/apps', 'signed-in', async ({ user, exchange, sql, events }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
@@ -56,7 +56,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     }),
     api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by, note }, { name }) => {
       const wait = maxApps === 0 ? 0 : ofOwner.wait(user.userId);
-      if (wait > 0) return slowedDown(wait);
+      if (wait > 0) return throttled(wait);
       const made = await createApp(sql, secret, { name, ownerId: user.id, maxApps, by });
       ofOwner.begin(user.userId);
       note('app.create', { appId: made.appId });

@@ -91,11 +91,11 @@ export class LiveFeeds {
     const { all, ofApp, ofAccount } = this.#options.most;
     if (this.#count((feed) => feed.account === account) >= ofAccount) {
       const details = `An account may have ${ofAccount} live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT), with those of its resource tokens; close one.`;
-      return new Rejection('tooManyStreams', details, RETRY);
+      return new Rejection('tooManyLiveFeeds', details, RETRY);
     }
     if (this.#count((feed) => feed.appId === appId) >= ofApp) {
       const details = `An app may have ${ofApp} live feeds open (MAX_LIVE_FEEDS_PER_APP); close one.`;
-      return new Rejection('tooManyStreams', details, RETRY);
+      return new Rejection('tooManyLiveFeeds', details, RETRY);
     }
     if (this.#feeds.size < all || this.#surplus(account) !== null) return null;
     const details = `The server has ${all} live feeds open (MAX_LIVE_FEEDS); try again later.`;

@@ -33,7 +33,7 @@ export const LIVE = {
         content: { 'text/event-stream': { schema: { type: 'array', items: LIVE_MESSAGE } } },
       },
     },
-    refusals: ['tooManyStreams'],
+    refusals: ['tooManyLiveFeeds'],
   },
 } as const;
 

@@ -86,7 +86,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'hour_counts',
   'day_counts',
   'month_counts',
-  'day_profiles',
+  'daily_prefix_sums',
   'profiled_days',
   'stale_buckets',
   'snapshot_lock',

@@ -72,7 +72,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       }
       const interval = intervalOf(section);
       // Outside of the transaction: thousands of partitions would exceed its limit of locks.
-      await engine.ensureRoom(sql, interval);
+      await engine.createPartitions(sql, interval);
       const added = await copyInto(client, 'events', section.columns, rows);
       await countCopied(client, engine.writes, section);
       return added;

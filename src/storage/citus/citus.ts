@@ -1,7 +1,7 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 import { countsOf } from '../counts/levels.ts';
 import { recountFieldDay } from '../fields/recount-day.ts';
-import { ensureRoom } from '../postgres/maintenance.ts';
+import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import { recountIn } from '../postgres/recount.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -25,7 +25,7 @@ export const citus: StorageEngine = {
     clusterMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
   removal,
   writes,
-  ensureRoom,
+  createPartitions,
   settleCounts: async (sql, now) => {
     await settleCluster(sql);
     await foldClusterFields(sql, now);

@@ -108,7 +108,7 @@ export class Cluster implements Nodes {
     return addressOfNode(this.#address, node);
   }
 
-  isAway({ name }: DataNode): boolean {
+  isUnreachable({ name }: DataNode): boolean {
     return this.#health.get(name)?.away === true;
   }
 
@@ -122,7 +122,7 @@ export class Cluster implements Nodes {
     if (health.away || watch === null) return;
     health.away = true;
     health.awaySince = watch.now();
-    watch.log.warn({ node: node.name, err: error }, 'cluster: a node takes no events');
+    watch.log.warn({ node: node.name, err: error }, 'cluster: node not writable');
     // What waits for it fails now, and keeps nothing of other nodes waiting.
     this.addressOf(node).watch?.breakAll();
   }

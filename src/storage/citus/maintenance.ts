@@ -3,7 +3,7 @@
  * by the coordinator on all of them. A node that is away keeps the others from nothing but new partitions.
  */
 import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../connect.ts';
-import { DayProfiler } from '../counts/day-profiles.ts';
+import { PrefixSumBuilder } from '../counts/daily-prefix-sums.ts';
 import { DAY_MS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { KEY_LIFE_MS } from '../expired-keys.ts';
@@ -280,7 +280,7 @@ export function clusterMaintenance(
     return known;
   };
   const deadDeltas = new ByShard<DeadRows>();
-  const profiler = new DayProfiler(sql, now, (appId) => poolOfApp(sql, appId));
+  const profiler = new PrefixSumBuilder(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);

@@ -15,7 +15,7 @@ import type { LineReader } from '../event-lines.ts';
 import { createReader, type EventReader } from '../event-reader.ts';
 import type { RowFilter, ScanRequest } from '../event-scan.ts';
 import { nodeIsAway } from '../nodes.ts';
-import { readPlainly } from '../snapshot.ts';
+import { readWithoutSnapshotLock } from '../snapshot.ts';
 import { clusterAt } from './cluster.ts';
 import type { Place } from './placement.ts';
 import { makeShardSchema, NoShardSchema, ShardsElsewhere, shardsAsDatabase } from './shard-schema.ts';
@@ -32,9 +32,9 @@ async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: 
   const cluster = clusterAt(addressOfPool(sql));
   await cluster.ready();
   const place = cluster.placeOf(appId);
-  if (place === null || place.isCoordinator) return { pool: readPlainly(sql), place };
-  if (cluster.isAway(place.node)) throw nodeIsAway(place.node);
-  return { pool: readPlainly(poolOnNode(sql, place.node)), place };
+  if (place === null || place.isCoordinator) return { pool: readWithoutSnapshotLock(sql), place };
+  if (cluster.isUnreachable(place.node)) throw nodeIsAway(place.node);
+  return { pool: readWithoutSnapshotLock(poolOnNode(sql, place.node)), place };
 }
 
 /**

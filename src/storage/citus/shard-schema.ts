@@ -6,7 +6,7 @@
  * The views of a shard go with it when it is moved. On its new node they are made when they are missed.
  */
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../connect.ts';
-import { readPlainly } from '../snapshot.ts';
+import { readWithoutSnapshotLock } from '../snapshot.ts';
 import { type ShardGroup, shardGroups } from './shards.ts';
 
 /** To be raised when a migration changes one of the tables or views. */
@@ -90,7 +90,7 @@ export function shardsAsDatabase(pool: Sql, shard: string): Sql {
   };
   // There is no more that those who read and count need of a database.
   const shards: Transactions = { begin: begin as Sql['begin'] };
-  return readPlainly(shards as Sql);
+  return readWithoutSnapshotLock(shards as Sql);
 }
 
 const MISSING: ReadonlySet<string> = new Set([SQLSTATE.undefinedTable, SQLSTATE.invalidSchemaName]);

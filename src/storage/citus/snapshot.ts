@@ -37,7 +37,7 @@ interface NodeSession {
   readonly node: DataNode;
   readonly reader: pg.Client;
   /** Keeps writers out while it has a transaction. */
-  readonly keeper: pg.Client;
+  readonly lockSession: pg.Client;
 }
 
 /** @param coordinator a dedicated connection to the address */
@@ -90,7 +90,7 @@ async function openSessions(address: DatabaseAddress): Promise<NodeSession[]> {
         });
       const reader = await open();
       try {
-        sessions.push({ node, reader, keeper: await open() });
+        sessions.push({ node, reader, lockSession: await open() });
       } catch (error) {
         await end(reader);
         throw error;
@@ -104,7 +104,7 @@ async function openSessions(address: DatabaseAddress): Promise<NodeSession[]> {
 }
 
 async function closeSessions(sessions: readonly NodeSession[]): Promise<void> {
-  await Promise.all(sessions.flatMap(({ reader, keeper }) => [end(reader), end(keeper)]));
+  await Promise.all(sessions.flatMap(({ reader, lockSession }) => [end(reader), end(lockSession)]));
 }
 
 /** The connection may already be broken, or its server silent. */
@@ -120,17 +120,17 @@ async function takeSnapshots(
 ): Promise<readonly RowPlace[]> {
   for (let tries = 1; ; tries += 1) {
     try {
-      await onAll(sessions, 'keeper', keepOut);
+      await onAll(sessions, 'lockSession', blockWriters);
       const places = await onAll(sessions, 'reader', beginOnNode);
       // After the nodes: the apps and types of all of their events are known then.
       await coordinator.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
       await coordinator.query('SELECT FROM installation');
-      // A keeper that was given up in between fails here: writers may have come in.
-      await onAll(sessions, 'keeper', rollBack);
+      // A lockSession that was given up in between fails here: writers may have come in.
+      await onAll(sessions, 'lockSession', rollBack);
       return places.flat();
     } catch (error) {
       if (!PASSING.has(errorCode(error)) || tries === MAX_TRIES) throw error;
-      await onAll(sessions, 'keeper', rollBack);
+      await onAll(sessions, 'lockSession', rollBack);
       await onAll(sessions, 'reader', rollBack);
       await rollBack(coordinator);
     }
@@ -140,7 +140,7 @@ async function takeSnapshots(
 /** Does something on all nodes at once. @throws an error that says so if a node does not answer in time */
 async function onAll<T>(
   sessions: readonly NodeSession[],
-  role: 'reader' | 'keeper',
+  role: 'reader' | 'lockSession',
   work: (client: pg.Client) => Promise<T>,
 ): Promise<T[]> {
   const outcomes = await Promise.allSettled(
@@ -171,8 +171,8 @@ async function rollBack(client: pg.Client): Promise<void> {
 }
 
 /** All shards on every node: a write by way of another node takes its lock there. */
-async function keepOut(keeper: pg.Client): Promise<void> {
-  await keeper.query(`
+async function blockWriters(lockSession: pg.Client): Promise<void> {
+  await lockSession.query(`
     BEGIN;
     -- Of all locks together: a timeout of locks is one of each.
     SET LOCAL statement_timeout = ${LOCK_TIMEOUT_MS};

@@ -15,6 +15,6 @@ export const writes: EngineWrites = {
   copiedNow: 'true',
   insertsInSteps: true,
   // Any node is asked for it, and the coordinator does it.
-  makeRoom: 'SELECT make_room($1::date[])',
+  createPartitions: 'SELECT make_room($1::date[])',
   hidesFailure: (error) => errorCode(error) === INTERNAL_ERROR,
 };

@@ -333,7 +333,7 @@ function happened(
 }
 
 function hasLeft({ watch }: DatabaseAddress): boolean {
-  return watch?.isLeaving === true;
+  return watch?.isDisconnecting === true;
 }
 
 /** An error with a code, like those of the system. */

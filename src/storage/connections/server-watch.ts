@@ -128,7 +128,7 @@ const PING_TURNS = 4;
 /** Turns between two probes with a new connection, which detect that the address has moved. */
 const FRESH_TURNS = 6;
 /** A response may arrive while the server is asked; by the second time it would have arrived. */
-const VERDICTS = 2;
+const SILENT_VOTES = 2;
 
 interface Session extends Purpose {
   readonly socket: Socket;
@@ -140,7 +140,7 @@ interface Session extends Purpose {
   /** Turns since then. */
   turns: number;
   /** How often in a row the server has reported its backend as not busy. */
-  verdicts: number;
+  silentVotes: number;
 }
 
 export interface ServerWatchOptions {
@@ -174,7 +174,7 @@ export class ServerWatch {
   #asking: Promise<void> | null = null;
   #turnsSinceAsking = 0;
   #suspectTurns = SUSPECT_TURNS;
-  #isLeaving = false;
+  #isDisconnecting = false;
 
   /** @param coordinator the watch of the coordinator, if this is the one of another node of its cluster */
   constructor(address: DatabaseAddress, options: ServerWatchOptions, coordinator: ServerWatch | null = null) {
@@ -195,8 +195,8 @@ export class ServerWatch {
     const options = { ...this.#options, onMoved: () => undefined, onForeign: () => undefined };
     const node = new ServerWatch(address, options, this);
     this.#nodes.push(node);
-    if (this.#isHurried) node.hurry();
-    if (this.#isLeaving) node.leave();
+    if (this.#hasShortTimeouts) node.shortenTimeouts();
+    if (this.#isDisconnecting) node.disconnect();
     else if (this.#timer !== null) node.start();
     return node;
   }
@@ -238,8 +238,8 @@ export class ServerWatch {
   }
 
   /** True once {@link leave} was called. */
-  get isLeaving(): boolean {
-    return this.#isLeaving;
+  get isDisconnecting(): boolean {
+    return this.#isDisconnecting;
   }
 
   start(): void {
@@ -249,12 +249,12 @@ export class ServerWatch {
   }
 
   /** Gives silent connections up early from now on, because the service stops. */
-  hurry(): void {
+  shortenTimeouts(): void {
     this.#suspectTurns = HURRIED_TURNS;
-    for (const node of this.#nodes) node.hurry();
+    for (const node of this.#nodes) node.shortenTimeouts();
   }
 
-  get #isHurried(): boolean {
+  get #hasShortTimeouts(): boolean {
     return this.#suspectTurns === HURRIED_TURNS;
   }
 
@@ -266,10 +266,10 @@ export class ServerWatch {
   }
 
   /** Closes all connections and allows no new ones: whatever waits for the database fails now. */
-  leave(): void {
-    this.#isLeaving = true;
+  disconnect(): void {
+    this.#isDisconnecting = true;
     for (const session of this.#sessions) session.socket.destroy();
-    for (const node of this.#nodes) node.leave();
+    for (const node of this.#nodes) node.disconnect();
   }
 
   /**
@@ -297,7 +297,7 @@ export class ServerWatch {
     });
     const session: Session = {
       ...purpose,
-      ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, verdicts: 0 },
+      ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, silentVotes: 0 },
     };
     this.#sessions.add(session);
   }
@@ -314,7 +314,7 @@ export class ServerWatch {
       const { wire } = session;
       const isNew = wire.heard !== session.heard;
       session.turns = isNew ? 0 : session.turns + 1;
-      if (isNew) session.verdicts = 0;
+      if (isNew) session.silentVotes = 0;
       session.heard = wire.heard;
       if (!wire.isWaiting) {
         if (session.turns >= PING_TURNS) wire.ping();
@@ -331,7 +331,7 @@ export class ServerWatch {
   }
 
   #ask(suspects: readonly Session[]): void {
-    if (this.#asking !== null || this.#isLeaving) return;
+    if (this.#asking !== null || this.#isDisconnecting) return;
     this.#turnsSinceAsking = 0;
     const heard = suspects.map(({ wire }) => wire.heard);
     this.#asking = askBackends(
@@ -342,8 +342,8 @@ export class ServerWatch {
         (atWork) => {
           for (const [index, session] of suspects.entries()) {
             const isSilent = session.wire.isWaiting && session.wire.heard === heard[index];
-            session.verdicts = isSilent && !atWork.has(session.pid) ? session.verdicts + 1 : 0;
-            if (session.verdicts >= VERDICTS) this.#replace(session, 'silent');
+            session.silentVotes = isSilent && !atWork.has(session.pid) ? session.silentVotes + 1 : 0;
+            if (session.silentVotes >= SILENT_VOTES) this.#replace(session, 'silent');
           }
         },
         // The availability probe detects a missing server.

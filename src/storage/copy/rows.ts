@@ -22,7 +22,7 @@ export async function copyInterval(
   apps: readonly number[],
 ): Promise<number> {
   const interval = { from: text(start), until: text(until) };
-  await to.engine.ensureRoom(to.sql, { from: start, until });
+  await to.engine.createPartitions(to.sql, { from: start, until });
   const rows = from.client.query(
     copyTo(`COPY (SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM events
                    WHERE created_at >= '${interval.from}' AND created_at < '${interval.until}'
@@ -93,7 +93,7 @@ export class Merger {
   async merge(interval: Interval, apps: readonly number[]): Promise<number> {
     const seconds = await this.#differing(interval, apps);
     if (seconds.length === 0) return 0;
-    await this.#to.engine.ensureRoom(this.#to.sql, interval);
+    await this.#to.engine.createPartitions(this.#to.sql, interval);
     let stored = 0;
     let after: MergedRow | undefined;
     do {

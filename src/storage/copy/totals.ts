@@ -2,7 +2,7 @@
 import { readStaleBuckets } from '../counts/exact-counts.ts';
 import { type Interval, sourcesOf, withoutStale } from '../counts/intervals.ts';
 import { ALL_TYPES, LEVELS, type Level } from '../counts/levels.ts';
-import { readPlainly, readSnapshot } from '../snapshot.ts';
+import { readSnapshot, readWithoutSnapshotLock } from '../snapshot.ts';
 import type { Side } from './side.ts';
 
 /** By the start of the bucket, then by the internal id of the app. Those without events are left out. */
@@ -17,7 +17,7 @@ export async function readTotals(
   level: Level,
   interval: Interval,
 ): Promise<Totals> {
-  const pool = engine.nodesAt === undefined ? sql : readPlainly(sql);
+  const pool = engine.nodesAt === undefined ? sql : readWithoutSnapshotLock(sql);
   const rows = await readSnapshot(pool, async (tx) => {
     const stale = await readStaleBuckets(tx, interval);
     const parts = sourcesOf(withoutStale([{ level, ...interval }], stale)).map(({ view, from, until }) => {

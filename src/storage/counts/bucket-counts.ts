@@ -7,7 +7,7 @@
  */
 import type { Transaction } from '../connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
-import { planEachTime } from '../snapshot.ts';
+import { withCustomPlan } from '../snapshot.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './exact-counts.ts';
 import {
@@ -75,7 +75,7 @@ async function profiledDays(
   { from, until }: Interval,
 ): Promise<ReadonlySet<number>> {
   // How many days there are decides whether pending deltas are looked through once, or for each day.
-  const [row] = await planEachTime(
+  const [row] = await withCustomPlan(
     tx,
     tx<{ days: number[] }[]>`
       SELECT coalesce(json_agg(extract(epoch FROM day)::bigint * 1000), '[]') AS days
@@ -141,7 +141,7 @@ async function addProfiles(
   const columns = await tx<Column[]>`
     SELECT type_id AS id,
            string_agg(concat_ws(' ', day::date - '1970-01-01'::date, ${picked}), ' ') AS text
-      FROM day_profiles
+      FROM daily_prefix_sums
      WHERE app_id = ${appId} AND type_id = ANY(${[...counts.keys()]})
        AND day >= ${parts[0]?.day ?? 0} AND day <= ${parts.at(-1)?.day ?? 0}
      GROUP BY type_id`;

@@ -89,7 +89,7 @@ export async function compareDay(
       HAVING sum(of_days) <> sum(count)
       UNION ALL
       SELECT ${LEVELS.length + 1}::integer, app_id, type_id, day, coalesce(days.count, 0), running[96]
-        FROM ready_profiles JOIN day_profiles USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
+        FROM ready_profiles JOIN daily_prefix_sums USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
        WHERE ${within(sql`day`)} AND running[96] <> coalesce(days.count, 0)
     )
     SELECT level, app_id AS "appId", nullif(type_id, ${ALL_TYPES}) AS "typeId",

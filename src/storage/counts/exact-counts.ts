@@ -2,7 +2,7 @@
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
-import { planEachTime, readSnapshot } from '../snapshot.ts';
+import { readSnapshot, withCustomPlan } from '../snapshot.ts';
 import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
 
@@ -77,7 +77,9 @@ export async function readSources<T extends postgres.Row[]>(
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
   const views = new Set(sources.map(({ view }) => view));
-  return views.has(null) || views.size < sources.length ? await planEachTime(tx, statement) : await statement;
+  return views.has(null) || views.size < sources.length
+    ? await withCustomPlan(tx, statement)
+    : await statement;
 }
 
 function countsFrom(

@@ -101,7 +101,7 @@ export async function readFilteredTypes(
       return counted === null || type === undefined ? [] : [{ value: null, type, ...sumOf(counted, ids) }];
     });
     const shown = {
-      counts: addUp(lines.map(({ counts }) => counts)),
+      counts: compact(lines.map(({ counts }) => counts)),
       before: sum(lines.map(({ before }) => before)),
     };
     return assemble(request, plan, [...lines, { value: null, ...without(all, shown) }]);
@@ -188,7 +188,7 @@ export async function readValueSeries(
     if (typeof all === 'string') return all;
     const shown = top.map(({ value, number, series }) => ({ value, number, ...signedSum(counted, series) }));
     const together = {
-      counts: addUp(shown.map(({ counts }) => counts)),
+      counts: compact(shown.map(({ counts }) => counts)),
       before: sum(shown.map(({ before }) => before)),
     };
     return assemble(request, plan, [...shown, { value: null, ...without(all, together) }]);
@@ -346,7 +346,7 @@ async function ragged(
 
 function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line {
   return {
-    counts: addUp(ids.map((id) => counts.get(id) ?? [])),
+    counts: compact(ids.map((id) => counts.get(id) ?? [])),
     before: sum(ids.map((id) => before.get(id) ?? 0)),
   };
 }
@@ -358,7 +358,7 @@ function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
 }
 
 /** Columns as one. */
-function addUp(columns: readonly (readonly number[])[]): number[] {
+function compact(columns: readonly (readonly number[])[]): number[] {
   const length = Math.max(0, ...columns.map((column) => column.length));
   return Array.from({ length }, (_, index) => sum(columns.map((column) => column[index] ?? 0)));
 }

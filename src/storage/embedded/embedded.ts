@@ -221,7 +221,7 @@ async function joinPostgres(
       leftoversSince ??= Date.now();
       if (failure !== undefined && !(failure.passing && Date.now() - leftoversSince < LEFTOVERS_TIMEOUT_MS)) {
         throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`, {
-          isPassing: true,
+          isRetryable: true,
         });
       }
     } else if (attempt.state === 'absent' && start === undefined) {
@@ -235,7 +235,7 @@ async function joinPostgres(
     if (Date.now() - lastSign > SILENCE_TIMEOUT_MS || Date.now() - began > RECOVERY_TIMEOUT_MS) {
       throw new OperatorError(
         `PostgreSQL in ${dataDir} does not accept connections: see ${join(dataDir, 'postgres', 'log')}`,
-        { isPassing: true },
+        { isRetryable: true },
       );
     }
     await delay(isSlow ? SLOW_POLL_MS : POLL_MS);

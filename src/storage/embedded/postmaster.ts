@@ -25,7 +25,7 @@ export interface StartFailure {
 const POLL_MS = 50;
 const LOCK_FILE = 'postmaster.pid';
 // https://www.postgresql.org/docs/18/server-start.html, "pre-existing shared memory block" included.
-const PASSING = /lock file ".*" already exists|lock file ".*" is empty|pre-existing shared memory block/;
+const RETRYABLE = /lock file ".*" already exists|lock file ".*" is empty|pre-existing shared memory block/;
 /** PostgreSQL writes its lock file right after creating it: one that stays empty was left by a power failure. */
 const EMPTY_LOCK_MS = 5_000;
 
@@ -125,7 +125,7 @@ export class PostmasterStart {
       return undefined;
     }
     const output = await readFile(this.#output, 'utf8').catch(() => '');
-    if (PASSING.test(output)) {
+    if (RETRYABLE.test(output)) {
       await this.succeeded();
       return { passing: true, reason: meaningfulLine(output) ?? output, log: this.#lastOutput };
     }
@@ -133,7 +133,7 @@ export class PostmasterStart {
       const logged = await this.#logged();
       if (logged !== undefined) {
         await this.succeeded();
-        return { passing: PASSING.test(logged.reason), ...logged };
+        return { passing: RETRYABLE.test(logged.reason), ...logged };
       }
     }
     await rename(this.#output, this.#lastOutput).catch(() => undefined);

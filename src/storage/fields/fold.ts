@@ -1,7 +1,7 @@
 /** Moves the pending deltas of declared fields into their counts, and gives new values their ids. */
 import { errorCode, SQLSTATE, type Transaction, type Transactions } from '../connect.ts';
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
-import type { Foldable, Folded } from '../maintenance/folding.ts';
+import type { DeltaSource, Folded } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
 import { foldNumbers, readPendingNumbers, writePendingNumbers } from './numbers/fold-numbers.ts';
 import { MANY, NUMBERS, OTHER } from './value-text.ts';
@@ -192,7 +192,7 @@ export function fieldDeltas(
   sql: Transactions,
   now: () => number,
   onOthers: (events: number) => void,
-): Foldable {
+): DeltaSource {
   const taken = async (statement: string): Promise<number | null> => {
     const outcome = await take(sql, now(), statement);
     onOthers(outcome?.others ?? 0);
@@ -203,7 +203,7 @@ export function fieldDeltas(
     // Folded in each round, as readers of values go through the deltas of all apps.
     return deltas === null ? null : { deltas, minutes: 0 };
   };
-  return { fold, addUp: () => taken(ADD_UP), pending: () => countPending(sql) };
+  return { fold, compact: () => taken(ADD_UP), pending: () => countPending(sql) };
 }
 
 async function take(sql: Transactions, now: number, statement: string): Promise<FoldedFields | null> {

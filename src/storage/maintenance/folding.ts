@@ -9,11 +9,11 @@ export interface Folded {
 }
 
 /** Deltas of some counts. Null in place of a result: another process works on them, it is to be tried again. */
-export interface Foldable {
+export interface DeltaSource {
   /** Moves all pending deltas into the counts. */
   readonly fold: () => Promise<Folded | null>;
   /** Replaces pending deltas by their sums. @returns how many are gone */
-  readonly addUp: () => Promise<number | null>;
+  readonly compact: () => Promise<number | null>;
   readonly pending: () => Promise<number>;
 }
 
@@ -68,7 +68,7 @@ export class FoldPace {
  * them. So deltas are folded once a minute then, and meanwhile added up among themselves: their dead rows readers skip.
  */
 export class Folding {
-  readonly #deltas: Foldable;
+  readonly #deltas: DeltaSource;
   readonly #now: () => number;
   readonly #pace: FoldPace;
   #foldedAt = Number.NEGATIVE_INFINITY;
@@ -76,7 +76,7 @@ export class Folding {
   #left = 0;
 
   /** @param now milliseconds since 1970 */
-  constructor(deltas: Foldable, now: () => number) {
+  constructor(deltas: DeltaSource, now: () => number) {
     this.#deltas = deltas;
     this.#now = now;
     this.#pace = new FoldPace(now);
@@ -84,10 +84,10 @@ export class Folding {
 
   /**
    * @param oldestSnapshotSeconds age of the oldest snapshot in use
-   * @returns the number of deltas that are gone; null as of {@link Foldable}
+   * @returns the number of deltas that are gone; null as of {@link DeltaSource}
    */
   async fold(oldestSnapshotSeconds: number): Promise<number | null> {
-    const { fold, addUp, pending } = this.#deltas;
+    const { fold, compact, pending } = this.#deltas;
     const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
     if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
       if (!this.#pace.isDue) return 0;
@@ -99,7 +99,7 @@ export class Folding {
       return folded.deltas;
     }
     if ((await pending()) < 2 * this.#left + WORTH_ADDING_UP) return 0;
-    const gone = await addUp();
+    const gone = await compact();
     if (gone !== null) this.#left = await pending();
     return gone;
   }

@@ -13,12 +13,12 @@ export interface MaintenanceLeaderOptions {
   /** A pool of one connection, so that the lock is held by the session that works. */
   readonly sql: Sql;
   /** Called when another process has begun to serve from this database, or does so at the start. */
-  readonly onNeighbor: () => void;
+  readonly onOtherProcess: () => void;
 }
 
 export class MaintenanceLeader {
   readonly #options: MaintenanceLeaderOptions;
-  #neighbors = 0;
+  #otherProcesses = 0;
 
   constructor(options: MaintenanceLeaderOptions) {
     this.#options = options;
@@ -26,8 +26,8 @@ export class MaintenanceLeader {
 
   /** @returns whether this process is the leader; it stays so until its connection ends */
   async take(): Promise<boolean> {
-    const { sql, onNeighbor } = this.#options;
-    const [state] = await sql<{ ours: boolean; neighbors: number }[]>`
+    const { sql, onOtherProcess } = this.#options;
+    const [state] = await sql<{ ours: boolean; otherProcesses: number }[]>`
       SELECT CASE WHEN EXISTS (SELECT FROM pg_locks
                                 WHERE locktype = 'advisory' AND classid = ${TIDE} AND objid = ${MAINTENANCE}
                                   AND objsubid = 2 AND pid = pg_backend_pid() AND granted)
@@ -36,10 +36,10 @@ export class MaintenanceLeader {
              END AS ours,
              (SELECT count(*)::int FROM pg_stat_activity
                WHERE datname = current_database() AND application_name = ${MAINTENANCE_NAME}
-                 AND pid <> pg_backend_pid()) AS neighbors`;
-    const before = this.#neighbors;
-    this.#neighbors = state?.neighbors ?? 0;
-    if (this.#neighbors > before) onNeighbor();
+                 AND pid <> pg_backend_pid()) AS otherProcesses`;
+    const before = this.#otherProcesses;
+    this.#otherProcesses = state?.otherProcesses ?? 0;
+    if (this.#otherProcesses > before) onOtherProcess();
     return state?.ours === true;
   }
 }

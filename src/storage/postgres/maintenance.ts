@@ -4,7 +4,7 @@
  */
 import { OperatorError } from '../../errors.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../connect.ts';
-import { DayProfiler } from '../counts/day-profiles.ts';
+import { PrefixSumBuilder } from '../counts/daily-prefix-sums.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
@@ -12,7 +12,7 @@ import { ExpiredKeys } from '../expired-keys.ts';
 import { EVERY_FIELD, noteUncounted } from '../fields/uncounted.ts';
 import { FieldUpkeep } from '../fields/upkeep.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { type Foldable, type Folded, Folding } from '../maintenance/folding.ts';
+import { type DeltaSource, type Folded, Folding } from '../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../maintenance/loop.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
@@ -185,13 +185,13 @@ export class Turns {
 }
 
 /** The deltas of events. */
-export function countDeltas(sql: Sql): Foldable {
+export function countDeltas(sql: Sql): DeltaSource {
   const turns = new Turns();
   const take = (statement: string): Promise<Folded | null> =>
     turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
   return {
     fold: () => take(FOLD),
-    addUp: async () => (await take(ADD_UP))?.deltas ?? null,
+    compact: async () => (await take(ADD_UP))?.deltas ?? null,
     pending: async () =>
       (await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING))).deltas,
   };
@@ -210,8 +210,8 @@ export async function ensurePartitions(sql: Sql, from: number, to: number): Prom
   for (const { day } of missing) await sql`SELECT create_events_partition(${day}::date)`;
 }
 
-/** Makes room for events of an interval (milliseconds since 1970), by partitions as wide as their age allows. */
-export async function ensureRoom(sql: Sql, { from, until }: Interval): Promise<void> {
+/** Creates the partitions of an interval (milliseconds since 1970), as wide as their age allows. */
+export async function createPartitions(sql: Sql, { from, until }: Interval): Promise<void> {
   for (;;) {
     const [next] = await sql<{ day: string | null }[]>`
       SELECT min(day)::date::text AS day
@@ -402,7 +402,7 @@ export function postgresMaintenance(
   const deadDeltas = new DeadRows(slow, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
-  const profiler = new DayProfiler(sql, now);
+  const profiler = new PrefixSumBuilder(sql, now);
   const fields = new FieldUpkeep(sql, now, slow);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);

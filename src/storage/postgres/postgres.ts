@@ -3,21 +3,21 @@ import { addMonthCounts } from '../backup/month-counts.ts';
 import { countsOf } from '../counts/levels.ts';
 import { createReader } from '../event-reader.ts';
 import { foldFields } from '../fields/fold.ts';
-import { keepPlansOfCounts } from '../snapshot.ts';
+import { useGenericPlans } from '../snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { ensureRoom, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { createPartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
 import { recountDay } from './recount.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
-  reader: (sql) => createReader(keepPlansOfCounts(sql)),
+  reader: (sql) => createReader(useGenericPlans(sql)),
   maintenance: (pools, { RETENTION_DAYS }, now) =>
     postgresMaintenance(pools, { retentionDays: RETENTION_DAYS, now }),
   removal,
   writes,
-  ensureRoom,
+  createPartitions,
   settleCounts: async (sql, now) => {
     await foldCounts(sql);
     await foldFields(sql, now);

@@ -42,7 +42,7 @@ export async function recountIn(tx: Transaction, day: number, nameOf: NameOf): P
   await replace(tx, nameOf('month_counts'), month, next);
   // Maintenance makes them again.
   await tx`DELETE FROM ${name('profiled_days')} WHERE day = ${new Date(day)}`;
-  await tx`DELETE FROM ${name('day_profiles')} WHERE day = ${new Date(day)}`;
+  await tx`DELETE FROM ${name('daily_prefix_sums')} WHERE day = ${new Date(day)}`;
   // There may be another one in the same transaction.
   await tx`DROP TABLE recounted`;
 }

@@ -58,16 +58,16 @@ export const writes: EngineWrites = {
   stampedChanges: 'count_deltas (app_id, type_id, bucket, count, fields)',
   copyChanges: copyDeltas,
   countDirectly,
-  changesOfInserted: `
+  deltasOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
-  makeRoom: `
+  createPartitions: `
     WITH known AS MATERIALIZED (SELECT start, finish FROM events_partitions)
     SELECT make_room_for_events(day)
       FROM (SELECT day FROM unnest($1::date[]) AS wanted (day)
              WHERE NOT EXISTS (SELECT FROM known WHERE start <= day::timestamp AT TIME ZONE 'UTC'
                                                    AND finish > day::timestamp AT TIME ZONE 'UTC')
              ORDER BY day) AS missing`,
-  makesRoomAhead: false,
+  createsPartitionsAhead: false,
   lockedDays: `
     SELECT day::text AS day
       FROM (SELECT day, day::timestamp AT TIME ZONE 'UTC' AS midnight FROM unnest($1::date[]) AS wanted (day)) AS wanted

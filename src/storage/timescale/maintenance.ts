@@ -1,6 +1,6 @@
 /** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
 import type { Sql, Transaction } from '../connect.ts';
-import { DayProfiler } from '../counts/day-profiles.ts';
+import { PrefixSumBuilder } from '../counts/daily-prefix-sums.ts';
 import { LEVELS, MINUTES } from '../counts/levels.ts';
 import { removeDeletedApps } from '../deleted-apps.ts';
 import { ExpiredKeys } from '../expired-keys.ts';
@@ -132,7 +132,7 @@ export async function refreshStale(
         await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
       }
     }
-    await liftMarks(sql, number, marks);
+    await propagateInvalidations(sql, number, marks);
     onLifted(marks.length);
   }
 }
@@ -175,7 +175,7 @@ function intervalsOf(
  * transaction. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
  * and not be discarded.
  */
-async function liftMarks(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
+async function propagateInvalidations(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
   const ids = marks.map((mark) => mark.id);
   const above = LEVELS[level + 1];
   if (above !== undefined) {
@@ -300,7 +300,7 @@ export function timescaleMaintenance(
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const marks = new Marks(sql);
   const expiredKeys = new ExpiredKeys(sql);
-  const profiler = new DayProfiler(sql, now);
+  const profiler = new PrefixSumBuilder(sql, now);
   const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
   return {

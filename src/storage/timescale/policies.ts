@@ -122,10 +122,10 @@ async function setRefreshPolicy(
              SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
               WHERE view_name = ${aggregate}))`;
   // TimescaleDB wants a window of two buckets at least; a shorter retention leaves no room for a policy.
-  const hasRoom = startMs - endMs >= 2 * ms;
-  if (job === undefined ? !hasRoom : hasRoom && job.same) return;
+  const hasPartition = startMs - endMs >= 2 * ms;
+  if (job === undefined ? !hasPartition : hasPartition && job.same) return;
   await tx`SELECT remove_continuous_aggregate_policy(${aggregate}, if_exists => true)`;
-  if (!hasRoom) return;
+  if (!hasPartition) return;
   await tx`
     SELECT add_continuous_aggregate_policy(${aggregate}, start_offset => ${start}::interval,
              end_offset => ${`${endMs / MINUTE_MS} minutes`}::interval,

@@ -29,7 +29,7 @@ export async function recountDay(sql: Sql, day: number): Promise<void> {
     await sql.begin('isolation level read committed', async (tx) => {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
       await renewDays(tx, [day]);
-      await tx`DELETE FROM day_profiles WHERE day = ${new Date(day)}`;
+      await tx`DELETE FROM daily_prefix_sums WHERE day = ${new Date(day)}`;
     });
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;

@@ -19,7 +19,7 @@ export const timescale: StorageEngine = {
   removal,
   writes,
   // Chunks are made by the rows that need them.
-  ensureRoom: async () => undefined,
+  createPartitions: async () => undefined,
   settleCounts,
   settlesBesideWriters: false,
   recountDay,

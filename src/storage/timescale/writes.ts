@@ -18,10 +18,10 @@ export const writes: EngineWrites = {
   changes: 'stale_buckets (level, bucket)',
   stampedChanges: 'stale_buckets (level, bucket, fields)',
   copyChanges: copyMarks,
-  changesOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,
-  makeRoom: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
+  deltasOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,
+  createPartitions: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
   // A chunk comes with the rows that need it, but it is as narrow as those of now.
-  makesRoomAhead: true,
+  createsPartitionsAhead: true,
   lockedDays: `
     SELECT day::text AS day
       FROM (SELECT day, day::timestamp AT TIME ZONE 'UTC' AS midnight FROM unnest($1::date[]) AS wanted (day)) AS wanted

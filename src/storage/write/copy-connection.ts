@@ -180,7 +180,7 @@ export class CopyConnection {
 
   /** True once the service has left the database: no connection can be opened any more. */
   get hasLeft(): boolean {
-    return this.#address.watch?.isLeaving === true;
+    return this.#address.watch?.isDisconnecting === true;
   }
 
   /** Closes the connection; destroys it if the server does not respond. */

@@ -22,11 +22,11 @@ export interface EngineWrites {
     events: readonly EventRow[],
   ) => (connection: WriteConnection) => Promise<void>;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
-  readonly changesOfInserted: string;
+  readonly deltasOfInserted: string;
   /** SELECT that makes room for events of the days `$1::date[]`, as wide as their age allows. */
-  readonly makeRoom: string;
+  readonly createPartitions: string;
   /** True if rows without room do not fail: then room for past days has to be made before them. */
-  readonly makesRoomAhead: boolean;
+  readonly createsPartitionsAhead: boolean;
   /** SELECT of those of the days `$1::date[]`, as texts, whose rows another session has locked or waits to lock. */
   readonly lockedDays: string;
   /** A condition for rows of `events` that the current transaction has copied, in an interval that is copied by it alone. */

@@ -8,7 +8,7 @@ import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepte
 import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
 import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
-import { type GivenUp, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
+import { type FinalFailure, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import {
   columns,
   insertKeyedValues,
@@ -40,9 +40,11 @@ export interface EventWriterOptions {
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
    */
-  readonly giveUp?: ((events: readonly AcceptedEvent[], end: GivenUp) => Promise<Outcomes>) | undefined;
+  readonly onExhausted?:
+    | ((events: readonly AcceptedEvent[], end: FinalFailure) => Promise<Outcomes>)
+    | undefined;
   /** Whether it is known that the server does not answer. */
-  readonly isAway?: () => boolean;
+  readonly isUnreachable?: () => boolean;
   /** Where groups are counted, if not in histograms of its own. */
   readonly counts?: GroupCounts;
   readonly log: WriteLog;
@@ -103,7 +105,14 @@ export class EventWriter implements GroupCounts {
     } = options;
     ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
     const engine = ENGINES[options.engine].writes;
-    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
+    this.#commit = new GroupCommit({
+      engine,
+      timeouts,
+      past,
+      isUnreachable: options.isUnreachable,
+      log,
+      now,
+    });
     const insertMissing = insertMissingValues(engine);
     this.#trial = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissing;
     this.#kind = {
@@ -126,9 +135,9 @@ export class EventWriter implements GroupCounts {
         log.error({ err: error, eventId: id }, 'write: the database refuses an event');
         return POISON;
       },
-      giveUp: async (events, end) => {
+      onExhausted: async (events, end) => {
         // A replay of the journal could not store it either.
-        const kept = end.failure === 'fault' ? undefined : await options.giveUp?.(events, end);
+        const kept = end.failure === 'fault' ? undefined : await options.onExhausted?.(events, end);
         return kept ?? events.map(() => end.refusal);
       },
     };
@@ -156,7 +165,7 @@ export class EventWriter implements GroupCounts {
   }
 
   /** Whether another group may be written now. */
-  get hasRoom(): boolean {
+  get hasIdleConnection(): boolean {
     return this.#idle.length > 0;
   }
 
@@ -175,7 +184,7 @@ export class EventWriter implements GroupCounts {
       return await this.#commit.run(kind, connection, events, attempt);
     } catch (error) {
       // Nothing is known to throw here. If it does, it is unknown whether the events are durable.
-      this.#options.log.error({ err: error, events: events.length }, 'write: failed in an unforeseen way');
+      this.#options.log.error({ err: error, events: events.length }, 'write: unexpected error');
       return events.map(() => OUTCOME_UNKNOWN);
     } finally {
       this.#idle.push(connection);
@@ -218,9 +227,10 @@ export class EventWriter implements GroupCounts {
       return true;
     } catch (error) {
       // Not logged: the failures of groups are in the log already.
-      const hasRoom = classify(error) !== 'missing-partition';
+      const hasPartition = classify(error) !== 'missing-partition';
       // The next trial shows whether it was made.
-      if (!hasRoom) await this.#commit.makeRoom(connection, datesOf([event])).catch(() => undefined);
+      if (!hasPartition)
+        await this.#commit.createPartitions(connection, datesOf([event])).catch(() => undefined);
       return false;
     }
   }

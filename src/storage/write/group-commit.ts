@@ -26,7 +26,7 @@ export interface Attempt {
   uncertain: boolean;
   retries: number;
   /** Partitions were created for it. If one is missing nevertheless, creating them again would not help. */
-  hasRoom: boolean;
+  hasPartition: boolean;
 }
 
 /**
@@ -58,11 +58,14 @@ export interface GroupKind<Unit, Outcome> {
    * Called for units that could not be stored in time. If the cause is their days (no partition, a lock), each call has the
    * units of the same days. May throw if the caller needs no single outcomes.
    */
-  readonly giveUp: (units: readonly Unit[], end: GivenUp) => Promise<readonly Outcome[]> | readonly Outcome[];
+  readonly onExhausted: (
+    units: readonly Unit[],
+    end: FinalFailure,
+  ) => Promise<readonly Outcome[]> | readonly Outcome[];
 }
 
 /** Why a group was given up. */
-export interface GivenUp {
+export interface FinalFailure {
   /** The refusal of its units. */
   readonly refusal: Rejection;
   /** Of the last try. */
@@ -85,7 +88,7 @@ export interface GroupCommitOptions {
   /** True if events are of past days, whose partitions may be missing. */
   readonly past?: boolean;
   /** Whether it is known that the server does not answer: then nothing is tried again. */
-  readonly isAway?: (() => boolean) | undefined;
+  readonly isUnreachable?: (() => boolean) | undefined;
   readonly log: WriteLog;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -97,7 +100,7 @@ const DAYS_AT_ONCE = 32;
 const MOST_BLOCKED_DAYS = 3;
 
 /** Limit of the cache of days that have room. */
-const MOST_ROOMY_DAYS = 50_000;
+const MOST_REMEMBERED_DAYS = 50_000;
 
 /** Limit of days in a log line. */
 const MOST_DAYS_LOGGED = 5;
@@ -105,12 +108,13 @@ const MOST_DAYS_LOGGED = 5;
 export class GroupCommit {
   readonly #options: GroupCommitOptions;
   /** Past days for which room was made ahead; null if that is not needed. */
-  readonly #roomy: Set<string> | null;
+  readonly #daysWithPartitions: Set<string> | null;
   #retries = 0;
 
   constructor(options: GroupCommitOptions) {
     this.#options = options;
-    this.#roomy = options.past === true && options.engine.makesRoomAhead ? new Set() : null;
+    this.#daysWithPartitions =
+      options.past === true && options.engine.createsPartitionsAhead ? new Set() : null;
   }
 
   /** Tries of groups after their first one. */
@@ -120,7 +124,7 @@ export class GroupCommit {
 
   /** Begins the tries of a group. @param uncertain whether some of it may be stored already */
   begin(uncertain: boolean): Attempt {
-    return { startedAt: this.#options.now(), uncertain, retries: 0, hasRoom: false };
+    return { startedAt: this.#options.now(), uncertain, retries: 0, hasPartition: false };
   }
 
   /**
@@ -135,7 +139,8 @@ export class GroupCommit {
   ): Promise<readonly Outcome[]> {
     for (;;) {
       try {
-        if (this.#roomy !== null) await this.#makeRoomAhead(connection, kind.eventsOf(units), this.#roomy);
+        if (this.#daysWithPartitions !== null)
+          await this.#createPartitionsAhead(connection, kind.eventsOf(units), this.#daysWithPartitions);
         return await kind.store(connection, units, attempt);
       } catch (error) {
         const outcomes = await this.#recover(kind, connection, units, attempt, error);
@@ -145,31 +150,31 @@ export class GroupCommit {
   }
 
   /** Makes room for events of these days. @param dates ISO 8601 */
-  async makeRoom(connection: WriteConnection, dates: readonly string[]): Promise<void> {
-    const { makeRoom } = this.#options.engine;
+  async createPartitions(connection: WriteConnection, dates: readonly string[]): Promise<void> {
+    const { createPartitions } = this.#options.engine;
     for (let from = 0; from < dates.length; from += DAYS_AT_ONCE)
-      await connection.query(makeRoom, [dates.slice(from, from + DAYS_AT_ONCE)]);
+      await connection.query(createPartitions, [dates.slice(from, from + DAYS_AT_ONCE)]);
   }
 
-  async #makeRoomAhead(
+  async #createPartitionsAhead(
     connection: WriteConnection,
     events: readonly EventContent[],
-    roomy: Set<string>,
+    daysWithPartitions: Set<string>,
   ): Promise<void> {
-    const dates = datesOf(events).filter((date) => !roomy.has(date));
+    const dates = datesOf(events).filter((date) => !daysWithPartitions.has(date));
     if (dates.length === 0) return;
     try {
-      await this.makeRoom(connection, dates);
+      await this.createPartitions(connection, dates);
     } catch (error) {
       if (meaningOf(error) !== 'no-partition') throw error;
       // The insert creates a chunk of the default width.
       this.#options.log.warn(
         { err: error, days: dates.slice(0, MOST_DAYS_LOGGED) },
-        'write: no wide chunk was made',
+        'timescale: could not create chunk',
       );
     }
-    if (roomy.size + dates.length > MOST_ROOMY_DAYS) roomy.clear();
-    for (const date of dates) roomy.add(date);
+    if (daysWithPartitions.size + dates.length > MOST_REMEMBERED_DAYS) daysWithPartitions.clear();
+    for (const date of dates) daysWithPartitions.add(date);
   }
 
   /** Prepares a retry and returns null, or returns the outcomes of the units. */
@@ -187,15 +192,15 @@ export class GroupCommit {
     if (failure === 'fault') {
       log.error(context, 'write: failed');
       const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : FAULT;
-      return await kind.giveUp(units, { refusal, failure, error, attempt });
+      return await kind.onExhausted(units, { refusal, failure, error, attempt });
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
-    if (connection.hasLeft || this.#options.isAway?.() === true || this.#isOver(attempt, failure)) {
+    if (connection.hasLeft || this.#options.isUnreachable?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
-      log.warn({ ...context, days: daysForLog(kind, units) }, 'write: failed until its time was over');
-      return await kind.giveUp(units, { refusal: refusalOf(failure, attempt), failure, error, attempt });
+      log.warn({ ...context, days: daysForLog(kind, units) }, 'write: gave up after retries');
+      return await kind.onExhausted(units, { refusal: refusalOf(failure, attempt), failure, error, attempt });
     }
     if (attempt.retries === 0) log.warn(context, 'write: failed, retrying');
     await backOff(attempt.retries);
@@ -224,10 +229,10 @@ export class GroupCommit {
     if (failure === 'fault' && !attempt.uncertain && this.#options.engine.hidesFailure?.(error) === true)
       return { failure: 'lost', error };
     if (failure !== 'missing-partition') return { failure, error };
-    if (attempt.hasRoom) return { failure: 'no-partition', error };
+    if (attempt.hasPartition) return { failure: 'no-partition', error };
     try {
-      await this.makeRoom(connection, datesOf(kind.eventsOf(units)));
-      attempt.hasRoom = true;
+      await this.createPartitions(connection, datesOf(kind.eventsOf(units)));
+      attempt.hasPartition = true;
       return { failure, error };
     } catch (obstacle) {
       return { failure: meaningOf(obstacle), error: obstacle };
@@ -242,7 +247,7 @@ export class GroupCommit {
     kind: GroupKind<Unit, Outcome>,
     connection: WriteConnection,
     groups: readonly DayGroup<Unit>[],
-    end: Omit<GivenUp, 'refusal'>,
+    end: Omit<FinalFailure, 'refusal'>,
   ): Promise<readonly Outcome[]> {
     const { attempt, failure } = end;
     const locked = failure === 'blocked' ? await this.#lockedAmong(connection, groups) : NO_DAYS;
@@ -250,7 +255,7 @@ export class GroupCommit {
     const outcomes: IndexedOutcome<Outcome>[] = [];
     for (const group of groups.filter(isLocked)) {
       const units = group.units.map(({ unit }) => unit);
-      const given = await kind.giveUp(units, { ...end, refusal: refusalOf(failure, attempt) });
+      const given = await kind.onExhausted(units, { ...end, refusal: refusalOf(failure, attempt) });
       outcomes.push(...withIndex(group, given));
     }
     const others = groups.filter((group) => !isLocked(group));
@@ -259,7 +264,7 @@ export class GroupCommit {
       const rest = { dates: [], units: others.flatMap(({ units }) => units) };
       const units = rest.units.map(({ unit }) => unit);
       outcomes.push(
-        ...withIndex(rest, await this.run(kind, connection, units, { ...attempt, hasRoom: false })),
+        ...withIndex(rest, await this.run(kind, connection, units, { ...attempt, hasPartition: false })),
       );
     }
     return inOrder(outcomes);
@@ -292,17 +297,17 @@ export class GroupCommit {
     let isBlocked = false;
     const watched: GroupKind<Unit, Outcome> = {
       ...kind,
-      giveUp: (units, end) => {
+      onExhausted: (units, end) => {
         isBlocked = end.failure === 'blocked';
-        return kind.giveUp(units, end);
+        return kind.onExhausted(units, end);
       },
     };
     for (const group of groups) {
       const units = group.units.map(({ unit }) => unit);
       isBlocked = inARow >= MOST_BLOCKED_DAYS;
       const found = isBlocked
-        ? await kind.giveUp(units, { ...NOT_TRIED, refusal: refusalOf('blocked', attempt), attempt })
-        : await this.run(watched, connection, units, { ...attempt, hasRoom: false });
+        ? await kind.onExhausted(units, { ...NOT_TRIED, refusal: refusalOf('blocked', attempt), attempt })
+        : await this.run(watched, connection, units, { ...attempt, hasPartition: false });
       inARow = isBlocked ? inARow + 1 : 0;
       outcomes.push(...withIndex(group, found));
     }

@@ -170,7 +170,7 @@ export interface IdempotentWriterOptions {
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
   /** Whether it is known that the server does not answer. */
-  readonly isAway?: () => boolean;
+  readonly isUnreachable?: () => boolean;
   /** Called when the server did not take requests. */
   readonly onAway?: (error: unknown) => void;
   /** Called when requests could not get a lock in time. Never rejects. */
@@ -206,7 +206,14 @@ export class IdempotentWriter {
     const timeouts = past ? REFUSING_PAST : REFUSING;
     const engine = ENGINES[options.engine].writes;
     this.#connection = connect(name, timeouts, engine.session);
-    this.#commit = new GroupCommit({ engine, timeouts, past, isAway: options.isAway, log, now });
+    this.#commit = new GroupCommit({
+      engine,
+      timeouts,
+      past,
+      isUnreachable: options.isUnreachable,
+      log,
+      now,
+    });
     this.#inSteps = engine.insertsInSteps;
     this.#storeStatement = storeStatement(engine);
     this.#storeMissingStatement = storeMissingStatement(engine);
@@ -217,7 +224,7 @@ export class IdempotentWriter {
         works.every(isNew) ? this.#storeNew(works) : this.#storeMissing(works, attempt.uncertain),
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
-      giveUp: async (works, { refusal, failure, error, attempt }) => {
+      onExhausted: async (works, { refusal, failure, error, attempt }) => {
         if (failure === 'blocked') await options.onBlocked();
         if (failure === 'unreachable' || failure === 'lost') options.onAway?.(error);
         if (failure !== 'no-partition') return works.map(() => refusal);
@@ -225,7 +232,7 @@ export class IdempotentWriter {
         if (!past) return works.map(() => UNAVAILABLE);
         const outcomes: IdempotentOutcome[] = [];
         for (const work of works)
-          outcomes.push(await this.#storeWithout(work, { ...attempt, hasRoom: false }, NO_PARTITION));
+          outcomes.push(await this.#storeWithout(work, { ...attempt, hasPartition: false }, NO_PARTITION));
         return outcomes;
       },
     };
@@ -238,7 +245,7 @@ export class IdempotentWriter {
       },
       eventsOf: (events) => events,
       refuse: () => POISON,
-      giveUp: (events, { refusal }) => events.map(() => refusal),
+      onExhausted: (events, { refusal }) => events.map(() => refusal),
     };
   }
 
@@ -252,7 +259,7 @@ export class IdempotentWriter {
       return await this.#commit.run(this.#kind, this.#connection, works, this.#commit.begin(false));
     } catch (error) {
       const fields = { err: error, requests: requests.length };
-      this.#options.log.error(fields, 'write: failed in an unforeseen way');
+      this.#options.log.error(fields, 'write: unexpected error');
       return requests.map(() => OUTCOME_UNKNOWN);
     }
   }

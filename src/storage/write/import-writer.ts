@@ -105,7 +105,7 @@ export class ImportWriter<Event extends EventRow> {
       ],
       eventsOf: (events) => this.#kept(events),
       refuse: (_, event, __, error) => refusedImports([event], error),
-      giveUp: (events, { failure, error }) => {
+      onExhausted: (events, { failure, error }) => {
         if (failure === 'no-partition') return [refusedImports(events, error)];
         throw failure === 'fault' ? error : stayedAway(error);
       },
@@ -136,7 +136,7 @@ export class ImportWriter<Event extends EventRow> {
   async #store(events: readonly Event[], attempt: Attempt): Promise<ImportOutcome<Event>> {
     const connection = this.#connection;
     try {
-      await this.#makeRoom(events);
+      await this.#createPartitions(events);
       const group = await this.#begin();
       const outcome = await this.#fill(events, group, attempt.uncertain);
       this.#uncertain = { xid: group.xid, outcome };
@@ -208,10 +208,10 @@ export class ImportWriter<Event extends EventRow> {
   }
 
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */
-  async #makeRoom(events: readonly Event[]): Promise<void> {
+  async #createPartitions(events: readonly Event[]): Promise<void> {
     this.#boundary ??= await this.#readBoundary();
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
-    await this.#commit.makeRoom(this.#connection, dates);
+    await this.#commit.createPartitions(this.#connection, dates);
     for (const date of dates) this.#roomyDays.add(date);
   }
 

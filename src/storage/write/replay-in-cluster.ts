@@ -82,8 +82,8 @@ class ReplayInCluster implements ReplayGroupWriter {
       },
       eventsOf: (events) => events,
       refuse: (_, __, ___, error) => ({ reason: 'refused', details: messageOf(error) }),
-      giveUp: (events, { failure, error }) => {
-        const outcome = givenUp(failure, error);
+      onExhausted: (events, { failure, error }) => {
+        const outcome = outcomeOfFailure(failure, error);
         return events.map(() => outcome);
       },
     };
@@ -152,7 +152,7 @@ class ReplayInCluster implements ReplayGroupWriter {
       const found = known.get(sources.numberOf(event));
       if (found?.isOurs !== true || found.appId === null || found.typeId !== null) continue;
       const node = this.#nodes.nodeOf(found.appId);
-      if (node !== null && this.#nodes.isAway(node)) continue;
+      if (node !== null && this.#nodes.isUnreachable(node)) continue;
       missing.set(found.number, [event.source.typeId, found.appId, event.source.typeName]);
     }
     if (missing.size === 0) return false;
@@ -171,7 +171,7 @@ class ReplayInCluster implements ReplayGroupWriter {
     if (found.appId === null)
       return { reason: 'unknown-app', details: `the database has no app ${source.appId}` };
     const node = this.#nodes.nodeOf(found.appId);
-    if (node !== null && this.#nodes.isAway(node)) return 'blocked';
+    if (node !== null && this.#nodes.isUnreachable(node)) return 'blocked';
     if (found.typeId !== null) return null;
     return { reason: 'type-conflict', details: `another app has the event type ${source.typeId}` };
   }
@@ -192,7 +192,7 @@ class ReplayInCluster implements ReplayGroupWriter {
 }
 
 /** Whatever keeps one node from taking events: the events of others do not wait for it. */
-function givenUp(failure: Failure, error: unknown): ReplayOutcome {
+function outcomeOfFailure(failure: Failure, error: unknown): ReplayOutcome {
   if (failure === 'no-partition') return { reason: 'no-partition', details: messageOf(error) };
   return failure === 'fault' ? 'fault' : 'blocked';
 }

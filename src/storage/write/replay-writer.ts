@@ -88,7 +88,7 @@ export class ReplayWriter {
       },
       eventsOf: (events) => events,
       refuse: (_, __, ___, error) => ({ reason: 'refused', details: messageOf(error) }),
-      giveUp: (events, { failure }) => events.map(() => givenUp(failure)),
+      onExhausted: (events, { failure }) => events.map(() => outcomeOfFailure(failure)),
     };
   }
 
@@ -220,7 +220,7 @@ function outcomesOf(
   });
 }
 
-function givenUp(failure: Failure): TryOutcome {
+function outcomeOfFailure(failure: Failure): TryOutcome {
   if (failure === 'no-partition') return 'no-room';
   return failure === 'fault' || failure === 'blocked' ? failure : 'away';
 }

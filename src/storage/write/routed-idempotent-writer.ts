@@ -46,7 +46,7 @@ class RoutedIdempotentWriter implements IdempotentGroupWriter {
     const outcomes: IdempotentOutcome[] = requests.map(() => NODE_IS_AWAY);
     await Promise.all(
       [...parts].map(async ([node, indexes]) => {
-        if (node !== null && this.#nodes.isAway(node)) return;
+        if (node !== null && this.#nodes.isUnreachable(node)) return;
         const part = indexes.flatMap((index) => requests[index] ?? []);
         const found = await this.#inTurn(node, () => this.#writerOf(node).write(part));
         for (const [at, index] of indexes.entries()) outcomes[index] = found[at] ?? NODE_IS_AWAY;
@@ -79,7 +79,7 @@ class RoutedIdempotentWriter implements IdempotentGroupWriter {
         : {
             ...this.#options,
             connect: connectionsTo(nodes.addressOf(node)),
-            isAway: () => nodes.isAway(node),
+            isUnreachable: () => nodes.isUnreachable(node),
             onAway: (error) => nodes.suspect(node, error),
           },
     );

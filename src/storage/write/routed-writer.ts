@@ -15,7 +15,7 @@ import {
   type Outcomes,
   type WriteOutcome,
 } from './event-writer.ts';
-import type { GivenUp } from './group-commit.ts';
+import type { FinalFailure } from './group-commit.ts';
 
 /** What writes commit groups, on one server or in a cluster. */
 export interface GroupWriter extends GroupCounts {
@@ -77,7 +77,7 @@ class RoutedWriter implements GroupWriter {
   /** Of a node that is known to be away nothing is expected. */
   get stillMs(): number {
     const present = [...this.#writers]
-      .filter(([node]) => !this.#nodes.isAway(node))
+      .filter(([node]) => !this.#nodes.isUnreachable(node))
       .map(([, writer]) => writer);
     return Math.max(...[this.#coordinator, ...present].map(({ stillMs }) => stillMs));
   }
@@ -115,8 +115,9 @@ class RoutedWriter implements GroupWriter {
   ): Promise<Outcomes> {
     const writer = node === null ? this.#coordinator : this.#writerOf(node);
     // Each node has as many groups at once as connections, but an app that has just been moved brings one more.
-    while (!writer.hasRoom && !(node !== null && this.#nodes.isAway(node))) await this.#anEnd();
-    if (node === null || !this.#nodes.isAway(node)) {
+    while (!writer.hasIdleConnection && !(node !== null && this.#nodes.isUnreachable(node)))
+      await this.#anEnd();
+    if (node === null || !this.#nodes.isUnreachable(node)) {
       const name = node?.name ?? COORDINATOR;
       this.groupsByNode.set(name, (this.groupsByNode.get(name) ?? 0) + 1);
       try {
@@ -125,10 +126,16 @@ class RoutedWriter implements GroupWriter {
         this.#noteEnd();
       }
     }
-    const attempt = { startedAt: this.#options.now(), uncertain, retries: 0, hasRoom: false };
+    const attempt = { startedAt: this.#options.now(), uncertain, retries: 0, hasPartition: false };
     const error = nodeIsAway(node);
-    const end: GivenUp = { refusal: NODE_IS_AWAY, failure: 'unreachable', error, attempt, node: node.name };
-    return (await this.#options.giveUp?.(events, end)) ?? events.map(() => NODE_IS_AWAY);
+    const end: FinalFailure = {
+      refusal: NODE_IS_AWAY,
+      failure: 'unreachable',
+      error,
+      attempt,
+      node: node.name,
+    };
+    return (await this.#options.onExhausted?.(events, end)) ?? events.map(() => NODE_IS_AWAY);
   }
 
   /** Asks a node that is there: one alone does not keep the others from taking events. */
@@ -139,7 +146,7 @@ class RoutedWriter implements GroupWriter {
       const node = this.#nodes.nodeOf(appId);
       if (tried.has(node)) continue;
       tried.add(node);
-      if (node !== null && this.#nodes.isAway(node)) continue;
+      if (node !== null && this.#nodes.isUnreachable(node)) continue;
       const writer = node === null ? this.#coordinator : this.#writerOf(node);
       try {
         if (await writer.canWrite(createdAt, appId)) return true;
@@ -172,14 +179,14 @@ class RoutedWriter implements GroupWriter {
   #writerOf(node: DataNode): EventWriter {
     const known = this.#writers.get(node);
     if (known !== undefined) return known;
-    const { giveUp } = this.#options;
+    const { onExhausted } = this.#options;
     const writer = new EventWriter({
       ...this.#options,
       connect: connectionsTo(this.#nodes.addressOf(node)),
-      isAway: () => this.#nodes.isAway(node),
-      giveUp: async (events, end) => {
+      isUnreachable: () => this.#nodes.isUnreachable(node),
+      onExhausted: async (events, end) => {
         if (end.failure === 'unreachable' || end.failure === 'lost') this.#nodes.suspect(node, end.error);
-        const kept = await giveUp?.(events, { ...end, node: node.name });
+        const kept = await onExhausted?.(events, { ...end, node: node.name });
         return kept ?? events.map(() => end.refusal);
       },
     });

@@ -7,7 +7,7 @@ import { createApp } from '../../../src/apps/apps.ts';
 import { declareField } from '../../../src/apps/fields.ts';
 import { importEvents, type Refusal } from '../../../src/cli/transfer/import-events.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
-import { profileDay } from '../../../src/storage/counts/day-profiles.ts';
+import { profileDay } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, floorTo } from '../../../src/storage/counts/levels.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';

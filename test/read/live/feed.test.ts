@@ -391,7 +391,7 @@ describe('the limits of the feeds', () => {
     await isRefused(
       await open(watcher, watcher.appId),
       429,
-      'TOO_MANY_STREAMS',
+      'TOO_MANY_LIVE_FEEDS',
       'An account may have 5 live feeds open (MAX_LIVE_FEEDS_PER_ACCOUNT), with those of its resource tokens',
     );
   });
@@ -404,7 +404,7 @@ describe('the limits of the feeds', () => {
     await isRefused(
       await open(member, owner.appId),
       429,
-      'TOO_MANY_STREAMS',
+      'TOO_MANY_LIVE_FEEDS',
       'An app may have 8 live feeds open (MAX_LIVE_FEEDS_PER_APP)',
     );
     expect((await open(member, member.appId)).response.statusCode).toBe(200);

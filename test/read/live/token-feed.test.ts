@@ -87,7 +87,7 @@ describe('with a resource token', () => {
     const refused = await LiveClient.open(service.port, service.app.appId, { token: one.resourceToken });
     await until(() => refused.isOver, 'the answer has come');
     expect(refused.response.statusCode).toBe(429);
-    expect(JSON.parse(refused.refusal)).toMatchObject({ code: 'TOO_MANY_STREAMS' });
+    expect(JSON.parse(refused.refusal)).toMatchObject({ code: 'TOO_MANY_LIVE_FEEDS' });
   });
 
   test('all tokens of an account have the share of the account, with its sessions', async () => {

@@ -636,7 +636,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         now: () => performance.now(),
         onBack: () => undefined,
       });
-      const isAway = async (): Promise<boolean> =>
+      const isUnreachable = async (): Promise<boolean> =>
         nodes.away.length > 0 || (await readiness(service)).nodesAway !== undefined;
       await worker.kill();
       try {
@@ -648,7 +648,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       } finally {
         await worker.start();
       }
-      await until(async () => !(await isAway()), 'it is back');
+      await until(async () => !(await isUnreachable()), 'it is back');
       // Connections to a worker that was restarted fail once.
       await until(
         () =>

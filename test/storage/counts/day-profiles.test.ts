@@ -4,7 +4,7 @@ import { COMMAND_LINE } from '../../../src/accounts/audit.ts';
 import { createApp, deleteApp } from '../../../src/apps/apps.ts';
 import type { Sql } from '../../../src/storage/connect.ts';
 import { readAppSpan } from '../../../src/storage/counts/app-stats.ts';
-import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
+import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
 import { postgres } from '../../../src/storage/postgres/postgres.ts';
 import { timescale } from '../../../src/storage/timescale/timescale.ts';
@@ -57,7 +57,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await profileDay(sql, { appId: app.appId, day: DAY });
     expect(await daysOf(app.appId, DAY + DAY_MS + HOUR_MS)).toEqual([]);
     const rows = await sql<{ type_id: number; running: number[] }[]>`
-      SELECT type_id, running FROM day_profiles WHERE app_id = ${app.appId} ORDER BY type_id`;
+      SELECT type_id, running FROM daily_prefix_sums WHERE app_id = ${app.appId} ORDER BY type_id`;
     expect(rows.map(({ type_id }) => type_id)).toEqual([0, app.typeId]);
     for (const { running } of rows) {
       expect(running).toHaveLength(96);
@@ -78,7 +78,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await profileDay(sql, { appId: app.appId, day: DAY });
     expect(await isReady(app.appId)).toBe(true);
     const [row] =
-      await sql`SELECT running[96] AS total FROM day_profiles WHERE app_id = ${app.appId} AND type_id = 0`;
+      await sql`SELECT running[96] AS total FROM daily_prefix_sums WHERE app_id = ${app.appId} AND type_id = 0`;
     expect(row?.total).toBe(2);
   });
 
@@ -115,7 +115,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await add(app, DAY + 2);
     expect(await removeDeletedApps(sql, removal, () => 0, 1)).toBe(true);
     const views = ['minute', 'quarter_hour', 'hour', 'day', 'month'].map((width) => `events_per_${width}`);
-    const tables = ['events', ...views, 'day_profiles', 'profiled_days'];
+    const tables = ['events', ...views, 'daily_prefix_sums', 'profiled_days'];
     const rowsOf = async (appId: number): Promise<number[]> =>
       await Promise.all(
         tables.map(async (table) => (await sql`SELECT FROM ${sql(table)} WHERE app_id = ${appId}`).length),

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { sampleOf } from '../../../src/storage/counts/count-check.ts';
-import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
+import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
@@ -95,7 +95,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   test('what is written and settled agrees with the rows, at every level', async () => {
     expect(await differing()).toEqual([0, 0, 0, 0]);
     expect(await unsettled(sql)).toBe(0);
-    expect(await sql`SELECT FROM day_profiles`).not.toHaveLength(0);
+    expect(await sql`SELECT FROM daily_prefix_sums`).not.toHaveLength(0);
     // What waits to be settled counts, too.
     await write([START + 5, START + DAY_MS + 5, START + 2 * DAY_MS + 5]);
     expect(await differing()).toEqual([0, 0, 0, 0]);
@@ -132,7 +132,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   test('profiles that tell something else are found, discarded and made again', async () => {
     await settle(sql);
     for (const day of await unprofiledDays(sql, START + 9 * DAY_MS)) await profileDay(sql, day);
-    await sql`UPDATE day_profiles SET running[96] = running[96] + 1 WHERE day = ${new Date(START)} AND type_id = 0`;
+    await sql`UPDATE daily_prefix_sums SET running[96] = running[96] + 1 WHERE day = ${new Date(START)} AND type_id = 0`;
     const { differing: found, examples } = await compareDay(sql, START, null);
     expect([found, examples[0]?.level]).toEqual([2, 'profile']);
     expect((await compareDay(sql, START, 1)).differing).toBe(1);

@@ -3,10 +3,10 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../../src/apps/apps.ts';
 import { bucketsOf, WIDTHS, type WidthName } from '../../../src/storage/counts/buckets.ts';
-import { profileDay, unprofiledDays } from '../../../src/storage/counts/day-profiles.ts';
+import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/event-page.ts';
-import { keepPlansOfCounts } from '../../../src/storage/snapshot.ts';
+import { useGenericPlans } from '../../../src/storage/snapshot.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { runs, sized } from '../../support/fuzz.ts';
@@ -44,7 +44,7 @@ describe.each(availableEngines())('on %s', (engine) => {
   let typeIds: number[];
   beforeAll(async () => {
     database = await testDatabase(engine);
-    if (engine !== 'timescale') keepPlansOfCounts(database.sql);
+    if (engine !== 'timescale') useGenericPlans(database.sql);
     const { sql } = database;
     const made = await createApp(sql, await testSecret(), { name: 'Series' });
     const [app] = await sql<[{ id: number }]>`SELECT id FROM apps WHERE public_id = ${made.appId}`;

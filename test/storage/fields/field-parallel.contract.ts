@@ -10,7 +10,7 @@ import { createReader } from '../../../src/storage/event-reader.ts';
 import { DeclaredFields, type FieldKind } from '../../../src/storage/fields/declared-fields.ts';
 import { readInstallation } from '../../../src/storage/installation-id.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
-import { readPlainly, SNAPSHOT_LOCK } from '../../../src/storage/snapshot.ts';
+import { readWithoutSnapshotLock, SNAPSHOT_LOCK } from '../../../src/storage/snapshot.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
@@ -143,7 +143,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
       const events = await tx<FieldEvent[]>`
         SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at, type_id AS "typeId", payload::text AS payload
           FROM events WHERE app_id = 1 AND created_at >= (SELECT readable_from FROM retention)`;
-      const counts = isOneServer ? inSnapshotOf(tx) : readPlainly(inSnapshotOf(tx));
+      const counts = isOneServer ? inSnapshotOf(tx) : readWithoutSnapshotLock(inSnapshotOf(tx));
       const declared = await tx<CountedField[]>`
         SELECT path, kind, type_id AS "typeId", (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom"
           FROM declared_fields WHERE app_id = 1 AND complete_from IS NOT NULL`;

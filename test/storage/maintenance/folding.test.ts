@@ -19,7 +19,7 @@ class Load {
         this.folds.push(deltas);
         return { deltas, minutes: deltas === 0 ? 0 : this.minutes };
       },
-      addUp: async () => 0,
+      compact: async () => 0,
       pending: async () => this.#pending,
     },
     () => this.now,

@@ -30,7 +30,7 @@ function newProcess(): Process {
   open.push(sql);
   const made = {
     sql,
-    turn: new MaintenanceLeader({ sql, onNeighbor: () => made.neighbors++ }),
+    turn: new MaintenanceLeader({ sql, onOtherProcess: () => made.neighbors++ }),
     neighbors: 0,
   };
   return made;

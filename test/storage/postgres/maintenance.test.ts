@@ -11,7 +11,7 @@ import {
   postgresMaintenance,
 } from '../../../src/storage/postgres/maintenance.ts';
 import { writes } from '../../../src/storage/postgres/writes.ts';
-import { keepPlansOfCounts } from '../../../src/storage/snapshot.ts';
+import { useGenericPlans } from '../../../src/storage/snapshot.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { holdersInTurns } from '../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -103,7 +103,7 @@ describe.each([
   beforeEach(async () => {
     await ensurePartitions(sql, START, START);
     holder = await heldSnapshot(database.address, { hasWritten });
-    reader = keepPlansOfCounts(connect(database.address, { connections: 1, name: 'test reader' }));
+    reader = useGenericPlans(connect(database.address, { connections: 1, name: 'test reader' }));
     await passTransactions(sql, 1_100);
   });
   afterEach(async () => {
@@ -389,7 +389,7 @@ async function relations(): Promise<number> {
 
 const TODAY = Date.UTC(2026, 10, 22);
 
-async function makeRoom(...days: readonly number[]): Promise<void> {
+async function createPartitions(...days: readonly number[]): Promise<void> {
   for (const day of days)
     await sql`SELECT make_room_for_events(${new Date(day)}::date, ${new Date(TODAY)}::date)`;
 }
@@ -401,7 +401,7 @@ test('ten years of one event a day make fewer than 300 relations, and each day h
   // A hundred days at once, as the writer does, from all over the years.
   const dates = days.map((day) => new Date(day).toISOString().slice(0, 10));
   for (let from = 0; from < 40; from += 1)
-    await sql.unsafe(writes.makeRoom, [dates.filter((_, n) => n % 40 === from)]);
+    await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 40 === from)]);
   const rows = sql`
     SELECT gen_random_uuid(), 1, 7, day::timestamptz + interval '23 hours', '{}'::json
       FROM unnest(${days.map((day) => new Date(day).toISOString())}::text[]) AS given (day)`;
@@ -411,8 +411,13 @@ test('ten years of one event a day make fewer than 300 relations, and each day h
 
 test('partitions are by day near now, then by month, then by year, and leave those that exist as they are', async () => {
   await ensurePartitions(sql, TODAY - 20 * DAY_MS, TODAY - 20 * DAY_MS);
-  await makeRoom(TODAY - 14 * DAY_MS, TODAY - 15 * DAY_MS, TODAY - 21 * DAY_MS, TODAY - 22 * DAY_MS);
-  await makeRoom(Date.UTC(2026, 1, 28), Date.UTC(2025, 0, 1), Date.UTC(2024, 11, 31), Date.UTC(1970, 0, 1));
+  await createPartitions(TODAY - 14 * DAY_MS, TODAY - 15 * DAY_MS, TODAY - 21 * DAY_MS, TODAY - 22 * DAY_MS);
+  await createPartitions(
+    Date.UTC(2026, 1, 28),
+    Date.UTC(2025, 0, 1),
+    Date.UTC(2024, 11, 31),
+    Date.UTC(1970, 0, 1),
+  );
   expect(await partitions()).toEqual([
     'events_19700101_19710101',
     'events_20240101_20250101',
@@ -427,16 +432,18 @@ test('partitions are by day near now, then by month, then by year, and leave tho
 });
 
 test('a day whose partition was detached gets no other one, nor do its neighbors take it', async () => {
-  await makeRoom(Date.UTC(2024, 5, 5), Date.UTC(2023, 5, 5));
+  await createPartitions(Date.UTC(2024, 5, 5), Date.UTC(2023, 5, 5));
   await sql`ALTER TABLE events DETACH PARTITION events_20240101_20250101`;
-  await expect(makeRoom(Date.UTC(2024, 7, 7))).rejects.toThrow('events_20240101_20250101 holds the events');
-  await makeRoom(Date.UTC(2025, 0, 1));
+  await expect(createPartitions(Date.UTC(2024, 7, 7))).rejects.toThrow(
+    'events_20240101_20250101 holds the events',
+  );
+  await createPartitions(Date.UTC(2025, 0, 1));
   expect(await partitions()).toEqual(['events_20230101_20240101', 'events_20250101_20250201']);
   await sql`ALTER TABLE events ATTACH PARTITION events_20240101_20250101 FOR VALUES FROM ('2024-01-01Z') TO ('2025-01-01Z')`;
 });
 
 test('retention removes rows from a partition that its boundary lies in, and drops it when all of it is over', async () => {
-  await makeRoom(Date.UTC(2025, 5, 5));
+  await createPartitions(Date.UTC(2025, 5, 5));
   const inJune = (day: number): number => Date.UTC(2025, 5, day, 12);
   for (const day of [1, 9, 10, 30]) await insertAt(inJune(day));
   const retention = { days: 10, now: Date.UTC(2025, 5, 20) };

@@ -15,9 +15,9 @@ test.runIf(availableEngines().includes('timescale'))(
       const times = Array.from({ length: 3_653 }, (_, n) => today - n * DAY_MS);
       const dates = times.map((time) => new Date(time).toISOString().slice(0, 10));
       for (let from = 0; from < 4; from += 1)
-        await sql.unsafe(writes.makeRoom, [dates.filter((_, n) => n % 400 === 100 * from)]);
-      await sql.unsafe(writes.makeRoom, [dates.filter((_, n) => n % 30 === 0)]);
-      await sql.unsafe(writes.makeRoom, [dates.filter((_, n) => n % 30 !== 0 && n < 800)]);
+        await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 400 === 100 * from)]);
+      await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 30 === 0)]);
+      await sql.unsafe(writes.createPartitions, [dates.filter((_, n) => n % 30 !== 0 && n < 800)]);
       const rows = sql`
         SELECT gen_random_uuid(), 1, 7, day::timestamptz + interval '1 minute', '{}'::json
           FROM unnest(${dates}::text[]) AS given (day)`;

@@ -13,7 +13,7 @@ import {
 } from '../../../src/storage/write/failures.ts';
 import {
   type Attempt,
-  type GivenUp,
+  type FinalFailure,
   GroupCommit,
   type GroupCommitOptions,
   type GroupKind,
@@ -57,7 +57,7 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
   const database: { lockedDays: readonly string[]; hasLeft: boolean } = { lockedDays: [], hasLeft: false };
   const tries: (readonly Unit[])[] = [];
   const queries: { text: string; values: readonly unknown[] }[] = [];
-  const given: (GivenUp & { readonly units: readonly Unit[] })[] = [];
+  const given: (FinalFailure & { readonly units: readonly Unit[] })[] = [];
   const warnings: string[] = [];
   const connection: WriteConnection = {
     get hasLeft() {
@@ -85,7 +85,7 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
     eventsOf: (units) =>
       units.flatMap(daysOf).map((day) => ({ id: '', createdAt: day * DAY_MS, payload: '' })),
     refuse: (_, unit) => `refused ${unit}`,
-    giveUp: (units, end) => {
+    onExhausted: (units, end) => {
       given.push({ ...end, units });
       return units.map((unit) => `given up ${unit}`);
     },
@@ -140,19 +140,22 @@ test('a group is given up when its time is over, not a millisecond before', asyn
     };
     expect(await run([1])).toEqual(['given up 1']);
     expect(tries).toHaveLength(tried ?? 0);
-    expect(warnings.at(-1)).toBe('write: failed until its time was over');
+    expect(warnings.at(-1)).toBe('write: gave up after retries');
     expect(given).toMatchObject([{ failure: 'transient', refusal: UNAVAILABLE, units: [1] }]);
   }
 });
 
-test.each(['isAway', 'hasLeft'])('what is known to fail again is not tried again (%s)', async (why) => {
-  const { run, faults, database, tries, given } = setUp({ isAway: () => why === 'isAway' });
-  database.hasLeft = why === 'hasLeft';
-  faults.store = () => new ConnectionLost('refused', false);
-  expect(await run([1, 2])).toEqual(['given up 1', 'given up 2']);
-  expect(tries).toHaveLength(1);
-  expect(given).toMatchObject([{ failure: 'unreachable', refusal: UNAVAILABLE, units: [1, 2] }]);
-});
+test.each(['isUnreachable', 'hasLeft'])(
+  'what is known to fail again is not tried again (%s)',
+  async (why) => {
+    const { run, faults, database, tries, given } = setUp({ isUnreachable: () => why === 'isUnreachable' });
+    database.hasLeft = why === 'hasLeft';
+    faults.store = () => new ConnectionLost('refused', false);
+    expect(await run([1, 2])).toEqual(['given up 1', 'given up 2']);
+    expect(tries).toHaveLength(1);
+    expect(given).toMatchObject([{ failure: 'unreachable', refusal: UNAVAILABLE, units: [1, 2] }]);
+  },
+);
 
 test('a connection that has left for another server is not asked for locks: nothing is tried day by day', async () => {
   const { run, clock, faults, database, queries, tries } = setUp();
@@ -245,7 +248,7 @@ test('missing partitions are made, thirty-two days at a time, and the group is t
     faults.store = () => (tries.length === 1 ? NO_ROOM : null);
     const days = Array.from({ length: count }, (_, day) => day);
     expect(await run(days)).toHaveLength(count);
-    expect(new Set(queries.map(({ text }) => text))).toEqual(new Set([writes.makeRoom]));
+    expect(new Set(queries.map(({ text }) => text))).toEqual(new Set([writes.createPartitions]));
     const made = queries.map(({ values }) => values[0] as string[]);
     expect(made.map(({ length }) => length)).toEqual(sizes);
     expect(made.flat()).toEqual(days.map(dateOf));
@@ -313,7 +316,7 @@ test('a unit of several days is given up with any of them, and what is left may 
   database.lockedDays = [dateOf(2)];
   let made = 0;
   faults.query = (text) => {
-    if (text === writes.makeRoom) made += 1;
+    if (text === writes.createPartitions) made += 1;
     return null;
   };
   faults.store = (units) => {
@@ -322,7 +325,7 @@ test('a unit of several days is given up with any of them, and what is left may 
     return made === 0 ? NO_ROOM : null;
   };
   expect(await run([1, 1_002, 3_004])).toEqual(['stored 1', 'given up 1002', 'stored 3004']);
-  expect(queries.at(-1)).toEqual({ text: writes.makeRoom, values: [[1, 3, 4].map(dateOf)] });
+  expect(queries.at(-1)).toEqual({ text: writes.createPartitions, values: [[1, 3, 4].map(dateOf)] });
 });
 
 test('where the locked days are not known each day is tried alone, and not after three that are locked', async () => {
@@ -358,7 +361,7 @@ test('days that can have no partition, however many, cost the days beside them n
 });
 
 test('room for past days is made before their rows where rows without it do not fail, and once a day', async () => {
-  const engine: EngineWrites = { ...writes, makesRoomAhead: true };
+  const engine: EngineWrites = { ...writes, createsPartitionsAhead: true };
   const { run, queries } = setUp({ engine, past: true });
   await run([1, 2]);
   await run([2, 3]);
@@ -370,7 +373,7 @@ test('room for past days is made before their rows where rows without it do not 
 });
 
 test('of fifty thousand days it is known that they have room, of no more', async () => {
-  const { run, queries } = setUp({ engine: { ...writes, makesRoomAhead: true }, past: true });
+  const { run, queries } = setUp({ engine: { ...writes, createsPartitionsAhead: true }, past: true });
   const asked = async (units: readonly Unit[]): Promise<number> => {
     const before = queries.length;
     await run(units);
@@ -384,13 +387,13 @@ test('of fifty thousand days it is known that they have room, of no more', async
 });
 
 test('room that cannot be made ahead is left to the rows, and room that may come is waited for', async () => {
-  const engine: EngineWrites = { ...writes, makesRoomAhead: true };
+  const engine: EngineWrites = { ...writes, createsPartitionsAhead: true };
   const refused = setUp({ engine, past: true });
   refused.faults.query = () => sqlError('42P17');
   expect(await refused.run([1])).toEqual(['stored 1']);
   expect(await refused.run([1])).toEqual(['stored 1']);
   expect(refused.queries).toHaveLength(1);
-  expect(refused.warnings).toEqual(['write: no wide chunk was made']);
+  expect(refused.warnings).toEqual(['timescale: could not create chunk']);
   const locked = setUp({ engine, past: true });
   locked.faults.query = () => (locked.queries.length === 1 ? LOCKED : null);
   expect(await locked.run([1])).toEqual(['stored 1']);

@@ -38,7 +38,7 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
     await tx`
-      INSERT INTO day_profiles (app_id, type_id, day, running)
+      INSERT INTO daily_prefix_sums (app_id, type_id, day, running)
       SELECT ${appId}, type_id, ${day}, running
         FROM (SELECT type_id, array_agg(quarter) AS quarters, array_agg(count) AS counts
                 FROM (SELECT type_id, count, (extract(epoch FROM bucket - ${day}::timestamptz) / 900)::integer + 1 AS quarter
@@ -61,7 +61,7 @@ export async function profileDay(sql: Sql, { appId, day }: AppDay): Promise<void
 const PROFILE_MS = 100;
 
 /** Makes profiles, a bounded number at a time. */
-export class DayProfiler {
+export class PrefixSumBuilder {
   readonly #sql: Sql;
   readonly #now: () => number;
   readonly #poolOf: ((appId: number) => Promise<Sql>) | undefined;

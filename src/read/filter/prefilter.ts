@@ -4,7 +4,7 @@
  * test.
  */
 import { scalarEnd, skipSpace, stringEnd } from '../../json/valid-json.ts';
-import type { Suspicion } from '../../storage/storage.ts';
+import type { Prefilter } from '../../storage/storage.ts';
 import { spellings } from './narrowing.ts';
 import type { Condition } from './parse-filter.ts';
 import { type ScalarTest, scalarTestOf } from './payload-matcher.ts';
@@ -16,7 +16,7 @@ const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
 
 /** @returns null if no condition can be checked this way */
-export function suspicionOf(conditions: readonly Condition[]): ((text: string) => Suspicion) | null {
+export function suspicionOf(conditions: readonly Condition[]): ((text: string) => Prefilter) | null {
   for (const { isNegated, path, test } of conditions) {
     const scalar = isNegated ? null : scalarTestOf(test);
     const [member = '', ...escapes] = spellings(path.at(-1) ?? '', '"');

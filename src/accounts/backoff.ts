@@ -8,7 +8,7 @@ import { LRUCache } from 'lru-cache';
 import { Rejection } from '../errors.ts';
 import { atMost } from '../storage/lookup-cache.ts';
 
-export interface SlowDownOptions {
+export interface BackoffOptions {
   /** Attempts before the first wait, in each tier. */
   readonly free: number;
   /** The first wait between two attempts; 1 s by default. */
@@ -41,11 +41,11 @@ const FIRST_WAIT_MS = 1_000;
 const FORGET_AFTER_MS = 3_600_000;
 const MAX_KEYS = 10_000;
 
-export class SlowDown {
-  readonly #options: SlowDownOptions;
+export class Backoff {
+  readonly #options: BackoffOptions;
   readonly #attempts = new LRUCache<string, Attempts>(atMost(MAX_KEYS));
 
-  constructor(options: SlowDownOptions) {
+  constructor(options: BackoffOptions) {
     this.#options = options;
   }
 
@@ -80,7 +80,7 @@ export class SlowDown {
   }
 
   /** The attempt succeeded, or did not take place: it does not count; earlier ones still do. */
-  takeBack(key: string, tier = 0): void {
+  undo(key: string, tier = 0): void {
     const attempts = this.#attempts.get(key)?.[tier];
     if (attempts !== undefined) attempts.count = Math.max(0, attempts.count - 1);
   }
@@ -93,25 +93,25 @@ export class SlowDown {
   }
 }
 
-/** Limits of a {@link NetworkSlowDown} for one size of network. */
-export type NetworkLevel = Pick<SlowDownOptions, 'free' | 'longestMs'>;
+/** Limits of a {@link NetworkBackoff} for one size of network. */
+export type NetworkLevel = Pick<BackoffOptions, 'free' | 'longestMs'>;
 
 /** An attempt that was counted. */
 export interface CountedAttempt {
   /** It succeeded, or did not take place: it does not count. */
-  takeBack(): void;
+  undo(): void;
 }
 
 /**
  * Throttles a client by each of its networks. In a wide network, the parts with fewer attempts have a
  * tier of their own, so that a guesser does not block its neighbors.
  */
-export class NetworkSlowDown {
-  readonly #levels: readonly SlowDown[];
+export class NetworkBackoff {
+  readonly #levels: readonly Backoff[];
 
   /** @param levels for the narrowest network first */
   constructor(levels: readonly NetworkLevel[], now: () => number) {
-    this.#levels = levels.map((level) => new SlowDown({ ...level, now }));
+    this.#levels = levels.map((level) => new Backoff({ ...level, now }));
   }
 
   /**
@@ -127,8 +127,8 @@ export class NetworkSlowDown {
     const steps = this.#steps(networks, scope);
     for (const { level, key, tier } of steps) level.begin(key, tier);
     return {
-      takeBack: () => {
-        for (const { level, key, tier } of steps) level.takeBack(key, tier);
+      undo: () => {
+        for (const { level, key, tier } of steps) level.undo(key, tier);
       },
     };
   }
@@ -158,7 +158,7 @@ export class NetworkSlowDown {
   #steps(
     networks: readonly string[],
     scope: string,
-  ): readonly { readonly level: SlowDown; readonly key: string; readonly tier: number }[] {
+  ): readonly { readonly level: Backoff; readonly key: string; readonly tier: number }[] {
     let narrower = 0;
     return this.#levels.slice(0, networks.length).map((level, i) => {
       const key = `${networks[i]} ${scope}`;
@@ -172,7 +172,7 @@ export class NetworkSlowDown {
 const ATTEMPTS_PER_TIER = 2;
 
 /** The 429 response of all throttled operations. */
-export function slowedDown(waitMs: number): Rejection {
+export function throttled(waitMs: number): Rejection {
   const retryAfterSeconds = Math.ceil(waitMs / 1_000);
   return new Rejection('tooManyAttempts', `Wait ${retryAfterSeconds} s before the next attempt.`, {
     retryAfterSeconds,
