@@ -36,7 +36,7 @@ export class MaintenanceLeader {
              END AS ours,
              (SELECT count(*)::int FROM pg_stat_activity
                WHERE datname = current_database() AND application_name = ${MAINTENANCE_NAME}
-                 AND pid <> pg_backend_pid()) AS otherProcesses`;
+                 AND pid <> pg_backend_pid()) AS "otherProcesses"`;
     const before = this.#otherProcesses;
     this.#otherProcesses = state?.otherProcesses ?? 0;
     if (this.#otherProcesses > before) onOtherProcess();
