@@ -484,7 +484,7 @@ export function readConfig(environment: Readonly<Record<string, string | undefin
     throw new OperatorError('SMTP_URL: links in mails need PUBLIC_URL too.');
   if (config.WORKERS > 1 && config.REDIS_URL === '') {
     throw new OperatorError(
-      'WORKERS: more than one process need REDIS_URL too, or each would have limits of its own and an app ' +
+      `WORKERS=${config.WORKERS} needs REDIS_URL: otherwise each process counts by itself, and an app gets ` +
         `${config.WORKERS} times its limit.`,
     );
   }

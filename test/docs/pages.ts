@@ -51,6 +51,24 @@ export function prose(page: string): string {
   return page.replace(/^```[\s\S]*?^```$/gm, '');
 }
 
+/** A stretch of prose without a full stop, colon or semicolon in it. */
+export interface Sentence {
+  readonly text: string;
+  readonly words: number;
+}
+
+/** The sentences of a page's paragraphs and list items; code spans count as one word, and link targets as none. */
+export function sentences(page: string): Sentence[] {
+  const blocks = prose(page)
+    .split(/\n\s*\n|\n(?=\s*(?:[-*#|<]|\d+\.))/)
+    .map((block) => block.trim())
+    .filter((block) => !/^[#|<]/.test(block));
+  return blocks
+    .map((block) => block.replace(/`[^`]*`/g, 'code').replace(/\[([^\]]*)\]\([^)]*\)/g, '$1'))
+    .flatMap((block) => block.split(/[.!?:;](?:\*\*)?\s+/))
+    .map((text) => ({ text, words: text.split(/\s+/).filter((word) => /\w/.test(word)).length }));
+}
+
 /** The texts of a page between backticks, outside of its code blocks. */
 export function codeSpans(page: string): string[] {
   return [...prose(page).matchAll(/`([^`\n]+)`/g)].map(([, text = '']) => text);

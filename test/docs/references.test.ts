@@ -17,8 +17,18 @@ import {
   prose,
   ROOT,
   readPage,
+  sentences,
   tableBelow,
 } from './pages.ts';
+
+/** Pages that explain the code; those for users have short sentences. */
+const FOR_DEVELOPERS = new Set([
+  'CHANGELOG.md',
+  'CONTRIBUTING.md',
+  'SECURITY.md',
+  'docs/architecture.md',
+  'docs/performance.md',
+]);
 
 test.each(PAGES)('the links of %s lead to files and headings that exist', (path) => {
   const broken = links(readPage(path))
@@ -105,6 +115,13 @@ async function commandsOf(path: readonly string[]): Promise<Map<string, string>>
   for (const name of own) below.push(...(await commandsOf([...path, name])));
   return new Map(below);
 }
+
+test.each(PAGES.filter((path) => !FOR_DEVELOPERS.has(path)))(
+  'the sentences of %s have at most 25 words',
+  (path) => {
+    expect(sentences(readPage(path)).filter(({ words }) => words > 25)).toEqual([]);
+  },
+);
 
 test('docs/command-line.md lists every command, with options that it has', { timeout: 120_000 }, async () => {
   const help = await commandsOf([]);
