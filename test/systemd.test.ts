@@ -1,9 +1,9 @@
 /** What systemd is told: a unit with Type=notify and a watchdog. */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { Supervisor } from '../src/systemd.ts';
 
 const UNIT = 'deploy/systemd/tidemark.service';
@@ -64,20 +64,34 @@ test("the watchdog of another process is not this one's", async () => {
 });
 
 const hasSystemd = existsSync('/usr/bin/systemd-analyze');
-test.skipIf(!hasSystemd)('the unit is valid, and exposes little', () => {
-  const folder = mkdtempSync(join(tmpdir(), 'tidemark-unit-'));
-  try {
-    const unit = join(folder, 'tidemark.service');
-    writeFileSync(unit, readFileSync(UNIT));
-    expect(execFileSync('systemd-analyze', ['verify', '--man=no', unit], { encoding: 'utf8' })).toBe('');
+describe.skipIf(!hasSystemd)('the units', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'tidemark-units-'));
+  beforeAll(() => {
+    for (const name of readdirSync('deploy/systemd').filter((file) => /\.(service|timer)$/.test(file))) {
+      // The script is not at the place where an administrator puts it.
+      const unit = readFileSync(join('deploy/systemd', name), 'utf8').replace(
+        '/usr/local/lib/tidemark/',
+        '/bin/',
+      );
+      writeFileSync(join(folder, name), unit.replace('/bin/tidemark-backup.sh', '/bin/true'));
+    }
+  });
+  afterAll(() => rmSync(folder, { recursive: true, force: true }));
+
+  test.each(['tidemark.service', 'tidemark-backup.service', 'tidemark-backup.timer'])(
+    '%s is valid',
+    (name) => {
+      const [unit, options] = [join(folder, name), ['verify', '--man=no']];
+      expect(execFileSync('systemd-analyze', [...options, unit], { encoding: 'utf8' })).toBe('');
+    },
+  );
+
+  test.each(['tidemark.service', 'tidemark-backup.service'])('%s exposes little', (name) => {
     // Tenths: 20 is an exposure of 2.0. Above it the command fails.
     const options = ['security', '--offline=true', '--threshold=20', '--no-pager'];
-    expect(execFileSync('systemd-analyze', [...options, unit], { encoding: 'utf8' })).toContain(
-      'Overall exposure',
-    );
-  } finally {
-    rmSync(folder, { recursive: true, force: true });
-  }
+    const report = execFileSync('systemd-analyze', [...options, join(folder, name)], { encoding: 'utf8' });
+    expect(report).toContain('Overall exposure');
+  });
 });
 
 test('the unit stops restarting at the exit code that no restart cures', () => {
