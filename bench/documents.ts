@@ -5,6 +5,7 @@
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { instance } from '@viz-js/viz';
 import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/components/snippets.ts';
 import { SETTINGS, type SettingName } from '../src/config.ts';
 import { modelTable } from './cluster-model.ts';
@@ -111,8 +112,18 @@ export async function documents(): Promise<ReadonlyMap<string, string>> {
       latency: latency.text,
       scale: scale.text,
     }),
+    ['docs/images/architecture.svg', await drawing('docs/images/architecture.dot')],
     ...[nodes, latency, scale, cores].flatMap(({ files }) => [...files]),
   ]);
+}
+
+/** A picture that Graphviz draws from its text. @param path of the text @throws Error where it is no valid DOT */
+async function drawing(path: string): Promise<string> {
+  const text = await readFile(join(ROOT, path), 'utf8');
+  // The boxes of Graphviz are in points; without them a browser fits the picture to the page.
+  return (await instance())
+    .renderString(text, { format: 'svg' })
+    .replace(/ width="\d+pt" height="\d+pt"/, '');
 }
 
 /** The place that the documentation shows. */
