@@ -123,7 +123,7 @@ async function drawing(path: string): Promise<string> {
   // The boxes of Graphviz are in points; without them a browser fits the picture to the page.
   return (await instance())
     .renderString(text, { format: 'svg' })
-    .replace(/ width="\d+pt" height="\d+pt"/, '');
+    .replace(/<svg width="\d+pt" height="\d+pt"/, '<svg role="img" aria-label="Parts of Tidemark"');
 }
 
 /** The place that the documentation shows. */

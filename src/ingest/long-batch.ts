@@ -9,6 +9,7 @@ import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
 import type { Answer, Exchange } from '../http/exchange.ts';
 import { decode } from '../http/request-body.ts';
 import type { AnswerStream } from '../http/stream.ts';
+import { skipSpace } from '../json/lexer.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { isUnavailable } from '../storage/connect.ts';
 import { LookupBusy } from '../storage/lookup-cache.ts';
@@ -27,12 +28,10 @@ import {
 import { LINES_TYPE, type Result, resultLines, Tally } from './batch-answer.ts';
 import { FULL } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import { tooLarge } from './formats/collect.ts';
+import { type EventLimits, tooLarge } from './formats/collect.ts';
+import { lineEvents } from './formats/events.ts';
 import type { Events } from './formats/format.ts';
-import { type EventLimits, sized } from './parse/batch-body.ts';
-import { type BatchEvent, BatchEventParser, TypeReferences } from './parse/batch-event.ts';
-import { linePieces } from './parse/batch-text.ts';
-import { skipSpace } from './parse/lexer.ts';
+import type { BatchEvent } from './parse/batch-event.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import { storeApart, type WriteQueues } from './write-queues.ts';
 
@@ -162,17 +161,12 @@ class LongBatch {
 
   async #storeText(text: string): Promise<Rejection | null> {
     const { limits } = this.#steps;
-    const parser = new BatchEventParser(new TypeReferences(), limits.maxEventBytes);
     const most = Math.min(PART_EVENTS, limits.maxEvents);
     let part: (BatchEvent | Rejection)[] = [];
-    let blank = text.length;
     const slices = new TimeSlice(this.#steps.accounts.holderOf(this.#exchange.writer));
-    for (const piece of linePieces(text, parser)) {
-      const event = piece === undefined ? null : sized(piece, limits);
-      if (event !== null) part.push(event);
-      const { length = 0 } = piece?.text ?? {};
-      this.#bytes += length;
-      blank -= length;
+    this.#bytes += text.length;
+    for (const event of lineEvents(text, limits)) {
+      if (event !== undefined) part.push(event);
       if (part.length === most) {
         const refusal = await this.#storePart(part);
         if (refusal !== null) return refusal;
@@ -180,7 +174,6 @@ class LongBatch {
       }
       if (slices.isOver) await slices.next();
     }
-    this.#bytes += blank;
     return part.length === 0 ? null : await this.#storePart(part);
   }
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
-import { jsonObject } from '../ingest/parse/json-text.ts';
+import { jsonObject } from '../json/json-text.ts';
 import { runs } from '../support/fuzz.ts';
 import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
 

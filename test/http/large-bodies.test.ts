@@ -4,8 +4,7 @@ import { gzipSync } from 'node:zlib';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LoggingTokens } from '../../src/apps/logging-token-lookup.ts';
 import { CompressedBody } from '../../src/http/compressed-body.ts';
-import { EventMembers } from '../../src/ingest/parse/fast-event-parser.ts';
-import { JsonScan } from '../../src/ingest/parse/json-scan.ts';
+import { JsonScan } from '../../src/json/scan.ts';
 import { createTokenText } from '../../src/token-text.ts';
 import { answered, EVENTS, postBatch } from '../support/batch.ts';
 import { bodyShapes } from '../support/body-shapes.ts';
@@ -38,7 +37,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   /** Everything that could make something of a body, or look at each of its characters. */
   const watch = () => ({
     parse: vi.spyOn(JSON, 'parse'),
-    fast: vi.spyOn(EventMembers.prototype, 'read'),
     strict: vi.spyOn(JsonScan.prototype, 'step'),
     lookup: vi.spyOn(LoggingTokens.prototype, 'appOf'),
     inflate: vi.spyOn(CompressedBody.prototype, 'write'),
@@ -57,17 +55,16 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       ['first', (token: string) => `{"loggingToken":"${token}","typeName":"a","payload":{"a":${value}}}`],
       ['last', (token: string) => `{"payload":{"a":${value}},"typeName":"a","loggingToken":"${token}"}`],
     ])('costs no parsing where its token, which stands %s, does not exist', async (_, bodyOf) => {
-      const { parse, fast, strict, lookup } = watch();
+      const { parse, strict, lookup } = watch();
       unauthorized(await post(bodyOf(createTokenText('tdl'))));
       unauthorized(await post(bodyOf('tdl_no')));
-      expect(fast).not.toHaveBeenCalled();
       expect(strict).not.toHaveBeenCalled();
       expect(longestParsed(parse)).toBeLessThan(1_000);
       expect(lookup.mock.calls.length).toBeLessThanOrEqual(1);
     });
 
     test('is read in turns where its token exists', async () => {
-      const { parse, fast, strict } = watch();
+      const { parse, strict } = watch();
       let turn = 0;
       let isReading = true;
       const count = (): void => {
@@ -90,7 +87,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(longestSlice(strict)).toBeLessThanOrEqual(SLICE);
       // Two where both stand in one phase of the event loop, before and after the counter.
       expect(Math.max(...stepsOfTurn.values())).toBeLessThanOrEqual(2);
-      expect(fast).not.toHaveBeenCalled();
       expect(longestParsed(parse)).toBeLessThan(1_000);
     });
   });

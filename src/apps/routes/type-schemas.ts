@@ -1,8 +1,11 @@
 /** Routes of the schemas of event types. */
+
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { NO_FIELDS } from '../../accounts/routes/body.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
+import { scanDocument } from '../../json/mistake.ts';
+import { JsonScan } from '../../json/scan.ts';
 import type { SchemaProver } from '../../schema/schema-text.ts';
 import type { Sql } from '../../storage/connect.ts';
 import {
@@ -41,17 +44,14 @@ export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions):
 
 /** `{"schema": {…}, "mode": "warn"}`. The schema's own form is checked later. */
 function parseSetting(text: string): { readonly schema: unknown; readonly mode: SchemaMode } | Rejection {
-  let body: unknown;
-  try {
-    body = JSON.parse(text);
-  } catch {
-    return new Rejection('invalidBody', 'The body is not valid JSON.');
-  }
-  if (typeof body !== 'object' || body === null || !('schema' in body))
-    return new Rejection('invalidBody', 'The field "schema" is missing.');
-  const sent = 'mode' in body ? body.mode : 'warn';
+  const scan = new JsonScan(['schema', 'mode']);
+  const problem = scanDocument(scan, text);
+  if (problem !== null) return problem;
+  const schema = scan.member('schema');
+  if (schema === null) return new Rejection('invalidBody', 'The field "schema" is missing.');
+  const { mode: sent = 'warn' } = scan.fields() ?? {};
   const mode = SCHEMA_MODES.find((one) => one === sent);
   if (mode === undefined)
     return new Rejection('invalidBody', `The field "mode" must be one of ${SCHEMA_MODES.join(', ')}.`);
-  return { schema: body.schema, mode };
+  return { schema: JSON.parse(schema), mode };
 }

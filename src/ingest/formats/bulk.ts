@@ -6,14 +6,14 @@ import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
+import { lineValues, scalarText } from '../../json/values.ts';
 import { isWellFormed } from '../../token-text.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { collect, type EventStream } from './collect.ts';
 import { Field } from './field.ts';
 import type { Format, Sent, Told } from './format.ts';
-import { lineValues, scalarText } from './json-values.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -129,7 +129,7 @@ function documentOf(
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   const name = item.index.replace(PERIOD, '');
   if (name === '') return invalid('_index', 'is missing');
-  const type = context.types.named(null, name);
+  const type = context.types.named(name);
   if (type === null)
     return invalid('_index', eventTypeNameProblem(name) ?? 'is not the name of an event type');
   const json = context.timeField.in(scan);

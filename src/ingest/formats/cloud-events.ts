@@ -7,16 +7,16 @@ import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { decode } from '../../http/request-body.ts';
+import { NONE, skipSpace } from '../../json/lexer.ts';
+import { findMistake } from '../../json/mistake.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
+import { arrayElements, isArray, scalarText, scanWhole } from '../../json/values.ts';
 import { batchAnswerInTurns } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { findMistake } from '../parse/json-mistake.ts';
-import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
-import { NONE, skipSpace } from '../parse/lexer.ts';
 import { collect, type EventStream, tooLarge } from './collect.ts';
 import { BEARER } from './events.ts';
 import type { Events, Format, Reader } from './format.ts';
-import { arrayElements, isArray, scalarText, scanWhole } from './json-values.ts';
 import { eventKey } from './key.ts';
 
 /** The headers of the attributes in binary mode. */
@@ -244,7 +244,7 @@ function event(
 const RFC_3339 = /^[\d-]{10}[Tt ]\d\d:\d\d:\d\d(?:\.\d+)?(?:[Zz]|[+-]\d\d:\d\d)$/;
 
 function typeOf(types: TypeReferences, name: string): TypeReference | Rejection {
-  const type = types.named(null, name);
+  const type = types.named(name);
   return type ?? invalid('type', eventTypeNameProblem(name) ?? 'is not the name of an event type');
 }
 

@@ -2,9 +2,15 @@
 import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
 import { flag, Query } from '../../http/query.ts';
+import { findMistake, LINES_HINT, lineNotJson } from '../../json/mistake.ts';
+import { JsonScan } from '../../json/scan.ts';
+import { lineValues } from '../../json/values.ts';
 import { batchAnswerInTurns, LINES_TYPE, resultLinesInTurns } from '../batch-answer.ts';
 import { IDEMPOTENCY_KEY } from '../idempotency-key.ts';
-import { isLineDelimited, readBatch } from '../parse/batch-body.ts';
+import { batchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { documentValues } from '../parse/batch-text.ts';
+import { EVENT_FIELDS } from '../parse/event-body.ts';
+import { collect, type EventLimits, type EventStream, fits, isLineDelimited, tooLarge } from './collect.ts';
 import type { Format } from './format.ts';
 
 /** A logging token in `Authorization: Bearer`. */
@@ -28,7 +34,7 @@ export const EVENTS_FORMAT: Format = {
   takesIdempotencyKey: true,
   reader: (exchange) => {
     const isLines = isLineDelimited(exchange.header('content-type'));
-    return ({ text, limits }) => readBatch(text, isLines, limits);
+    return ({ text, limits }) => collect((isLines ? lineEvents : documentEvents)(text, limits), limits);
   },
   isAtomic: (exchange) => {
     const unknown = BATCH_QUERY.unknown(exchange.query);
@@ -47,3 +53,34 @@ export const EVENTS_FORMAT: Format = {
       ? resultLinesInTurns(told, told.slices)
       : batchAnswerInTurns(told, told.slices),
 };
+
+/** The events of newline-delimited JSON. Blank lines are skipped. */
+export function* lineEvents(text: string, limits: EventLimits): EventStream {
+  const scan = new JsonScan(EVENT_FIELDS);
+  const types = new TypeReferences();
+  for (const isJson of lineValues(scan, text)) {
+    if (isJson === undefined) yield undefined;
+    else if (!fits(scan.text, limits)) yield tooLarge(limits);
+    else yield isJson ? batchEvent(scan, types) : lineNotJson(scan.text);
+  }
+  return null;
+}
+
+/** The events of one JSON document. */
+export function* documentEvents(text: string, limits: EventLimits): EventStream {
+  const scan = new JsonScan(EVENT_FIELDS);
+  const types = new TypeReferences();
+  const values = documentValues(scan, text);
+  for (;;) {
+    const { done, value } = values.next();
+    if (done === true) {
+      if ('events' in value) return value.events;
+      const { problem } = value;
+      return problem === null ? yield* findMistake(text, LINES_HINT) : new Rejection('invalidBody', problem);
+    }
+    const isTooLarge = value !== undefined && !fits(scan.value, limits);
+    if (isTooLarge && value === 'other') return tooLarge(limits, 'A field beside "events"');
+    if (value === 'event') yield isTooLarge ? tooLarge(limits) : batchEvent(scan, types);
+    else yield undefined;
+  }
+}

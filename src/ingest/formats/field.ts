@@ -1,5 +1,5 @@
 /** A field of a JSON object by its name, which may be dotted. */
-import { JsonScan } from '../parse/json-scan.ts';
+import { JsonScan } from '../../json/scan.ts';
 
 const OPEN_BRACE = 0x7b;
 

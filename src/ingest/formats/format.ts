@@ -7,8 +7,8 @@ import type { TimeSlice } from '../../base/time-slice.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { ToldResults } from '../batch-answer.ts';
-import type { BatchLimits } from '../parse/batch-body.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
+import type { BatchLimits } from './collect.ts';
 
 /** Events of a request in their order; a refusal takes the place of one that is not valid. */
 export type Events = readonly (BatchEvent | Rejection)[];

@@ -3,17 +3,16 @@ import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types
 import { invalidField, Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { Query, text } from '../../http/query.ts';
+import { NONE, skipSpace } from '../../json/lexer.ts';
+import { findMistake, lineNotJson } from '../../json/mistake.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
+import { arrayElements, isArray, joinedValues, lineValues, scalarText } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
-import { isLineDelimited } from '../parse/batch-body.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { findMistake, lineNotJson } from '../parse/json-mistake.ts';
-import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
-import { NONE, skipSpace } from '../parse/lexer.ts';
-import { collect, type EventStream } from './collect.ts';
+import { collect, type EventStream, isLineDelimited } from './collect.ts';
 import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
 import type { Format } from './format.ts';
-import { arrayElements, isArray, joinedValues, lineValues, scalarText } from './json-values.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -123,7 +122,7 @@ class RecordReader {
     this.#typeField = fieldOf(fields.typeField);
     this.#timeField = fieldOf(fields.timeField);
     this.#keyField = fieldOf(fields.keyField);
-    this.#type = fields.type === null ? null : this.#types.named(null, fields.type);
+    this.#type = fields.type === null ? null : this.#types.named(fields.type);
     this.#receivedAt = receivedAt;
     const all = [this.#typeField, this.#timeField, this.#keyField].flatMap((field) => field?.members ?? []);
     this.scan = new JsonScan([...new Set(all)]);
@@ -146,7 +145,7 @@ class RecordReader {
     const name = this.#scalar(this.#typeField);
     if (name instanceof Rejection) return name;
     if (name === null || name === '') return this.#type ?? missing(this.#typeField);
-    const type = this.#types.named(null, name);
+    const type = this.#types.named(name);
     if (type !== null) return type;
     return invalid(this.#typeField, eventTypeNameProblem(name) ?? 'is not the name of an event type');
   }

@@ -6,13 +6,13 @@ import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Exchange } from '../../http/exchange.ts';
+import { findMistake } from '../../json/mistake.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
+import { arrayElements, scalarText, scanWhole } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { findMistake } from '../parse/json-mistake.ts';
-import { JsonScan, MAX_PAYLOAD_DEPTH } from '../parse/json-scan.ts';
 import { collect, type EventStream } from './collect.ts';
 import type { Format } from './format.ts';
-import { arrayElements, scalarText, scanWhole } from './json-values.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -108,7 +108,7 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   if (kind === undefined) return UNKNOWN_CALL;
   const name = kind === 'track' ? textOf(scan, 'event') : kind;
   if (name === null || name === '') return invalid('event', 'is missing');
-  const type = types.named(null, name);
+  const type = types.named(name);
   if (type === null)
     return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
   const createdAt = timeOf(scan, sentAt, receivedAt);

@@ -1,21 +1,11 @@
-/** Parses the events of a batch. A refusal says what is wrong with an event. */
+/** The events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
 import type { TypeReference } from '../../apps/event-types.ts';
 import { invalidField, Rejection } from '../../errors.ts';
+import type { JsonScan } from '../../json/scan.ts';
 import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
-import {
-  CHARACTERS_AT_ONCE,
-  EVENT_FIELDS,
-  fieldsOf,
-  keyProblem,
-  payloadText,
-  SLICE_CHARACTERS,
-  typeReference,
-  violation,
-} from './event-body.ts';
-import { EventMembers } from './fast-event-parser.ts';
-import { JsonScan } from './json-scan.ts';
+import { keyProblem, payloadText, type TypeFields, typeReference, violation } from './event-body.ts';
 
 /** An event that fulfills {@link EVENT_SCHEMA}. */
 interface Event {
@@ -27,7 +17,7 @@ interface Event {
   readonly type?: unknown;
 }
 
-/** What the strict path checks of an event of a batch. */
+/** What is checked of an event of a batch. */
 export const EVENT_SCHEMA = {
   type: 'object',
   required: ['payload'],
@@ -49,25 +39,28 @@ export class TypeReferences {
   readonly #byId = new Map<string, TypeReference>();
   readonly #byName = new Map<string, TypeReference>();
 
-  /** Like {@link typeReference}; null if that refuses the names. */
-  named(typeId: string | null | undefined, typeName: string | null | undefined): TypeReference | null {
-    const known = typeId ? this.#byId.get(typeId) : this.#byName.get(typeName ?? '');
-    if (known !== undefined) return known;
-    // Caches keep these strings for long: copy them, so that they do not keep the whole body in memory.
-    const reference = typeReference({
-      typeId: typeId && ownText(typeId),
-      typeName: typeName && ownText(typeName),
-    });
-    return reference instanceof Rejection ? null : this.same(reference);
+  /** The type that the fields of an event refer to, or what is wrong with them. */
+  of(fields: TypeFields): TypeReference | Rejection {
+    // Only valid ones are known.
+    const isNamed = typeof fields.typeId !== 'string' || fields.typeId === '';
+    const sent = isNamed ? fields.typeName || fields.type : fields.typeId;
+    const known = isNamed ? this.#byName : this.#byId;
+    const found = typeof sent === 'string' ? known.get(sent) : undefined;
+    if (found !== undefined) return found;
+    const reference = typeReference(fields);
+    if (reference instanceof Rejection) return reference;
+    const name = 'typeId' in reference ? reference.typeId : reference.typeName;
+    // Caches keep these strings for long: a copy does not keep the whole body in memory.
+    const own = ownText(name);
+    const made = isNamed ? { typeName: own } : { typeId: own };
+    known.set(own, made);
+    return made;
   }
 
-  same(reference: TypeReference): TypeReference {
-    const known = 'typeId' in reference ? this.#byId : this.#byName;
-    const name = 'typeId' in reference ? reference.typeId : reference.typeName;
-    const found = known.get(name);
-    if (found !== undefined) return found;
-    known.set(name, reference);
-    return reference;
+  /** The type of a name; null where no type can have it. */
+  named(typeName: string): TypeReference | null {
+    const reference = this.of({ typeName });
+    return reference instanceof Rejection ? null : reference;
   }
 }
 
@@ -82,68 +75,17 @@ export interface BatchEvent {
   readonly key: string | null;
 }
 
-/** Parses the events of a batch one by one. */
-export class BatchEventParser {
-  /** Index after the last parsed event. */
-  end = 0;
-  readonly #types: TypeReferences;
-  readonly #maxLength: number;
-  readonly #members = new EventMembers();
-  readonly #scan = new JsonScan(EVENT_FIELDS);
-
-  /**
-   * @param types     type references of the batch
-   * @param maxLength limit of an event in characters
-   */
-  constructor(types: TypeReferences, maxLength: number) {
-    this.#types = types;
-    this.#maxLength = Math.min(maxLength, CHARACTERS_AT_ONCE);
-  }
-
-  /**
-   * The fast path: parses a valid event that {@link EventMembers} supports. Ignores text after it.
-   * @returns null if the event needs {@link parseStrict}
-   */
-  parseFast(text: string, start: number): BatchEvent | null {
-    const members = this.#members;
-    const limit = Math.min(text.length, start + this.#maxLength);
-    if (!members.read(text, start, limit) || members.payload === undefined) return null;
-    const type = this.#types.named(members.typeId, members.typeName || members.type);
-    const createdAt = members.createdAt ? parseEventTime(members.createdAt) : null;
-    if (type === null || typeof createdAt === 'string') return null;
-    const key = members.key || null;
-    if (key !== null && keyProblem(key, createdAt) !== null) return null;
-    this.end = members.end;
-    return { type, createdAt, payload: members.payload, key };
-  }
-
-  /**
-   * The strict path: parses any event. Yields after each slice of a long one.
-   * @returns the event or its refusal; null if the text is not JSON
-   */
-  *parseStrict(text: string, start: number): Generator<undefined, BatchEvent | Rejection | null> {
-    const scan = this.#scan;
-    scan.begin(text, start);
-    let state = scan.step(SLICE_CHARACTERS);
-    while (state === 'more') {
-      yield;
-      state = scan.step(SLICE_CHARACTERS);
-    }
-    this.end = scan.end;
-    return state === 'done' ? this.#scannedEvent(text) : null;
-  }
-
-  #scannedEvent(text: string): BatchEvent | Rejection {
-    const event = fieldsOf(text, this.#scan);
-    if (!isEvent(event)) return violation(isEvent.errors?.[0], 'event');
-    const type = typeReference(event);
-    if (type instanceof Rejection) return type;
-    const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
-    if (typeof createdAt === 'string') return invalidField('createdAt', createdAt);
-    const key = event.key || null;
-    const problem = key === null ? null : keyProblem(key, createdAt);
-    if (problem !== null) return problem;
-    const payload = payloadText(text, this.#scan);
-    return payload instanceof Rejection ? payload : { type: this.#types.same(type), createdAt, payload, key };
-  }
+/** The event that a scan for {@link EVENT_FIELDS} holds, or its refusal. */
+export function batchEvent(scan: JsonScan, types: TypeReferences): BatchEvent | Rejection {
+  const event = scan.fields();
+  if (!isEvent(event)) return violation(isEvent.errors?.[0], 'event');
+  const type = types.of(event);
+  if (type instanceof Rejection) return type;
+  const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
+  if (typeof createdAt === 'string') return invalidField('createdAt', createdAt);
+  const key = event.key || null;
+  const problem = key === null ? null : keyProblem(key, createdAt);
+  if (problem !== null) return problem;
+  const payload = payloadText(scan.text, scan);
+  return payload instanceof Rejection ? payload : { type, createdAt, payload, key };
 }

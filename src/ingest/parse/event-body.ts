@@ -4,11 +4,20 @@ import { lengthProblem } from '../../accounts/name.ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { yieldToEventLoop } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
+import { documentMistake, notJson, scanDocument } from '../../json/mistake.ts';
+import { JsonScan, MAX_PAYLOAD_DEPTH, SLICE_CHARACTERS } from '../../json/scan.ts';
 import { parseEventTime } from '../event-time.ts';
-import { EventMembers } from './fast-event-parser.ts';
-import { moreThanOne, notJson } from './json-mistake.ts';
-import { JsonScan, MAX_PAYLOAD_DEPTH } from './json-scan.ts';
-import { skipSpace } from './lexer.ts';
+
+/** The members of an event that are read; others are ignored. */
+export const EVENT_FIELDS = [
+  'loggingToken',
+  'typeId',
+  'typeName',
+  'type',
+  'createdAt',
+  'payload',
+  'key',
+] as const;
 
 /** A body that fulfills {@link BODY_SCHEMA}. */
 interface Body {
@@ -20,7 +29,7 @@ interface Body {
   readonly createdAt?: unknown;
 }
 
-/** What the strict path checks of the body of a create request. */
+/** What is checked of the body of a create request. */
 export const BODY_SCHEMA = {
   type: 'object',
   required: ['loggingToken', 'payload'],
@@ -67,8 +76,6 @@ export interface EventKey {
 
 /** Characters of a body, or of an event in it, that are read at once: less than a millisecond for any text. */
 export const CHARACTERS_AT_ONCE = 131_072;
-/** Of longer ones, characters that are scanned per turn of the event loop. */
-export const SLICE_CHARACTERS = 65_536;
 
 /**
  * Parses a body. The first violated rule of the contract determines the refusal, but a long body is not scanned further once its
@@ -77,30 +84,15 @@ export const SLICE_CHARACTERS = 65_536;
  */
 export function parseEventBody(text: string): EventBody | Rejection | Promise<EventBody | Rejection> {
   if (text.length > CHARACTERS_AT_ONCE) return parseInSlices(text);
-  return parseFast(text) ?? parseStrict(text);
+  const problem = scanDocument(wholeScan, text, MANY_EVENTS);
+  const body = problem ?? scannedBody(text, wholeScan);
+  // A slice of the text keeps it in memory, and so would the scan.
+  wholeScan.forget();
+  return body;
 }
 
-const members = new EventMembers();
-
-/** The fast path. @returns null if the body needs {@link parseStrict}; else the same result as that */
-export function parseFast(text: string): EventBody | null {
-  const isSupported = members.read(text, skipSpace(text, 0), text.length);
-  const { loggingToken, typeId, typeName, createdAt, key, payload, end } = members;
-  members.forget();
-  if (!isSupported || skipSpace(text, end) !== text.length) return null;
-  if (loggingToken === undefined || payload === undefined) return null;
-  const type = typeReference({ typeId, typeName });
-  const keyed = key ? eventKey(key, createdAt) : null;
-  if (type instanceof Rejection || keyed instanceof Rejection) return null;
-  return { loggingToken, type, payload, keyed, ignoresTime: keyed === null && Boolean(createdAt) };
-}
-
-/** The strict path: parses any body, or says what is wrong with it. */
-export function parseStrict(text: string): EventBody | Rejection {
-  const scan = new JsonScan(EVENT_FIELDS);
-  scan.begin(text, 0);
-  return scan.step(text.length) === 'done' ? scannedBody(text, scan) : notJson(text, scan.end);
-}
+/** For bodies that are scanned at once, one after the other. */
+const wholeScan = new JsonScan(EVENT_FIELDS);
 
 async function parseInSlices(text: string): Promise<EventBody | Rejection> {
   const scan = new JsonScan(EVENT_FIELDS);
@@ -111,12 +103,12 @@ async function parseInSlices(text: string): Promise<EventBody | Rejection> {
     await yieldToEventLoop();
     state = scan.step(SLICE_CHARACTERS);
   }
-  return state === 'done' ? scannedBody(text, scan) : notJson(text, scan.end);
+  if (state === 'invalid') return notJson(text, scan.end);
+  return documentMistake(text, scan, MANY_EVENTS) ?? scannedBody(text, scan);
 }
 
 function scannedBody(text: string, scan: JsonScan): EventBody | Rejection {
-  if (skipSpace(text, scan.end) !== text.length) return moreThanOne(text, scan.end, MANY_EVENTS);
-  const body = fieldsOf(text, scan);
+  const body = scan.fields();
   if (!isBody(body)) return violation(isBody.errors?.[0]);
   // The contract has no "type" here: it is ignored as any other field.
   const { loggingToken, key, typeId, typeName, createdAt } = body;
@@ -150,37 +142,6 @@ export function keyProblem(key: string, createdAt: number | null): Rejection | n
   return problem === null ? null : invalidField('key', problem);
 }
 
-/** The members of an event that are read; others are ignored. */
-export const EVENT_FIELDS = [
-  'loggingToken',
-  'typeId',
-  'typeName',
-  'type',
-  'createdAt',
-  'payload',
-  'key',
-] as const;
-
-/**
- * A scanned value as JSON.parse would return it, for validation by a schema: only with {@link EVENT_FIELDS}, and with empty
- * objects and arrays.
- */
-export function fieldsOf(text: string, scan: JsonScan): unknown {
-  if (!scan.isObject) return null;
-  const fields: Record<string, unknown> = {};
-  for (const name of EVENT_FIELDS) {
-    const span = scan.span(name);
-    if (span === null) continue;
-    fields[name] =
-      span.depth === 0
-        ? JSON.parse(text.slice(span.start, span.end))
-        : text.startsWith('{', span.start)
-          ? {}
-          : [];
-  }
-  return fields;
-}
-
 /** The text of an existing payload, exactly as sent; or the refusal of one that is nested too deep. */
 export function payloadText(text: string, scan: JsonScan): string | Rejection {
   const span = scan.span('payload');
@@ -188,15 +149,15 @@ export function payloadText(text: string, scan: JsonScan): string | Rejection {
   return span.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : text.slice(span.start, span.end);
 }
 
-/**
- * The type that the fields refer to; a refusal says what is wrong with them.
- * @param fields `type` is another name of `typeName`, for routes that take it: exports and records call it so
- */
-export function typeReference(fields: {
+/** The fields by which an event names its type. `type` is another name of `typeName`, as exports and records call it. */
+export interface TypeFields {
   readonly typeId?: string | null | undefined;
   readonly typeName?: unknown;
   readonly type?: unknown;
-}): TypeReference | Rejection {
+}
+
+/** The type that the fields refer to; a refusal says what is wrong with them. */
+export function typeReference(fields: TypeFields): TypeReference | Rejection {
   const { typeId } = fields;
   if (typeof typeId === 'string' && typeId !== '') return { typeId };
   const field = isAbsent(fields.typeName) && !isAbsent(fields.type) ? 'type' : 'typeName';

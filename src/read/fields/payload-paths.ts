@@ -1,5 +1,5 @@
 /** The paths of a payload, spelled as a filter takes them, with the values that they lead to. The text is known to be JSON. */
-import { scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/valid-json.ts';
+import { scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
 
 export const KINDS = ['string', 'number', 'boolean', 'null', 'object', 'array'] as const;
 export type Kind = (typeof KINDS)[number];

@@ -6,7 +6,7 @@
  * of the path may read its part of the text once more, so the cost is at most the text's length times the path's.
  */
 import { compareDecimals, type Decimal, parseDecimal } from '../../json/decimal.ts';
-import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/valid-json.ts';
+import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
 import type { Comparison, Condition, Operand, Test } from './parse-filter.ts';
 
 const QUOTE = 0x22;

@@ -3,7 +3,7 @@
  * text is known to be JSON. It finds what a filter on one of the paths would: of members with the same name the last one
  * counts, and a path that comes to an array goes on in each of its elements. Objects are no values.
  */
-import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/valid-json.ts';
+import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { MANY, scalarValue, stringValue } from './value-text.ts';
 

@@ -5,7 +5,7 @@ import { LineIds, parseImportLine } from '../../../src/cli/transfer/import-line.
 import { type InputLine, LineBlock, readLines } from '../../../src/cli/transfer/input-lines.ts';
 import { Occurrences } from '../../../src/cli/transfer/occurrences.ts';
 import { OperatorError } from '../../../src/errors.ts';
-import { isJson } from '../../ingest/parse/json-text.ts';
+import { isJson } from '../../json/json-text.ts';
 
 interface ParsedLine {
   readonly type: string;

@@ -1,12 +1,13 @@
-/** What is read of an event, fast or strictly, is what JSON.parse makes of the same text. */
+/** What is read of an event is what JSON.parse makes of the same text. */
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { type BatchEvent, BatchEventParser, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
-import { runs, sized } from '../../support/fuzz.ts';
-import { eventByJsonParse } from './by-json-parse.ts';
+import { type BatchEvent, batchEvent, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
+import { EVENT_FIELDS } from '../../../src/ingest/parse/event-body.ts';
+import { JsonScan } from '../../../src/json/scan.ts';
+import { scanWhole } from '../../../src/json/values.ts';
 import {
   CHANGES,
   DAMAGE,
@@ -16,40 +17,30 @@ import {
   jsonValue,
   spellingOf,
   whiteSpace,
-} from './json-text.ts';
+} from '../../json/json-text.ts';
+import { runs, sized } from '../../support/fuzz.ts';
+import { eventByJsonParse } from './by-json-parse.ts';
 
-/** What is read fast of a text that is one event and nothing else. */
-function parseFast(text: string): BatchEvent | null {
-  const parser = new BatchEventParser(new TypeReferences(), 10_000_000);
-  const event = parser.parseFast(text, 0);
-  return event !== null && parser.end === text.length ? event : null;
-}
-
-/** The same, strictly: the event, or what is wrong with it; null for what is not JSON. */
-function parseStrict(text: string): BatchEvent | string | null {
-  const parser = new BatchEventParser(new TypeReferences(), 10_000_000);
-  const reading = parser.parseStrict(text, 0);
-  let step = reading.next();
-  while (step.done !== true) step = reading.next();
-  const event = step.value;
-  if (event === null || !/^[ \t\n\r]*$/.test(text.slice(parser.end))) return null;
+/** The event of a text, or what is wrong with it; null for what is not JSON. */
+function parse(text: string, types = new TypeReferences()): BatchEvent | string | null {
+  const scan = new JsonScan(EVENT_FIELDS);
+  const scanning = scanWhole(scan, text);
+  let step = scanning.next();
+  while (step.done !== true) step = scanning.next();
+  if (!step.value) return null;
+  const event = batchEvent(scan, types);
   return event instanceof Rejection ? event.details : event;
 }
 
-/** How many of the texts were read fast: a property that holds of none would say nothing. */
-let read = 0;
+/** How many of the texts were events: a property that holds of none would say nothing. */
+let valid = 0;
 
 function expectSame(text: string): void {
-  const strict = parseStrict(text);
-  const meant =
-    strict === null || typeof strict === 'string'
-      ? strict
-      : { ...strict, payload: JSON.parse(strict.payload) };
+  const event = parse(text);
+  const isEvent = event !== null && typeof event !== 'string';
+  if (isEvent) valid += 1;
+  const meant = isEvent ? { ...event, payload: JSON.parse(event.payload) } : event;
   expect(meant, text).toEqual(eventByJsonParse(text));
-  const fast = parseFast(text);
-  if (fast === null) return;
-  read += 1;
-  expect(fast).toEqual(strict);
 }
 
 const plainString = fc.string().map((text) => JSON.stringify(text));
@@ -113,18 +104,18 @@ const eventText: fc.Arbitrary<string> = fc
 
 describe('what is read of an event', () => {
   test('is what JSON.parse makes of it, whatever the names, values, white space and repetition', () => {
-    read = 0;
+    valid = 0;
     fc.assert(fc.property(eventText, expectSame), runs(sized(2_000, 4_000)));
-    expect(read).toBeGreaterThan(150);
+    expect(valid).toBeGreaterThan(150);
   });
 
   test('is what JSON.parse makes of it, of damaged texts too', () => {
-    read = 0;
+    valid = 0;
     fc.assert(
       fc.property(eventText, DAMAGE, (text, some) => expectSame(damaged(text, some))),
       runs(sized(3_000, 8_000)),
     );
-    expect(read).toBeGreaterThan(30);
+    expect(valid).toBeGreaterThan(30);
   });
 
   test('is what JSON.parse makes of it where a payload is damaged at any place', () => {
@@ -161,81 +152,21 @@ describe('what is read of an event', () => {
       Buffer.from(
         `{"typeName":"a name of some length ${n}","payload":{"x":"${'x'.repeat(length)}"}}`,
       ).toString('latin1');
-    const fast = Array.from({ length: 500 }, (_, n) => parseFast(text(n, 100_000))?.type);
-    const strict = Array.from({ length: 20 }, (_, n) => {
-      const event = parseStrict(text(n, 4_000_000));
-      return typeof event === 'object' ? event?.type : undefined;
-    });
+    const typeOf = (body: string): unknown => (parse(body) as BatchEvent).type;
+    const small = Array.from({ length: 500 }, (_, n) => typeOf(text(n, 100_000)));
+    const large = Array.from({ length: 20 }, (_, n) => typeOf(text(n, 4_000_000)));
     expect(memory() - before).toBeLessThan(40_000_000);
-    expect(fast[499]).toEqual({ typeName: 'a name of some length 499' });
-    expect(strict[19]).toEqual({ typeName: 'a name of some length 19' });
+    expect(small[499]).toEqual({ typeName: 'a name of some length 499' });
+    expect(large[19]).toEqual({ typeName: 'a name of some length 19' });
   });
 
   test('names each type once', () => {
     const types = new TypeReferences();
-    const parser = new BatchEventParser(types, 10_000_000);
-    const first = parser.parseFast('{"typeName":"é of some length","payload":{}}', 0);
-    expect(first?.type).toEqual({ typeName: 'é of some length' });
-    expect(parser.parseFast('{"payload":{},"typeName":"é of some length"}', 0)?.type).toBe(first?.type);
+    const [first, second] = [
+      '{"typeName":"é of some length","payload":{}}',
+      '{"payload":{},"type":"é of some length"}',
+    ].map((text) => (parse(text, types) as BatchEvent).type);
+    expect(first).toEqual({ typeName: 'é of some length' });
+    expect(second).toBe(first);
   });
-});
-
-describe('usual', () => {
-  const deep = (levels: number): string => `${'{"a":'.repeat(levels - 1)}{}${'}'.repeat(levels - 1)}`;
-
-  test.each([
-    '{"typeId":"t","payload":{}}',
-    '{ "payload" : { } , "typeName" : "n" }',
-    '{"typeId":"t","typeName":"n","payload":{"a":"\\u00e9\\"\\\\"},"more":[1]}',
-    '{"typeId":null,"typeName":"n","payload":{},"createdAt":null}',
-    '{"typeId":"","typeName":"n","payload":{},"createdAt":""}',
-    '{"typeId":"t","payload":{},"createdAt":"2026-01-31T08:30:00.123Z"}',
-    '{"typeId":"t","payload":{},"createdAt":"2026-01-31 08:30+01"}',
-    '{"key":"k","typeId":"t","payload":{},"createdAt":"2026-01-31T08:30:00.123Z"}',
-    '{"key":"","typeId":"t","payload":{}}',
-    `{"typeId":"t","payload":${deep(100)}}`,
-  ])('is %s', (text) => {
-    expect(parseFast(text)).toEqual(parseStrict(text));
-    expect(parseFast(text)).not.toBeNull();
-  });
-
-  test.each([
-    '{"typeId":"\\u0074","payload":{}}',
-    '{"type\\u0049d":"t","payload":{}}',
-    '{"typeId":"t","payload":{},"payload":{}}',
-    '{"typeId":"t","typeId":"t","payload":{}}',
-    '{"typeId":"t","payload":[]}',
-    '{"typeId":1,"payload":{}}',
-    '{"typeId":"t"}',
-    '{"payload":{}}',
-    '{"typeId":"t","payload":{},"createdAt":1}',
-    '{"typeId":"t","payload":{},"createdAt":"today"}',
-    '{"typeId":"t","payload":{},"key":"k"}',
-    '{"typeId":"t","payload":{},"key":1,"createdAt":"2026-01-31T08:30:00.123Z"}',
-    `{"typeId":"t","payload":${deep(101)}}`,
-    '{"typeId":"t","payload":{"a":01}}',
-    '{}',
-    '[]',
-    '',
-  ])('is not %s', (text) => {
-    expect(parseFast(text)).toBeNull();
-  });
-});
-
-test('no more of a text is looked at than an event may have', () => {
-  const event = '{"typeId":"t","payload":{"a":"bcd","e":[1,{"f":null}]}}';
-  const read = (maxLength: number, text = event): BatchEvent | null =>
-    new BatchEventParser(new TypeReferences(), maxLength).parseFast(text, 0);
-  expect(read(event.length)).not.toBeNull();
-  for (let length = 0; length < event.length; length += 1) expect(read(length), String(length)).toBeNull();
-  for (const item of ['\\u0000', 'x', 'null,', '{"":[']) {
-    for (const opening of ['{"payload":{"a":"', '{"payload":{"a":[', '{"payload":{"'])
-      expect(read(100, opening + item.repeat(1_000))).toBeNull();
-  }
-});
-
-test('a long event is read in steps', () => {
-  const text = `{"typeName":"n","payload":{"a":${'['.repeat(999)}${'],['.repeat(200_000)}${']'.repeat(999)}}}`;
-  const steps = Array.from(new BatchEventParser(new TypeReferences(), 10_000_000).parseStrict(text, 0));
-  expect(steps.length).toBeGreaterThanOrEqual(4);
 });

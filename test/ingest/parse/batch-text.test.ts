@@ -2,10 +2,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { readBatch } from '../../../src/ingest/parse/batch-body.ts';
-import { BatchEventParser, TypeReferences } from '../../../src/ingest/parse/batch-event.ts';
-import { documentPieces, type End, linePieces, type Piece } from '../../../src/ingest/parse/batch-text.ts';
-import { expectLinear } from '../../support/linear.ts';
+import { type BatchLimits, collect } from '../../../src/ingest/formats/collect.ts';
+import { documentEvents, lineEvents } from '../../../src/ingest/formats/events.ts';
+import { documentValues, type End } from '../../../src/ingest/parse/batch-text.ts';
+import { JsonScan } from '../../../src/json/scan.ts';
+import { lineValues } from '../../../src/json/values.ts';
 import {
   isJson,
   type JsonText,
@@ -14,27 +15,31 @@ import {
   jsonValue,
   spellingOf,
   whiteSpace,
-} from './json-text.ts';
+} from '../../json/json-text.ts';
+import { expectLinear } from '../../support/linear.ts';
 
-function cut(pieces: Generator<Piece, End>): { pieces: NonNullable<Piece>[]; end: End } {
-  const cutSoFar: NonNullable<Piece>[] = [];
-  for (;;) {
-    const { done, value } = pieces.next();
-    if (done === true) return { pieces: cutSoFar, end: value };
-    if (value !== undefined) cutSoFar.push(value);
-  }
+interface Piece {
+  readonly kind: 'event' | 'other';
+  readonly text: string;
 }
 
-function reader(): BatchEventParser {
-  return new BatchEventParser(new TypeReferences(), 1_000_000);
+function cut(text: string): { pieces: readonly Piece[]; end: End } {
+  const scan = new JsonScan();
+  const values = documentValues(scan, text);
+  const pieces: Piece[] = [];
+  for (;;) {
+    const { done, value } = values.next();
+    if (done === true) return { pieces, end: value };
+    if (value !== undefined) pieces.push({ kind: value, text: scan.value });
+  }
 }
 
 /** The texts of a document's events; null where it is not JSON; else what is wrong with it. */
 function eventsOf(text: string): readonly string[] | string | null {
-  const { pieces, end } = cut(documentPieces(text, reader()));
-  if (pieces.some((piece) => !isJson(piece.text))) return null;
+  const { pieces, end } = cut(text);
+  expect(pieces.every((piece) => isJson(piece.text))).toBe(true);
   if ('problem' in end) return end.problem;
-  const events = pieces.filter((piece) => piece.kind === 'event').map((piece) => piece.text);
+  const events = pieces.filter(({ kind }) => kind === 'event').map((piece) => piece.text);
   return events.slice(events.length - end.events);
 }
 
@@ -187,8 +192,8 @@ describe('the events of a document', () => {
     expectLinear((size) => {
       const text = textOf(size);
       return () => {
-        const pieces = documentPieces(text, reader());
-        while (pieces.next().done !== true);
+        const values = documentValues(new JsonScan(), text);
+        while (values.next().done !== true);
       };
     }, 20_000);
   });
@@ -196,7 +201,7 @@ describe('the events of a document', () => {
   test('are cut in linear time from line feeds without end', () => {
     expectLinear((size) => {
       const text = '\n'.repeat(size);
-      return () => cut(linePieces(text, reader()));
+      return () => expect([...lineValues(new JsonScan(), text)]).toEqual([]);
     }, 100_000);
   });
 });
@@ -210,16 +215,23 @@ describe('lines', () => {
     );
     fc.assert(
       fc.property(fc.array(line), fc.constantFrom('\n', '\r\n'), fc.boolean(), (lines, feed, ended) => {
-        const { pieces, end } = cut(linePieces(lines.join(feed) + (ended ? feed : ''), reader()));
+        const scan = new JsonScan();
+        const found: string[] = [];
+        for (const isWhole of lineValues(scan, lines.join(feed) + (ended ? feed : ''))) {
+          expect(isWhole).toBe(isJson(scan.text));
+          found.push(scan.text);
+        }
         const wanted = lines
           .map((text) => text.replace(/^[ \t\r]+|[ \t\r]+$/g, ''))
           .filter((text) => text !== '');
-        expect(pieces.map(({ text }) => text.replace(/[ \t\r]+$/, ''))).toEqual(wanted);
-        expect(end).toEqual({ events: wanted.length });
+        expect(found.map((text) => text.replace(/[ \t\r]+$/, ''))).toEqual(wanted);
       }),
     );
   });
 });
+
+const readBatch = (text: string, isLines: boolean, limits: BatchLimits) =>
+  collect((isLines ? lineEvents : documentEvents)(text, limits), limits);
 
 describe('reading a batch', () => {
   const limits = { holder: ['account', 1], maxEvents: 10, maxEventBytes: 200 };

@@ -3,8 +3,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { findTokens, mayHideToken } from '../../../src/ingest/parse/find-tokens.ts';
 import { createTokenText } from '../../../src/token-text.ts';
+import { jsonString, jsonValue, spellingOf, whiteSpace } from '../../json/json-text.ts';
 import { runs } from '../../support/fuzz.ts';
-import { jsonString, jsonValue, spellingOf, whiteSpace } from './json-text.ts';
 
 const A = createTokenText('tdl');
 const B = createTokenText('tdl');

@@ -8,7 +8,7 @@ import { compareDay } from '../../../src/storage/counts/differences.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
-import { jsonObject } from '../../ingest/parse/json-text.ts';
+import { jsonObject } from '../../json/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy, isBatch } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';

@@ -2,10 +2,10 @@
  * Reads an ExportLogsServiceRequest in OTLP's JSON form, in one pass. A log record keeps its own text; the texts of its
  * resource and its scope follow it as members.
  */
-import { SLICE_CHARACTERS } from '../../parse/event-body.ts';
-import { JsonScan } from '../../parse/json-scan.ts';
-import { skipSpace } from '../../parse/lexer.ts';
-import { scalarText, scanValue } from '../json-values.ts';
+
+import { skipSpace } from '../../../json/lexer.ts';
+import { JsonScan, SLICE_CHARACTERS } from '../../../json/scan.ts';
+import { scalarText, scanValue } from '../../../json/values.ts';
 import { joined, type LogRecord } from './protobuf.ts';
 
 const QUOTE = 0x22;

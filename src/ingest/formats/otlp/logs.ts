@@ -5,10 +5,10 @@ import { Rejection } from '../../../errors.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
 import { decode } from '../../../http/request-body.ts';
-import { tooMany } from '../../parse/batch-body.ts';
+import { mistakeIn } from '../../../json/mistake.ts';
+import { MAX_PAYLOAD_DEPTH } from '../../../json/scan.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
-import { MAX_PAYLOAD_DEPTH } from '../../parse/json-scan.ts';
-import { collect, type EventStream, tooLarge } from '../collect.ts';
+import { collect, type EventStream, tooLarge, tooMany } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
@@ -102,7 +102,7 @@ function* jsonEvents(sent: Sent, attribute: string): EventStream {
   const { maxEvents } = sent.limits;
   for (const one of jsonRecords(text, { wanted: records.wanted, maxRecords: maxEvents })) {
     if (one === undefined) yield undefined;
-    else if (one === 'not JSON') return NOT_JSON;
+    else if (one === 'not JSON') return (yield* mistakeIn(text)) ?? NOT_JSON;
     else if (one === 'too many') return tooMany(sent.limits);
     else if (one === 'no object') yield NO_OBJECT;
     else yield one.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : records.event(one.record, one.origin);
@@ -132,7 +132,7 @@ class RecordEvents {
     if (characters > limits.maxEventBytes) return tooLarge(limits);
     this.refusal = hold(characters);
     const name = record.eventName || record.attributes.get(this.#attribute) || severityName(record);
-    const type = this.#types.named(null, name);
+    const type = this.#types.named(name);
     if (type === null)
       return new Rejection('invalidBody', `The event name ${eventTypeNameProblem(name) ?? 'is not valid'}.`);
     const createdAt = record.time === 0 ? null : Math.min(record.time, receivedAt);

@@ -1,8 +1,8 @@
 /** The end of a string is found where JSON.parse finds it, near or far, in one step or in many. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { NONE, stringEnd, stringRest } from '../../../src/ingest/parse/lexer.ts';
-import { runs } from '../../support/fuzz.ts';
+import { NONE, stringEnd, stringRest } from '../../src/json/lexer.ts';
+import { runs } from '../support/fuzz.ts';
 import { isJson } from './json-text.ts';
 
 /** Runs of plain characters, mostly longer than what is looked at one by one, and escapes between them. */

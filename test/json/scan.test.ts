@@ -1,8 +1,8 @@
 /** The scan takes what JSON.parse takes, wherever it stops, and finds members where JSON.parse does. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { JsonScan, type Span } from '../../../src/ingest/parse/json-scan.ts';
-import { runs, sized } from '../../support/fuzz.ts';
+import { JsonScan, type Span } from '../../src/json/scan.ts';
+import { runs, sized } from '../support/fuzz.ts';
 import {
   CHANGES,
   DAMAGE,

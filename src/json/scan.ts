@@ -19,6 +19,9 @@ const TO_CLOSING = 2;
 /** Limit of a payload's nesting. PostgreSQL's JSON parser is recursive and has a limit that depends on its stack. */
 export const MAX_PAYLOAD_DEPTH = 1_000;
 
+/** Characters that are scanned per turn of the event loop: less than a millisecond for any text. */
+export const SLICE_CHARACTERS = 65_536;
+
 /** A value in the text. */
 export interface Span {
   /** Index of its first character. */
@@ -84,6 +87,11 @@ export class JsonScan {
     this.#member = NONE;
     this.#spans.fill(null);
     if (this.#others !== null) this.#others.length = 0;
+  }
+
+  /** Releases the text. */
+  forget(): void {
+    this.begin('', 0);
   }
 
   /**
@@ -237,6 +245,22 @@ export class JsonScan {
   }
 
   /**
+   * The searched members as JSON.parse would return them, for validation by a schema: after the scan is done. Strings may be
+   * slices, which keep the whole text in memory.
+   * @param depth levels of objects and arrays that are read; deeper ones are empty
+   * @returns null if the value is not an object
+   */
+  fields(depth = 0): Record<string, unknown> | null {
+    if (!this.isObject) return null;
+    const fields: Record<string, unknown> = {};
+    for (let index = 0; index < this.#names.length; index += 1) {
+      const span = this.#spans[index] ?? null;
+      if (span !== null) fields[this.#names[index] as string] = fieldAt(this.#text, span, depth);
+    }
+    return fields;
+  }
+
+  /**
    * Visits the members of the outermost object whose names were not searched, after the scan is done.
    * @param visit gets the text, where the name begins and ends in it, with its escapes, and where the value begins
    * @returns the first result that is not null
@@ -293,6 +317,12 @@ function twiceAsLong(stack: Uint8Array): Uint8Array {
   const longer = new Uint8Array(2 * stack.length);
   longer.set(stack);
   return longer;
+}
+
+function fieldAt(text: string, { start, end, depth }: Span, levels: number): unknown {
+  if (depth > levels) return text.charCodeAt(start) === OPEN_BRACE ? {} : [];
+  if (text.charCodeAt(start) === QUOTE && !hasEscape(text, start, end)) return text.slice(start + 1, end - 1);
+  return JSON.parse(text.slice(start, end));
 }
 
 function hasEscape(text: string, start: number, end: number): boolean {

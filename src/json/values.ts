@@ -1,7 +1,7 @@
 /** The JSON values of a body, each scanned by itself and none of them built. */
-import { SLICE_CHARACTERS } from '../parse/event-body.ts';
-import type { JsonScan } from '../parse/json-scan.ts';
-import { NONE, skipSpace } from '../parse/lexer.ts';
+
+import { NONE, skipSpace } from './lexer.ts';
+import { type JsonScan, type ScanState, SLICE_CHARACTERS } from './scan.ts';
 
 const COMMA = 0x2c;
 const OPEN_BRACKET = 0x5b;
@@ -15,12 +15,17 @@ export function isArray(text: string): boolean {
 /** Scans the value at `start`; undefined: a pause in a long one. @returns whether it is JSON */
 export function* scanValue(scan: JsonScan, text: string, start: number): Generator<undefined, boolean> {
   scan.begin(text, start);
-  let state = scan.step(SLICE_CHARACTERS);
+  return (yield* rest(scan, scan.step(SLICE_CHARACTERS))) === 'done';
+}
+
+/** Goes on with a scan that has paused. @returns its state at its end */
+function* rest(scan: JsonScan, paused: ScanState): Generator<undefined, ScanState> {
+  let state = paused;
   while (state === 'more') {
     yield;
     state = scan.step(SLICE_CHARACTERS);
   }
-  return state === 'done';
+  return state;
 }
 
 /** Scans a text that is to be one JSON value. @returns whether it is */
@@ -40,7 +45,11 @@ export function* arrayElements(
   let at = skipSpace(text, start + 1);
   if (text.charCodeAt(at) === CLOSE_BRACKET) return at + 1;
   for (;;) {
-    if (!(yield* scanValue(scan, text, at))) return NONE;
+    scan.begin(text, at);
+    let state = scan.step(SLICE_CHARACTERS);
+    // A generator of its own for each element would cost as much as a short one.
+    if (state === 'more') state = yield* rest(scan, state);
+    if (state !== 'done') return NONE;
     at = skipSpace(text, scan.end);
     yield true;
     const next = text.charCodeAt(at);
@@ -62,7 +71,11 @@ export function* lineValues(
   for (let at = skipSpace(text, start); at < text.length; ) {
     const feed = text.indexOf('\n', at);
     const end = feed < 0 ? text.length : feed;
-    yield yield* scanWhole(scan, text.slice(at, end));
+    const line = text.slice(at, end);
+    scan.begin(line, 0);
+    let state = scan.step(SLICE_CHARACTERS);
+    if (state === 'more') state = yield* rest(scan, state);
+    yield state === 'done' && skipSpace(line, scan.end) === line.length;
     at = skipSpace(text, end);
   }
 }

@@ -1,8 +1,7 @@
 /** Where a text stops being JSON, and what to do about it: only refusals need it, so it is looked for after the parser has failed. */
-import { Rejection } from '../../errors.ts';
-import { SLICE_CHARACTERS } from './event-body.ts';
-import { JsonScan } from './json-scan.ts';
+import { Rejection } from '../errors.ts';
 import { skipSpace } from './lexer.ts';
+import { JsonScan, SLICE_CHARACTERS } from './scan.ts';
 
 const SPACE = 0x20;
 const OPEN_BRACE = 0x7b;
@@ -11,12 +10,11 @@ const OPEN_BRACE = 0x7b;
 export const LINES_HINT = 'For one event a line send Content-Type: application/x-ndjson.';
 
 /**
- * Scans a text that is not one JSON document again, from its start. Yields after each slice of a long one.
- * @param text of a whole body
+ * Scans a body that a parser has refused again, from its start. Yields after each slice of a long one.
  * @param hint what to do where a second document follows
- * @returns the refusal with line and column, both from 1 on; a column counts UTF-16 units
+ * @returns the refusal with line and column, both from 1 on; a column counts UTF-16 units. Null for one JSON document
  */
-export function* findMistake(text: string, hint = ''): Generator<undefined, Rejection> {
+export function* mistakeIn(text: string, hint = ''): Generator<undefined, Rejection | null> {
   const scan = new JsonScan();
   scan.begin(text, 0);
   let state = scan.step(SLICE_CHARACTERS);
@@ -24,7 +22,23 @@ export function* findMistake(text: string, hint = ''): Generator<undefined, Reje
     yield;
     state = scan.step(SLICE_CHARACTERS);
   }
-  return state === 'invalid' ? notJson(text, scan.end) : moreThanOne(text, scan.end, hint);
+  return state === 'invalid' ? notJson(text, scan.end) : documentMistake(text, scan, hint);
+}
+
+/** Like {@link mistakeIn}, for a text that is not one JSON document. */
+export function* findMistake(text: string, hint = ''): Generator<undefined, Rejection> {
+  return (yield* mistakeIn(text, hint)) ?? invalid('The body is not valid JSON.');
+}
+
+/** Scans a short body, which is to be one JSON document, at once. @returns what is wrong with it, or null */
+export function scanDocument(scan: JsonScan, text: string, hint = ''): Rejection | null {
+  scan.begin(text, 0);
+  return scan.step(text.length) === 'done' ? documentMistake(text, scan, hint) : notJson(text, scan.end);
+}
+
+/** What is wrong with a body whose scan is done: something may follow. @returns null where nothing is */
+export function documentMistake(text: string, { end }: JsonScan, hint = ''): Rejection | null {
+  return skipSpace(text, end) === text.length ? null : moreThanOne(text, end, hint);
 }
 
 /** The refusal of a body. @param at index of the mistake, as a failed {@link JsonScan} has it in `end` */
@@ -33,7 +47,7 @@ export function notJson(text: string, at: number): Rejection {
 }
 
 /** The refusal of a body in which something follows a whole document. @param end index after the document */
-export function moreThanOne(text: string, end: number, hint = ''): Rejection {
+function moreThanOne(text: string, end: number, hint = ''): Rejection {
   const at = skipSpace(text, end);
   const isDocument = text.charCodeAt(at) === OPEN_BRACE;
   const what = isDocument ? 'a second document begins' : 'more text follows the document';
