@@ -17,7 +17,7 @@ const PER_ENGINE = filesWith(/\b(?:availableEngines|storageContract)\(/);
  * for what else HTTP, the commands and a proxy's faults make of the same statements.
  */
 const PER_VERSION = PER_ENGINE.filter((path) =>
-  /^test\/(?:accounts|apps|storage(?!\/connections))\/|\/(?:doctor|idempotency|import|token-reads)\.test\.ts$/.test(
+  /^test\/(?:accounts|apps|storage(?!\/database\/(?:server-watch|tls)))\/|\/(?:doctor|idempotency|import|token-reads)\.test\.ts$/.test(
     path,
   ),
 );

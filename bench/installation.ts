@@ -3,9 +3,9 @@ import { createApp } from '../src/apps/apps.ts';
 import { createEventType } from '../src/apps/event-types.ts';
 import { createResourceToken } from '../src/apps/resource-tokens.ts';
 import { openSecret, type Secret, sealToken } from '../src/apps/secret.ts';
-import { connect, type DatabaseAddress, type Sql } from '../src/storage/connect.ts';
+import { createPublicId, createTokenText, digestOf } from '../src/base/token-text.ts';
+import { connect, type DatabaseAddress, type Sql } from '../src/storage/database/connect.ts';
 import { openStorage } from '../src/storage/storage.ts';
-import { createPublicId, createTokenText, digestOf } from '../src/token-text.ts';
 
 /** An app that a scenario writes to. */
 export interface BenchApp {

@@ -5,8 +5,8 @@
 import { chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { Sql } from '../src/storage/connect.ts';
-import { type EmbeddedPostgres, openEmbedded } from '../src/storage/embedded/embedded.ts';
+import { type EmbeddedPostgres, openEmbedded } from '../src/embedded/embedded.ts';
+import type { Sql } from '../src/storage/database/connect.ts';
 import { type BenchApp, Installation } from './installation.ts';
 import { LoadGenerator } from './load-generator.ts';
 import { cpuOfFamily } from './process-usage.ts';

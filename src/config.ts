@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
 import { OperatorError } from './errors.ts';
-import { hostsOf, withFirstHost, withHosts } from './storage/connections/server-address.ts';
+import { hostsOf, withFirstHost, withHosts } from './storage/database/server-address.ts';
 
 interface Setting<T> {
   readonly default: string;

@@ -4,7 +4,7 @@
  */
 import { readArguments } from './cli/arguments.ts';
 import { commandLine } from './cli/command-line.ts';
-import { printFailure } from './failure.ts';
+import { printFailure } from './cli/failure.ts';
 
 // Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
 process.stderr.on('error', () => undefined);

@@ -3,20 +3,20 @@ import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
 import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
+import { StopRequest } from './cli/stop-request.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import { type Config, localOrigin } from './config.ts';
-import { commandPrefix, isContainerImage, settingsPrefix } from './container.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
-import { createLog } from './log.ts';
-import { standardOutput } from './log-output.ts';
+import { commandPrefix, isContainerImage, settingsPrefix } from './process/container.ts';
+import { createLog } from './process/log.ts';
+import { standardOutput } from './process/log-output.ts';
+import { acceptsEvents, Supervisor } from './process/systemd.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
-import { StopRequest } from './stop-request.ts';
-import { connect, type DatabaseAddress, type Sql } from './storage/connect.ts';
-import { openDatabase } from './storage/open.ts';
+import { connect, type DatabaseAddress, type Sql } from './storage/database/connect.ts';
+import { openDatabase } from './storage/database/open.ts';
 import { openStorage, type Storage } from './storage/storage.ts';
-import { acceptsEvents, Supervisor } from './systemd.ts';
 
 /** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;

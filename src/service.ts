@@ -1,17 +1,17 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 
 import type { Logger } from 'pino';
-import { descriptionRoute } from './api-description.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
 import { Usage } from './apps/usage.ts';
 import { withTimeout } from './base/timeout.ts';
+import type { LookupOutage } from './cache/lookup-cache.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
-import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './dashboard.ts';
 import { healthRoutes } from './http/health.ts';
+import { metricsRoute } from './http/metrics-route.ts';
 import { ReadSlots } from './http/read-slots.ts';
 import type { Route } from './http/route.ts';
 import { API_PATH, createServer } from './http/server.ts';
@@ -21,7 +21,7 @@ import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
-import { metricsRoute } from './metrics-route.ts';
+import { readRelease } from './process/version.ts';
 import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
@@ -36,19 +36,19 @@ import { ResourceTokenAccess } from './read/resource-token-access.ts';
 import { resourceTokenRoutes } from './read/resource-token-routes.ts';
 import { seriesRead } from './read/series-read.ts';
 import { typesRead } from './read/types-read.ts';
-import { registerServiceMetrics } from './service-metrics.ts';
-import type { Availability } from './storage/availability.ts';
-import { type ChangedTable, listenForChanges } from './storage/changes.ts';
-import { connect, type DatabaseAddress, endPool, type Sql } from './storage/connect.ts';
-import type { PoolKind } from './storage/connections/pools.ts';
-import { ServerWatch } from './storage/connections/server-watch.ts';
-import { type Installation, readInstallation } from './storage/installation-id.ts';
-import type { LookupOutage } from './storage/lookup-cache.ts';
+import { descriptionRoute } from './service/api-description.ts';
+import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './service/dashboard.ts';
+import { registerServiceMetrics } from './service/service-metrics.ts';
+import type { Availability } from './storage/database/availability.ts';
+import { type ChangedTable, listenForChanges } from './storage/database/changes.ts';
+import { connect, type DatabaseAddress, endPool, type Sql } from './storage/database/connect.ts';
+import { type Installation, readInstallation } from './storage/database/installation-id.ts';
+import type { PoolKind } from './storage/database/pools.ts';
+import { ServerWatch } from './storage/database/server-watch.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
 import type { Storage } from './storage/storage.ts';
-import { readRelease } from './version.ts';
 
 export interface ServiceOptions {
   readonly config: Config;

@@ -1,5 +1,5 @@
 /** bad-input: how fast bad requests are refused, and what good traffic beside them feels of it. */
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';

@@ -1,8 +1,8 @@
 /** cluster: what an event and a read cost on one server, and in a Citus cluster by the number of nodes. */
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { connect, poolOnNode, type Sql } from '../../src/storage/connect.ts';
-import type { DataNode, Nodes } from '../../src/storage/nodes.ts';
+import { connect, poolOnNode, type Sql } from '../../src/storage/database/connect.ts';
+import type { DataNode, Nodes } from '../../src/storage/database/nodes.ts';
 import { type EventReader, openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';

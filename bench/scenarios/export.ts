@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { to as copyTo } from 'pg-copy-streams';
-import type { DatabaseAddress } from '../../src/storage/connect.ts';
-import { openCopyClient } from '../../src/storage/copy-client.ts';
+import type { DatabaseAddress } from '../../src/storage/database/connect.ts';
+import { openCopyClient } from '../../src/storage/database/copy-client.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import type { LoadGenerator } from '../load-generator.ts';

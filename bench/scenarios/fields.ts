@@ -1,9 +1,9 @@
 /** fields: what declared fields cost an event, and what reads through their counts cost beside unfiltered ones. */
 import { declareField, listFields } from '../../src/apps/fields.ts';
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { ENGINES } from '../../src/storage/engines.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
-import { ensurePartitions, foldCounts } from '../../src/storage/postgres/maintenance.ts';
 import { encodeCursor } from '../../src/storage/storage.ts';
 import { insertNew } from '../../src/storage/write/insert-events.ts';
 import type { Findings } from '../findings.ts';

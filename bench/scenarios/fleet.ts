@@ -1,5 +1,5 @@
 /** fleet: 1,500 apps, each at its limit. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { sumOfTable } from '../ledger.ts';

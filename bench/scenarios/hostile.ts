@@ -4,7 +4,7 @@
  */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
 import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
 import type { Findings } from '../findings.ts';

@@ -1,5 +1,5 @@
 /** per-app-limit and over-limit: one app just below its limit, and one at three times of it. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { SMALL_PAYLOAD_BYTES, startFloor } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';

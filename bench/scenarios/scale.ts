@@ -1,5 +1,5 @@
 /** scale: what grows with the number of events, and with the number of apps. */
-import { foldCounts } from '../../src/storage/postgres/maintenance.ts';
+import { foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
 import { SMALL_PAYLOAD_BYTES, startFloor, startLifted } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';

@@ -1,8 +1,8 @@
 /** write-formats: what a stored row costs by each way of writing and counting it that could be chosen. */
 
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
-import { ENGINES } from '../../src/storage/engines.ts';
+import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { type EventRow, timestamp } from '../../src/storage/write/accepted-event.ts';
 import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { copyGroup } from '../../src/storage/write/copy-group.ts';

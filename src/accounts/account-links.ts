@@ -1,6 +1,7 @@
 /** One-time links: initial setup, pending sign-ups, email verification, password resets. */
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS, HOUR_MS } from '../time-units.ts';
+
+import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { Email } from './email.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
 

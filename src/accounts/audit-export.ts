@@ -4,7 +4,7 @@
  */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type postgres from 'postgres';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 export interface AuditScope {
   /** Internal id; null: all apps, and the entries of accounts. */

@@ -1,5 +1,5 @@
 /** The audit log: who changed which member, token, app or account. Written in the transaction of the change itself. */
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { User } from './users.ts';
 
 /** Who makes a change: a signed-in user, or the operator on the command line. */

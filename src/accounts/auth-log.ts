@@ -5,7 +5,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
-import { atMost } from '../storage/lookup-cache.ts';
+import { atMost } from '../cache/lookup-cache.ts';
 
 /** Every event with its level and message. A name that the audit log also uses has the same meaning there. */
 export const AUTH_EVENTS = {

@@ -1,6 +1,6 @@
 /** Work that a response does not wait for, so that its duration reveals nothing. The shutdown waits for it. */
 import type { Logger } from 'pino';
-import { errorCode } from '../storage/connect.ts';
+import { errorCode } from '../storage/database/connect.ts';
 
 /** Work beyond these limits is dropped and logged. Clients are throttled, so only an attack reaches them. */
 const MAX_PENDING = 500;

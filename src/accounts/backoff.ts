@@ -5,8 +5,8 @@
  * In memory and per process: with N processes on one port a client has N times the attempts.
  */
 import { LRUCache } from 'lru-cache';
+import { atMost } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import { atMost } from '../storage/lookup-cache.ts';
 
 export interface BackoffOptions {
   /** Attempts before the first wait, in each tier. */

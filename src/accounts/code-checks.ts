@@ -3,7 +3,7 @@
  * in the database, and written to the logs.
  */
 import { Rejection } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { writeAccountAudit } from './audit.ts';
 import type { AuthEvent, AuthFields, Note } from './auth-log.ts';
 import { throttled } from './backoff.ts';

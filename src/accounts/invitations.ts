@@ -2,10 +2,11 @@
  * Invitations: links for addresses that no account has verified. The inviter sees the link too, so accepting it verifies
  * nothing about the address: any account that opens it joins the one app.
  */
+
+import { DAY_MS } from '../base/time-units.ts';
+import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS } from '../time-units.ts';
-import { createPublicId } from '../token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { type Actor, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { addMember, type GivenRole, lockMembers } from './members.ts';

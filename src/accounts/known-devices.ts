@@ -1,7 +1,7 @@
 /** The devices that an account has signed in from: a sign-in from another one is told to its owner. */
 import { createHmac, type KeyObject } from 'node:crypto';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS } from '../time-units.ts';
+import { DAY_MS } from '../base/time-units.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { Device } from './device.ts';
 import { networksOf } from './networks.ts';
 import type { User } from './users.ts';

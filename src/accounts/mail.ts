@@ -3,7 +3,7 @@
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
 import { withTimeout } from '../base/timeout.ts';
-import { errorCode } from '../storage/connect.ts';
+import { errorCode } from '../storage/database/connect.ts';
 import type { GivenRole } from './members.ts';
 
 export interface Mail {

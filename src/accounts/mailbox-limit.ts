@@ -1,7 +1,7 @@
 /** Limits the mails per mailbox and hour that clients can trigger. In memory and per process. */
 import { LRUCache } from 'lru-cache';
-import { atMost } from '../storage/lookup-cache.ts';
-import { HOUR_MS } from '../time-units.ts';
+import { HOUR_MS } from '../base/time-units.ts';
+import { atMost } from '../cache/lookup-cache.ts';
 import type { Email } from './email.ts';
 
 const MAX_MAILBOXES = 10_000;

@@ -1,6 +1,6 @@
 /** Members: the roles of accounts in apps. */
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { requireVerifiedUser, type User } from './users.ts';

@@ -4,7 +4,7 @@
  * the outcome of a request.
  */
 import type { Logger } from 'pino';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import type { AuthEvent, AuthFields, AuthSource } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';

@@ -1,6 +1,6 @@
 /** Secrets that grant access and are stored only by their holder: session cookies, and the tokens in links. */
 import { randomBytes } from 'node:crypto';
-import { digestOf } from '../token-text.ts';
+import { digestOf } from '../base/token-text.ts';
 
 /** 256 bits. */
 const BYTES = 32;

@@ -1,6 +1,6 @@
 /** Changing the password of a signed-in account, which requires the current password. */
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { writeAccountAudit } from './audit.ts';
 import { Backoff, throttled } from './backoff.ts';
 import type { Email } from './email.ts';

@@ -1,7 +1,7 @@
 /** Setting a password without the current one, through a link that is mailed or handed over by an operator. */
 
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { createLink, findLink } from './account-links.ts';
 import { writeAccountAudit } from './audit.ts';
 import type { Note } from './auth-log.ts';

@@ -1,7 +1,7 @@
 /** Recovery codes: each stands in once for a code of a lost authenticator. Only their digests are stored. */
 import { randomInt } from 'node:crypto';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { digestOf } from '../token-text.ts';
+import { digestOf } from '../base/token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 const CODES = 10;
 /** 16 characters of 32 are 80 bits: a digest without salt and stretching cannot be reversed. */

@@ -1,6 +1,6 @@
 /** Turning the second factor of a signed-in account on and off, and replacing its recovery codes. */
 import { Rejection } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { type AccountAction, writeAccountAudit } from './audit.ts';
 import type { CodeChecks, CodeSource } from './code-checks.ts';
 import type { Email } from './email.ts';

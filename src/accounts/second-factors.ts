@@ -2,9 +2,9 @@
 
 import type { KeyObject } from 'node:crypto';
 import type { Logger } from 'pino';
+import { seal, unseal } from '../base/sealed-text.ts';
 import { refused } from '../errors.ts';
-import { seal, unseal } from '../sealed-text.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { COMMAND_LINE, writeAccountAudit } from './audit.ts';
 import type { Email } from './email.ts';
 import { countRecoveryCodes, createRecoveryCodes, useRecoveryCode } from './recovery-codes.ts';

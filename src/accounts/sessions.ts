@@ -1,8 +1,8 @@
 /** Sessions, identified by a cookie of which the database stores only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
 import type postgres from 'postgres';
-import { BatchedLookup } from '../storage/batched-lookup.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import { BatchedLookup } from '../cache/batched-lookup.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { type Device, deviceText } from './device.ts';
 import type { KnownDevices } from './known-devices.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';

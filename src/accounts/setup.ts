@@ -2,7 +2,7 @@
 
 import { isFromThisMachine, isLoopbackName } from '../http/client-address.ts';
 import type { Exchange } from '../http/exchange.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { createLink, findLink } from './account-links.ts';
 import { hasUsers } from './users.ts';
 

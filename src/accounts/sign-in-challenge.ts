@@ -3,7 +3,7 @@
  * nothing but to be sent with a code. It is signed and not stored, so it takes no room, and a made-up one costs no query.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
-import { digestOf } from '../token-text.ts';
+import { digestOf } from '../base/token-text.ts';
 import type { AuthenticatedUser } from './users.ts';
 
 const VALID_FOR_MS = 5 * 60_000;

@@ -7,7 +7,7 @@
  * process.
  */
 import { LRUCache } from 'lru-cache';
-import { atMost } from '../storage/lookup-cache.ts';
+import { atMost } from '../cache/lookup-cache.ts';
 import { Backoff, NetworkBackoff, TIERS } from './backoff.ts';
 import type { Email } from './email.ts';
 

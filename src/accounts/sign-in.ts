@@ -1,6 +1,6 @@
 /** Checks passwords and codes: throttled, and with the same timing for emails with and without an account. */
 import { Rejection } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { writeAccountAudit } from './audit.ts';
 import { throttled } from './backoff.ts';
 import { type CodeChecks, type CodeSource, IS_OFF, type RightCode } from './code-checks.ts';

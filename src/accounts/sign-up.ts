@@ -2,7 +2,7 @@
 import type { Config } from '../config.ts';
 import { Rejection, refused } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
 import { COMMAND_LINE } from './audit.ts';
 import type { Note } from './auth-log.ts';

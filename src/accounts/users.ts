@@ -1,7 +1,8 @@
 /** User accounts. */
+
+import { createPublicId } from '../base/token-text.ts';
 import { refused } from '../errors.ts';
-import { errorCode, type Sql, type Transaction } from '../storage/connect.ts';
-import { createPublicId } from '../token-text.ts';
+import { errorCode, type Sql, type Transaction } from '../storage/database/connect.ts';
 import type { Email } from './email.ts';
 
 /** An account without its password hash. */

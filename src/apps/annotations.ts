@@ -1,9 +1,9 @@
 /** Annotations: what happened to an app at a time, such as a deployment or an incident, for its charts. */
 
 import { type Actor, writeAudit } from '../accounts/audit.ts';
+import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { createPublicId } from '../token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 export const ANNOTATION_KINDS = ['deployment', 'incident', 'note'] as const;
 export type AnnotationKind = (typeof ANNOTATION_KINDS)[number];

@@ -1,7 +1,7 @@
 /** Which account an app's work belongs to: the outer holder of its turns. */
 import { LRUCache } from 'lru-cache';
 import type { Path } from '../base/turns.ts';
-import { atMost } from '../storage/lookup-cache.ts';
+import { atMost } from '../cache/lookup-cache.ts';
 
 /** More than the tokens that are cached; an app that is forgotten is an account of its own until its token is looked up again. */
 const MAX_APPS = 100_000;

@@ -3,10 +3,10 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
+import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { markAppDeleted } from '../storage/storage.ts';
-import { createPublicId } from '../token-text.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import type { Secret } from './secret.ts';
 

@@ -2,10 +2,10 @@
 
 import { escaped } from '../base/escape.ts';
 import type { Path } from '../base/turns.ts';
+import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
+import { type CacheStats, LookupCache, type LookupOutage, lookupFailure } from '../cache/lookup-cache.ts';
 import { Refused, Rejection } from '../errors.ts';
-import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
-import { errorCode, type Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage, lookupFailure } from '../storage/lookup-cache.ts';
+import { errorCode, type Sql } from '../storage/database/connect.ts';
 import type { EventSource } from '../storage/write/accepted-event.ts';
 import {
   type CreatedTypes,

@@ -3,10 +3,10 @@
 import { LRUCache } from 'lru-cache';
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { lengthProblem } from '../accounts/name.ts';
+import { createPublicId } from '../base/token-text.ts';
+import { atMost } from '../cache/lookup-cache.ts';
 import { appNotFound, type Refused, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { atMost } from '../storage/lookup-cache.ts';
-import { createPublicId } from '../token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
 /** An event type in a list. */

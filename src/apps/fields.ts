@@ -2,7 +2,7 @@
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
 
 /** Fields that an app may have. */

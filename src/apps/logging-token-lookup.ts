@@ -1,11 +1,11 @@
 /** Resolves a logging token to its app, from memory for all but the first request of a token. */
 
+import { ownText } from '../base/own-text.ts';
+import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
+import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import { ownText } from '../own-text.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { digestOf, formProblem, isWellFormed } from '../token-text.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import type { AppAccounts } from './app-accounts.ts';
 
 interface LoggingToken {

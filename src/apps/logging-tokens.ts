@@ -1,9 +1,9 @@
 /** Logging tokens, with which producers write events. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { createTokenText, digestOf } from '../token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 const LONGEST_GRACE_HOURS = 8_760;

@@ -2,7 +2,7 @@
 import { endMembership, lockMembers, roleOf } from '../accounts/members.ts';
 import type { User } from '../accounts/users.ts';
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { endTokensOf, type MadeToken } from './resource-tokens.ts';
 
 /** Outcome for the tokens that a former member created for the app. */

@@ -1,7 +1,7 @@
 /** Maps public identifiers of apps and event types to internal integer ids. */
-import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 export interface PublicIdsOptions {
   readonly sql: Sql;

@@ -1,12 +1,12 @@
 /** Resolves `Authorization: Bearer tdr_…` to the apps that the token may read. */
 import { LRUCache } from 'lru-cache';
+import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
+import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../storage/batched-lookup.ts';
-import type { Sql } from '../storage/connect.ts';
-import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
-import { digestOf, formProblem, isWellFormed } from '../token-text.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 /** A token as stored, valid or not. */
 export interface ResourceToken {

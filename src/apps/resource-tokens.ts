@@ -4,9 +4,9 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { holdMaintained } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
+import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, type Refused, refused } from '../errors.ts';
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { createPublicId, createTokenText, digestOf } from '../token-text.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
 export interface ResourceToken {

@@ -2,9 +2,9 @@
 
 import { type Actor, writeAudit } from '../accounts/audit.ts';
 import { checkName } from '../accounts/name.ts';
+import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
-import { createPublicId } from '../token-text.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 export interface SavedView {
   readonly viewId: string;

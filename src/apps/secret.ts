@@ -3,12 +3,12 @@ import { createSecretKey, hkdfSync, type KeyObject, randomBytes, randomUUID } fr
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { AccountKeys } from '../accounts/account-keys.ts';
+import { syncFolder } from '../base/make-folder.ts';
+import { seal, unseal } from '../base/sealed-text.ts';
+import { digestOf } from '../base/token-text.ts';
+import { openDataFolder } from '../embedded/cluster.ts';
 import { OperatorError } from '../errors.ts';
-import { syncFolder } from '../make-folder.ts';
-import { seal, unseal } from '../sealed-text.ts';
-import { errorCode, type Sql } from '../storage/connect.ts';
-import { openDataFolder } from '../storage/embedded/cluster.ts';
-import { digestOf } from '../token-text.ts';
+import { errorCode, type Sql } from '../storage/database/connect.ts';
 
 /** Keys derived from SECRET; the text itself is not kept. */
 export interface Secret {

@@ -1,9 +1,10 @@
 /** Creates event types that producers name: those of many apps in one transaction, in turns of accounts and apps. */
+
 import type { Path } from '../base/turns.ts';
+import { type LookupQueue, LookupTurns, type Queued } from '../cache/batched-lookup.ts';
+import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { SlidingLog } from '../limits/sliding-log.ts';
-import { type LookupQueue, LookupTurns, type Queued } from '../storage/batched-lookup.ts';
-import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../storage/lookup-cache.ts';
 import type { CreatedTypes, StoredType } from './event-types.ts';
 
 export interface TypeCreationOptions {

@@ -4,7 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { type Refused, refused } from '../errors.ts';
 import { readSchemaText, type SchemaProver } from '../schema/schema-text.ts';
 import type { Violation } from '../schema/schema-thread.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 /** What becomes of an event whose payload does not meet the schema: it is counted, or refused. */
 export const SCHEMA_MODES = ['warn', 'refuse'] as const;

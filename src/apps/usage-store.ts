@@ -1,6 +1,7 @@
 /** The usage of apps and tokens in PostgreSQL: added as deltas, so that processes need not know of each other. */
-import type { Sql, Transaction } from '../storage/connect.ts';
-import { DAY_MS, MINUTE_MS } from '../time-units.ts';
+
+import { DAY_MS, MINUTE_MS } from '../base/time-units.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 /**
  * The prefix of the codes of events that were refused inside of accepted requests. They are counted in the table of refused

@@ -4,10 +4,10 @@
  * client without one neither adds a row nor takes memory.
  */
 import type { Logger } from 'pino';
+import { MINUTE_MS } from '../base/time-units.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { errorCode, type Sql } from '../storage/connect.ts';
-import { MINUTE_MS } from '../time-units.ts';
+import { errorCode, type Sql } from '../storage/database/connect.ts';
 import { addUsage, EVENT_PREFIX, removeOldRequests, type UsageDeltas } from './usage-store.ts';
 
 export interface UsageOptions {

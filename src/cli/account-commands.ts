@@ -6,7 +6,7 @@ import { grantRole, ROLES, type Role } from '../accounts/members.ts';
 import { listUsers, requireUser, verifyEmail } from '../accounts/users.ts';
 import type { Config } from '../config.ts';
 import { refused } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { mailNotice } from './command-notice.ts';
 import { JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';

@@ -4,8 +4,8 @@
  */
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
+import { nearest } from '../base/did-you-mean.ts';
 import { SETTINGS } from '../config.ts';
-import { nearest } from '../did-you-mean.ts';
 import { OperatorError } from '../errors.ts';
 
 type Environment = Record<string, string | undefined>;

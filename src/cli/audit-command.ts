@@ -4,7 +4,7 @@ import { type Command, InvalidArgumentError } from 'commander';
 import { auditHorizon, auditLines } from '../accounts/audit-export.ts';
 import { appNotFound, OperatorError } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { outputOf } from './transfer/output-file.ts';

@@ -1,7 +1,7 @@
 /** All commands, their options and their help. */
 import addCompletion from '@bomb.sh/tab/commander';
 import { Command } from 'commander';
-import { readRelease } from '../version.ts';
+import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';

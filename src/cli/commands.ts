@@ -6,7 +6,7 @@ import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';

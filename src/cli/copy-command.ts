@@ -1,7 +1,7 @@
 /** `tidemark copy`: the whole installation into another database, while the services go on. */
 import { type Command, Option } from 'commander';
 import { readConfig } from '../config.ts';
-import { openDatabase } from '../storage/open.ts';
+import { openDatabase } from '../storage/database/open.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
 import { commandLog, formatFields } from './output.ts';
 import { grouped, Progress } from './transfer/progress.ts';

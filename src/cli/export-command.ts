@@ -8,7 +8,7 @@ import { fieldFilterOf } from '../read/filter/counted-values.ts';
 import type { Condition } from '../read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import { parseBound } from '../read/iso-date.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import type { EventLines, EventReader, LineReader, RowFilter, ScanRequest } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';

@@ -1,5 +1,6 @@
 /** `tidemark journal`: events of the journal that could not be stored. */
 import type { Command } from 'commander';
+import { createPublicId } from '../base/token-text.ts';
 import { type Config, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import {
@@ -8,11 +9,10 @@ import {
   readQuarantine,
   rewriteQuarantine,
 } from '../ingest/journal/quarantine.ts';
-import { readInstallation } from '../storage/installation-id.ts';
+import { readInstallation } from '../storage/database/installation-id.ts';
 import { type EventSource, type JournaledEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { connectionsTo } from '../storage/write/copy-connection.ts';
 import { type ReplayOutcome, ReplayWriter } from '../storage/write/replay-writer.ts';
-import { createPublicId } from '../token-text.ts';
 import { formatFields, formatTable } from './output.ts';
 import { withInstallation } from './transfer/installation.ts';
 import { grouped } from './transfer/progress.ts';

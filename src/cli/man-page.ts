@@ -1,7 +1,7 @@
 /** The manual page, in the macros of man(7), made from the help of the commands. */
 import type { Command, Help } from 'commander';
 import { SETTINGS } from '../config.ts';
-import { readVersion } from '../version.ts';
+import { readVersion } from '../process/version.ts';
 
 /**
  * Writes the manual page of a program.

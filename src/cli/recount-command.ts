@@ -1,8 +1,8 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
 import { type Command, InvalidArgumentError } from 'commander';
+import { DAY_MS } from '../base/time-units.ts';
 import { OperatorError } from '../errors.ts';
 import type { RecountedDay } from '../storage/storage.ts';
-import { DAY_MS } from '../time-units.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, Progress } from './transfer/progress.ts';

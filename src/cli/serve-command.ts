@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
-import { printFailure } from '../failure.ts';
+import { printFailure } from './failure.ts';
 import { formatSettings } from './output.ts';
 
 /** Exit code of a start that cannot succeed without a change: EX_CONFIG of sysexits.h. */

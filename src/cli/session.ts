@@ -1,7 +1,7 @@
 /** Common parts of the short commands: settings, database with schema, and one result. */
 import { checkFingerprint, openSecret, type Secret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { commandLog } from './output.ts';
 import { withInstallation } from './transfer/installation.ts';
 

@@ -1,12 +1,12 @@
 /** A worker process: runs the service with the database address and the port that the primary passes to it. */
 import cluster from 'node:cluster';
 import { openSecret } from '../apps/secret.ts';
+import { describeFailure } from '../cli/failure.ts';
+import { StopRequest } from '../cli/stop-request.ts';
 import type { Config } from '../config.ts';
-import { describeFailure } from '../failure.ts';
-import { createLog } from '../log.ts';
+import { createLog } from '../process/log.ts';
 import { type Service, startService } from '../service.ts';
-import { StopRequest } from '../stop-request.ts';
-import { connect, type DatabaseAddress } from '../storage/connect.ts';
+import { connect, type DatabaseAddress } from '../storage/database/connect.ts';
 import { openStorage } from '../storage/storage.ts';
 
 /** Environment variable with the worker's task. */

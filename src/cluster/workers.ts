@@ -8,7 +8,7 @@ import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { listenError } from '../http/transport.ts';
 import type { Service } from '../service.ts';
-import type { DatabaseAddress } from '../storage/connect.ts';
+import type { DatabaseAddress } from '../storage/database/connect.ts';
 import { STOP, TASK_VARIABLE, type WorkerReport, type WorkerTask } from './worker.ts';
 import { StatsRelay } from './worker-stats.ts';
 

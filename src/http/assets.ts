@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { ERRORS_PAGE, Rejection } from '../errors.ts';
-import { errorCode } from '../storage/connect.ts';
+import { errorCode } from '../storage/database/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import type { Parameter, Route } from './route.ts';
 

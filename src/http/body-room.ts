@@ -1,5 +1,5 @@
 /** The memory that request bodies share: its limits, and which body is cut when they are reached. */
-import { BufferPool } from '../buffer-pool.ts';
+import { BufferPool } from '../base/buffer-pool.ts';
 
 /** A body of up to this many bytes is small: it may use the reserve if its route allows that. */
 const SMALL_BYTES = 16_384;

@@ -2,9 +2,9 @@
 
 import { withTimeout } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type ServerTrouble, TROUBLE_TEXTS } from '../storage/connections/server-watch.ts';
-import type { Release } from '../version.ts';
+import type { Release } from '../process/version.ts';
+import type { Sql } from '../storage/database/connect.ts';
+import { type ServerTrouble, TROUBLE_TEXTS } from '../storage/database/server-watch.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import { json, type Operation, objectOf, type Schema } from './operation.ts';
 import { Query, text } from './query.ts';

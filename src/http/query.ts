@@ -1,6 +1,6 @@
 /** Query parameters, each declared once: what validates a request is what the API's description shows. */
 import { Ajv, type ValidateFunction } from 'ajv';
-import { nearest } from '../did-you-mean.ts';
+import { nearest } from '../base/did-you-mean.ts';
 import { Rejection } from '../errors.ts';
 
 /** JSON Schema, 2020-12. */

@@ -2,7 +2,7 @@
 import { Slots, type Waiter } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
-import { Abandoned, poolFor, type Sql } from '../storage/connect.ts';
+import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
 import type { EventReader } from '../storage/storage.ts';
 import { TOO_MANY_UNSENT } from './exchange.ts';
 

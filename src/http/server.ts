@@ -1,10 +1,10 @@
 /** The HTTP server: accepts requests, runs their routes, enforces deadlines, and drains on stop. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import { LookupBusy } from '../cache/lookup-cache.ts';
 import { OperatorError, Rejection } from '../errors.ts';
-import { errorCode, isUnavailable } from '../storage/connect.ts';
-import { TROUBLE_TEXTS, troubleOfCode } from '../storage/connections/server-watch.ts';
-import { LookupBusy } from '../storage/lookup-cache.ts';
+import { errorCode, isUnavailable } from '../storage/database/connect.ts';
+import { TROUBLE_TEXTS, troubleOfCode } from '../storage/database/server-watch.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
 import {

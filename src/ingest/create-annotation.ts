@@ -11,7 +11,7 @@ import { dataOf, json, objectOf } from '../http/operation.ts';
 import type { Declaration, Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { NEW_ANNOTATION, parseAnnotation } from '../read/annotations/annotation-body.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { overLimit } from './create-event.ts';
 import { BEARER } from './formats/events.ts';
 

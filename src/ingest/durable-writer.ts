@@ -1,7 +1,7 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
 import type { Rejection } from '../errors.ts';
-import { Availability, type AvailabilityOptions } from '../storage/availability.ts';
+import { Availability, type AvailabilityOptions } from '../storage/database/availability.ts';
 import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { Connect } from '../storage/write/copy-connection.ts';

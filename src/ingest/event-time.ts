@@ -1,7 +1,8 @@
 /** Parses and validates `createdAt`, the time that a producer gives an event. */
+
+import { DAY_MS } from '../base/time-units.ts';
 import { invalidField, Rejection } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
-import { DAY_MS } from '../time-units.ts';
 
 export const NOT_A_TIME = 'must be an ISO 8601 date with a time, such as 2026-01-31T08:30:00.123Z';
 

@@ -2,7 +2,7 @@
 
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { findKnownKey, type KnownKey, type RequestIdentity } from '../storage/write/idempotent-writer.ts';
 
 const REPLAYED = { 'Idempotent-Replayed': 'true' } as const;

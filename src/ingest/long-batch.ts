@@ -4,6 +4,7 @@
  */
 import { setTimeout as wait } from 'node:timers/promises';
 import { TimeSlice } from '../base/time-slice.ts';
+import { LookupBusy } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
 import type { Answer, Exchange } from '../http/exchange.ts';
@@ -11,8 +12,7 @@ import { decode } from '../http/request-body.ts';
 import type { AnswerStream } from '../http/stream.ts';
 import { skipSpace } from '../json/lexer.ts';
 import type { Limiter } from '../limits/limiter.ts';
-import { isUnavailable } from '../storage/connect.ts';
-import { LookupBusy } from '../storage/lookup-cache.ts';
+import { isUnavailable } from '../storage/database/connect.ts';
 import { isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';

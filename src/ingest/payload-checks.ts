@@ -8,12 +8,12 @@ import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaTexts, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
+import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
+import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { CheckQueue, type CheckResult, Overtime, overtimeOf } from '../schema/check-queue.ts';
 import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
-import { BatchedLookup, type LookupQueue } from '../storage/batched-lookup.ts';
-import type { Sql } from '../storage/connect.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+import type { Sql } from '../storage/database/connect.ts';
 
 export interface PayloadChecksOptions {
   readonly accounts: AppAccounts;

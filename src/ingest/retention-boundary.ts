@@ -1,6 +1,7 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
-import type { Sql } from '../storage/connect.ts';
-import { answerInTime, LookupCache, type LookupOutage } from '../storage/lookup-cache.ts';
+
+import { answerInTime, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { readBoundary } from '../storage/storage.ts';
 import { boundaryOf } from './event-time.ts';
 

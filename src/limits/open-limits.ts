@@ -1,8 +1,8 @@
 /** The rate limits of the API: shared through Redis if REDIS_URL is set, else per process. */
 import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
-import type { Sql } from '../storage/connect.ts';
-import { installationId } from '../storage/installation-id.ts';
+import type { Sql } from '../storage/database/connect.ts';
+import { installationId } from '../storage/database/installation-id.ts';
 import type { Limiter } from './limiter.ts';
 import { SharedLimits, type SharedLimitsStats } from './redis-sliding-log.ts';
 import { SlidingLog } from './sliding-log.ts';

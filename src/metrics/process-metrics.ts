@@ -3,7 +3,7 @@
  * for the event loop and a garbage collection observer, which cannot be stopped.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
-import { logStats } from '../log-output.ts';
+import { logStats } from '../process/log-output.ts';
 import type { Metrics, Sample } from './metrics.ts';
 
 /** Interval of the timer whose delay is measured. Node includes it in every value. */

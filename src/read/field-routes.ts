@@ -10,7 +10,7 @@ import {
 } from '../apps/fields.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { shownField } from './fields/shown-field.ts';
 import { parsePath } from './filter/parse-filter.ts';
 

@@ -8,7 +8,7 @@
  * `24:00:00` is the midnight at the end of the day; `23:59:60` UTC, a leap second, is the midnight that follows.
  * Not accepted: weeks, days of the year, dates without a day, years with other than four digits.
  */
-import { DAY_MS, HOUR_MS, MINUTE_MS } from '../time-units.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 
 const DATE = /^(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d))(?=$|[Tt ])/;
 const TIME = /^(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?|(\d\d)(?:(\d\d)(?:[.,](\d+))?)?)?/;

@@ -6,7 +6,7 @@ import { type Api, done } from '../accounts/routes/api.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import {
   decodeCursor,
   encodeCursor,

@@ -11,7 +11,7 @@ import {
   type Schema,
   text,
 } from '../http/query.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { isTimezone } from '../storage/storage.ts';
 import { parseBound } from './iso-date.ts';
 

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { Rejection } from '../errors.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
-import type { Sql } from '../storage/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import {
   type EventReader,
   type FieldLine,

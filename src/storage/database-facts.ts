@@ -1,12 +1,13 @@
 /** Reads facts about the database for `tidemark doctor`, with the privileges of the service and without writes. */
-import type { Sql } from './connect.ts';
+
 import { type CountCheck, checkCounts } from './counts/count-check.ts';
 import { DAYS } from './counts/levels.ts';
-import type { Engine } from './engine.ts';
+import type { Sql } from './database/connect.ts';
+import type { Engine } from './database/engine.ts';
+import type { CompressionFacts, StorageEngine } from './engines/storage-engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
+import type { StrayCount } from './maintenance/stray-rows.ts';
 import { readMigrations } from './migrate.ts';
-import type { CompressionFacts, StorageEngine } from './storage-engine.ts';
-import type { StrayCount } from './stray-rows.ts';
 
 export interface DatabaseFacts {
   /** Names and versions of the engine. */

@@ -2,9 +2,9 @@
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { OperatorError } from '../errors.ts';
-import { readVersion } from '../version.ts';
-import { errorCode, isUnavailable, type Sql, type Transaction } from './connect.ts';
-import { ENGINE_NAMES, type Engine } from './engine.ts';
+import { readVersion } from '../process/version.ts';
+import { errorCode, isUnavailable, type Sql, type Transaction } from './database/connect.ts';
+import { ENGINE_NAMES, type Engine } from './database/engine.ts';
 
 /** One numbered file. */
 export interface Migration {

@@ -1,6 +1,7 @@
 /** The retention boundary: the time before which events are gone. Every read applies it in its own snapshot. */
-import { errorCode, SQLSTATE, type Sql, type Transaction } from './connect.ts';
+
 import { DAY_MS } from './counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
 const LOCK_TIMEOUT_MS = 1_000;

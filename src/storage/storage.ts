@@ -5,29 +5,21 @@
 import type pg from 'pg';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
-import type { DatabaseAddress, Sql } from './connect.ts';
-import { refuseUnfit } from './connections/fitness.ts';
 import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
+import type { DatabaseAddress, Sql } from './database/connect.ts';
+import { chooseEngine, type Engine } from './database/engine.ts';
+import { refuseUnfit } from './database/fitness.ts';
+import type { Nodes } from './database/nodes.ts';
 import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-facts.ts';
-import { chooseEngine, type Engine } from './engine.ts';
-import { ENGINES } from './engines.ts';
-import { createReader, type EventReader } from './event-reader.ts';
+import { ENGINES } from './engines/engines.ts';
+import type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
+import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
-import type { Nodes } from './nodes.ts';
-import type { MaintenancePools, StorageSettings } from './storage-engine.ts';
-import { type RecoveredRows, recoverRows, type StrayCount } from './stray-rows.ts';
+import { createReader, type EventReader } from './read/event-reader.ts';
 
-export type {
-  Arrivals,
-  FeedSnapshot,
-  MinuteCounts,
-  NewCount,
-  NewEvent,
-} from './arrivals.ts';
-export { MAX_CURSOR_AGE_MS, sumCounts } from './arrivals.ts';
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
 export type { Restore } from './backup/restore.ts';
@@ -43,31 +35,39 @@ export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesFrame, SeriesRequest, TypeSeries } from './counts/series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
+export type { Engine } from './database/engine.ts';
+export type { DataNode, Nodes } from './database/nodes.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
-export { markAppDeleted } from './deleted-apps.ts';
-export type { Engine } from './engine.ts';
-export { poolOfApp } from './engines.ts';
-export type { EventLines, LineReader } from './event-lines.ts';
-export type { Cursor, EventList, SingleEvent } from './event-list.ts';
-export { decodeCursor, encodeCursor } from './event-list.ts';
-export type { EventPage, Order, PageRequest, StoredEvent } from './event-page.ts';
-export type { EventReader } from './event-reader.ts';
-export type { Position, Prefilter, RowFilter, ScanRequest, TextTest } from './event-scan.ts';
-export type { EventSearch, SearchStep } from './event-search.ts';
-export type { FeedCursor } from './feed-cursor.ts';
-export { decodeFeedCursor, encodeFeedCursor } from './feed-cursor.ts';
+export { poolOfApp } from './engines/engines.ts';
+export type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
 export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { readEventsLeft } from './fields/progress.ts';
 export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
+export { markAppDeleted } from './maintenance/deleted-apps.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
-export type { DataNode, Nodes } from './nodes.ts';
+export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
+export type {
+  Arrivals,
+  FeedSnapshot,
+  MinuteCounts,
+  NewCount,
+  NewEvent,
+} from './read/arrivals.ts';
+export { MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
+export type { EventLines, LineReader } from './read/event-lines.ts';
+export type { Cursor, EventList, SingleEvent } from './read/event-list.ts';
+export { decodeCursor, encodeCursor } from './read/event-list.ts';
+export type { EventPage, Order, PageRequest, StoredEvent } from './read/event-page.ts';
+export type { EventReader } from './read/event-reader.ts';
+export type { Position, Prefilter, RowFilter, ScanRequest, TextTest } from './read/event-scan.ts';
+export type { EventSearch, SearchStep } from './read/event-search.ts';
+export type { FeedCursor } from './read/feed-cursor.ts';
+export { decodeFeedCursor, encodeFeedCursor } from './read/feed-cursor.ts';
 export { readBoundary } from './retention.ts';
-export type { MaintenancePools, StorageSettings } from './storage-engine.ts';
-export type { RecoveredRows, StrayCount } from './stray-rows.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {

@@ -13,9 +13,9 @@ import {
   revokeResourceToken,
 } from '../../src/apps/resource-tokens.ts';
 import { openSealed, openSecret, type Secret } from '../../src/apps/secret.ts';
+import { digestOf, isWellFormed } from '../../src/base/token-text.ts';
 import { type Reason, Refused } from '../../src/errors.ts';
-import type { Sql } from '../../src/storage/connect.ts';
-import { digestOf, isWellFormed } from '../../src/token-text.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 
 const maxTypes = 10_000;

@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { AUTH_EVENTS, type AuthEvent, AuthLog } from '../../src/accounts/auth-log.ts';
-import { digestOf } from '../../src/token-text.ts';
+import { digestOf } from '../../src/base/token-text.ts';
 import { newProtected, signInWithCode } from '../support/authenticator.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';

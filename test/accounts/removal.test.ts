@@ -1,6 +1,6 @@
 /** Removing a member: no invitation, no token and no race lets the person in again. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Transaction } from '../../src/storage/connect.ts';
+import type { Transaction } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 

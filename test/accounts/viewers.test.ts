@@ -2,10 +2,10 @@
 
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createDashboard } from '../../src/dashboard.ts';
 import { ReadSlots } from '../../src/http/read-slots.ts';
 import type { Declaration } from '../../src/http/route.ts';
 import { Exports } from '../../src/read/export/exports.ts';
+import { createDashboard } from '../../src/service/dashboard.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { getOrCreateEventType, getOrCreateEventTypes, TypeCounts } from '../../src/apps/event-types.ts';
-import { connect } from '../../src/storage/connect.ts';
+import { connect } from '../../src/storage/database/connect.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { testSecret } from '../support/service.ts';
 

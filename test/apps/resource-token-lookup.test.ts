@@ -1,9 +1,9 @@
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { type ResourceToken, ResourceTokens } from '../../src/apps/resource-token-lookup.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { Rejection } from '../../src/errors.ts';
-import type { Sql } from '../../src/storage/connect.ts';
-import { createTokenText } from '../../src/token-text.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 
 const CACHE_MS = 30_000;

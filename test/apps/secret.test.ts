@@ -3,8 +3,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { checkFingerprint, openSealed, openSecret, sealToken } from '../../src/apps/secret.ts';
+import { createTokenText, digestOf } from '../../src/base/token-text.ts';
 import { OperatorError } from '../../src/errors.ts';
-import { createTokenText, digestOf } from '../../src/token-text.ts';
 import { testDatabase } from '../support/database.ts';
 
 const ONE = 'one secret of more than thirty-two characters';

@@ -1,9 +1,9 @@
 import { afterEach, expect, test, vi } from 'vitest';
 import type { CreatedTypes, StoredType } from '../../src/apps/event-types.ts';
 import { TypeCreation } from '../../src/apps/type-creation.ts';
+import { createPublicId, createTokenText, digestOf } from '../../src/base/token-text.ts';
+import { LookupBusy } from '../../src/cache/lookup-cache.ts';
 import { Rejection } from '../../src/errors.ts';
-import { LookupBusy } from '../../src/storage/lookup-cache.ts';
-import { createPublicId, createTokenText, digestOf } from '../../src/token-text.ts';
 import { Opened, PATIENT } from '../support/proxied-service.ts';
 import type { FaultyProxy } from '../support/proxy.ts';
 import { type TestService, until, withTestService } from '../support/service.ts';

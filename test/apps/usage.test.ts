@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 import { pino } from 'pino';
 import { afterEach, describe, expect, test } from 'vitest';
 import { Usage } from '../../src/apps/usage.ts';
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import {
   startTestService,

@@ -4,7 +4,7 @@ import { createApp } from '../../src/apps/apps.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField, listFields } from '../../src/apps/fields.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import { DeclaredFields, openStorage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';

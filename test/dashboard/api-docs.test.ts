@@ -1,7 +1,7 @@
 /** The page at /docs: what it shows, and that the strict CSP and an unplugged network have nothing to refuse. */
 import type { Browser } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { API } from '../../src/api-description.ts';
+import { API } from '../../src/service/api-description.ts';
 import { launchBrowser, openPage, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { startTestService, type TestService } from '../support/service.ts';

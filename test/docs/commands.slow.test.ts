@@ -116,7 +116,7 @@ test('the SQL of docs/deployment.md makes a role and a database that are enough 
   if (cluster === undefined) throw new Error('The tests have no PostgreSQL 18.');
   const [block] = codeBlocks(readPage('docs/deployment.md')).filter(({ language }) => language === 'sql');
   if (block === undefined) throw new Error('docs/deployment.md has no SQL.');
-  const { connect } = await import('../../src/storage/connect.ts');
+  const { connect } = await import('../../src/storage/database/connect.ts');
   const admin = connect({ url: urlOf(cluster, 'postgres') }, { connections: 1, name: 'docs' });
   const name = `docs_${Date.now()}`;
   try {

@@ -2,9 +2,9 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
-import { API } from '../../src/api-description.ts';
 import { SETTINGS } from '../../src/config.ts';
 import { REFUSALS } from '../../src/errors.ts';
+import { API } from '../../src/service/api-description.ts';
 import { tidemark } from '../support/command-line.ts';
 import { startTestService } from '../support/service.ts';
 import {

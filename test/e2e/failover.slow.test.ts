@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
-import { openDatabase } from '../../src/storage/open.ts';
+import { openDatabase } from '../../src/storage/database/open.ts';
 import { hasFailover, type ServerPair, startPair } from '../support/failover.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';

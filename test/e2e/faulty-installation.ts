@@ -1,5 +1,5 @@
 /** A server and its PostgreSQL, both of which end and start again while clients go on with the address that they have. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { freePort } from '../support/cluster.ts';
 import { request } from '../support/http-client.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';

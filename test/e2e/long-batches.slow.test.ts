@@ -2,8 +2,8 @@
 import { once } from 'node:events';
 import { request } from 'node:http';
 import { afterEach, expect, test, vi } from 'vitest';
-import { connect } from '../../src/storage/connect.ts';
-import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
+import { openEmbedded } from '../../src/embedded/embedded.ts';
+import { connect } from '../../src/storage/database/connect.ts';
 import { freePort } from '../support/cluster.ts';
 import { residentMiB } from '../support/good-traffic.ts';
 import { LongBatch } from '../support/long-batch.ts';

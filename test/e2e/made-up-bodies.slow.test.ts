@@ -1,7 +1,7 @@
 /** What a body costs whose token does not exist, in processor time of a real server, as a ratio to receiving it. */
 import { readdirSync, readFileSync } from 'node:fs';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { bodyShapes } from '../support/body-shapes.ts';
 import { percentile } from '../support/good-traffic.ts';
 import { HttpConnection, requestBytes } from '../support/http-client.ts';

@@ -1,8 +1,8 @@
 /** Ten times what the database can take, and readers that take all there is: bounded, told at once, over at once. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { openEmbedded } from '../../src/storage/embedded/embedded.ts';
+import { openEmbedded } from '../../src/embedded/embedded.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { tidemark } from '../support/command-line.ts';
 import { goodTraffic, type Latency, percentile, residentMiB, span } from '../support/good-traffic.ts';

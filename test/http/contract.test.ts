@@ -1,7 +1,7 @@
 /** POST /public/create_event as its contract says, row by row, over both transports. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { type HttpResponse, request } from '../support/http-client.ts';
 import {
   CREATE_EVENT,

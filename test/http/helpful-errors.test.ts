@@ -1,8 +1,8 @@
 /** Errors that say what is wrong, where, and what to do: of tokens, parameters and JSON. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { DOCUMENTED } from '../../src/errors.ts';
-import { createTokenText } from '../../src/token-text.ts';
 import { build } from '../support/command-line.ts';
 import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
 

@@ -1,7 +1,7 @@
 /** Every path and method but the good ones, and the two health routes, over both transports. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { readVersion } from '../../src/version.ts';
+import { readVersion } from '../../src/process/version.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';

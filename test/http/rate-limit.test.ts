@@ -1,6 +1,6 @@
 /** The limit of create requests per app, over both transports, with a clock that the tests move. */
 import { afterAll, describe, expect, test } from 'vitest';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import {
   CREATE_EVENT,

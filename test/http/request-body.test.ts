@@ -1,7 +1,7 @@
 /** Bodies whose pieces come in turns: each is its own, though their memory is used again and again. */
 import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
-import { BufferPool } from '../../src/buffer-pool.ts';
+import { BufferPool } from '../../src/base/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
 import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';

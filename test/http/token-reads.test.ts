@@ -1,7 +1,7 @@
 /** The reads under /v1 for resource tokens: admission, shapes and headers, on every engine. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken, revokeResourceToken } from '../../src/apps/resource-tokens.ts';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { availableEngines } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';

@@ -1,8 +1,8 @@
 /** POST /v1/events: what is stored of a batch, what each of its events is answered, and what the counts make of it. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../src/storage/connect.ts';
-import { readEventPage } from '../../src/storage/event-page.ts';
-import { createTokenText } from '../../src/token-text.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { readEventPage } from '../../src/storage/read/event-page.ts';
 import { refused } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';

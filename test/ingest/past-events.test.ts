@@ -1,6 +1,6 @@
 /** Events of past days: what is wrong with one day is told to its own events, and nobody else waits for it. */
 import { afterEach, describe, expect, test } from 'vitest';
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { answered, type BatchResult, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, type TestEngine } from '../support/database.ts';
 import { heldLock } from '../support/held-lock.ts';

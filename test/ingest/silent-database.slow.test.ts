@@ -5,7 +5,7 @@
 import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { digestOf } from '../../src/token-text.ts';
+import { digestOf } from '../../src/base/token-text.ts';
 import { refused } from '../http/answers.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { ids, Opened, PATIENT, storedIds, untilReplayed } from '../support/proxied-service.ts';

@@ -1,9 +1,9 @@
 /** Large bodies are parsed for a token that exists, and for hardly any other reason. */
 import { describe, expect, test } from 'vitest';
 import { type LoggingTokens, UNKNOWN_TOKEN } from '../../src/apps/logging-token-lookup.ts';
+import { createTokenText } from '../../src/base/token-text.ts';
 import { Rejection } from '../../src/errors.ts';
 import { TokenScreen } from '../../src/ingest/token-screen.ts';
-import { createTokenText } from '../../src/token-text.ts';
 import { bodyShapes } from '../support/body-shapes.ts';
 
 const GOOD = createTokenText('tdl');

@@ -8,7 +8,7 @@ import { AppAccounts } from '../../src/apps/app-accounts.ts';
 import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
 import { PayloadChecks } from '../../src/ingest/payload-checks.ts';
 import { SchemaProver } from '../../src/schema/schema-text.ts';
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { created, invalidBody } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { tidemark } from '../support/command-line.ts';

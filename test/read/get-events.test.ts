@@ -7,7 +7,7 @@ import { ReadSlots } from '../../src/http/read-slots.ts';
 import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ResourceTokenAccess } from '../../src/read/resource-token-access.ts';
-import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
+import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';

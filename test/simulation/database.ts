@@ -3,7 +3,7 @@
  * statement happens at one moment, as a whole. The statements' SQL is tested on real servers; here it is known by its text.
  */
 import pg from 'pg';
-import { ENGINES } from '../../src/storage/engines.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import type { Engine } from '../../src/storage/storage.ts';
 import { dateOf, dayOf } from '../../src/storage/write/accepted-event.ts';
 import { insertKeyedValues, insertMissingValues } from '../../src/storage/write/insert-events.ts';

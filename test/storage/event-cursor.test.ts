@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { decodeCursor, encodeCursor } from '../../src/storage/event-list.ts';
+import { decodeCursor, encodeCursor } from '../../src/storage/read/event-list.ts';
 import { runs } from '../support/fuzz.ts';
 
 const at = fc.nat({ max: Date.UTC(9999, 0, 1) });

@@ -4,8 +4,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { COMMAND_LINE } from '../../src/accounts/audit.ts';
 import { createApp, deleteApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { openCopyClient } from '../../src/storage/copy-client.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { openCopyClient } from '../../src/storage/database/copy-client.ts';
 import {
   type EventList,
   type EventReader,

@@ -17,15 +17,12 @@ function importsOf(file: string): string[] {
   );
 }
 
-/** Modules of storage that others use: the interface, connections, migrations, lookups, the writer, the embedded server. */
+/** Modules of storage that others use: the interface, connections, maintenance, the writer. */
 const DOORS = [
   /^storage\/storage\.ts$/,
-  /^storage\/(open|connect|copy-client|availability|changes|installation-id|expired-keys)\.ts$/,
-  /^storage\/(lookup-cache|batched-lookup)\.ts$/,
-  /^storage\/connections\/(pools|server-address|server-watch)\.ts$/,
+  /^storage\/database\/(open|connect|copy-client|availability|changes|installation-id|pools|server-address|server-watch)\.ts$/,
   /^storage\/maintenance\//,
   /^storage\/write\//,
-  /^storage\/embedded\//,
 ];
 
 test('the rest of the code enters storage by its doors alone', () => {
@@ -39,7 +36,7 @@ test('the rest of the code enters storage by its doors alone', () => {
 });
 
 test('storage knows nothing of what is built on it', () => {
-  const above = /^(accounts|apps|cli|cluster|http|ingest|limits|read)\//;
+  const above = /^(accounts|apps|cache|cli|cluster|http|ingest|limits|read|service)\//;
   const upward = files
     .filter((file) => file.startsWith('storage/'))
     .flatMap((file) =>
@@ -51,14 +48,14 @@ test('storage knows nothing of what is built on it', () => {
 });
 
 test('an engine is named in its own folder and where one is chosen', () => {
-  const engines = files.filter((file) => /^storage\/(postgres|timescale|citus)\//.test(file));
+  const engines = files.filter((file) => /^storage\/engines\/(postgres|timescale|citus)\//.test(file));
   expect(engines.length).toBeGreaterThan(4);
   const users = files.filter(
     (file) =>
-      !/^storage\/(postgres|timescale|citus)\//.test(file) &&
-      importsOf(file).some((target) => /^storage\/(postgres|timescale|citus)\//.test(target)),
+      !/^storage\/engines\/(postgres|timescale|citus)\//.test(file) &&
+      importsOf(file).some((target) => /^storage\/engines\/(postgres|timescale|citus)\//.test(target)),
   );
-  expect(users).toEqual(['storage/engines.ts']);
+  expect(users).toEqual(['storage/engines/engines.ts']);
 });
 
 const SQL_ON_EVENTS =

@@ -1,6 +1,6 @@
 /** A Citus cluster of one test file: a coordinator and workers, each a PostgreSQL of its own. */
 import { randomUUID } from 'node:crypto';
-import { connect, type Sql } from '../../src/storage/connect.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { readPage } from '../docs/pages.ts';
 import { CITUS_HOME } from './citus-home.ts';

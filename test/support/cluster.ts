@@ -7,8 +7,8 @@ import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
-import { connect, type DatabaseAddress, isUnavailable } from '../../src/storage/connect.ts';
-import { CLEAN_ENVIRONMENT, canReach, run, type SystemUser } from '../../src/storage/embedded/user.ts';
+import { CLEAN_ENVIRONMENT, canReach, run, type SystemUser } from '../../src/embedded/user.ts';
+import { connect, type DatabaseAddress, isUnavailable } from '../../src/storage/database/connect.ts';
 
 /** How tests reach a cluster. Serialisable: it travels from the global setup to the workers. */
 export interface ClusterAddress {

@@ -1,5 +1,5 @@
 /** The lock of counts of a database, in the hands of others. */
-import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import { until } from './service.ts';
 
 const LOCK = `hashtext('tidemark counts')`;

@@ -1,8 +1,8 @@
 /** A database of its own for a test. */
 import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
-import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
-import type { Engine } from '../../src/storage/engine.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
+import type { Engine } from '../../src/storage/database/engine.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { PREPARED_TEMPLATE, TEMPLATE, type TestEngine } from './global-setup.ts';
 

@@ -1,7 +1,7 @@
 /** Holds every answer that a test receives to the API's description. */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js';
-import { API } from '../../src/api-description.ts';
 import { describeApi } from '../../src/http/openapi.ts';
+import { API } from '../../src/service/api-description.ts';
 import type { HttpResponse } from './http-client.ts';
 
 interface DescribedAnswer {

@@ -2,9 +2,9 @@
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { isRoot, run, type SystemUser, unprivilegedUser } from '../../src/storage/embedded/user.ts';
-import { chooseEngine } from '../../src/storage/engine.ts';
+import { isRoot, run, type SystemUser, unprivilegedUser } from '../../src/embedded/user.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { chooseEngine } from '../../src/storage/database/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { childrenOf } from '../e2e/server-process.ts';
 import { addressOf, type Cluster, runCluster, startCluster, temporaryFolder } from './cluster.ts';

@@ -1,16 +1,16 @@
 /** A database with two apps of two types each, and everything that counts the values of their declared fields. */
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { ClusterFields, foldClusterFields } from '../../src/storage/citus/fields.ts';
-import { settleCluster } from '../../src/storage/citus/maintenance.ts';
-import { readFieldsOfApp } from '../../src/storage/citus/reads.ts';
-import { connect, type Sql, type Transaction } from '../../src/storage/connect.ts';
+import { connect, type Sql, type Transaction } from '../../src/storage/database/connect.ts';
+import type { Nodes } from '../../src/storage/database/nodes.ts';
+import { ClusterFields, foldClusterFields } from '../../src/storage/engines/citus/fields.ts';
+import { settleCluster } from '../../src/storage/engines/citus/maintenance.ts';
+import { readFieldsOfApp } from '../../src/storage/engines/citus/reads.ts';
+import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { DeclaredFields } from '../../src/storage/fields/declared-fields.ts';
 import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
-import type { Nodes } from '../../src/storage/nodes.ts';
-import { ensurePartitions } from '../../src/storage/postgres/maintenance.ts';
-import { readWithoutSnapshotLock } from '../../src/storage/snapshot.ts';
+import { readWithoutSnapshotLock } from '../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';

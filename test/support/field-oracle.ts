@@ -3,15 +3,15 @@ import { expect } from 'vitest';
 import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import type { Sql } from '../../src/storage/connect.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import type { NumberStats } from '../../src/storage/counts/number-series.ts';
-import { readPageIn } from '../../src/storage/event-page.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import type { FieldKind } from '../../src/storage/fields/declared-fields.ts';
 import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';
 import { PayloadValues } from '../../src/storage/fields/payload-values.ts';
 import { MANY } from '../../src/storage/fields/value-text.ts';
-import { readSnapshot } from '../../src/storage/snapshot.ts';
+import { readPageIn } from '../../src/storage/read/event-page.ts';
+import { readSnapshot } from '../../src/storage/read/snapshot.ts';
 import type { EventReader, LineReader } from '../../src/storage/storage.ts';
 import type { FieldEvent } from './field-database.ts';
 

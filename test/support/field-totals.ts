@@ -2,8 +2,8 @@
 import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import type { Sql } from '../../src/storage/connect.ts';
-import { createReader, type EventReader } from '../../src/storage/event-reader.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { createReader, type EventReader } from '../../src/storage/read/event-reader.ts';
 
 const SCOPE = { typeIds: null, from: null, until: null, order: 'asc', after: null } as const;
 

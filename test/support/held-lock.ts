@@ -1,5 +1,5 @@
 /** A lock on a table, held by a session of its own until it is released. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 
 export interface HeldLock {
   release(): Promise<void>;

@@ -1,5 +1,10 @@
 /** A session that is forgotten in a transaction, and what its snapshot makes others go through. */
-import { connect, type DatabaseAddress, type Sql, type Transaction } from '../../src/storage/connect.ts';
+import {
+  connect,
+  type DatabaseAddress,
+  type Sql,
+  type Transaction,
+} from '../../src/storage/database/connect.ts';
 
 export interface HeldSnapshot {
   /** Works in the transaction of the session. */

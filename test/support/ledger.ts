@@ -1,5 +1,5 @@
 /** Producers that keep a ledger of what they were told, to be compared with the table. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { HttpConnection } from './http-client.ts';
 

@@ -1,7 +1,7 @@
 /** A TCP proxy in front of PostgreSQL that loses connections, answers and time on demand. */
 import { once } from 'node:events';
 import { connect, createServer, type NetConnectOpts, type Server, type Socket } from 'node:net';
-import type { DatabaseAddress } from '../../src/storage/connect.ts';
+import type { DatabaseAddress } from '../../src/storage/database/connect.ts';
 
 /** What becomes of bytes that a client sends. */
 export type Fate =

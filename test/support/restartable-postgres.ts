@@ -4,14 +4,9 @@ import { once } from 'node:events';
 import { readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { connect, type DatabaseAddress, type Sql } from '../../src/storage/connect.ts';
-import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/storage/embedded/binaries.ts';
-import {
-  CLEAN_ENVIRONMENT,
-  isRoot,
-  type SystemUser,
-  unprivilegedUser,
-} from '../../src/storage/embedded/user.ts';
+import { platformPackage, STATE_FOLDER, usableBinaries } from '../../src/embedded/binaries.ts';
+import { CLEAN_ENVIRONMENT, isRoot, type SystemUser, unprivilegedUser } from '../../src/embedded/user.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import { childrenOf, isAlive } from '../e2e/server-process.ts';
 import {
   addressOf,

@@ -1,5 +1,5 @@
 /** The schema of a database as text, from its catalogs: the same on every supported version of PostgreSQL. */
-import type { Sql } from '../../src/storage/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 
 /** Partitions are left out: they come and go with the days. */
 const RELATIONS = `

@@ -7,7 +7,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { openSecret, type Secret } from '../../src/apps/secret.ts';
 import { type Config, readConfig, type SettingName } from '../../src/config.ts';
 import { type Clock, type Service, type ServiceStats, startService } from '../../src/service.ts';
-import type { DatabaseAddress, Sql } from '../../src/storage/connect.ts';
+import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
 import { type HttpRequest, type HttpResponse, request } from './http-client.ts';

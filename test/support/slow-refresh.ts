@@ -1,6 +1,6 @@
 /** A refresh of a continuous aggregate by another program that does not end until it is let. */
-import { connect, type Sql } from '../../src/storage/connect.ts';
-import { refresh, refreshesInBatches } from '../../src/storage/timescale/refresh.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { refresh, refreshesInBatches } from '../../src/storage/engines/timescale/refresh.ts';
 import type { TestDatabase } from './database.ts';
 import { until } from './service.ts';
 

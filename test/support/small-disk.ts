@@ -4,7 +4,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { chown } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import type { SystemUser } from '../../src/storage/embedded/user.ts';
+import type { SystemUser } from '../../src/embedded/user.ts';
 
 let allowed: boolean | null = null;
 

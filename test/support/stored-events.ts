@@ -1,6 +1,6 @@
 /** Events straight into a database, without the service, and with the counts that belong to them. */
-import type { Sql, Transaction } from '../../src/storage/connect.ts';
-import type { Engine } from '../../src/storage/engine.ts';
+import type { Sql, Transaction } from '../../src/storage/database/connect.ts';
+import type { Engine } from '../../src/storage/database/engine.ts';
 import { insertSelected } from '../../src/storage/write/insert-events.ts';
 
 export interface EventRow {

@@ -1,7 +1,7 @@
 /** The upkeep of each engine, as far as suites that run on all of them drive it by hand. */
-import type { Sql } from '../../src/storage/connect.ts';
-import { ensurePartitions, foldCounts } from '../../src/storage/postgres/maintenance.ts';
-import { mergeMarks, refreshStale } from '../../src/storage/timescale/maintenance.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
+import { mergeMarks, refreshStale } from '../../src/storage/engines/timescale/maintenance.ts';
 import type { TestEngine } from './global-setup.ts';
 
 export interface TestUpkeep {

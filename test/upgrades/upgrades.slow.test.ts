@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, describe, expect, test } from 'vitest';
-import { readVersion } from '../../src/version.ts';
+import { readVersion } from '../../src/process/version.ts';
 import { Installation } from '../e2e/server-process.ts';
 import { tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';

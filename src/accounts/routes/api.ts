@@ -3,6 +3,7 @@
  * request that one step refuses does not reach the next.
  */
 
+import { PUBLIC_ID_FORMS } from '../../base/token-text.ts';
 import type { Path } from '../../base/turns.ts';
 import { type Reason, Refused, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
@@ -10,8 +11,7 @@ import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { ReadPlace, ReadSlots } from '../../http/read-slots.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
-import type { Sql } from '../../storage/connect.ts';
-import { PUBLIC_ID_FORMS } from '../../token-text.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
 import { Backoff, throttled } from '../backoff.ts';
 import { deviceOf } from '../device.ts';

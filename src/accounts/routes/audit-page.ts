@@ -1,7 +1,7 @@
 /** A page of the audit log of an app or an account, as its route answers it. */
 import { Rejection } from '../../errors.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { type AuditOf, listAudit } from '../audit.ts';
 import { done } from './api.ts';
 

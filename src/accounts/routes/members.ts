@@ -2,7 +2,7 @@
 
 import { Rejection, refused } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql, Transaction } from '../../storage/connect.ts';
+import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { Backoff, throttled } from '../backoff.ts';
 import { type Email, requireEmail } from '../email.ts';
 import {

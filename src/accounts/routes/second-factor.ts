@@ -2,7 +2,7 @@
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { parseEmail } from '../email.ts';
 import type { SecondFactorChange } from '../second-factor-change.ts';
 import { MOST_CODE_CHARACTERS, type SecondFactors } from '../second-factors.ts';

@@ -3,7 +3,7 @@ import type { Config } from '../../config.ts';
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { type AccountAction, type AuditDetails, writeAccountAudit } from '../audit.ts';
 import { deviceText } from '../device.ts';
 import { parseEmail } from '../email.ts';

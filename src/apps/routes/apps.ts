@@ -7,7 +7,7 @@ import { auditPage } from '../../accounts/routes/audit-page.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
 import { createApp, deleteApp, renameApp } from '../apps.ts';
 import { createEventType, hideEventType, renameEventType } from '../event-types.ts';

@@ -3,7 +3,7 @@ import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { removeMember } from '../member-removal.ts';
 
 const REMOVAL = bodyOf({ keepTokens: { type: 'array', maxItems: 1_000 } });

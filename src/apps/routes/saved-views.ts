@@ -3,7 +3,7 @@ import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { listSavedViews, removeView, saveView } from '../saved-views.ts';
 
 /** As long as an address may be that a page of ours makes; nothing in it is run, the page parses it as its own address. */

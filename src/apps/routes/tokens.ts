@@ -5,7 +5,7 @@ import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import type { User } from '../../accounts/users.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { checkConfirmation } from '../apps.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../logging-tokens.ts';
 import {

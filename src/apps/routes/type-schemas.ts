@@ -7,7 +7,7 @@ import type { Route } from '../../http/route.ts';
 import { scanDocument } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
 import type { SchemaProver } from '../../schema/schema-text.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import {
   listTypeSchemas,
   removeTypeSchema,

@@ -4,7 +4,7 @@ import { createApp, deleteApp } from '../../apps/apps.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../../apps/logging-tokens.ts';
 import type { Secret } from '../../apps/secret.ts';
 import { OperatorError } from '../../errors.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 
 export interface DemoApp {
   readonly appId: string;

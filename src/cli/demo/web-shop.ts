@@ -1,5 +1,5 @@
 /** The events of a fictitious web shop: realistic, and the same in each run. */
-import { DAY_MS, MINUTE_MS } from '../../time-units.ts';
+import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 
 export interface DemoEvent {
   readonly typeName: string;

@@ -1,10 +1,10 @@
 /** Collects the facts of an installation. Read-only: it creates and starts nothing. */
 import { openSecret } from '../../apps/secret.ts';
 import { type Config, readConfig } from '../../config.ts';
+import { hasCluster } from '../../embedded/embedded.ts';
 import { OperatorError } from '../../errors.ts';
-import { connect, errorCode } from '../../storage/connect.ts';
-import { hasCluster } from '../../storage/embedded/embedded.ts';
-import { openDatabase } from '../../storage/open.ts';
+import { connect, errorCode } from '../../storage/database/connect.ts';
+import { openDatabase } from '../../storage/database/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
 import { findings } from './checks.ts';
 import type { Facts } from './facts.ts';

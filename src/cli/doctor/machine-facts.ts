@@ -2,10 +2,10 @@
 import { readFile, stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Config } from '../../config.ts';
-import { isContainerImage } from '../../container.ts';
 import { loadUws } from '../../http/uws.ts';
 import { countQuarantined } from '../../ingest/journal/quarantine.ts';
-import { errorCode } from '../../storage/connect.ts';
+import { isContainerImage } from '../../process/container.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 
 export interface MachineFacts {
   /** Whether this is the project's container image: HOST then does not show who can reach the port. */

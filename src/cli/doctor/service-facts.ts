@@ -1,7 +1,7 @@
 /** Facts of the running service, asked locally and through PUBLIC_URL. */
 import { connect as tlsConnect } from 'node:tls';
+import { DAY_MS } from '../../base/time-units.ts';
 import { type Config, localOrigin } from '../../config.ts';
-import { DAY_MS } from '../../time-units.ts';
 
 export interface ServiceFacts {
   /** Status of GET /readyz at HOST and PORT; null if there is no answer. */

@@ -1,10 +1,10 @@
 /** An import: reads lines, parses events and writes them in batches; reports each line that is refused. */
 import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
+import { ownText } from '../../base/own-text.ts';
 import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
-import { ownText } from '../../own-text.ts';
 import { type Formulas, withoutEscape } from '../../read/export/csv-lines.ts';
-import { isUnavailable, type Sql } from '../../storage/connect.ts';
+import { isUnavailable, type Sql } from '../../storage/database/connect.ts';
 import { type ImportedEvent, ImportGroup } from '../../storage/write/import-group.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { CsvRecords } from './csv-records.ts';

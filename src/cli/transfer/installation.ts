@@ -1,7 +1,7 @@
 /** The database of this installation, as commands open it. */
 import { type Config, readConfig } from '../../config.ts';
-import { connect, type DatabaseAddress, type Sql } from '../../storage/connect.ts';
-import { openDatabase } from '../../storage/open.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../storage/database/connect.ts';
+import { openDatabase } from '../../storage/database/open.ts';
 import { openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 

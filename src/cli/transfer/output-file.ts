@@ -4,9 +4,9 @@ import { constants, createWriteStream, type Stats } from 'node:fs';
 import { lstat, open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import type { Writable } from 'node:stream';
+import { syncFolder } from '../../base/make-folder.ts';
 import { OperatorError } from '../../errors.ts';
-import { syncFolder } from '../../make-folder.ts';
-import { errorCode } from '../../storage/connect.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 
 /** Writes the output. @param write must end the stream */
 export type Output = <T>(write: (stream: Writable) => Promise<T>) => Promise<T>;

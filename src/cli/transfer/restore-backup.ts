@@ -1,6 +1,6 @@
 /** Restores a backup into an empty database in one transaction. */
 import type pg from 'pg';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type { Restore, Storage } from '../../storage/storage.ts';
 import { type BackupReader, damaged } from './backup-format.ts';
 

@@ -1,7 +1,7 @@
 /** Writes a backup: a consistent snapshot, while the service keeps running. */
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
-import type { DatabaseAddress } from '../../storage/connect.ts';
+import type { DatabaseAddress } from '../../storage/database/connect.ts';
 import type { Storage } from '../../storage/storage.ts';
 import {
   type BackupHeader,

@@ -3,12 +3,12 @@
  * the event type.
  */
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
+import { isWellFormed } from '../../base/token-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { lineValues, scalarText } from '../../json/values.ts';
-import { isWellFormed } from '../../token-text.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { collect, type EventStream } from './collect.ts';

@@ -7,9 +7,9 @@ import { once } from 'node:events';
 import { readdir, unlink } from 'node:fs/promises';
 import { connect, createServer } from 'node:net';
 import { join } from 'node:path';
+import { MAX_SOCKET_PATH } from '../../base/socket-path.ts';
 import { OperatorError } from '../../errors.ts';
-import { MAX_SOCKET_PATH } from '../../socket-path.ts';
-import { errorCode } from '../../storage/connect.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 
 export interface Claim {
   release(): Promise<void>;

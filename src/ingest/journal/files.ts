@@ -1,8 +1,8 @@
 /** The file system operations of the journal, behind an interface so that tests can inject failures. */
 import type { Stats } from 'node:fs';
 import { constants, type FileHandle, lstat, open, readdir, rename, unlink } from 'node:fs/promises';
-import { makeFolder, syncFolder } from '../../make-folder.ts';
-import { errorCode } from '../../storage/connect.ts';
+import { makeFolder, syncFolder } from '../../base/make-folder.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 import { type Claim, claimFolder } from './claim.ts';
 
 export interface JournalFile {

@@ -2,8 +2,8 @@
 import { dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
-import { errorCode } from '../../storage/connect.ts';
-import type { Installation } from '../../storage/installation-id.ts';
+import { errorCode } from '../../storage/database/connect.ts';
+import type { Installation } from '../../storage/database/installation-id.ts';
 import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
 import { FAULT } from '../../storage/write/failures.ts';
 import type { Claim } from './claim.ts';

@@ -1,7 +1,7 @@
 /** Segments that an ended process has left in a folder of the journal. */
 import { join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
-import { errorCode } from '../../storage/connect.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 import type { Entry, JournalFiles } from './files.ts';
 import { isOldFormat, readSegment } from './segment.ts';
 

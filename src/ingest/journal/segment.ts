@@ -20,7 +20,7 @@
  */
 import { randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
-import type { Installation } from '../../storage/installation-id.ts';
+import type { Installation } from '../../storage/database/installation-id.ts';
 import type { EventSource, JournaledEvent } from '../../storage/write/accepted-event.ts';
 
 const MAGIC = Buffer.from('TDMKJNL3');

@@ -1,9 +1,9 @@
 /** The events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
 import type { TypeReference } from '../../apps/event-types.ts';
+import { ownText } from '../../base/own-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import type { JsonScan } from '../../json/scan.ts';
-import { ownText } from '../../own-text.ts';
 import { parseEventTime } from '../event-time.ts';
 import { keyProblem, payloadText, type TypeFields, typeReference, violation } from './event-body.ts';
 

@@ -1,7 +1,7 @@
 /** Searches the text of a body for logging tokens without parsing it. */
 
+import { isWellFormed, TOKEN_CHARACTERS } from '../../base/token-text.ts';
 import { NONE, skipSpace } from '../../json/lexer.ts';
-import { isWellFormed, TOKEN_CHARACTERS } from '../../token-text.ts';
 
 const KEY = '"loggingToken"';
 /** Limit of examined occurrences of the key. Payloads that contain it are rare. */

@@ -4,7 +4,7 @@ import { NO_FIELDS } from '../../accounts/routes/body.ts';
 import { addAnnotation, removeAnnotation } from '../../apps/annotations.ts';
 import { Rejection } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { parseAnnotation } from './annotation-body.ts';
 
 export interface AnnotationRoutesOptions {

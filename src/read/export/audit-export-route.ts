@@ -7,7 +7,7 @@ import type { Outcome } from '../../http/exchange.ts';
 import { Query, wholeNumber } from '../../http/query.ts';
 import type { ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import type { Route } from '../../http/route.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
 import { CONTENT_TYPES } from './export-body.ts';
 import { type Admitted, type Exports, ExportWaiter } from './exports.ts';

@@ -5,7 +5,7 @@ import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type { RowFilter, ScanRequest, StoredEvent } from '../../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from '../answer-shapes.ts';
 import { type AppRead, appReadByParts, turnOf } from '../app-read.ts';

@@ -3,7 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { type FieldProgress, listFieldProgress } from '../../apps/fields.ts';
 import type { Rejection } from '../../errors.ts';
 import { invalidParameters } from '../../http/query.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type { FieldKind } from '../../storage/storage.ts';
 import { spellPath } from './payload-paths.ts';
 

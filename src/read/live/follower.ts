@@ -3,7 +3,7 @@
  * the only source, so it does not matter which process stored an event.
  */
 import type { Logger } from 'pino';
-import { errorCode } from '../../storage/connect.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 import {
   type Arrivals,
   type EventReader,

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
-import type { Sql } from '../../storage/connect.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';

@@ -1,7 +1,7 @@
 /** What of a database belongs in a backup, read from its catalog: a table that a later migration adds is included. */
 import type pg from 'pg';
 import type { COARSE_LEVELS } from '../counts/levels.ts';
-import type { StorageEngine } from '../storage-engine.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
 
 /** Rows of one kind, in COPY's text format. */
 export type RowSection =

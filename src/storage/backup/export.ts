@@ -1,10 +1,10 @@
 /** Reads the content of a backup in one snapshot, while the service runs. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
-import { type DatabaseAddress, errorCode, SQLSTATE } from '../connect.ts';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
-import { SNAPSHOT_LOCK } from '../snapshot.ts';
-import type { StorageEngine } from '../storage-engine.ts';
+import { type DatabaseAddress, errorCode, SQLSTATE } from '../database/connect.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
+import { SNAPSHOT_LOCK } from '../read/snapshot.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
   COUNT_COLUMNS,

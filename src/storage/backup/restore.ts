@@ -2,13 +2,13 @@
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
+import { DAY_MS } from '../../base/time-units.ts';
 import { OperatorError } from '../../errors.ts';
-import { DAY_MS } from '../../time-units.ts';
-import type { Sql } from '../connect.ts';
 import type { Interval } from '../counts/intervals.ts';
-import { GENERATION, newGeneration } from '../installation-id.ts';
+import type { Sql } from '../database/connect.ts';
+import { GENERATION, newGeneration } from '../database/installation-id.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
 import { migrate, readMigrations } from '../migrate.ts';
-import type { StorageEngine } from '../storage-engine.ts';
 import { countCopied } from '../write/count-copied.ts';
 import {
   type BackupTable,

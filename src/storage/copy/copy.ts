@@ -9,10 +9,10 @@
  * the target takes events, and journals are replayed into it, because it is the same installation.
  */
 import { OperatorError } from '../../errors.ts';
-import type { DatabaseAddress } from '../connect.ts';
-import { hostsOf } from '../connections/server-address.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, HOUR_MS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import type { DatabaseAddress } from '../database/connect.ts';
+import { hostsOf } from '../database/server-address.ts';
 import { readBoundary } from '../retention.ts';
 import { compareRows, type RowDifference } from './compare-rows.ts';
 import { closeSource, openSource, refuseOtherTarget } from './fence.ts';

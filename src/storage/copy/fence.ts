@@ -1,7 +1,9 @@
 /** Closes the source of a copy: from then on no service writes there, and their journals hold what producers send. */
+
+import { HOLDER_NAME } from '../../embedded/embedded.ts';
 import { OperatorError } from '../../errors.ts';
-import { errorCode, HOLDER_NAME, type Sql } from '../connect.ts';
-import { MOVED_TO } from '../connections/moved.ts';
+import { errorCode, type Sql } from '../database/connect.ts';
+import { MOVED_TO } from '../database/moved.ts';
 import { COPY_NAME, readCopyState, type Side } from './side.ts';
 
 /** How long sessions may take to end. */

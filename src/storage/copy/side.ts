@@ -3,14 +3,14 @@ import type pg from 'pg';
 import { OperatorError } from '../../errors.ts';
 import { OWN_FACTS, readTables } from '../backup/catalog.ts';
 import { refuseUsed } from '../backup/restore.ts';
-import { connect, type DatabaseAddress, endPool, type Sql } from '../connect.ts';
-import { MOVED_TO, movedMessage } from '../connections/moved.ts';
-import { openCopyClient } from '../copy-client.ts';
-import { chooseEngine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
-import { IDENTITY } from '../installation-id.ts';
+import { connect, type DatabaseAddress, endPool, type Sql } from '../database/connect.ts';
+import { openCopyClient } from '../database/copy-client.ts';
+import { chooseEngine } from '../database/engine.ts';
+import { IDENTITY } from '../database/installation-id.ts';
+import { MOVED_TO, movedMessage } from '../database/moved.ts';
+import { ENGINES } from '../engines/engines.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
 import { migrate, readMigrations } from '../migrate.ts';
-import type { StorageEngine } from '../storage-engine.ts';
 
 /** The row of `installation` that names whose copy a database is to become; it goes when the copy is complete. */
 export const COPIED_FROM = 'copied_from';

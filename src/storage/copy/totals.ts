@@ -2,7 +2,7 @@
 import { readStaleBuckets } from '../counts/exact-counts.ts';
 import { type Interval, sourcesOf, withoutStale } from '../counts/intervals.ts';
 import { ALL_TYPES, LEVELS, type Level } from '../counts/levels.ts';
-import { readSnapshot, readWithoutSnapshotLock } from '../snapshot.ts';
+import { readSnapshot, readWithoutSnapshotLock } from '../read/snapshot.ts';
 import type { Side } from './side.ts';
 
 /** By the start of the bucket, then by the internal id of the app. Those without events are left out. */

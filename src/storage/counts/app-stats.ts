@@ -1,5 +1,5 @@
 /** The stats of an app, from the counts: totals, today's count, first and last event. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { bucketsOf } from './buckets.ts';
 import { type CountScope, countsIn, type Fragment, inSnapshot, scopeOf } from './exact-counts.ts';
 import {

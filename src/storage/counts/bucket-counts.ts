@@ -5,9 +5,9 @@
  * subtraction for each part of a bucket; the others, mostly today, from the counts by hour or quarter-hour. Finer buckets
  * are summed from minutes.
  */
-import type { Transaction } from '../connect.ts';
+import type { Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
-import { withCustomPlan } from '../snapshot.ts';
+import { withCustomPlan } from '../read/snapshot.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './exact-counts.ts';
 import {

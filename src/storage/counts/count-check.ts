@@ -1,8 +1,8 @@
 /** Compares the counts of some days with their rows, for the doctor. */
-import { errorCode, SQLSTATE, type Sql } from '../connect.ts';
+import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
 import { compareFieldDay } from '../fields/compare-day.ts';
-import { readSnapshot } from '../snapshot.ts';
-import type { StorageEngine } from '../storage-engine.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import { compareDay, type DayComparison, EXAMPLES } from './differences.ts';
 import { ALL_TYPES, DAYS } from './levels.ts';
 

@@ -1,6 +1,6 @@
 /** Compares counts with rows in one snapshot, so that concurrent commits make no difference. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { startOfMonth } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
 

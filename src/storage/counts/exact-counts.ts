@@ -1,8 +1,8 @@
 /** Counts that are exact in a snapshot: which buckets are stale in it, and SELECTs over the sources of intervals. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
-import { readSnapshot, withCustomPlan } from '../snapshot.ts';
+import { readSnapshot, withCustomPlan } from '../read/snapshot.ts';
 import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
 

@@ -1,5 +1,5 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import type { Correction, FieldCounts, Fragment } from '../fields/counts-relation.ts';
 import {
   correctionsOf,
@@ -16,7 +16,7 @@ import {
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
 import { MANY, OTHER } from '../fields/value-text.ts';
-import { readSnapshot } from '../snapshot.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import type { Interval } from './intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from './levels.ts';

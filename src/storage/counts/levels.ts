@@ -1,5 +1,5 @@
 /** The levels of the counts, and the units of time that storage computes with. */
-import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../time-units.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 
 export { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS };
 

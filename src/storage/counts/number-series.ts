@@ -1,5 +1,5 @@
 /** Statistics of the numbers of a declared field by bucket. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { joinMinutes } from '../fields/compare.ts';
 import {
   type FieldRow,
@@ -19,8 +19,8 @@ import {
   readSummaries,
 } from '../fields/numbers/read-numbers.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
-import type { StoredEvent } from '../page-request.ts';
-import { readSnapshot } from '../snapshot.ts';
+import type { StoredEvent } from '../read/page-request.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, coarsestLevel, floorTo, MINUTE_MS } from './levels.ts';

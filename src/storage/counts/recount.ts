@@ -1,10 +1,10 @@
 /** Rebuilds counts from their rows, should they ever differ. */
-import type { Sql } from '../connect.ts';
+import type { Sql } from '../database/connect.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
 import { compareFieldDay } from '../fields/compare-day.ts';
 import { recountFieldDay } from '../fields/recount-day.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
-import { readSnapshot } from '../snapshot.ts';
-import type { StorageEngine } from '../storage-engine.ts';
 import { compareDay } from './differences.ts';
 import type { Interval } from './intervals.ts';
 import { ceilTo, DAY_MS, floorTo } from './levels.ts';

@@ -1,7 +1,7 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import { readCounts } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
-import { readCounts } from '../snapshot.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
 import {
   type Buckets,

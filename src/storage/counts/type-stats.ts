@@ -1,5 +1,5 @@
 /** The stats of apps and of their types: how many events each has, and when the last of them was. */
-import type { Sql, Transaction } from '../connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { type CountScope, countsIn, type Fragment, inSnapshot } from './exact-counts.ts';
 import { ALL_TIME, coarseSourcesOf, type StaleBucket } from './intervals.ts';
 import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';

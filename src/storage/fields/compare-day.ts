@@ -1,9 +1,9 @@
 /** Compares the counts of declared fields with rows, and coarser counts with finer ones, in one snapshot. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../connect.ts';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS, type Level } from '../counts/levels.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
 import { type FieldState, lackingDeltas, readFieldStates, stepsOf } from './compare.ts';
 import { type FieldKind, namesOf } from './declared-fields.ts';
 import {

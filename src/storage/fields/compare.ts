@@ -2,10 +2,11 @@
  * Compares the rows of an interval with the counts of an app's fields, in one snapshot, and writes what the counts lack as
  * deltas: so an interval is counted that never was, or only in part. Writers, folds and readers go on meanwhile.
  */
-import { bytesArray } from '../array-types.ts';
-import type { Transaction } from '../connect.ts';
+
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import { bytesArray } from '../database/array-types.ts';
+import type { Transaction } from '../database/connect.ts';
 import { FIELD_DELTAS, type FieldDelta, FieldDeltas } from './copy-values.ts';
 import { type AppFields, appFields, type DeclaredField, type FieldKind, namesOf } from './declared-fields.ts';
 import { NumberSummary } from './numbers/number-summary.ts';

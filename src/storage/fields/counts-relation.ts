@@ -1,6 +1,6 @@
 /** The relations of the counts of values, with what they lack. */
 import type postgres from 'postgres';
-import type { Transaction } from '../connect.ts';
+import type { Transaction } from '../database/connect.ts';
 
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 

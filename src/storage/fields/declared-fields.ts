@@ -1,5 +1,5 @@
 /** The declared fields of all apps, as a process that writes knows them. */
-import type { Sql } from '../connect.ts';
+import type { Sql } from '../database/connect.ts';
 import { PayloadValues } from './payload-values.ts';
 
 /** `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. */

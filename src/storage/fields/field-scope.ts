@@ -5,10 +5,11 @@
  * because rows are not counted yet, or were counted as "other" or "many". The rows of these minutes are looked at, and what
  * the counts of the minute lack, or have too much, is added to them at every level. So whatever reads counts need not know.
  */
-import type { Transaction } from '../connect.ts';
+
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
-import type { RowFilter } from '../event-scan.ts';
+import type { Transaction } from '../database/connect.ts';
+import type { RowFilter } from '../read/event-scan.ts';
 import { readBoundary } from '../retention.ts';
 import { joinMinutes } from './compare.ts';
 import type { Correction, Fragment } from './counts-relation.ts';

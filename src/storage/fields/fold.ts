@@ -1,6 +1,7 @@
 /** Moves the pending deltas of declared fields into their counts, and gives new values their ids. */
-import { errorCode, SQLSTATE, type Transaction, type Transactions } from '../connect.ts';
+
 import { finerThan, LEVELS, type Level } from '../counts/levels.ts';
+import { errorCode, SQLSTATE, type Transaction, type Transactions } from '../database/connect.ts';
 import type { DeltaSource, Folded } from '../maintenance/folding.ts';
 import { utcDay } from '../retention.ts';
 import { foldNumbers, readPendingNumbers, writePendingNumbers } from './numbers/fold-numbers.ts';

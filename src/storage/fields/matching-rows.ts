@@ -1,8 +1,9 @@
 /** Reads the rows of intervals whose payloads pass a filter, in order and in the snapshot of a transaction. */
-import type { Transaction } from '../connect.ts';
+
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
-import { passes, type RowFilter } from '../event-scan.ts';
+import type { Transaction } from '../database/connect.ts';
+import { passes, type RowFilter } from '../read/event-scan.ts';
 import type { Fragment } from './counts-relation.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */

@@ -1,8 +1,9 @@
 /** How much of the past the backfills of an app's fields have yet to count. */
-import type { Sql } from '../connect.ts';
+
 import { countsIn, inSnapshot, scopeOf } from '../counts/exact-counts.ts';
 import { ALL_TIME, sourcesOf, splitExactly } from '../counts/intervals.ts';
 import { ALL_TYPES } from '../counts/levels.ts';
+import type { Sql } from '../database/connect.ts';
 import { readBoundary } from '../retention.ts';
 import { readFieldStates } from './compare.ts';
 

@@ -1,9 +1,9 @@
 /** Rebuilds the counts of declared fields of a UTC day. */
 import { setTimeout as sleep } from 'node:timers/promises';
 import type postgres from 'postgres';
-import type { Transaction, Transactions } from '../connect.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, LEVELS } from '../counts/levels.ts';
+import type { Transaction, Transactions } from '../database/connect.ts';
 import { readBoundary } from '../retention.ts';
 import { countFromRows, forgetUncounted, readFieldStates, stepsOf } from './compare.ts';
 import { withFieldsLocked } from './fold.ts';

@@ -1,6 +1,7 @@
 /** Removes counts of fields: those of removed fields and apps, and those by the minute that retention has passed. */
-import type { Sql, Transaction, Transactions } from '../connect.ts';
+
 import { HOUR_MS, LEVELS } from '../counts/levels.ts';
+import type { Sql, Transaction, Transactions } from '../database/connect.ts';
 import { withFieldsLocked } from './fold.ts';
 import { numbersTable } from './numbers/number-tables.ts';
 

@@ -2,9 +2,10 @@
  * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
  * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
-import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../connect.ts';
+
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';

@@ -1,5 +1,5 @@
 /** Vacuums a table that lives on deleting, unless a snapshot in use would keep its dead rows anyway. */
-import type { Sql } from '../connect.ts';
+import type { Sql } from '../database/connect.ts';
 import { snapshotsBefore } from './oldest-snapshot.ts';
 
 export class DeadRows {

@@ -1,5 +1,5 @@
 /** Elects the process that does the database's maintenance: one at a time, and another when its connection ends. */
-import type { Sql } from '../connect.ts';
+import type { Sql } from '../database/connect.ts';
 
 /** The name of the maintenance connection in pg_stat_activity: each process that serves has one. */
 export const MAINTENANCE_NAME = 'tidemark maintenance';

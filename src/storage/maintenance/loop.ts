@@ -1,6 +1,6 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
-import { errorCode } from '../connect.ts';
+import { errorCode } from '../database/connect.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 

@@ -1,6 +1,6 @@
 /** The oldest snapshot in use: rows that were deleted since it was taken stay on the disk. */
 import type { Logger } from 'pino';
-import type { Sql } from '../connect.ts';
+import type { Sql } from '../database/connect.ts';
 
 /** What holds a snapshot, or a transaction id, which does the same. */
 export interface SnapshotHolder {

@@ -3,10 +3,10 @@
  * reports a failed COPY.
  */
 import pg from 'pg';
-import { type DatabaseAddress, SESSION_PARAMETERS } from '../connect.ts';
-import { cancelStatement } from '../connections/cancel-statement.ts';
-import { clientSettings, openSocket, type Purpose, pgClient } from '../connections/dial.ts';
-import { DEADLINES, type PoolKind } from '../connections/pools.ts';
+import { cancelStatement } from '../database/cancel-statement.ts';
+import { type DatabaseAddress, SESSION_PARAMETERS } from '../database/connect.ts';
+import { clientSettings, openSocket, type Purpose, pgClient } from '../database/dial.ts';
+import { DEADLINES, type PoolKind } from '../database/pools.ts';
 import type { CopyGroup } from './copy-group.ts';
 
 /** The connection broke, or could not be made. */

@@ -8,7 +8,7 @@
  *
  * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
  */
-import { BufferPool } from '../../buffer-pool.ts';
+import { BufferPool } from '../../base/buffer-pool.ts';
 import type { FieldDelta } from '../fields/copy-values.ts';
 import type { EventRow } from './accepted-event.ts';
 

@@ -1,8 +1,8 @@
 /** Writes commit groups: rows and counts by COPY, and by INSERT if some rows may be stored already. */
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
-import type { Engine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
+import type { Engine } from '../database/engine.ts';
+import { ENGINES } from '../engines/engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import type { Connect, WriteConnection } from './copy-connection.ts';

@@ -4,10 +4,10 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import type { Sql } from '../connect.ts';
-import type { Engine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
-import { KEY_LIFE_MS } from '../expired-keys.ts';
+import type { Sql } from '../database/connect.ts';
+import type { Engine } from '../database/engine.ts';
+import { ENGINES } from '../engines/engines.ts';
+import { KEY_LIFE_MS } from '../maintenance/expired-keys.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
 import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';

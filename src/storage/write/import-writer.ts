@@ -1,8 +1,8 @@
 /** Writes groups of imported events, each event exactly once, and counts exactly how many were new. */
 import { OperatorError } from '../../errors.ts';
-import { type DatabaseAddress, errorCode } from '../connect.ts';
-import type { Engine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
+import { type DatabaseAddress, errorCode } from '../database/connect.ts';
+import type { Engine } from '../database/engine.ts';
+import { ENGINES } from '../engines/engines.ts';
 import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
 import { BULK_SESSION, BULK_TIMEOUTS, ConnectionLost, CopyConnection } from './copy-connection.ts';

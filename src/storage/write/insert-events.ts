@@ -1,8 +1,8 @@
 /** The INSERTs into the events table, each with the changes of the counts. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../connect.ts';
-import type { Engine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import type { Engine } from '../database/engine.ts';
+import { ENGINES } from '../engines/engines.ts';
 import { EVENT_COLUMN_NAMES, type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 

@@ -2,9 +2,10 @@
  * Writes events of a journal in a cluster. The coordinator knows apps and types, the nodes hold events: so sources are resolved
  * first, and then the events of each node are stored on it. Those of a node that is away wait, and keep nothing else waiting.
  */
-import { ENGINES } from '../engines.ts';
-import { IDENTITY } from '../installation-id.ts';
-import type { DataNode, Nodes } from '../nodes.ts';
+
+import { IDENTITY } from '../database/installation-id.ts';
+import type { DataNode, Nodes } from '../database/nodes.ts';
+import { ENGINES } from '../engines/engines.ts';
 import { type EventRow, type JournaledEvent, sizeOf } from './accepted-event.ts';
 import { connectionsTo, type WriteConnection } from './copy-connection.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';

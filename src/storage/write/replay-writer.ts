@@ -2,9 +2,9 @@
  * Writes events that come back from a journal or from quarantine. They name their app and type as clients do, so that they
  * find the right ones in a database that was restored or has failed over, and none in another installation's.
  */
-import type { Engine } from '../engine.ts';
-import { ENGINES } from '../engines.ts';
-import { IDENTITY } from '../installation-id.ts';
+import type { Engine } from '../database/engine.ts';
+import { IDENTITY } from '../database/installation-id.ts';
+import { ENGINES } from '../engines/engines.ts';
 import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
 import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';

@@ -1,5 +1,5 @@
 /** Writes idempotent requests in a cluster: those of the apps of one node together, on that node. */
-import type { DataNode, Nodes } from '../nodes.ts';
+import type { DataNode, Nodes } from '../database/nodes.ts';
 import { connectionsTo } from './copy-connection.ts';
 import {
   type IdempotentOutcome,

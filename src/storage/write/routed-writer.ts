@@ -4,7 +4,7 @@
  */
 import { Rejection } from '../../errors.ts';
 import type { Histogram } from '../../metrics/histogram.ts';
-import { type DataNode, type Nodes, nodeIsAway } from '../nodes.ts';
+import { type DataNode, type Nodes, nodeIsAway } from '../database/nodes.ts';
 import type { AcceptedEvent } from './accepted-event.ts';
 import { connectionsTo } from './copy-connection.ts';
 import {

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../../src/storage/connect.ts';
+import type { Sql } from '../../../src/storage/database/connect.ts';
 import { tidemark } from '../../support/command-line.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
 import { until, withTestService } from '../../support/service.ts';

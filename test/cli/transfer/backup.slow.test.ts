@@ -24,11 +24,11 @@ import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { openSealed, openSecret } from '../../../src/apps/secret.ts';
 import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import { SEQUENCE_GAP } from '../../../src/storage/backup/restore.ts';
-import type { Sql } from '../../../src/storage/connect.ts';
-import { openCopyClient } from '../../../src/storage/copy-client.ts';
-import { decodeCursor, encodeCursor, readEventList } from '../../../src/storage/event-list.ts';
-import { readEventPage } from '../../../src/storage/event-page.ts';
-import { readInstallation } from '../../../src/storage/installation-id.ts';
+import type { Sql } from '../../../src/storage/database/connect.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
+import { readInstallation } from '../../../src/storage/database/installation-id.ts';
+import { decodeCursor, encodeCursor, readEventList } from '../../../src/storage/read/event-list.ts';
+import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {

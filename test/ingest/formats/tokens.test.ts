@@ -1,8 +1,8 @@
 /** What each format costs for a client without a token: the answer comes before the body, which is neither kept nor decompressed. */
 import { gzipSync } from 'node:zlib';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createTokenText } from '../../../src/base/token-text.ts';
 import { FORMAT_ROUTES } from '../../../src/ingest/formats/declarations.ts';
-import { createTokenText } from '../../../src/token-text.ts';
 import { HttpConnection, requestBytes } from '../../support/http-client.ts';
 import { startTestService, type TestService } from '../../support/service.ts';
 

@@ -4,7 +4,7 @@ import { chmod, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, expect, test } from 'vitest';
-import { chooseEngine } from '../../../src/storage/engine.ts';
+import { chooseEngine } from '../../../src/storage/database/engine.ts';
 import { migrate } from '../../../src/storage/migrate.ts';
 import { refused } from '../../http/answers.ts';
 import type { HttpResponse } from '../../support/http-client.ts';

@@ -1,8 +1,8 @@
 /** The quick search misses no token that JSON.parse would find, or says that it may. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
+import { createTokenText } from '../../../src/base/token-text.ts';
 import { findTokens, mayHideToken } from '../../../src/ingest/parse/find-tokens.ts';
-import { createTokenText } from '../../../src/token-text.ts';
 import { jsonString, jsonValue, spellingOf, whiteSpace } from '../../json/json-text.ts';
 import { runs } from '../../support/fuzz.ts';
 

@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import type postgres from 'postgres';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { ensurePartitions } from '../../../src/storage/postgres/maintenance.ts';
+import { ensurePartitions } from '../../../src/storage/engines/postgres/maintenance.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { LiveClient } from '../../support/live-client.ts';

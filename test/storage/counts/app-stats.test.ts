@@ -1,9 +1,9 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../../src/storage/connect.ts';
 import { readAppSpan, readAppStats, readTypeActivity } from '../../../src/storage/counts/app-stats.ts';
 import { readSeries } from '../../../src/storage/counts/series.ts';
 import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
+import type { Sql } from '../../../src/storage/database/connect.ts';
 import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { upkeepOf } from '../../support/upkeep.ts';

@@ -2,11 +2,11 @@
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
 import { sampleOf } from '../../../src/storage/counts/count-check.ts';
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
 import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';

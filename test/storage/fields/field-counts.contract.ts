@@ -1,11 +1,11 @@
 /** Counts of declared fields stay what the rows say, while fields are declared, filled and removed beside writers. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
-import type { Sql } from '../../../src/storage/connect.ts';
 import { DAY_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
+import type { Sql } from '../../../src/storage/database/connect.ts';
 import type { DeclaredFields } from '../../../src/storage/fields/declared-fields.ts';
 import { PayloadValues } from '../../../src/storage/fields/payload-values.ts';
-import { readSnapshot } from '../../../src/storage/snapshot.ts';
+import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import type { FieldDatabase, OpenFieldDatabase } from '../../support/field-database.ts';
 
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2;

@@ -4,11 +4,11 @@ import { declareField, listFields, removeField } from '../../../src/apps/fields.
 import { checkCounts } from '../../../src/storage/counts/count-check.ts';
 import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import type { NumberStats } from '../../../src/storage/counts/number-series.ts';
-import { markAppDeleted, removeDeletedApps } from '../../../src/storage/deleted-apps.ts';
-import { ENGINES } from '../../../src/storage/engines.ts';
+import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
+import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
+import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
-import { readSnapshot } from '../../../src/storage/snapshot.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
 import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
 

@@ -1,6 +1,6 @@
 /** Upkeep and preparation in one process at a time, each process with a connection of its own. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import {
   MAINTENANCE_NAME,
   MaintenanceLeader,

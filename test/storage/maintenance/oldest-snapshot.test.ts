@@ -2,7 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
-import { connect, type Sql } from '../../../src/storage/connect.ts';
+import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import {
   readOldestSnapshot,
   SnapshotWatch,

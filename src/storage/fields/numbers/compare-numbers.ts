@@ -1,5 +1,5 @@
 /** Compares summaries of numbers with rows, and coarser summaries with finer ones, in one snapshot; and makes them right. */
-import type { Transaction } from '../../connect.ts';
+
 import type { Interval } from '../../counts/intervals.ts';
 import {
   ALL_TYPES,
@@ -12,6 +12,7 @@ import {
   MINUTE_MS,
   MINUTES,
 } from '../../counts/levels.ts';
+import type { Transaction } from '../../database/connect.ts';
 import type { FieldState } from '../compare.ts';
 import { decimalText } from './decimal-sum.ts';
 import { NumberSummary } from './number-summary.ts';

@@ -1,7 +1,8 @@
 /** Adds the pending deltas of numbers to the summaries of every level, or to one another. */
-import { bytesArray } from '../../array-types.ts';
-import type { Transaction } from '../../connect.ts';
+
 import { LEVELS } from '../../counts/levels.ts';
+import { bytesArray } from '../../database/array-types.ts';
+import type { Transaction } from '../../database/connect.ts';
 import { FIELD_DELTAS } from '../copy-values.ts';
 import { NUMBERS } from '../value-text.ts';
 import { addToTable, NumberRows, type StoredRow } from './number-tables.ts';

@@ -1,8 +1,9 @@
 /** The tables of the numbers of fields: a summary for each field, type and bucket of a level. */
-import { bytesArray } from '../../array-types.ts';
-import type { Transaction } from '../../connect.ts';
+
 import type { Interval } from '../../counts/intervals.ts';
 import { ALL_TYPES, floorTo, type Level } from '../../counts/levels.ts';
+import { bytesArray } from '../../database/array-types.ts';
+import type { Transaction } from '../../database/connect.ts';
 import { NumberSummary } from './number-summary.ts';
 
 /** Rows of one statement. */

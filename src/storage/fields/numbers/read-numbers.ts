@@ -1,7 +1,8 @@
 /** Reads summaries of numbers: stored and pending ones, and those of rows. */
-import type { Transaction } from '../../connect.ts';
+
 import type { Interval } from '../../counts/intervals.ts';
 import { type Level, MINUTES } from '../../counts/levels.ts';
+import type { Transaction } from '../../database/connect.ts';
 import { type MatchingRow, matchingRows } from '../matching-rows.ts';
 import { PayloadValues } from '../payload-values.ts';
 import { MANY } from '../value-text.ts';

@@ -1,0 +1,46 @@
+/** Why a serving process must stop: a signal, an order, or an unhandled error. */
+import type { Logger } from 'pino';
+import { isUnavailable } from '../storage/database/connect.ts';
+
+/** A fault that repeats itself while the process stops must not fill the log. */
+const MOST_LOGGED = 10;
+
+export class StopRequest {
+  /** Resolves with the first reason. */
+  readonly reason: Promise<string>;
+  #resolve: (reason: string) => void = () => undefined;
+  #faults = 0;
+
+  constructor() {
+    this.reason = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  /** Asks for the stop. A later reason changes nothing. */
+  request(reason: string): void {
+    this.#resolve(reason);
+  }
+
+  /**
+   * Makes an unhandled exception or rejection stop the process in order: requests are answered, what waits is
+   * committed or in the journal, and the exit code is 1. Ending at once would lose all of that, and going on would trust
+   * an unknown state. A lost connection that a database client reports as unhandled is no fault: outages are
+   * what the service outlives.
+   */
+  onFault(log: Logger): void {
+    process.on('uncaughtException', (error) => this.#fault(log, error));
+    process.on('unhandledRejection', (error) => {
+      if (isUnavailable(error))
+        log.warn({ err: error }, 'An unhandled error was a lost connection: continuing');
+      else this.#fault(log, error);
+    });
+  }
+
+  #fault(log: Logger, error: unknown): void {
+    process.exitCode = 1;
+    this.#faults += 1;
+    if (this.#faults <= MOST_LOGGED) log.fatal({ err: error }, 'Unhandled error: stopping');
+    this.request('a fault');
+  }
+}

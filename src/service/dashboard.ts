@@ -1,0 +1,277 @@
+/** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
+import { fileURLToPath } from 'node:url';
+import type { Logger } from 'pino';
+import { AuthLog } from '../accounts/auth-log.ts';
+import { Background } from '../accounts/background.ts';
+import { CodeChecks } from '../accounts/code-checks.ts';
+import { KnownDevices } from '../accounts/known-devices.ts';
+import { Mailer } from '../accounts/mail.ts';
+import { Notices } from '../accounts/notices.ts';
+import { PasswordChange } from '../accounts/password-change.ts';
+import { PasswordReset } from '../accounts/password-reset.ts';
+import { Passwords } from '../accounts/passwords.ts';
+import { Api } from '../accounts/routes/api.ts';
+import { memberRoutes } from '../accounts/routes/members.ts';
+import { peopleRoutes } from '../accounts/routes/people.ts';
+import { secondFactorRoutes } from '../accounts/routes/second-factor.ts';
+import { sessionRoutes } from '../accounts/routes/sessions.ts';
+import { SecondFactorChange } from '../accounts/second-factor-change.ts';
+import { SecondFactors } from '../accounts/second-factors.ts';
+import { Sessions } from '../accounts/sessions.ts';
+import { Setup } from '../accounts/setup.ts';
+import { SignIn } from '../accounts/sign-in.ts';
+import { SignInChallenges } from '../accounts/sign-in-challenge.ts';
+import { SignInLimits } from '../accounts/sign-in-limits.ts';
+import { SignUp } from '../accounts/sign-up.ts';
+import { appRoutes } from '../apps/routes/apps.ts';
+import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
+import { savedViewRoutes } from '../apps/routes/saved-views.ts';
+import { tokenRoutes } from '../apps/routes/tokens.ts';
+import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
+import { usageRoute } from '../apps/routes/usage.ts';
+import type { Secret } from '../apps/secret.ts';
+import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
+import type { Config } from '../config.ts';
+import { type Assets, readAssets } from '../http/assets.ts';
+import type { ReadSlots } from '../http/read-slots.ts';
+import type { Route } from '../http/route.ts';
+import { readVersion } from '../process/version.ts';
+import { annotationRoutes } from '../read/annotations/annotation-routes.ts';
+import { annotationsRead } from '../read/annotations/annotations-read.ts';
+import type { ReadCall } from '../read/app-read.ts';
+import { dashboardReadRoutes } from '../read/dashboard-routes.ts';
+import { eventRead, eventsRead } from '../read/events-read.ts';
+import { auditExportRoute } from '../read/export/audit-export-route.ts';
+import { exportRead } from '../read/export/export-read.ts';
+import type { Exports } from '../read/export/exports.ts';
+import { fieldRoutes } from '../read/field-routes.ts';
+import { fieldsRead } from '../read/fields/fields-read.ts';
+import { valuesRead } from '../read/fields/values-read.ts';
+import { LiveFeeds } from '../read/live/live-feeds.ts';
+import { liveRead } from '../read/live/live-read.ts';
+import { typesRead } from '../read/types-read.ts';
+import { SchemaProver } from '../schema/schema-text.ts';
+import { connect, type DatabaseAddress, endPool, type Sql } from '../storage/database/connect.ts';
+import type { Storage } from '../storage/storage.ts';
+import type { SignInStats } from './service-metrics.ts';
+
+export interface DashboardOptions {
+  readonly config: Config;
+  readonly address: DatabaseAddress;
+  readonly storage: Storage;
+  readonly secret: Secret;
+  /** Of the database: what was signed for another one is not valid. */
+  readonly generation: string;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+  /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
+  readonly onChange: () => void;
+  /** Brings to the database what this process has counted of the usage of apps. */
+  readonly writeUsage: () => Promise<void>;
+  /** Whether to make the link to the first account. */
+  readonly offersSetup: boolean;
+  /** Exports of the whole process, also those of tokens: they have a common limit. */
+  readonly exports: Exports;
+  /** The turns of all reads of the process. */
+  readonly slots: ReadSlots;
+  /** Folder of the built dashboard. */
+  readonly assets?: string;
+}
+
+export interface Dashboard {
+  readonly routes: readonly Route[];
+  /** The page for a browser at an address where nothing is. */
+  readonly notFoundPage: Assets['notFound'];
+  readonly feeds: LiveFeeds;
+  /** The path of the one-time link to the first account; null where there is an account, or none may be made so. */
+  readonly setupPath: string | null;
+  /** For metrics. */
+  signIns(): SignInStats;
+  /** Waits for background work, and closes the connections to the database. */
+  close(): Promise<void>;
+}
+
+/** Of sign-ins, sessions and whatever accounts change. Reads of events have others: slow ones must not delay a sign-in. */
+const CONNECTIONS = 3;
+/** Of the live feeds: their polls must not wait for charts, nor charts for them. */
+const LIVE_CONNECTIONS = 2;
+/** Connections of the dashboard: those above, and one for the access checks of live feeds. */
+export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
+
+/** The built pages, in dist/ also when this file runs from src/. */
+const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
+
+export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
+  const { config, address, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
+  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
+  const accounts = createAccounts(options, sql);
+  const { api, mailer, passwords, setup } = accounts;
+  const { feeds, pools } = openFeeds(options, accounts.sessions);
+  const allowed = config.ALLOW_SIGNUP;
+  const prover = new SchemaProver();
+
+  const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(sql, accounts.sessions, call);
+
+  const close = async (): Promise<void> => {
+    await feeds.close();
+    await accounts.background.idle();
+    await mailer?.close();
+    await prover.close();
+    await Promise.all([sql, ...pools].map(endPool));
+  };
+
+  const routes: Route[] = [
+    ...accounts.routes,
+    ...appRoutes({
+      api,
+      sql,
+      secret,
+      maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
+      maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
+      now: wall,
+      monotonic,
+    }),
+    ...tokenRoutes({ api, sql, secret, maxTokensPerAccount: config.MAX_TOKENS_PER_ACCOUNT }),
+    ...fieldRoutes({ api, sql }),
+    ...savedViewRoutes({ api, sql }),
+    ...annotationRoutes({ api, sql, now: wall }),
+    ...typeSchemaRoutes({ api, sql, prover }),
+    ...memberRoutes({ api, sql, mailer, wall, monotonic }),
+    memberRemovalRoute({ api, sql }),
+    auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
+    usageRoute({
+      api,
+      writeUsage: options.writeUsage,
+      limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
+      now: wall,
+    }),
+    ...dashboardReadRoutes({ api, slots, now: wall, monotonic }, [
+      eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
+      eventRead(),
+      typesRead(),
+      annotationsRead(),
+      exportRead({ exports, mayRead }),
+      fieldsRead({ monotonic }),
+      valuesRead({ now: wall, monotonic }),
+      liveRead(feeds),
+    ]),
+  ];
+  try {
+    const pages = await readAssets(assets);
+    routes.push(...pages.routes);
+    await passwords.prepare();
+    const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+    if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
+    const { notFound: notFoundPage } = pages;
+    return { routes, notFoundPage, feeds, setupPath, signIns: accounts.signIns, close };
+  } catch (error) {
+    await close();
+    throw error;
+  }
+}
+
+/** Whether a session is valid, and its user a member of the app. Does not count as a use of the session. */
+async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: ReadCall): Promise<boolean> {
+  if (holder.kind !== 'session') return false;
+  const [valid, members] = await Promise.all([
+    sessions.findValid(sql, [holder.session]),
+    sql`SELECT FROM app_members WHERE app_id = ${app.id} AND user_id = ${holder.userId}`,
+  ]);
+  return valid.size > 0 && members.length > 0;
+}
+
+/** Sign-up, sign-in and sessions, and the routes of users. */
+function createAccounts(options: DashboardOptions, sql: Sql) {
+  const { config, log, wall, monotonic } = options;
+  const { accounts: keys } = options.secret;
+  const publicUrl = config.PUBLIC_URL;
+  const allowed = config.ALLOW_SIGNUP;
+  const passwords = new Passwords({ now: monotonic, log });
+  const background = new Background(log);
+  const authLog = new AuthLog({ log, now: monotonic });
+  const mailer =
+    config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
+  const sessions = new Sessions({
+    sql,
+    secure: publicUrl.startsWith('https:'),
+    idleMs: config.SESSION_IDLE_HOURS * HOUR_MS,
+    maxMs: config.SESSION_MAX_DAYS * DAY_MS,
+    devices: new KnownDevices(keys.devices),
+    now: wall,
+  });
+  const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
+  const limits = new SignInLimits(monotonic);
+  const secondFactors = new SecondFactors({
+    key: keys.secondFactors,
+    issuer: publicUrl === '' ? 'Tidemark' : `Tidemark ${new URL(publicUrl).hostname}`,
+    now: wall,
+    log,
+  });
+  const challenges = new SignInChallenges({
+    key: keys.challenges,
+    generation: options.generation,
+    now: wall,
+  });
+  const codes = new CodeChecks({ sql, limits, secondFactors });
+  const signIn = new SignIn({ sql, sessions, passwords, limits, secondFactors, codes, challenges });
+  const addresses = config.SESSION_ADDRESSES;
+  const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
+  const api = new Api({
+    sql,
+    slots: options.slots,
+    sessions,
+    authLog,
+    notices: new Notices({ ...common, addresses, log }),
+    addresses,
+    publicUrl,
+    trustedProxies: config.TRUST_PROXY,
+    onChange: options.onChange,
+    monotonic,
+  });
+  const routes = [
+    ...sessionRoutes({ api, sql, sessions, signIn, setup, mailer, allowed, version: readVersion() }),
+    ...peopleRoutes({
+      api,
+      sessions,
+      signIn,
+      signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
+      passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
+      passwordReset: new PasswordReset(common),
+      mailer,
+    }),
+    ...secondFactorRoutes({
+      api,
+      sql,
+      secondFactors,
+      change: new SecondFactorChange({ sql, sessions, secondFactors, codes, signIn }),
+    }),
+  ];
+  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
+  return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
+}
+
+/** The live feeds with their connections. */
+function openFeeds(
+  { config, address, storage, log, wall, monotonic }: DashboardOptions,
+  sessions: Sessions,
+): { readonly feeds: LiveFeeds; readonly pools: readonly Sql[] } {
+  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
+  const accessSql = connect(address, { connections: 1, name: 'tidemark live access', kind: 'live' });
+  const feeds = new LiveFeeds({
+    events: storage.reader(liveSql),
+    accessSql,
+    validSessions: (digests) => sessions.findValid(accessSql, digests),
+    most: {
+      all: config.MAX_LIVE_FEEDS,
+      ofApp: config.MAX_LIVE_FEEDS_PER_APP,
+      ofAccount: config.MAX_LIVE_FEEDS_PER_ACCOUNT,
+    },
+    log,
+    wall,
+    monotonic,
+  });
+  return { feeds, pools: [liveSql, accessSql] };
+}

@@ -1,0 +1,490 @@
+/** Defines the service's own metrics: names, help texts and sources. */
+
+import type { PasswordStats } from '../accounts/passwords.ts';
+import type { ThrottledBy } from '../accounts/sign-in-limits.ts';
+import type { Usage } from '../apps/usage.ts';
+import type { LookupQueue } from '../cache/batched-lookup.ts';
+import type { CacheStats } from '../cache/lookup-cache.ts';
+import type { ReadKind, ReadStats } from '../http/read-slots.ts';
+import type { HttpServer } from '../http/server.ts';
+import { spooledBytes } from '../http/spool.ts';
+import type { Journal, JournalStats } from '../ingest/journal/journal.ts';
+import type { WritePath } from '../ingest/write-path.ts';
+import type { SharedLimitsStats } from '../limits/redis-sliding-log.ts';
+import type { Metrics, Sample } from '../metrics/metrics.ts';
+import { SAMPLED_ONE_IN } from '../metrics/sampling.ts';
+import { readVersion } from '../process/version.ts';
+import type { Exports } from '../read/export/exports.ts';
+import type { ServerWatch } from '../storage/database/server-watch.ts';
+import type { MaintenanceLoop } from '../storage/maintenance/loop.ts';
+import type { Nodes } from '../storage/storage.ts';
+
+export interface ServiceParts {
+  readonly server: HttpServer;
+  readonly writePath: WritePath;
+  /** Null if there is none. */
+  readonly journal: Journal | null;
+  readonly watch: ServerWatch;
+  /** State of the limits with Redis. */
+  readonly limits: () => SharedLimitsStats;
+  readonly maintenance: MaintenanceLoop;
+  readonly exports: Exports;
+  readonly reads: Readonly<Record<ReadKind, ReadStats>>;
+  readonly usage: Usage;
+  /** Stats of password checks. */
+  readonly signIns: () => SignInStats;
+  /** Caches by the value of their `cache` label. */
+  readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
+  /** Queues of lookups by the value of their `queue` label. */
+  readonly lookups: Readonly<Record<string, readonly LookupQueue[]>>;
+  /** Name and version of the database engine. */
+  readonly engine: string;
+  /** Of a cluster; null for one server. */
+  readonly nodes: Nodes | null;
+}
+
+/** Stats of sign-ins, including refused ones. */
+export interface SignInStats {
+  readonly passwords: PasswordStats;
+  /** Throttled sign-ins, by the limit that refused them. */
+  readonly throttled: Readonly<Record<ThrottledBy, number>>;
+}
+
+const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}; _count counts those.`;
+
+export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): void {
+  const { server, engine } = parts;
+  const info = { version: readVersion(), engine, transport: server.transport };
+  metrics.gauge(
+    'tidemark_info',
+    'Always 1; see the labels.',
+    () => [{ labels: info, value: 1 }],
+    Object.keys(info),
+  );
+  registerRequests(metrics, server);
+  registerWrites(metrics, parts.writePath);
+  registerSchemas(metrics, parts.writePath);
+  registerCaches(metrics, parts.caches);
+  registerLookups(metrics, parts.lookups);
+  registerDatabase(metrics, parts);
+  registerNodes(metrics, parts);
+  registerLimits(metrics, parts.limits);
+  registerJournal(metrics, parts.journal);
+  registerSignIns(metrics, parts.signIns);
+  registerReads(metrics, parts.reads);
+  registerExports(metrics, parts.exports);
+  registerUsage(metrics, parts.usage);
+}
+
+function registerNodes(metrics: Metrics, { nodes, writePath }: ServiceParts): void {
+  metrics.gauge(
+    'tidemark_database_node_up',
+    '1 while a node of the database cluster takes events, 0 while it does not; absent without a cluster.',
+    () => {
+      const away = new Set(nodes?.away);
+      return map(nodes?.names ?? [], (node) => sample({ node }, away.has(node) ? 0 : 1));
+    },
+    ['node'],
+  );
+  const { writer } = writePath.store;
+  metrics.counter(
+    'tidemark_database_node_batches_total',
+    'Batches by the node of the database cluster that they were sent to; coordinator: it holds their apps itself, or the ' +
+      'node is not known. Absent without a cluster.',
+    () => map(writer.groupsByNode ?? [], ([node, count]) => sample({ node }, count)),
+    ['node'],
+  );
+}
+
+function registerUsage(metrics: Metrics, usage: Usage): void {
+  metrics.counter(
+    'tidemark_usage_write_failures_total',
+    'Writes of the usage of apps that failed; what they had is tried again.',
+    () => usage.failures,
+  );
+  metrics.counter(
+    'tidemark_usage_buckets_lost_total',
+    'Minutes whose usage was given up: the database took none for two hours.',
+    () => usage.lost,
+  );
+}
+
+function registerRequests(metrics: Metrics, server: HttpServer): void {
+  const { counts } = server;
+  metrics.counter(
+    'tidemark_requests_total',
+    'Answered requests by the path of their route; other: no route.',
+    () =>
+      map(counts.answers(), ({ route, status, count }) => sample({ route, status: String(status) }, count)),
+    ['route', 'status'],
+  );
+  metrics.histogram('tidemark_request_seconds', `From the head of a request to its answer. ${MEASURED}`, () =>
+    map(counts.seconds(), ({ route, histogram }) => ({ labels: { route }, histogram })),
+  );
+  metrics.counter(
+    'tidemark_requests_aborted_total',
+    'Requests whose client disconnected before the answer; not counted in other request metrics.',
+    () => counts.aborted,
+  );
+  metrics.counter(
+    'tidemark_refusals_total',
+    'Error responses, by the code in their body.',
+    () => map(counts.refusals, ([code, count]) => sample({ code }, count)),
+    ['code'],
+  );
+  metrics.gauge(
+    'tidemark_request_body_bytes',
+    'Request bodies in memory now; the limit is MAX_BODIES_BYTES.',
+    () => server.bodiesBytes,
+  );
+  metrics.gauge(
+    'tidemark_request_spooled_bytes',
+    'Bytes of bodies with more lines than a batch that wait in files.',
+    spooledBytes,
+  );
+  metrics.counter(
+    'tidemark_request_bodies_cut_total',
+    'Requests that were ended before their body had arrived: to make room for other bodies, or because it arrived too slowly.',
+    () => [
+      sample({ reason: 'room' }, server.bodyStats.cutForRoom),
+      sample({ reason: 'pace' }, server.bodyStats.cutForPace),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_request_bodies_refused_total',
+    'Requests refused because there was no room for their body, and nothing to cut off for it.',
+    () => server.bodyStats.refused,
+  );
+}
+
+function registerWrites(metrics: Metrics, writePath: WritePath): void {
+  const { stageTimes, store } = writePath;
+  const { writer } = store;
+  metrics.histogram(
+    'tidemark_stage_seconds',
+    `Time of a create request in a stage once its body is there, refused or not. ${MEASURED}`,
+    () => map(stageTimes.histograms, ([stage, histogram]) => ({ labels: { stage }, histogram })),
+  );
+  metrics.counter(
+    'tidemark_events_stored_total',
+    'Events that were acknowledged: committed, or in the journal.',
+    () => writePath.acknowledged,
+  );
+  metrics.counter(
+    'tidemark_events_refused_total',
+    'Events that were refused one by one while their request was answered, by the path of its route and the code.',
+    () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
+    ['route', 'code'],
+  );
+  metrics.counter(
+    'tidemark_events_repeated_total',
+    'Events that were acknowledged because an event with their key was stored before.',
+    () => writePath.repeated,
+  );
+  metrics.gauge(
+    'tidemark_commit_buffer_events',
+    'Events waiting for their commit or in it, in all queues; each queue has the limit COMMIT_BUFFER_EVENTS.',
+    () => writePath.depth,
+  );
+  registerPast(metrics, writePath);
+  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.groupEvents);
+  metrics.histogram(
+    'tidemark_batch_seconds',
+    'Writing of a batch, retries included, whatever its outcome.',
+    () => writer.groupSeconds,
+  );
+  metrics.counter(
+    'tidemark_write_retries_total',
+    'Tries of a batch after its first one.',
+    () => writer.retries,
+  );
+}
+
+/** Checks of payloads against the schemas of their types. */
+function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
+  metrics.counter(
+    'tidemark_schema_checks_total',
+    'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
+    () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.gauge(
+    'tidemark_schema_checks_waiting',
+    'Payloads that wait for the check of their schema or are being checked.',
+    () => payloadChecks.waiting,
+  );
+  metrics.counter(
+    'tidemark_schema_suspensions_total',
+    'Schemas that were suspended because their checks took too long.',
+    () => payloadChecks.suspensions,
+  );
+  metrics.counter(
+    'tidemark_schema_threads_ended_total',
+    'Threads that were ended because a check took too long, by kind: quick for accounts within their budget, slow for others.',
+    () => Object.entries(payloadChecks.endedThreads).map(([thread, count]) => sample({ thread }, count)),
+    ['thread'],
+  );
+}
+
+/** Events of past days wait apart from the others. */
+function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void {
+  const { past } = store;
+  metrics.gauge(
+    'tidemark_past_events',
+    'Events of past days (UTC) waiting for their commit or in it, without those of idempotent requests; a part of tidemark_commit_buffer_events.',
+    () => pastBuffer.depth,
+  );
+  metrics.gauge(
+    'tidemark_past_dates_closed',
+    'Past days (UTC) whose events are refused now: blocked (another session has locked them), no-partition (none can be made).',
+    () => [
+      sample({ reason: 'blocked' }, past.closedDays('blocked')),
+      sample({ reason: 'no-partition' }, past.closedDays('no-partition')),
+    ],
+    ['reason'],
+  );
+  metrics.counter(
+    'tidemark_past_events_refused_total',
+    'Events refused because of their day.',
+    () => map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
+    ['reason'],
+  );
+}
+
+function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void {
+  const sums = (stat: 'hits' | 'misses') => () =>
+    map(Object.entries(caches), ([cache, owner]) =>
+      sample(
+        { cache },
+        owner.caches.reduce((sum, one) => sum + one[stat], 0),
+      ),
+    );
+  metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'), ['cache']);
+  metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
+    'cache',
+  ]);
+}
+
+function registerLookups(metrics: Metrics, lookups: ServiceParts['lookups']): void {
+  const sums = (stat: keyof LookupQueue) => () =>
+    map(Object.entries(lookups), ([queue, queues]) =>
+      sample(
+        { queue },
+        queues.reduce((sum, one) => sum + one[stat], 0),
+      ),
+    );
+  metrics.gauge('tidemark_lookups_waiting', 'Lookups that wait for their statement.', sums('waiting'), [
+    'queue',
+  ]);
+  metrics.counter(
+    'tidemark_lookups_refused_total',
+    'Lookups refused because too many waited, or because they had waited too long.',
+    sums('refused'),
+    ['queue'],
+  );
+}
+
+function registerLimits(metrics: Metrics, stats: () => SharedLimitsStats): void {
+  metrics.gauge(
+    'tidemark_limits_shared',
+    'Whether limits are shared by all processes through Redis now: 1 or 0.',
+    () => (stats().shared ? 1 : 0),
+  );
+  metrics.counter(
+    'tidemark_limits_fallbacks_total',
+    'Times that Redis became unavailable or too slow.',
+    () => stats().fallbacks,
+  );
+  metrics.counter(
+    'tidemark_limits_own_decisions_total',
+    'Requests decided by the limits of the process while REDIS_URL is set.',
+    () => stats().ownDecisions,
+  );
+}
+
+function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
+  metrics.gauge(
+    'tidemark_password_hashes_waiting',
+    'Password hashes waiting for their turn.',
+    () => stats().passwords.waiting,
+  );
+  metrics.counter(
+    'tidemark_password_hashes_total',
+    'Password hashes by outcome: done; or not computed: crowded (the network had its share of the places), full (all places ' +
+      'taken), late (waited too long), left (the client was gone).',
+    () => map(Object.entries(stats().passwords.outcomes), ([outcome, n]) => sample({ outcome }, n)),
+    ['outcome'],
+  );
+  metrics.counter(
+    'tidemark_sign_ins_slowed_down_total',
+    'Throttled sign-ins, by the limit that refused them: account_and_client, client, account.',
+    () => map(Object.entries(stats().throttled), ([by, n]) => sample({ by }, n)),
+    ['by'],
+  );
+}
+
+/** @param journal null if there is none: its metrics are then 0 */
+function registerJournal(metrics: Metrics, journal: Journal | null): void {
+  const stat = (name: Exclude<keyof JournalStats, 'wrongDatabase'>) => () => journal?.stats[name] ?? 0;
+  metrics.gauge(
+    'tidemark_journal_takes_events',
+    'Whether there is a journal and its last write succeeded: 1 or 0.',
+    () => (journal?.takesEvents === true ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_journal_waiting_events',
+    'Acknowledged events in the journal that are not in the database yet.',
+    stat('waitingEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_waiting_bytes',
+    'Size of the journal; the limit is JOURNAL_MAX_BYTES.',
+    stat('waitingBytes'),
+  );
+  metrics.counter(
+    'tidemark_journal_appended_events_total',
+    'Events that were acknowledged from the journal.',
+    stat('appendedEvents'),
+  );
+  metrics.counter(
+    'tidemark_journal_replayed_events_total',
+    'Events of the journal that are in the database now.',
+    stat('replayedEvents'),
+  );
+  metrics.counter(
+    'tidemark_journal_quarantined_events_total',
+    'Events of the journal that could not be stored at their replay and went to quarantine.',
+    stat('quarantinedEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_quarantine_events',
+    'Events in quarantine now, of all processes that share JOURNAL_DIR; "tidemark journal list" shows them.',
+    stat('quarantineEvents'),
+  );
+  metrics.gauge(
+    'tidemark_journal_wrong_database',
+    'Whether the database belongs to another installation, so that the journal waits: 1 or 0.',
+    () => (journal?.wrongDatabase === true ? 1 : 0),
+  );
+  metrics.counter(
+    'tidemark_journal_failures_total',
+    'Writes to the journal that failed or found it full.',
+    stat('failures'),
+  );
+  metrics.counter(
+    'tidemark_journal_damaged_segments_total',
+    'Journal files that were set aside as damaged.',
+    stat('damagedSegments'),
+  );
+}
+
+function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: ServiceParts): void {
+  metrics.counter(
+    'tidemark_database_connections_replaced_total',
+    'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
+      '(no answer for as long as the pool waits), moved (the address leads to another server).',
+    () => map(watch.replaced, ({ pool, reason, count }) => sample({ pool, reason }, count)),
+    ['pool', 'reason'],
+  );
+  metrics.counter(
+    'tidemark_database_server_changes_total',
+    'Times that the address of the database led to another server than before: a failover, or a restore.',
+    () => watch.epoch - 1,
+  );
+  metrics.gauge(
+    'tidemark_database_server_refused',
+    '1 for each server that answers and is not used, by the reason: read-only, recovery (a standby), older (replaced by a promoted ' +
+      'standby), behind (it has lost commits), foreign (of another installation), forbidden (a privilege is missing), moved (its data ' +
+      'is elsewhere), unfit (it would lose what is written).',
+    () => map(watch.troubles, ({ server, trouble }) => sample({ server, reason: trouble }, 1)),
+    ['server', 'reason'],
+  );
+  metrics.gauge(
+    'tidemark_database_up',
+    'Whether the database answered the last probe, at most a second ago: 1 or 0.',
+    () => (writePath.availability.reachable ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_oldest_snapshot_seconds',
+    'Age of the oldest snapshot of the database in use, by the process that does its maintenance.',
+    () => maintenance.oldestSnapshotSeconds,
+  );
+  metrics.gauge(
+    'tidemark_database_takes_events',
+    'Whether the database takes events of today, as far as is known: 1 or 0.',
+    () => (writePath.store.takesEvents ? 1 : 0),
+  );
+  metrics.gauge(
+    'tidemark_database_accepts_idempotency_keys',
+    'Whether the table of idempotency keys takes rows, as far as is known: 1 or 0.',
+    () => (writePath.acceptsIdempotencyKeys ? 1 : 0),
+  );
+  metrics.counter(
+    'tidemark_upkeep_failures_total',
+    'Maintenance runs that failed.',
+    () => maintenance.failures,
+  );
+  registerFields(metrics, maintenance);
+}
+
+/** Of declared fields. */
+function registerFields(metrics: Metrics, maintenance: MaintenanceLoop): void {
+  metrics.counter(
+    'tidemark_field_other_events_total',
+    'Events that the maintenance of this process has counted as "other": their value is too long, or one of too many.',
+    () => maintenance.fields.others,
+  );
+  metrics.gauge(
+    'tidemark_field_deltas_waiting_seconds',
+    'How long deltas of declared fields could not be folded, by the process that does the maintenance.',
+    () => maintenance.fields.waitingSeconds,
+  );
+  metrics.gauge(
+    'tidemark_field_uncounted_buckets',
+    'Minutes of apps whose declared fields are counted from rows at each read, at most 10,000, by the process that does the maintenance.',
+    () => maintenance.fields.uncountedMinutes,
+  );
+}
+
+function sample(labels: Sample['labels'], value: number): Sample {
+  return { labels, value };
+}
+
+function* map<T, R>(values: Iterable<T>, change: (value: T) => R): Iterable<R> {
+  for (const value of values) yield change(value);
+}
+
+function registerReads(metrics: Metrics, reads: Readonly<Record<ReadKind, ReadStats>>): void {
+  const each = (of: keyof ReadStats) => () =>
+    map(Object.entries(reads), ([kind, stats]) => sample({ kind }, stats[of]));
+  metrics.gauge(
+    'tidemark_reads_waiting',
+    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, export (parts of exports).',
+    each('waiting'),
+    ['kind'],
+  );
+  metrics.gauge(
+    'tidemark_reads_running',
+    'Reads that have their turn, by kind; at most READ_CONNECTIONS.',
+    each('running'),
+    ['kind'],
+  );
+  metrics.counter(
+    'tidemark_reads_refused_total',
+    'Reads that were refused with 503 because too many were waiting, most of them of the same account; by kind.',
+    each('refused'),
+    ['kind'],
+  );
+}
+
+function registerExports(metrics: Metrics, exports: Exports): void {
+  metrics.gauge('tidemark_exports_running', 'Exports that are being sent.', () => exports.running);
+  metrics.counter('tidemark_exported_events_total', 'Events read for exports.', () => exports.events);
+  metrics.counter(
+    'tidemark_exports_total',
+    'Exports that have ended, by how.',
+    () => Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    ['outcome'],
+  );
+}

@@ -1,0 +1,216 @@
+/** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
+import type { Logger } from 'pino';
+import { Rejection } from '../../errors.ts';
+import { type Connect, ConnectionLost, type WriteConnection } from '../write/copy-connection.ts';
+import { DEADLINES } from './pools.ts';
+import {
+  ASK_WAL,
+  type ServerTrouble,
+  type ServerWatch,
+  TROUBLE_TEXTS,
+  type WalPositions,
+} from './server-watch.ts';
+
+export interface AvailabilityOptions {
+  readonly connect: Connect;
+  readonly log: Logger;
+  /** Milliseconds of a monotonic clock. */
+  readonly now: () => number;
+  /** Tries to write what waits, where something does. @returns false where the database does not take it */
+  readonly canWrite: () => Promise<boolean>;
+  /** The tables into which writing inserts. */
+  readonly tables: readonly string[];
+  /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
+  readonly watch: Pick<ServerWatch, 'trouble' | 'breakAll' | 'breakSilent' | 'followsWal' | 'noteWal'>;
+  /** The database takes writes again. */
+  readonly onWritable: () => void;
+}
+
+/** Between two questions while all is well; the second one that stays without an answer counts. */
+const HEARTBEAT_MS = 500;
+/** Between two questions while something is wrong. */
+const PROBE_MS = 250;
+/** An answer that takes longer than this is late. */
+const LATE_MS = 250;
+const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
+/** Unanswered questions in a row after which a database counts as gone that was there until then. */
+const MISSES = 2;
+
+type Answer = 'writable' | 'read-only' | 'forbidden' | 'refused' | 'silent';
+
+const UNREACHABLE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
+/** Built once each: many requests are refused for the same reason. */
+const REFUSALS = new Map<ServerTrouble, Rejection>();
+
+const QUESTION = `
+  SELECT current_setting('transaction_read_only') = 'on' AS "isReadOnly",
+         ARRAY(SELECT name FROM unnest($1::text[]) AS name
+                WHERE NOT has_table_privilege(to_regclass(name), 'INSERT')) AS forbidden`;
+
+export class Availability {
+  readonly #options: AvailabilityOptions;
+  readonly #connection: WriteConnection;
+  #reachable = true;
+  #writable = true;
+  #misses = 0;
+  /** When the question was asked that waits for its answer. */
+  #askedAt: number | null = null;
+  /** Since when something is wrong. */
+  #since = 0;
+  #timer: NodeJS.Timeout | null = null;
+  #round: Promise<void> | null = null;
+  #stopped = false;
+  /** Tables without the privilege that writing needs. */
+  #forbidden: readonly string[] = [];
+
+  constructor(options: AvailabilityOptions) {
+    this.#options = options;
+    this.#connection = options.connect('tidemark probe', TIMEOUT);
+  }
+
+  /** False while the database does not answer. */
+  get reachable(): boolean {
+    return this.#reachable;
+  }
+
+  /** False while it does not take commit groups: then each would only lose time on finding that out. */
+  get writable(): boolean {
+    return this.#writable;
+  }
+
+  /** Why the server that answers is not used; null where it is used, or none answers. */
+  get trouble(): ServerTrouble | null {
+    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.trouble;
+  }
+
+  /** What requests are refused with that need the database now: the sentence of `/readyz`, where it has one. */
+  get refusal(): Rejection {
+    const { trouble } = this;
+    if (trouble === null) return UNREACHABLE;
+    const known = REFUSALS.get(trouble) ?? new Rejection('unavailable', TROUBLE_TEXTS[trouble]);
+    REFUSALS.set(trouble, known);
+    return known;
+  }
+
+  /** True where it may be gone: a question is late or was not answered, or a write has failed. */
+  get suspect(): boolean {
+    const isLate = this.#askedAt !== null && this.#options.now() - this.#askedAt >= LATE_MS;
+    return isLate || this.#misses > 0 || !this.#writable;
+  }
+
+  start(): void {
+    this.#schedule(HEARTBEAT_MS);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    await this.#round;
+    await this.#connection.close();
+  }
+
+  /** A commit group could not be stored for want of a database that takes it. */
+  writeFailed(): void {
+    if (!this.#writable) return;
+    this.#writable = false;
+    this.#since = this.#options.now();
+    this.#options.log.warn('database: not writable');
+    if (this.#round === null) this.#schedule(0);
+  }
+
+  #schedule(delay: number): void {
+    if (this.#stopped) return;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => {
+      this.#round = this.#ask().finally(() => {
+        this.#round = null;
+        this.#schedule(this.#writable ? HEARTBEAT_MS : PROBE_MS);
+      });
+    }, delay);
+    this.#timer.unref();
+  }
+
+  async #ask(): Promise<void> {
+    this.#askedAt = this.#options.now();
+    const answer = await this.#answer();
+    this.#askedAt = null;
+    if (this.#stopped) return;
+    if (answer !== 'writable' && answer !== 'forbidden') {
+      this.#misses += 1;
+      // A server that takes no writes is none: it may have been the primary until a moment ago.
+      if (answer === 'read-only') this.#options.watch.breakAll();
+      // A database that was well until now may only be busy; one that refuses is not there.
+      if (answer !== 'silent' || this.#misses >= MISSES || !this.#writable) this.#lose();
+      return;
+    }
+    this.#misses = 0;
+    if (!this.#reachable) this.#options.log.info(this.#outage(), 'database: available again');
+    this.#reachable = true;
+    if (answer === 'forbidden') {
+      this.#forbid();
+      return;
+    }
+    if (this.#writable) return;
+    if (!(await this.#options.canWrite())) return;
+    this.#writable = true;
+    this.#options.log.info(this.#outage(), 'database: takes events again');
+    this.#options.onWritable();
+  }
+
+  /** The server is there and can be read. */
+  #forbid(): void {
+    if (!this.#writable) return;
+    this.#writable = false;
+    this.#since = this.#options.now();
+  }
+
+  #lose(): void {
+    if (!this.#reachable) return;
+    if (this.#writable) this.#since = this.#options.now();
+    this.#reachable = false;
+    this.#writable = false;
+    this.#options.log.warn('database: unavailable');
+    this.#options.watch.breakSilent();
+  }
+
+  #outage(): { ms: number } {
+    return { ms: Math.round(this.#options.now() - this.#since) };
+  }
+
+  async #answer(): Promise<Answer> {
+    const ask = (): Promise<{ readonly rows: readonly { isReadOnly: boolean; forbidden: string[] }[] }> =>
+      this.#connection.query(QUESTION, [this.#options.tables]);
+    try {
+      // An idle connection may have been closed: the second try opens a new one.
+      const { rows } = await ask().catch((error: unknown) => {
+        if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
+        throw error;
+      });
+      const [state] = rows;
+      if (state === undefined) return 'silent';
+      this.#noteForbidden(state.forbidden);
+      if (state.isReadOnly) return 'read-only';
+      await this.#noteWal();
+      return state.forbidden.length > 0 ? 'forbidden' : 'writable';
+    } catch (error) {
+      return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
+    }
+  }
+
+  async #noteWal(): Promise<void> {
+    const { watch } = this.#options;
+    if (!watch.followsWal) return;
+    const { rows } = await this.#connection.query<WalPositions>(ASK_WAL, []);
+    if (rows[0] !== undefined) watch.noteWal(rows[0]);
+  }
+
+  /** Logs each change once. */
+  #noteForbidden(tables: readonly string[]): void {
+    const { log } = this.#options;
+    const before = this.#forbidden;
+    this.#forbidden = tables;
+    if (tables.join() === before.join()) return;
+    if (tables.length > 0) log.error({ privilege: 'INSERT', tables }, 'database: privilege missing');
+    else log.info({ privilege: 'INSERT', tables: before }, 'database: privilege granted');
+  }
+}

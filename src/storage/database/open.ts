@@ -1,0 +1,102 @@
+/** The database of this installation: the server that DATABASE_URL names, or the embedded PostgreSQL of DATA_DIR. */
+import type { Config } from '../../config.ts';
+import { OperatorError } from '../../errors.ts';
+import { isContainerImage } from '../../process/container.ts';
+import { connect, type DatabaseAddress, errorCode } from './connect.ts';
+import { missingLibraryAdvice } from './engine.ts';
+import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
+import { hostsOf, withFirstHost } from './server-address.ts';
+
+export interface OpenDatabase {
+  readonly address: DatabaseAddress;
+  /** Close your own connections before: the embedded PostgreSQL stops with its last user. */
+  close(): Promise<void>;
+}
+
+/**
+ * Makes sure that the database is there and lets us in.
+ * @param options.supervise start the embedded PostgreSQL again whenever it dies
+ * @param options.mayMake   make the embedded database where there is none: for what brings data into it
+ * @param options.inImage    whether this is the container image, for tests
+ * @throws OperatorError, without the password of the URL, where it is not or does not
+ */
+export async function openDatabase(
+  config: Pick<Config, 'DATABASE_URL' | 'DATA_DIR'>,
+  log: { info(message: string): void; warn(message: string): void },
+  options: { supervise: boolean; mayMake?: boolean; inImage?: boolean },
+): Promise<OpenDatabase> {
+  if (config.DATABASE_URL !== '') {
+    await checkServer(config.DATABASE_URL);
+    return { address: { url: config.DATABASE_URL }, close: async () => undefined };
+  }
+  if (options.inImage ?? isContainerImage()) {
+    throw new OperatorError(
+      'DATABASE_URL is not set: set it to a PostgreSQL server; this image has no embedded PostgreSQL',
+    );
+  }
+  // Who uses a server need not load what runs one.
+  const { openEmbedded } = await import('../../embedded/embedded.ts');
+  const { supervise, mayMake = false } = options;
+  const embedded = await openEmbedded({ dataDir: config.DATA_DIR, log, supervise, mayMake });
+  return { address: embedded.connection, close: () => embedded.close() };
+}
+
+async function checkServer(url: string): Promise<void> {
+  const location = parseLocation(url);
+  const sql = connect({ url }, { connections: 1, name: 'tidemark start' });
+  try {
+    await sql`SELECT 1`;
+  } catch (error) {
+    throw new OperatorError(`the database ${location.text} of DATABASE_URL ${whatToDo(error, location)}`, {
+      cause: error,
+      isRetryable: !isRefused(errorCode(error)) && missingLibraryAdvice(error) === null,
+    });
+  } finally {
+    await sql.end({ timeout: 0 });
+  }
+  if (await sharesSessions({ url }))
+    throw new OperatorError(
+      `the database ${location.text} of DATABASE_URL is behind a connection pooler that changes the session between transactions: ${POOLER_ADVICE}`,
+    );
+}
+
+interface Location {
+  /** Host, port and database: what may be printed. */
+  readonly text: string;
+  readonly user: string;
+  readonly database: string;
+}
+
+function parseLocation(url: string): Location {
+  try {
+    const { pathname, username } = new URL(withFirstHost(url));
+    const database = decodeURIComponent(pathname.slice(1));
+    return { text: `${hostsOf(url)}${pathname}`, user: decodeURIComponent(username), database };
+  } catch {
+    // The URL's own error would quote it, password and all.
+    throw new OperatorError(
+      'DATABASE_URL is no valid URL: write postgres://user:password@host:5432/database, with special characters ' +
+        'in the password percent-encoded',
+    );
+  }
+}
+
+/** True where the server answered and does not let us in: a wrong password, or a database that does not exist. */
+function isRefused(code: string): boolean {
+  return code === '3D000' || code.startsWith('28');
+}
+
+/** The rest of a sentence that begins with the database. */
+function whatToDo(error: unknown, { user, database }: Location): string {
+  const code = errorCode(error);
+  const message = error instanceof Error && error.message !== '' ? error.message : code;
+  const upgraded = missingLibraryAdvice(error);
+  if (upgraded !== null) return upgraded;
+  if (isRefusedByPooler(error))
+    return `is behind a connection pooler that refuses a session's parameters (${message}): ${POOLER_ADVICE}, and let the pooler pass them on or ignore them (PgBouncer: ignore_startup_parameters)`;
+  if (code === '3D000') return `does not exist: CREATE DATABASE "${database}" there, or correct DATABASE_URL`;
+  if (code.startsWith('28')) return `does not let the user "${user}" in (${message}): correct DATABASE_URL`;
+  if (code === '53300') return `has no connection left (${message}): raise max_connections, or use fewer`;
+  if (code.startsWith('57P')) return `is starting or stopping (${message}): try again in a moment`;
+  return `cannot be reached (${message}): start PostgreSQL there, correct DATABASE_URL, or unset it to use the embedded one`;
+}

@@ -1,0 +1,62 @@
+/** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
+import { countsOf } from '../../counts/levels.ts';
+import { recountFieldDay } from '../../fields/recount-day.ts';
+import { createPartitions } from '../postgres/maintenance.ts';
+import { postgres } from '../postgres/postgres.ts';
+import { recountIn } from '../postgres/recount.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { closeNodes } from './closing.ts';
+import { clusterAt } from './cluster.ts';
+import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
+import { foldClusterFields, forEachFieldGroup } from './fields.ts';
+import { changeAllCounts, clusterMaintenance, fieldTables, settleCluster } from './maintenance.ts';
+import { clusterReader, poolOfApp } from './reads.ts';
+import { beginClusterSnapshot } from './snapshot.ts';
+import { strayRows } from './stray-rows.ts';
+import { writes } from './writes.ts';
+
+export const citus: StorageEngine = {
+  name: 'citus',
+  nodesAt: clusterAt,
+  poolOfApp,
+  reader: clusterReader,
+  maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
+    clusterMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
+  removal,
+  writes,
+  createPartitions,
+  settleCounts: async (sql, now) => {
+    await settleCluster(sql);
+    await foldClusterFields(sql, now);
+  },
+  settlesBesideWriters: true,
+  recountDay: (sql, day) =>
+    changeAllCounts(sql, async (tx, { nameOf }) => {
+      await tx`SET LOCAL statement_timeout = 0`;
+      await recountIn(tx, day, fieldTables(nameOf));
+    }),
+  recountFields: (sql, day) =>
+    forEachFieldGroup(sql, async (shards) => {
+      await recountFieldDay(shards.sql, day);
+      return true;
+    }),
+  unsettled: async (sql) => {
+    const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
+    return row?.waiting ?? 0;
+  },
+  strayRows,
+  compareDay: compareDayOfCluster,
+  checkCounts: checkCountsOfCluster,
+  totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countsOf(name)}
+     UNION ALL SELECT app_id, 0, date_bin('${ms} ms', bucket, 'epoch'), count FROM count_deltas)`,
+  settledCounts: ({ name }) => countsOf(name),
+  closeNodes,
+  eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
+  beginSnapshot: beginClusterSnapshot,
+  keepsFieldCounts: false,
+  tablesToExport: async () => [],
+  // In one transaction with rows of a table that every node has.
+  restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
+  addCounts: postgres.addCounts,
+};

@@ -1,0 +1,76 @@
+/** Where the apps of a cluster are: which shard holds an app, and which node holds the shard. */
+import type { DataNode } from '../../database/nodes.ts';
+
+/** The shards of all tables with the same apps, and where they are. */
+export interface Place {
+  readonly node: DataNode;
+  /** Whether the node is the coordinator. */
+  readonly isCoordinator: boolean;
+  /** Smallest and largest hash of the apps. */
+  readonly least: number;
+  readonly most: number;
+  /** Shard of `events`. */
+  readonly shard: number;
+}
+
+/** A SELECT of the places, from the metadata that every node has. */
+export const READ_PLACES = `
+  SELECT shardid::float8 AS shard, shardminvalue::float8 AS least, shardmaxvalue::float8 AS most,
+         nodename AS host, nodeport AS port, groupid = 0 AS "isCoordinator"
+    FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
+   WHERE logicalrelid = to_regclass('events') AND noderole = 'primary'
+   ORDER BY shardminvalue::float8`;
+
+export interface PlaceRow extends Omit<Place, 'node'> {
+  readonly host: string;
+  readonly port: number;
+}
+
+/** All places of a cluster at one time. */
+export class PlaceTable {
+  readonly nodes: readonly DataNode[];
+  readonly places: readonly Place[];
+
+  /** @param known takes every node once, so that a node stays the same object from one table to the next */
+  constructor(rows: readonly PlaceRow[], known: Map<string, DataNode>) {
+    this.places = rows.map(({ host, port, ...place }) => {
+      const name = `${host}:${port}`;
+      const node = known.get(name) ?? { name, host, port };
+      known.set(name, node);
+      return { ...place, node };
+    });
+    this.nodes = [...new Set(this.places.map(({ node }) => node))];
+  }
+
+  /** @returns null for a cluster without shards */
+  placeOf(appId: number): Place | null {
+    const hash = hashOf(appId);
+    let [low, high] = [0, this.places.length - 1];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (hash > (this.places[middle]?.most ?? 0)) low = middle + 1;
+      else high = middle;
+    }
+    return this.places[low] ?? null;
+  }
+}
+
+const SEED = (0x9e3779b9 + 4 + 3_923_095) | 0;
+
+/** PostgreSQL's hash of an integer (hashint4), by which Citus distributes: signed, 32 bits. */
+export function hashOf(value: number): number {
+  let a = (SEED + value) | 0;
+  let b = SEED;
+  let c = SEED;
+  c = ((c ^ b) - rotated(b, 14)) | 0;
+  a = ((a ^ c) - rotated(c, 11)) | 0;
+  b = ((b ^ a) - rotated(a, 25)) | 0;
+  c = ((c ^ b) - rotated(b, 16)) | 0;
+  a = ((a ^ c) - rotated(c, 4)) | 0;
+  b = ((b ^ a) - rotated(a, 14)) | 0;
+  return ((c ^ b) - rotated(b, 24)) | 0;
+}
+
+function rotated(bits: number, by: number): number {
+  return (bits << by) | (bits >>> (32 - by));
+}

@@ -1,0 +1,435 @@
+/**
+ * Maintenance of PostgreSQL: pending deltas are folded into the counts, partitions made ahead, retention applied.
+ * Everything here may run in several processes at once and be interrupted at any point.
+ */
+import { OperatorError } from '../../../errors.ts';
+import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
+import type { Interval } from '../../counts/intervals.ts';
+import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
+import { FieldUpkeep } from '../../fields/upkeep.ts';
+import { DeadRows } from '../../maintenance/dead-rows.ts';
+import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
+import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
+import { type DeltaSource, type Folded, Folding } from '../../maintenance/folding.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
+import type { MaintenancePools } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+
+/**
+ * Longest wait for a lock that makes others wait meanwhile: dropping a partition locks all of `events`, and every reader
+ * and writer queues after the request.
+ */
+const LOCK_TIMEOUT_MS = 200;
+
+/** Adds counts to a table of counts, in the order of its keys. */
+const addTo = (table: string, counts: string): string => `
+      INSERT INTO ${table} AS known (app_id, type_id, bucket, count)
+      ${counts} ORDER BY 1, 2, 3
+      ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
+
+/** The new counts of a level, from those of the finer one. */
+const newCounts = (level: Level): string =>
+  finerThan(level) === null
+    ? `SELECT app_id, CASE WHEN grouping(type_id) = 1 THEN 0 ELSE type_id END AS type_id, bucket,
+              sum(count)::bigint AS count
+         FROM folded
+        GROUP BY GROUPING SETS ((app_id, type_id, bucket), (app_id, bucket))`
+    : `SELECT app_id, type_id, date_bin('${level.ms} ms', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
+         FROM new_${finerThan(level)?.name} GROUP BY 1, 2, 3`;
+
+/**
+ * A fold of so many deltas notes its snapshot, so that readers skip them (sql/0002_events.postgres.sql), or one so many transactions after
+ * the last note. Fewer are cheaper to go through than dead rows of the note itself.
+ */
+const NOTED = { deltas: 20, transactions: 200 } as const;
+
+/**
+ * Takes all pending deltas away.
+ * @param into    CTEs that store what they add up to, from `folded`
+ * @param minutes the one of them that has a row for each count of a minute
+ */
+const takeDeltas = (into: string, minutes: string): string => `
+    WITH folded AS (
+      DELETE FROM count_deltas
+       WHERE written >= (SELECT pending_from FROM last_fold)
+      RETURNING app_id, type_id, bucket, count, fields
+    ),
+    ${noteUncounted('folded', { apps: true })},
+    noted AS (
+      UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
+       WHERE (SELECT count(*) >= ${NOTED.deltas}
+                     OR count(*) > 0 AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric
+                                         - (SELECT pending_from FROM last_fold)::text::numeric >= ${NOTED.transactions}
+                FROM folded)
+    ),
+    ${into}
+    SELECT count(*)::float8 AS deltas, (SELECT count(*) FROM ${minutes})::float8 AS minutes FROM folded`;
+
+/**
+ * CTEs that add `folded` to the counts of every level and of months, and discard the profiles of its days.
+ * @param nameOf the name of a table, where it has another one
+ */
+export const intoCounts = (nameOf: (table: string) => string = (table) => table): string => `
+    ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
+    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(nameOf(countsOf(name)), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
+    into_month AS (${addTo(
+      nameOf('month_counts'),
+      `SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
+    )}),
+    discarded AS (
+      DELETE FROM ${nameOf('profiled_days')} AS profiled USING new_day
+       WHERE new_day.type_id = 0 AND profiled.app_id = new_day.app_id AND profiled.day = new_day.bucket
+    )`;
+
+const FOLD = takeDeltas(intoCounts(), `new_${MINUTES.name}`);
+
+const ADD_UP = takeDeltas(
+  `
+    added_up AS (
+      INSERT INTO count_deltas (app_id, type_id, bucket, count, fields)
+      SELECT app_id, type_id, bucket, sum(count)::bigint, ${EVERY_FIELD} FROM folded GROUP BY 1, 2, 3
+      RETURNING app_id
+    )`,
+  'added_up',
+);
+
+const PENDING = `
+    SELECT count(*)::float8 AS deltas, 0 AS minutes FROM count_deltas
+     WHERE written >= (SELECT pending_from FROM last_fold)`;
+
+/** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
+const MOST_MISSES = 5;
+const TURN_TIMEOUT_MS = 5_000;
+/** A command waits longer: whoever holds the lock for a minute hangs. */
+export const COMMAND_TIMEOUT_MS = 60_000;
+
+/**
+ * Moves all pending deltas into the counts of every level and of months, for each type and for all together, and discards
+ * the profiles of the days that they belong to. Waits for whoever else changes counts.
+ *
+ * One statement, so that every snapshot sees a delta either pending or folded. One fold at a time: another would only
+ * wait for the same rows. Keys are written in their order.
+ * @param waitMs how long it waits
+ * @returns the number of deltas folded
+ * @throws OperatorError where it has waited in vain
+ */
+export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise<number> {
+  const folded = await underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, FOLD));
+  if (folded === null) throw waitedInVain(waitMs);
+  return folded.deltas;
+}
+
+/** What a command says that has waited so long for the lock of counts. */
+export function waitedInVain(waitMs: number): OperatorError {
+  return new OperatorError(
+    `Another session has held the lock of the counts for ${waitMs / 1_000} s: look for it in pg_locks (advisory) and pg_stat_activity. ` +
+      'Totals are exact meanwhile, and the service folds the counts by itself once the lock is free.',
+  );
+}
+
+/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
+async function onlyByIndex(tx: Transaction, statement: string): Promise<Folded> {
+  const [, [result]] = await Promise.all([
+    tx`SET LOCAL enable_seqscan = off`,
+    tx.unsafe<Folded[]>(statement),
+  ]);
+  return result ?? { deltas: 0, minutes: 0 };
+}
+
+/**
+ * Runs a transaction under the lock of counts, which is taken before the snapshot of its first statement.
+ * @param waitMs how long it waits for the lock; 0: not at all
+ * @returns null where others have the lock
+ */
+export async function underCountsLock<T>(
+  sql: Sql,
+  waitMs: number,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T | null> {
+  let isLocked = false;
+  try {
+    const outcome = await sql.begin('isolation level read committed', async (tx) => {
+      if (waitMs > 0) await tx.unsafe(`SET LOCAL lock_timeout = ${waitMs}`);
+      const lock = waitMs > 0 ? 'pg_advisory_xact_lock' : 'pg_try_advisory_xact_lock';
+      const [taken] = await tx.unsafe<{ lock: unknown }[]>(
+        `SELECT ${lock}(hashtext('tidemark counts')) AS lock`,
+      );
+      if (taken?.lock === false) return null;
+      isLocked = true;
+      // Wrapped in an object, because the client awaits each element of an array.
+      return { value: await work(tx) };
+    });
+    return outcome?.value ?? null;
+  } catch (error) {
+    if (!isLocked && errorCode(error) === SQLSTATE.lockNotAvailable) return null;
+    throw error;
+  }
+}
+
+/**
+ * When folds queue for the lock of counts. Imports hold it for a part of each transaction, and pass it on to one another where
+ * several run: after some misses a fold waits for it, so that the imports come after it once.
+ */
+export class Turns {
+  #misses = 0;
+
+  /** @param attempt waits so many milliseconds for the lock; null where others have it */
+  async take<T>(attempt: (waitMs: number) => Promise<T | null>): Promise<T | null> {
+    const taken = await attempt(this.#misses >= MOST_MISSES ? TURN_TIMEOUT_MS : 0);
+    this.#misses = taken === null ? this.#misses + 1 : 0;
+    return taken;
+  }
+}
+
+/** The deltas of events. */
+export function countDeltas(sql: Sql): DeltaSource {
+  const turns = new Turns();
+  const take = (statement: string): Promise<Folded | null> =>
+    turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
+  return {
+    fold: () => take(FOLD),
+    compact: async () => (await take(ADD_UP))?.deltas ?? null,
+    pending: async () =>
+      (await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING))).deltas,
+  };
+}
+
+/**
+ * Makes the partitions of every UTC day from that of `from` to that of `to` (inclusive, in milliseconds since 1970), one
+ * transaction for each. Readers and writers continue meanwhile.
+ */
+export async function ensurePartitions(sql: Sql, from: number, to: number): Promise<void> {
+  const missing = await sql<{ day: string }[]>`
+    SELECT day::date::text AS day
+      FROM generate_series(${utcDay(from)}::date, ${utcDay(to)}::date, interval '1 day') AS day
+     WHERE to_regclass('events_' || to_char(day, 'YYYYMMDD')) IS NULL
+     ORDER BY day`;
+  for (const { day } of missing) await sql`SELECT create_events_partition(${day}::date)`;
+}
+
+/** Creates the partitions of an interval (milliseconds since 1970), as wide as their age allows. */
+export async function createPartitions(sql: Sql, { from, until }: Interval): Promise<void> {
+  for (;;) {
+    const [next] = await sql<{ day: string | null }[]>`
+      SELECT min(day)::date::text AS day
+        FROM generate_series(${utcDay(from)}::date, ${utcDay(until - 1)}::date, interval '1 day') AS day
+       WHERE NOT EXISTS (SELECT FROM events_partitions
+                          WHERE start <= day::timestamp AT TIME ZONE 'UTC' AND finish > day::timestamp AT TIME ZONE 'UTC')`;
+    if (next === undefined || next.day === null) return;
+    await sql`SELECT make_room_for_events(${next.day}::date)`;
+  }
+}
+
+export interface RetentionResult {
+  /** Names of the partitions that are gone since this call. */
+  readonly dropped: readonly string[];
+  /** Names of those that may still be read, or whose lock was not free; the next call retries them. */
+  readonly postponed: readonly string[];
+}
+
+/** How long retention waits for the lock of counts. */
+export const COUNTS_TIMEOUT_MS = 1_000;
+/** Interval of counts by the minute that one transaction removes: folds come between two of them. */
+const REMOVED_MINUTES_MS = 6 * 3_600_000;
+
+/**
+ * Counts by the minute before the retention boundary, removed an interval at a time. What was removed is remembered, so that a
+ * boundary that has not moved costs nothing.
+ */
+export class ExpiredMinutes {
+  /** Milliseconds since 1970: nothing is left before it. */
+  #until: number | null = null;
+
+  /**
+   * @param boundary as PostgreSQL's text; minutes before it are removed
+   * @param remove   removes those of an interval in one transaction; false if the lock of counts was not free: the next call goes on
+   */
+  async remove(
+    sql: Sql,
+    boundary: string,
+    remove: (from: Date, until: Date) => Promise<boolean>,
+  ): Promise<void> {
+    if (boundary === '-infinity') return;
+    const [row] = await sql<{ until: number; oldest: number | null }[]>`
+      SELECT (extract(epoch FROM ${boundary}::text::timestamptz) * 1000)::float8 AS until,
+             CASE WHEN ${this.#until === null}
+                  THEN (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 FROM ${sql(countsOf('day'))}) END AS oldest`;
+    if (row === undefined) return;
+    this.#until ??= row.oldest ?? row.until;
+    while (this.#until < row.until) {
+      const next = Math.min(this.#until + REMOVED_MINUTES_MS, row.until);
+      if (!(await remove(new Date(this.#until), new Date(next)))) return;
+      this.#until = next;
+    }
+  }
+}
+
+/**
+ * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
+ * Counts by quarter-hour and coarser stay.
+ * @param options.days RETENTION_DAYS; 0 keeps what can be read now
+ * @param options.now  milliseconds since 1970
+ */
+export async function applyRetention(
+  sql: Sql,
+  options: { days: number; now: number },
+  expiredMinutes = new ExpiredMinutes(),
+): Promise<RetentionResult> {
+  const boundary = await moveBoundary(sql, options);
+  await expiredMinutes.remove(sql, boundary, async (from, until) => {
+    // Not while a fold adds to the same minutes: the two could deadlock.
+    const removed = await underCountsLock(
+      sql,
+      COUNTS_TIMEOUT_MS,
+      (tx) => tx`DELETE FROM ${tx(countsOf(MINUTES.name))} WHERE bucket >= ${from} AND bucket < ${until}`,
+    );
+    return removed !== null;
+  });
+  const dropped: string[] = [];
+  const postponed: string[] = [];
+  for (const partition of await partitionsBefore(sql, boundary)) {
+    const free = (await hasNoOlderSnapshot(sql)) && (await dropPartition(sql, partition));
+    (free ? dropped : postponed).push(partition);
+  }
+  return { dropped, postponed };
+}
+
+/** Partitions of `events` that end at or before the boundary, oldest first. */
+export async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    SELECT relname AS name
+      FROM events_partitions JOIN pg_class ON pg_class.oid = partition
+     WHERE finish <= ${boundary}::text::timestamptz
+     ORDER BY start`;
+  return rows.map((row) => row.name);
+}
+
+/** Rows that one statement removes from a partition that is wider than a day, and statements of one call. */
+const CLIPPED_ROWS = 10_000;
+const CLIPS = 100;
+
+/** The part of a partition that is before the retention boundary, as PostgreSQL's texts. */
+interface ExpiredPart {
+  readonly start: string;
+  readonly finish: string;
+}
+
+/** The part of the partition that the boundary lies in: one of a month or a year would keep its rows for that long. */
+export async function expiredParts(sql: Sql): Promise<readonly ExpiredPart[]> {
+  return await sql<ExpiredPart[]>`
+    SELECT start::text, readable_from::text AS finish
+      FROM events_partitions, retention WHERE start < readable_from AND finish > readable_from`;
+}
+
+/**
+ * Removes some rows of one partition. Its times are a part of the statement, as other partitions have rows with the same ctid.
+ * @param events the table of events, or a shard of it
+ * @returns how many
+ */
+export async function clipOnce(
+  sql: Sql | Transaction,
+  events: string,
+  { start, finish }: ExpiredPart,
+): Promise<number> {
+  const expired = sql`created_at >= ${start}::text::timestamptz AND created_at < ${finish}::text::timestamptz`;
+  const { count } = await sql`
+    DELETE FROM ${sql(events)}
+     WHERE ${expired} AND ctid = ANY (ARRAY(SELECT ctid FROM ${sql(events)} WHERE ${expired} LIMIT ${CLIPPED_ROWS}))`;
+  return count;
+}
+
+/** Removes rows as long as there are many. @returns how many were removed; the next call goes on */
+export async function clip(once: () => Promise<number>): Promise<number> {
+  let removed = 0;
+  for (let clips = 0; clips < CLIPS; clips += 1) {
+    const count = await once();
+    removed += count;
+    if (count < CLIPPED_ROWS) break;
+  }
+  return removed;
+}
+
+/**
+ * Removes rows before the retention boundary from the partition that the boundary lies in. Nobody reads them: every read starts at
+ * the boundary of its snapshot.
+ * @returns how many were removed; the next call goes on
+ */
+export async function clipPartitions(sql: Sql): Promise<number> {
+  let removed = 0;
+  for (const part of await expiredParts(sql)) removed += await clip(() => clipOnce(sql, 'events', part));
+  return removed;
+}
+
+/**
+ * @param prepare a statement before all others of its transaction
+ * @returns false where the lock was not free in time
+ */
+export async function dropPartition(sql: Sql, partition: string, prepare = ''): Promise<boolean> {
+  try {
+    await sql.begin(async (tx: Transaction) => {
+      if (prepare !== '') await tx.unsafe(prepare);
+      await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
+    });
+    return true;
+  } catch (error) {
+    if (errorCode(error) === SQLSTATE.lockNotAvailable) return false;
+    throw error;
+  }
+}
+
+/** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */
+export const DAYS_BEHIND = 1;
+export const DAYS_AHEAD = 7;
+
+/** Folded deltas after which their dead rows are vacuumed. */
+const VACUUM_AFTER_DELTAS = 2_000;
+
+/**
+ * The maintenance tasks of PostgreSQL. Pending deltas cost every read a little: a second's worth at full load is some
+ * 25,000 rows, 2 ms of a read.
+ * @param pools of their own: a fold must not wait for reads, nor for a VACUUM
+ */
+export function postgresMaintenance(
+  { sql, slow }: MaintenancePools,
+  options: { retentionDays: number; now: () => number },
+): MaintenanceTasks {
+  const { retentionDays, now } = options;
+  const folding = new Folding(countDeltas(sql), now);
+  const deadDeltas = new DeadRows(slow, 'count_deltas', VACUUM_AFTER_DELTAS);
+  const expiredKeys = new ExpiredKeys(sql);
+  const expiredMinutes = new ExpiredMinutes();
+  const profiler = new PrefixSumBuilder(sql, now);
+  const fields = new FieldUpkeep(sql, now, slow);
+  const prepare = (): Promise<void> =>
+    ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
+  return {
+    fields,
+    prepare,
+    everySecond: (oldestSnapshotSeconds = 0) =>
+      runSteps({
+        fold: async () => deadDeltas.deleted((await folding.fold(oldestSnapshotSeconds)) ?? 0),
+        'expired keys': () => expiredKeys.remove(now()),
+        profiles: () => profiler.profileSome(),
+        vacuum: () => deadDeltas.vacuumIfDue(),
+        fields: () => fields.everySecond(oldestSnapshotSeconds),
+      }),
+    everyTenMinutes: async () => {
+      let dropped: readonly string[] = [];
+      await runSteps({
+        partitions: prepare,
+        profiles: () => profiler.look(),
+        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS),
+        retention: async () => {
+          ({ dropped } = await applyRetention(sql, { days: retentionDays, now: now() }, expiredMinutes));
+        },
+        'retained partitions': () => clipPartitions(sql),
+        fields: () => fields.everyTenMinutes(),
+      });
+      return dropped;
+    },
+  };
+}

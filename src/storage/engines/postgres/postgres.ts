@@ -1,0 +1,44 @@
+/** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
+import { addMonthCounts } from '../../backup/month-counts.ts';
+import { countsOf } from '../../counts/levels.ts';
+import { foldFields } from '../../fields/fold.ts';
+import { createReader } from '../../read/event-reader.ts';
+import { useGenericPlans } from '../../read/snapshot.ts';
+import type { StorageEngine } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { createPartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
+import { recountDay } from './recount.ts';
+import { writes } from './writes.ts';
+
+export const postgres: StorageEngine = {
+  name: 'postgres',
+  reader: (sql) => createReader(useGenericPlans(sql)),
+  maintenance: (pools, { RETENTION_DAYS }, now) =>
+    postgresMaintenance(pools, { retentionDays: RETENTION_DAYS, now }),
+  removal,
+  writes,
+  createPartitions,
+  settleCounts: async (sql, now) => {
+    await foldCounts(sql);
+    await foldFields(sql, now);
+  },
+  settlesBesideWriters: true,
+  recountDay,
+  unsettled: async (sql) => {
+    const [row] = await sql<{ waiting: number }[]>`
+      SELECT count(*)::float8 AS waiting FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)`;
+    return row?.waiting ?? 0;
+  },
+  totalsOfAllApps: ({ view }) => view,
+  settledCounts: ({ view }) => view,
+  keepsFieldCounts: true,
+  eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
+  // Nothing rewrites a partition.
+  tablesToExport: async () => [],
+  addCounts: async (client, level, copyTo) => {
+    const table = countsOf(level);
+    const rows = await copyTo(table);
+    if (level === 'day' && rows > 0) await addMonthCounts(client, table);
+    return rows;
+  },
+};

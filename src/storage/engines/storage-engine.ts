@@ -1,0 +1,110 @@
+/** The interface of a storage engine: everything that differs between engines. */
+import type pg from 'pg';
+import type { Config } from '../../config.ts';
+import type { CoarseLevelName } from '../backup/catalog.ts';
+import type { ExportSnapshot } from '../backup/export.ts';
+import type { CountCheck } from '../counts/count-check.ts';
+import type { DayComparison } from '../counts/differences.ts';
+import type { Interval } from '../counts/intervals.ts';
+import type { Level } from '../counts/levels.ts';
+import type { DatabaseAddress, Sql } from '../database/connect.ts';
+import type { Engine } from '../database/engine.ts';
+import type { Nodes } from '../database/nodes.ts';
+import type { AppRemoval } from '../maintenance/deleted-apps.ts';
+import type { MaintenanceTasks } from '../maintenance/loop.ts';
+import type { StrayRows } from '../maintenance/stray-rows.ts';
+import type { EventReader } from '../read/event-reader.ts';
+import type { EngineWrites } from '../write/engine-writes.ts';
+
+export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
+
+export interface MaintenancePools {
+  /** A pool of one connection, so that the session that works holds the session locks. */
+  readonly sql: Sql;
+  /** For tasks that take long. */
+  readonly slow: Sql;
+}
+
+export interface CompressionFacts {
+  /** Jobs of policies that the service has not made. */
+  readonly policies: readonly string[];
+  /** The newest chunks of events that are compressed, with their ends in milliseconds since 1970. */
+  readonly chunks: readonly { readonly name: string; readonly end: number }[];
+}
+
+export interface StorageEngine {
+  readonly name: Engine;
+  /** The nodes of the cluster behind an address; absent for engines of one server. */
+  nodesAt?(address: DatabaseAddress): Nodes;
+  /** The pool on the node of an app, beside a pool on the coordinator. */
+  poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
+  /** Reads that know on which node an app is, or which plans to keep; absent: every read uses the pool as it is. */
+  reader?(sql: Sql): EventReader;
+  /** @param now milliseconds since 1970 */
+  maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  readonly removal: AppRemoval;
+  /** Writes rows and their changes to the counts. */
+  readonly writes: EngineWrites;
+  /**
+   * Has the other nodes of a cluster refuse writes, or take them again: writers send events to them directly. Absent: there are none.
+   * @returns the pools of these nodes
+   */
+  closeNodes?(sql: Sql, isClosed: boolean): Promise<readonly Sql[]>;
+  /** Creates partitions for events of an interval, if the engine does not create them on insert. */
+  createPartitions(sql: Sql, interval: Interval): Promise<void>;
+  /**
+   * Settles the counts of committed events. Totals are exact before, during and after; it only makes them cheap to read.
+   * @param sql a pool of one connection
+   * @param now milliseconds since 1970
+   */
+  settleCounts(sql: Sql, now: number): Promise<void>;
+  /** Whether {@link settleCounts} can run concurrently with writers of the same events without blocking. */
+  readonly settlesBesideWriters: boolean;
+  /**
+   * Rebuilds the counts of a UTC day from its rows, concurrently with readers and writers.
+   * @param sql a pool of one connection
+   * @param day its midnight in milliseconds since 1970; a day before the retention boundary is not changed
+   */
+  recountDay(sql: Sql, day: number): Promise<void>;
+  /** The same for the counts of declared fields, if these are on other nodes. */
+  recountFields?(sql: Sql, day: number): Promise<void>;
+  /** Compares the counts of a day with its rows, if that is not one statement over all apps; those of declared fields, too. */
+  compareDay?(sql: Sql, day: number): Promise<DayComparison>;
+  /** The same for a sample of days. @param now milliseconds since 1970 */
+  checkCounts?(sql: Sql, now: number): Promise<CountCheck>;
+  /** The relation (app_id, type_id, bucket, count) of a level, for reads of all apps together; of `type_id` 0 at least. */
+  totalsOfAllApps(level: Level): string;
+  /** The same of all types, for buckets that are settled: those before the retention boundary. */
+  settledCounts(level: Level): string;
+  /** Who compresses, for the doctor. Absent: nobody can. */
+  readCompression?(sql: Sql): Promise<CompressionFacts>;
+  /** Where rows lie that were written without the library of the engine. Absent: it has none. */
+  readonly strayRows?: StrayRows;
+  /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
+  unsettled(sql: Sql): Promise<number>;
+  /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
+  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
+  /**
+   * Whether backups and copies have the counts of declared fields. Otherwise they have the declarations alone, and what these count
+   * is counted again from the rows.
+   */
+  readonly keepsFieldCounts: boolean;
+  /** A statement that begins the transaction of a restore, if it needs one. */
+  readonly restoreSettings?: string;
+  /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
+  readonly eventIntervals: string;
+  /**
+   * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
+   * during the export. Writers do not wait for these locks.
+   */
+  tablesToExport(client: pg.Client): Promise<readonly string[]>;
+  /**
+   * Adds counts that outlive their rows, in the transaction of a restore.
+   * @param copyTo copies the counts into a table and returns their number
+   */
+  addCounts(
+    client: pg.Client,
+    level: CoarseLevelName,
+    copyTo: (table: string) => Promise<number>,
+  ): Promise<number>;
+}

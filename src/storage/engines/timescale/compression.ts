@@ -1,0 +1,253 @@
+/**
+ * Compression: rows of chunks that are old enough are moved into the columnstore, for the first time and when more came late.
+ *
+ * TimescaleDB's own policy would keep the writers of a chunk out until all of its rows are moved, minutes for a large one,
+ * and would move late rows without regard to older snapshots, which lose them from its commit on. So the service does both.
+ * A chunk gets an empty columnstore first, for which writers wait some milliseconds; then its rows are moved as late rows
+ * are, beside writers. Before that commits, whatever reads in a snapshot is locked out: readers by {@link SNAPSHOT_LOCK},
+ * refreshes of the aggregates by the advisory lock of maintenance.
+ */
+
+import { HOUR_MS } from '../../counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import { SNAPSHOT_LOCK } from '../../read/snapshot.ts';
+import type { StorageSettings } from '../storage-engine.ts';
+import { beginColumnstore, canBeginColumnstores } from './columnstore.ts';
+import { COMPRESSED as COMPRESSED_RELATIONS } from './policies.ts';
+
+/** Bits of a chunk's status: it has a columnstore, and rows that are not in it. */
+const COMPRESSED = 1;
+const PARTIAL = 8;
+/** lock_not_available, and deadlock_detected with this transaction as the victim. */
+const LOCKED: ReadonlySet<string> = new Set([SQLSTATE.lockNotAvailable, SQLSTATE.deadlock]);
+
+/** Timeout of a lock request, because late writers of the chunk, or readers, wait for it. */
+const CHUNK_LOCK_TIMEOUT_MS = 1_000;
+const LOCK_TIMEOUT_MS = 200;
+/**
+ * How often the locks are tried for. Before the work of a chunk a snapshot that stays in use is noticed soon. After it, its
+ * late writers wait: they may have to for two seconds.
+ */
+const TRIES = { before: 5, after: 5 } as const;
+const RETRY_MS = 300;
+/** Tries per chunk: late writers or a snapshot may have blocked it. */
+const CHUNK_TRIES = 3;
+
+/** A chunk up to this size, indexes included, is compressed at once: it keeps its writers out for half a second. */
+const SMALL_BYTES = 32 * 1_048_576;
+
+interface DueChunk {
+  readonly name: string;
+  readonly hypertable: string;
+  readonly status: number;
+  readonly bytes: number;
+}
+
+/**
+ * Compresses the chunks of events and minutes that end so many days ago and have rows outside of their columnstores, oldest first, each in a
+ * transaction of its own. Any number of processes may do so, and it may be interrupted at any point.
+ * @param afterDays COMPRESS_AFTER_DAYS
+ * @param smallBytes a chunk up to this size is compressed at once; another one in tests
+ * @returns false where chunks are left, as a snapshot stays in use, for example that of a backup, or late writers
+ */
+export async function compress(sql: Sql, afterDays: number, smallBytes = SMALL_BYTES): Promise<boolean> {
+  const isBesideWriters = await canBeginColumnstores(sql);
+  for (const chunk of await dueChunks(sql, afterDays)) {
+    if (!(await compressInTries(sql, chunk, isBesideWriters ? smallBytes : Number.POSITIVE_INFINITY)))
+      return false;
+  }
+  for (const name of await emptiedChunks(sql)) await releaseSpace(sql, name);
+  return true;
+}
+
+/** Chunks of events, and of their counts by the minute. */
+async function dueChunks(sql: Sql, afterDays: number): Promise<DueChunk[]> {
+  return [
+    ...(await sql<DueChunk[]>`
+      SELECT chunk::text AS name, inhparent::regclass::text AS hypertable, status,
+             pg_total_relation_size(chunk)::float8 AS bytes
+        FROM unnest(${COMPRESSED_RELATIONS}::text[]::regclass[]) WITH ORDINALITY AS relation (name, place)
+       CROSS JOIN LATERAL show_chunks(relation.name, older_than => ${`${afterDays} days`}::interval) AS chunk
+       CROSS JOIN LATERAL (SELECT _timescaledb_functions.chunk_status(chunk) AS status) AS state
+        JOIN pg_inherits ON inhrelid = chunk
+       WHERE status & ${COMPRESSED} = 0 OR status & ${PARTIAL} <> 0
+       ORDER BY place, chunk`),
+  ];
+}
+
+async function compressInTries(sql: Sql, chunk: DueChunk, smallBytes: number): Promise<boolean> {
+  if ((chunk.status & COMPRESSED) === 0) {
+    if (chunk.bytes <= smallBytes) return await unlessLocked(() => compressAtOnce(sql, chunk.name));
+    if (!(await unlessLocked(() => beginColumnstore(sql, chunk.name, chunk.hypertable)))) return false;
+  }
+  for (let tries = 1; tries <= CHUNK_TRIES; tries += 1) {
+    if (!(await isFree(sql))) return false;
+    if ((await moveRows(sql, chunk.name)) && !(await isPartial(sql, chunk.name))) return true;
+  }
+  return false;
+}
+
+/** Of a chunk without a columnstore: older snapshots miss nothing. */
+async function compressAtOnce(sql: Sql, chunk: string): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`SET LOCAL statement_timeout = 0`;
+    await tx.unsafe(`SET LOCAL lock_timeout = ${CHUNK_LOCK_TIMEOUT_MS}`);
+    await tx`SELECT compress_chunk(${chunk}::text::regclass)`;
+  });
+}
+
+/** TimescaleDB leaves rows where several writers are in the chunk, with a warning alone. */
+async function isPartial(sql: Sql, chunk: string): Promise<boolean> {
+  const [state] = await sql<{ status: number }[]>`
+    SELECT _timescaledb_functions.chunk_status(${chunk}::text::regclass) AS status`;
+  return ((state?.status ?? 0) & PARTIAL) !== 0;
+}
+
+/** Chunks all of whose rows are in the columnstore, and that still take the room of the rows that were moved. */
+async function emptiedChunks(sql: Sql): Promise<string[]> {
+  const rows = await sql<{ name: string }[]>`
+    SELECT chunk::text AS name
+      FROM unnest(${COMPRESSED_RELATIONS}::text[]::regclass[]) AS relation CROSS JOIN LATERAL show_chunks(relation) AS chunk
+     WHERE _timescaledb_functions.chunk_status(chunk) & ${COMPRESSED | PARTIAL} = ${COMPRESSED} AND pg_table_size(chunk) + pg_indexes_size(chunk) > ${KEPT_BYTES}
+     ORDER BY chunk`;
+  return rows.map(({ name }) => name);
+}
+
+/** What a chunk without rows takes: a page for each of its indexes, and those of its TOAST table. */
+const KEPT_BYTES = 131_072;
+
+/** Gives the room of rows that were moved back to the disk, once no snapshot sees them. */
+async function releaseSpace(sql: Sql, chunk: string): Promise<void> {
+  await sql`SET statement_timeout = 0`;
+  await sql.unsafe(`SET lock_timeout = ${CHUNK_LOCK_TIMEOUT_MS}`);
+  try {
+    await unlessLocked(async () => {
+      await sql.unsafe(`VACUUM (TRUNCATE true) ${chunk}`);
+      const [left] = await sql<
+        { pages: number }[]
+      >`SELECT pg_relation_size(${chunk}::text::regclass)::float8 AS pages`;
+      // Of a table without pages it takes milliseconds, in which late writers wait.
+      if (left?.pages === 0) await sql.unsafe(`REINDEX TABLE ${chunk}`);
+    });
+  } finally {
+    await sql`RESET lock_timeout`;
+    await sql`RESET statement_timeout`;
+  }
+}
+
+/** @returns false if a lock was not free in time, or this transaction was the victim of a deadlock */
+async function unlessLocked(work: () => Promise<void>): Promise<boolean> {
+  try {
+    await work();
+    return true;
+  } catch (error) {
+    if (LOCKED.has(errorCode(error))) return false;
+    throw error;
+  }
+}
+
+/** Whether no snapshot stays in use: the work of a chunk would be lost to it. */
+async function isFree(sql: Sql): Promise<boolean> {
+  for (let tries = 1; tries <= TRIES.before; tries += 1) {
+    if (tries > 1) await pause(RETRY_MS);
+    if (await sql.begin('isolation level read committed', lockOut)) return true;
+  }
+  return false;
+}
+
+/** A lock that was not free, or writers that TimescaleDB could not lock out at its end. */
+const IN_THE_WAY = new Set([...LOCKED, SQLSTATE.serializationFailure]);
+
+/** A lock was not free: what the transaction has done is rolled back. */
+class NotFree extends Error {}
+
+/** Moves the rows of a chunk into its columnstore. @returns false if it was given up for a lock, or for writers */
+async function moveRows(sql: Sql, chunk: string): Promise<boolean> {
+  try {
+    await sql.begin('isolation level read committed', async (tx) => {
+      await tx`SET LOCAL statement_timeout = 0`;
+      await tx.unsafe(`SET LOCAL lock_timeout = ${CHUNK_LOCK_TIMEOUT_MS}`);
+      await tx`SELECT compress_chunk(${chunk}::text::regclass)`;
+      for (let tries = 1; !(await lockOut(tx)); tries += 1) {
+        if (tries === TRIES.after) throw new NotFree();
+        await pause(RETRY_MS);
+      }
+    });
+    return true;
+  } catch (error) {
+    if (error instanceof NotFree || IN_THE_WAY.has(errorCode(error))) return false;
+    throw error;
+  }
+}
+
+/** Takes both locks until the end of the transaction. @returns false where one was not free in time */
+async function lockOut(tx: Transaction): Promise<boolean> {
+  try {
+    await tx.savepoint(async (part) => {
+      await part.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      await part`SELECT pg_advisory_xact_lock(hashtext('tidemark upkeep'))`;
+      await part`LOCK TABLE ${part(SNAPSHOT_LOCK)} IN ACCESS EXCLUSIVE MODE`;
+    });
+    return true;
+  } catch (error) {
+    if (LOCKED.has(errorCode(error))) return false;
+    throw error;
+  }
+}
+
+function pause(ms: number): Promise<void> {
+  return new Promise((resolve) => {
+    setTimeout(resolve, ms);
+  });
+}
+
+/** Compression, as often as a policy of TimescaleDB would run it. */
+export class Compression {
+  readonly #sql: Sql;
+  readonly #settings: StorageSettings;
+  readonly #now: () => number;
+  #doneAt = Number.NEGATIVE_INFINITY;
+  #isRunning = false;
+  #failure: { readonly error: unknown } | null = null;
+
+  /**
+   * @param sql a pool for this alone
+   * @param now milliseconds since 1970
+   */
+  constructor(sql: Sql, settings: StorageSettings, now: () => number) {
+    this.#sql = sql;
+    this.#settings = settings;
+    this.#now = now;
+  }
+
+  get isRunning(): boolean {
+    return this.#isRunning;
+  }
+
+  /** Starts, and does not wait for the end. */
+  startIfDue(): void {
+    const { CHUNK_HOURS, COMPRESS_AFTER_DAYS } = this.#settings;
+    const isDue = Math.abs(this.#now() - this.#doneAt) >= (CHUNK_HOURS * HOUR_MS) / 2;
+    if (COMPRESS_AFTER_DAYS === 0 || this.#isRunning || !isDue) return;
+    this.#isRunning = true;
+    compress(this.#sql, COMPRESS_AFTER_DAYS)
+      .then(
+        (isAll) => {
+          if (isAll) this.#doneAt = this.#now();
+        },
+        (error: unknown) => {
+          this.#failure = { error };
+        },
+      )
+      .finally(() => {
+        this.#isRunning = false;
+      });
+  }
+
+  /** Throws the error of a run that has failed since the last call. */
+  throwFailure(): void {
+    const failure = this.#failure;
+    this.#failure = null;
+    if (failure !== null) throw failure.error;
+  }
+}

@@ -1,0 +1,364 @@
+/** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
+
+import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
+import { LEVELS, MINUTES } from '../../counts/levels.ts';
+import type { Sql, Transaction } from '../../database/connect.ts';
+import { foldFields } from '../../fields/fold.ts';
+import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
+import { FieldUpkeep } from '../../fields/upkeep.ts';
+import { DeadRows } from '../../maintenance/dead-rows.ts';
+import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
+import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
+import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
+import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
+import { removal } from './app-removal.ts';
+import { Compression } from './compression.ts';
+import { aggregatesOf, applyPolicies, RETAINED, removeColumnstorePolicies } from './policies.ts';
+import {
+  isBeingRefreshed,
+  REFRESH_TIMEOUT_MS,
+  type RefreshInterval,
+  refresh,
+  refreshesInBatches,
+  refreshInTurn,
+} from './refresh.ts';
+
+/** A bucket is refreshed this long after its end: until then nearly every commit would mark it again. */
+const SETTLE_MS = 20_000;
+
+/** Buckets that are at most this many buckets apart are refreshed in one call, as a call by itself costs some 20 ms. */
+const JOINED_BUCKETS = 60;
+/**
+ * Where that leaves more calls than this, as after an import, buckets further apart are joined too. A refresh of minutes
+ * computes all of its interval, so several intervals leave out what is between them; above minutes the log of
+ * invalidations does that.
+ */
+const MOST_REFRESHES = { minutes: 30, coarser: 4 } as const;
+
+interface Mark {
+  readonly id: string;
+  /** Start of the bucket in milliseconds since 1970. */
+  readonly bucket: number;
+}
+
+/** How many more marks a merge must remove than it rewrites. */
+const WORTH_MERGING = 20;
+
+/**
+ * Every commit marks its minutes; one mark of each is enough. One statement, so that no snapshot finds a stale minute
+ * without its mark, and what the marks say about fields is recorded in it too. It rewrites all marks and records its snapshot
+ * (sql/0002_events.timescale.sql), so that readers skip what is gone: when that is more than what it writes.
+ * It writes them in the order of the index, so that a scan of it reads each page of the table once.
+ * @param removed marks that were removed since the last merge: their dead rows are still looked at
+ * @returns how many it has taken away; null where it was not worth it
+ */
+export async function mergeMarks(sql: Sql, removed = 0): Promise<number | null> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [, [result]] = await Promise.all([onlyByIndex(tx), tx.unsafe<Merged[]>(MERGE, [removed])]);
+    return result?.isWorth === true ? result.marks : null;
+  });
+}
+
+interface Merged {
+  readonly isWorth: boolean;
+  readonly marks: number;
+}
+
+/** Dead rows, which the planner does not know of, make nothing but the index of pending marks bearable. */
+async function onlyByIndex(tx: Transaction): Promise<void> {
+  await tx`SET LOCAL enable_seqscan = off`;
+}
+
+/** Two merges at once would only wait for the same rows, in different orders. */
+const MERGE = `
+    WITH pending AS (
+      SELECT count(*) AS marks, count(DISTINCT (level, bucket)) AS buckets
+        FROM stale_buckets WHERE written >= (SELECT pending_from FROM last_fold)
+    ),
+    found AS MATERIALIZED (
+      SELECT marks, marks - buckets + $1::integer >= buckets + ${WORTH_MERGING}
+                    AND pg_try_advisory_xact_lock(hashtext('tidemark marks')) AS is_worth
+        FROM pending
+    ),
+    merged AS (
+      DELETE FROM stale_buckets
+       WHERE written >= (SELECT pending_from FROM last_fold) AND (SELECT is_worth FROM found)
+      RETURNING level, bucket, fields
+    ),
+    minutes AS (SELECT bucket, fields FROM merged WHERE level = 0),
+    ${noteUncounted('minutes', { apps: false })},
+    noted AS (
+      UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
+       WHERE (SELECT is_worth FROM found)
+    ),
+    kept AS (
+      INSERT INTO stale_buckets (level, bucket, fields) SELECT DISTINCT level, bucket, ${EVERY_FIELD} FROM merged
+       ORDER BY bucket, level
+    )
+    SELECT is_worth AS "isWorth", marks::integer FROM found`;
+
+/** Marks whose dead rows are vacuumed away, as soon as no snapshot in use sees them. */
+const VACUUM_AFTER_MARKS = 2_000;
+
+/**
+ * Refreshes the marked buckets that have ended, level by level, and moves their marks one level up.
+ *
+ * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
+ * it, and a row committed later has brought a mark of its own.
+ * @param now       milliseconds since 1970
+ * @param timeoutMs how long each refresh waits for another one of the same buckets
+ * @param onLifted  called with how many marks are gone, level by level
+ * @throws the error that {@link isBeingRefreshed} recognizes if that refresh has not ended by then: the marks left stay
+ */
+export async function refreshStale(
+  sql: Sql,
+  now: number,
+  timeoutMs = REFRESH_TIMEOUT_MS,
+  onLifted: (marks: number) => void = () => undefined,
+): Promise<void> {
+  const inBatches = await refreshesInBatches(sql);
+  for (const [number, level] of LEVELS.entries()) {
+    const { ms } = level;
+    const marks = await endedMarks(sql, number, now - SETTLE_MS - ms);
+    if (marks.length === 0) continue;
+    // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
+    const boundary = await readBoundary(sql);
+    const readable = marks.filter((mark) => mark.bucket >= boundary);
+    const most = level === MINUTES ? MOST_REFRESHES.minutes : MOST_REFRESHES.coarser;
+    for (const interval of intervalsOf(readable, ms, most)) {
+      for (const aggregate of aggregatesOf(level)) {
+        // What is computed from rows is refreshed whatever the log of invalidations says: an exact count rests on marks alone.
+        const options = { isForced: level === MINUTES, inBatches };
+        await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
+      }
+    }
+    await propagateInvalidations(sql, number, marks);
+    onLifted(marks.length);
+  }
+}
+
+/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it; in order of time. */
+async function endedMarks(sql: Sql, level: number, latest: number): Promise<readonly Mark[]> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [, marks] = await Promise.all([
+      onlyByIndex(tx),
+      tx<Mark[]>`
+        SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
+          FROM stale_buckets
+         WHERE written >= (SELECT pending_from FROM last_fold) AND level = ${level} AND bucket <= ${new Date(latest)}
+         ORDER BY stale_buckets.bucket`,
+    ]);
+    return [...marks];
+  });
+}
+
+/** Intervals of whole buckets that hold all marks: one for marks that are near each other. */
+function intervalsOf(
+  marks: readonly Mark[],
+  ms: number,
+  most: number,
+  joined: number = JOINED_BUCKETS,
+): readonly RefreshInterval[] {
+  const intervals: { from: number; until: number }[] = [];
+  for (const { bucket } of marks) {
+    const last = intervals.at(-1);
+    if (last !== undefined && bucket - last.until <= joined * ms)
+      last.until = Math.max(last.until, bucket + ms);
+    else intervals.push({ from: bucket, until: bucket + ms });
+  }
+  if (intervals.length > most) return intervalsOf(marks, ms, most, joined * 4);
+  return intervals.map(({ from, until }) => ({ from: new Date(from), until: new Date(until) }));
+}
+
+/**
+ * Moves marks one level up. Those of days are removed: what is computed from those days (sql/0002_events.timescale.sql) follows in the same
+ * transaction. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
+ * and not be discarded.
+ */
+async function propagateInvalidations(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
+  const ids = marks.map((mark) => mark.id);
+  const above = LEVELS[level + 1];
+  if (above !== undefined) {
+    await sql`
+      WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket, fields, level),
+           minutes AS (SELECT bucket, fields FROM refreshed WHERE level = 0),
+           ${sql.unsafe(noteUncounted('minutes', { apps: false }))}
+      INSERT INTO stale_buckets (level, bucket)
+      SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms} ms`}::interval, bucket, 'epoch')
+        FROM refreshed`;
+    return;
+  }
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
+    await renewDays(
+      tx,
+      marks.map(({ bucket }) => bucket),
+    );
+  });
+}
+
+/**
+ * Discards the profiles of days and adds their months up again, in a transaction that no profile is made beside.
+ * @param starts milliseconds since 1970
+ */
+export async function renewDays(tx: Transaction, starts: readonly number[]): Promise<void> {
+  const days = starts.map((start) => new Date(start).toISOString());
+  const months = [...new Set(days.map((day) => `${day.slice(0, 7)}-01T00:00:00Z`))];
+  await tx`DELETE FROM profiled_days WHERE day = ANY(${days}::timestamptz[])`;
+  await tx`DELETE FROM month_counts WHERE bucket = ANY(${months}::timestamptz[])`;
+  await tx`
+    INSERT INTO month_counts (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, month, sum(count)
+      FROM unnest(${months}::timestamptz[]) AS months (month)
+     CROSS JOIN LATERAL (SELECT app_id, type_id, count FROM events_per_day
+                          WHERE bucket >= month AND bucket < month + interval '1 month') days
+     GROUP BY 1, 2, 3`;
+}
+
+/**
+ * Brings what is committed into the counts, when no other process does. What another program refreshes for longer than
+ * {@link REFRESH_TIMEOUT_MS} is left to maintenance.
+ * @param sql a pool of one connection, so that the lock is held by the session that works
+ * @param now milliseconds since 1970
+ */
+export async function settleCounts(sql: Sql, now: number): Promise<void> {
+  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
+  try {
+    const marks = new Marks(sql);
+    await marks.merge();
+    await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
+    await marks.merge();
+    await foldFields(sql, now);
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
+}
+
+/**
+ * Drops the chunks of rows and minutes that end at or before the boundary, which has moved there some time ago.
+ * @param boundary as PostgreSQL writes it
+ * @returns the names of the chunks that are gone
+ */
+export async function dropChunksBefore(sql: Sql, boundary: string): Promise<readonly string[]> {
+  const dropped: string[] = [];
+  if (boundary === '-infinity') return dropped;
+  for (const relation of RETAINED) {
+    const chunks = await sql<{ name: string }[]>`
+      SELECT drop_chunks(${relation}::regclass, older_than => ${boundary}::text::timestamptz)::text AS name`;
+    dropped.push(...chunks.map((chunk) => chunk.name));
+  }
+  return dropped;
+}
+
+/** Leaves a refresh to a later time where another program refreshes the same buckets. */
+async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<void> {
+  try {
+    await refreshing();
+  } catch (error) {
+    if (!isBeingRefreshed(error)) throw error;
+  }
+}
+
+/** The marks, of which many come and go: their dead rows are kept away from readers. */
+class Marks {
+  readonly #sql: Sql;
+  readonly #deadRows: DeadRows;
+  /** Since the last merge. */
+  #removed = 0;
+
+  constructor(sql: Sql) {
+    this.#sql = sql;
+    this.#deadRows = new DeadRows(sql, 'stale_buckets', VACUUM_AFTER_MARKS);
+  }
+
+  async merge(): Promise<void> {
+    const merged = await mergeMarks(this.#sql, this.#removed);
+    const removed = this.#removed;
+    if (merged !== null) this.#removed = 0;
+    this.#deadRows.deleted(merged === null ? 0 : merged + removed);
+    await this.#deadRows.vacuumIfDue();
+  }
+
+  /** @param timeoutMs how long each refresh waits for another one of the same buckets */
+  async refresh(now: number, timeoutMs: number): Promise<void> {
+    await refreshStale(this.#sql, now, timeoutMs, (marks) => {
+      this.#removed += marks;
+    });
+  }
+}
+
+/** Refreshing every second would cost more than it saves: what is marked meanwhile is counted from rows. */
+const REFRESH_EVERY_MS = 5_000;
+
+/** The maintenance tasks of TimescaleDB. */
+export function timescaleMaintenance(
+  { sql, slow }: MaintenancePools,
+  settings: StorageSettings,
+  now: () => number,
+): MaintenanceTasks {
+  let refreshedAt = Number.NEGATIVE_INFINITY;
+  const marks = new Marks(sql);
+  const expiredKeys = new ExpiredKeys(sql);
+  const profiler = new PrefixSumBuilder(sql, now);
+  const fields = new FieldUpkeep(sql, now);
+  const compression = new Compression(slow, settings, now);
+  return {
+    fields,
+    prepare: async () => {
+      // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
+      // such a job may have done so.
+      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+      await applyPolicies(sql, settings);
+    },
+    everySecond: (oldestSnapshotSeconds = 0) =>
+      runSteps({
+        marks: () => marks.merge(),
+        'expired keys': () => expiredKeys.remove(now()),
+        profiles: () => profiler.profileSome(),
+        refresh: async () => {
+          if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
+          await ifAlone(sql, async () => {
+            // Without waiting: other tasks come after it, and it is tried again in a moment.
+            await unlessBeingRefreshed(() => marks.refresh(now(), 0));
+            refreshedAt = now();
+          });
+        },
+        fields: () => fields.everySecond(oldestSnapshotSeconds),
+        compression: async () => compression.throwFailure(),
+      }),
+    everyTenMinutes: async () => {
+      let dropped: readonly string[] = [];
+      await runSteps({
+        profiles: () => profiler.look(),
+        fields: () => fields.everyTenMinutes(),
+        policies: () => removeColumnstorePolicies(sql),
+        'deleted apps': async () => {
+          // A removal and a compression of one chunk would wait for each other.
+          if (compression.isRunning) return;
+          await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
+          compression.startIfDue();
+        },
+        retention: async () => {
+          const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+          if (await hasNoOlderSnapshot(sql)) dropped = await dropChunksBefore(sql, boundary);
+        },
+      });
+      return dropped;
+    },
+  };
+}
+
+/** Works if no other process refreshes or removes now. */
+async function ifAlone(sql: Sql, work: () => Promise<unknown>): Promise<void> {
+  const [lock] = await sql<
+    { held: boolean }[]
+  >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;
+  if (lock?.held !== true) return;
+  try {
+    await work();
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
+}

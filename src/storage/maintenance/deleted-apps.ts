@@ -1,0 +1,57 @@
+/** Removes the events and counts of deleted apps in the background. */
+import type { Sql, Transaction } from '../database/connect.ts';
+import { saysNodeIsAway } from '../database/nodes.ts';
+
+/** An event that was accepted before the deletion may still be committed for a while after it. */
+const SETTLE = '1 hour';
+
+/** Tables that have days or months of an app, on every engine. */
+export const FROM_DAYS = ['month_counts', 'profiled_days', 'daily_prefix_sums', 'usage_days'] as const;
+
+/** Removes an engine's data of an app. Both functions are idempotent. */
+export interface AppRemoval {
+  /**
+   * Removes events in limited steps, and begins no further step when the time is over.
+   * @returns false if events are left
+   */
+  readonly removeEvents: (sql: Sql, appId: number, isOver: () => boolean) => Promise<boolean>;
+  readonly removeCounts: (sql: Sql, appId: number) => Promise<void>;
+}
+
+/** Schedules the removal of an app's events and counts. @param appId internal id of an app that this transaction deletes */
+export async function markAppDeleted(tx: Transaction, appId: number): Promise<void> {
+  await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
+}
+
+/**
+ * Removes some rows of deleted apps. Those of an app whose node is away are removed when it is back.
+ * @param until time of the clock `now`: no removal of events begins after it, except the first
+ * @returns true if nothing is left to remove now
+ */
+export async function removeDeletedApps(
+  sql: Sql,
+  removal: AppRemoval,
+  now: () => number,
+  until: number,
+): Promise<boolean> {
+  const apps = await sql<{ id: number; settled: boolean }[]>`
+    SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
+  let isAllGone = true;
+  for (const { id, settled } of apps) {
+    try {
+      if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
+      await removal.removeCounts(sql, id);
+    } catch (error) {
+      if (!saysNodeIsAway(error)) throw error;
+      isAllGone = false;
+      continue;
+    }
+    if (settled) await sql`DELETE FROM deleted_apps WHERE app_id = ${id}`;
+  }
+  return isAllGone;
+}
+
+/** Removes an app's rows of the tables that have its days or months. */
+export async function removeFromDays(tx: Transaction, appId: number): Promise<void> {
+  for (const table of FROM_DAYS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
+}

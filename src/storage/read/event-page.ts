@@ -1,0 +1,241 @@
+/**
+ * A page of events and the exact total, both from one snapshot, at a cost that does not depend on the offset.
+ *
+ * The algorithm (order statistics over a tree of counts: day → hour → quarter-hour → minute):
+ *  1. total: the interval is split into intervals of whole buckets (counts/intervals.ts); one statement sums each of them.
+ *  2. page bounds: step 1 shows in which interval the running total passes the offset; a statement descends from it level
+ *     by level to the minute. The same for the page's last event.
+ *  3. rows: a last statement reads from the first minute to the last and skips what is left of the offset.
+ * Descending order is the same walk from the other end.
+ *
+ * Every statement on events has both ends of its interval, and is planned for them, so that partitions are pruned: without an
+ * end all of them would be planned.
+ */
+
+import { type Fragment, readStaleBuckets } from '../counts/exact-counts.ts';
+import { type Interval, type LevelInterval, splitExactly } from '../counts/intervals.ts';
+import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import {
+  type CountedInterval,
+  countOf,
+  countsOf,
+  descend,
+  hasExceptions,
+  intervalOf,
+  ofTypes,
+  relationOf,
+  type SkipInterval,
+} from './count-descent.ts';
+import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
+import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
+import { keepsPlans, readCounts, withCustomPlan } from './snapshot.ts';
+
+export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
+
+// What a bound may be in SQL: far from every event, and written with a year of four digits.
+const EARLIEST = Date.UTC(1900, 0, 1);
+const LATEST = Date.UTC(9999, 11, 31);
+
+/** Reads one page. Rejects where the database fails. */
+export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
+  return isEmpty(request.scope) ? NO_EVENTS : await readCounts(sql, (tx) => readPageIn(tx, request));
+}
+
+const NO_EVENTS: EventPage = { total: 0, events: [], hasMore: false };
+
+function isEmpty({ from, until, typeIds }: Scope): boolean {
+  return typeIds?.length === 0 || clamp(from ?? EARLIEST) >= clamp(until ?? LATEST);
+}
+
+/**
+ * The same in the snapshot of a transaction.
+ * @param alsoSkipped further events to skip, which are counted meanwhile
+ */
+export async function readPageIn(
+  tx: Transaction,
+  given: PageRequest,
+  alsoSkipped: Promise<number> | number = 0,
+): Promise<EventPage> {
+  const { scope } = given;
+  const [counted, skipped] = await Promise.all([isEmpty(scope) ? [] : countWhole(tx, scope), alsoSkipped]);
+  const total = sumOfCounts(counted);
+  const request = { ...given, offset: given.offset + skipped };
+  if (request.offset >= total) return { total, events: [], hasMore: false };
+  const size = Math.min(request.limit, total - request.offset);
+  const events =
+    scope.field === undefined
+      ? await readRows(tx, request, await locate(tx, request, counted, size), size)
+      : await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
+  // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
+  const hasMore = events.length > 0 && request.offset + events.length < total;
+  return { total, events, hasMore };
+}
+
+/** All events of a scope that can be read, in the snapshot of a transaction. */
+export async function countScope(tx: Transaction, scope: Scope): Promise<number> {
+  return isEmpty(scope) ? 0 : sumOfCounts(await countWhole(tx, scope));
+}
+
+function sumOfCounts(counted: readonly CountedInterval[]): number {
+  return counted.reduce((sum, { count }) => sum + count, 0);
+}
+
+/** The counts of fields lack nothing that their corrections do not have. */
+async function countWhole(tx: Transaction, scope: Scope): Promise<CountedInterval[]> {
+  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
+  const stale = scope.field === undefined ? await readStaleBuckets(tx, interval) : [];
+  return await countIntervals(tx, scope, splitExactly(interval, stale));
+}
+
+/** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
+async function countIntervals(
+  tx: Transaction,
+  scope: Scope,
+  intervals: readonly LevelInterval[],
+): Promise<CountedInterval[]> {
+  // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
+  const sums = intervals.map((interval) => sumOf(tx, scope, interval));
+  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
+    scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+  const counting = tx<{ readableFrom: number; counts: number[] }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
+           ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
+      FROM retention`;
+  const [[row], matching] = await Promise.all([
+    intervals.some(({ level }) => level === null) ? withCustomPlan(tx, counting) : counting,
+    Promise.all(intervals.map(ofRows)),
+  ]);
+  if (row === undefined) throw new Error('The table retention has lost its row.');
+  const { readableFrom, counts } = row;
+  return intervals
+    .map((interval, i) => ({
+      ...interval,
+      from: Math.max(interval.from, readableFrom),
+      count: (counts[i] ?? 0) + (matching[i] ?? 0),
+    }))
+    .filter(({ count }) => count > 0);
+}
+
+function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
+  if (level !== null)
+    return tx`(SELECT coalesce(sum(${countOf(tx, scope)}), 0) FROM ${relationOf(tx, scope, level)}
+                WHERE ${countsOf(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;
+  // Which rows a filter passes is not decided by SQL.
+  if (scope.field !== undefined) return tx`0`;
+  return tx`(SELECT count(*) FROM events
+              WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
+                AND created_at >= readable_from)`;
+}
+
+/**
+ * Finds the page's first and last event in the counts.
+ * @param size how many events the page has, at least 1
+ * @returns the whole minutes from the first to the last, cut where the scope begins or ends within one
+ */
+async function locate(
+  tx: Transaction,
+  request: PageRequest,
+  counted: readonly CountedInterval[],
+  size: number,
+): Promise<SkipInterval> {
+  const walk = request.order === 'asc' ? counted : counted.toReversed();
+  const { offset } = request;
+  const [first, last] = [intervalOf(walk, offset), intervalOf(walk, offset + size - 1)];
+  // Sent together: the second does not wait for the answer to the first.
+  const minutes =
+    first.interval === last.interval
+      ? findMinutes(tx, request, first.interval, [first.skip, last.skip])
+      : Promise.all([
+          findMinutes(tx, request, first.interval, [first.skip]),
+          findMinutes(tx, request, last.interval, [last.skip]),
+        ]).then((found) => found.flat());
+  const [begin, end] = await minutes;
+  if (begin === undefined || end === undefined) {
+    throw new Error('The finer counts hold fewer events than the coarser ones.');
+  }
+  return { from: Math.min(begin.from, end.from), until: Math.max(begin.until, end.until), skip: begin.skip };
+}
+
+/**
+ * Finds the minutes of an interval in which each of the ascending `skips` is passed. Where counts have partitions, the days are
+ * found by a statement of their own: the finer counts are then searched in those days alone, which are one or two chunks of many.
+ */
+async function findMinutes(
+  tx: Transaction,
+  request: PageRequest,
+  { level, from, until }: CountedInterval,
+  skips: readonly number[],
+): Promise<SkipInterval[]> {
+  const whole = skips.map((skip) => ({ from, until, skip }));
+  if (level === null) return whole;
+  const isDays = level === DAYS && until - from > level.ms;
+  if (isDays && keepsPlans(tx)) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
+  const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
+  // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
+  const isFine = level === MINUTES || level === QUARTER_HOURS;
+  return await descend(tx, request, isFine ? [MINUTES] : [HOURS, MINUTES], found);
+}
+
+/** Reads the page's rows from an interval that holds them all, without the first `skip` of it. */
+async function readRows(
+  tx: Transaction,
+  { scope, order, limit, maxBytes }: PageRequest,
+  { from, until, skip }: SkipInterval,
+  size: number,
+): Promise<StoredEvent[]> {
+  const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
+  const inInterval = tx`
+    SELECT id, type_id, created_at, payload FROM events
+     WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
+  const rows =
+    (scope.typeIds !== null || hasExceptions(scope)) && isSpread({ from, until }, size)
+      ? rowsByMinute(tx, scope, { from, until }, inInterval)
+      : inInterval;
+  const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
+  // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
+  // that cannot be on the page are left out before the texts of the others are measured.
+  const page = tx<StoredEvent[]>`
+    SELECT id, (SELECT public_id FROM type_names WHERE type_names.app_id = ${scope.appId} AND type_names.id = type_id) AS "typeId",
+           created_at AS "createdAt", payload
+      FROM (SELECT id, type_id, created_at, payload, number, sum(octet_length(payload)) OVER ${before} AS bytes
+              FROM (SELECT id, type_id, created_at, payload::text AS payload, number
+                      FROM (SELECT *, row_number() OVER ${before} AS number,
+                                   sum(pg_column_size(payload) - 4) OVER ${before} AS least_bytes
+                              FROM (${rows} ${inOrder} OFFSET ${skip} LIMIT ${limit}) page) page
+                     WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
+     WHERE number = 1 OR bytes <= ${maxBytes}
+     ${inOrder}`;
+  return await withCustomPlan(tx, page);
+}
+
+/**
+ * Rows by the minutes that hold one of the types, or whose count may be stale: between them lie the rows of all other types,
+ * which are not looked at.
+ */
+function rowsByMinute(
+  tx: Transaction,
+  scope: Scope,
+  { from, until }: Interval,
+  inInterval: Fragment,
+): Fragment {
+  const inBuckets = tx`bucket >= ${floorTo(from, MINUTE_MS)} AND bucket < ${until}`;
+  return tx`
+    SELECT found.*
+      FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countsOf(tx, scope)} AND ${inBuckets}
+                   ${hasExceptions(scope) ? tx`GROUP BY bucket HAVING sum(${countOf(tx, scope)}) > 0` : tx``}
+             UNION SELECT bucket FROM pending_marks WHERE level = 0 AND ${inBuckets}) minutes
+     CROSS JOIN LATERAL (
+             ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
+}
+
+function rowsOf(tx: Transaction, scope: Scope): Fragment {
+  const { appId, typeIds, exceptTypes = [] } = scope;
+  if (typeIds !== null) return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds)}`;
+  if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
+  return tx`app_id = ${appId}`;
+}
+
+function clamp(ms: number): number {
+  return Math.min(Math.max(ms, EARLIEST), LATEST);
+}

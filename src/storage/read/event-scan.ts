@@ -1,0 +1,332 @@
+/**
+ * Reads through the rows of a scope in the order of the index, some thousand at a time. Each step is a statement with a
+ * snapshot of its own that ends within {@link STEP_TIMEOUT_MS}: a caller that waits between two steps holds no snapshot.
+ *
+ * A step reads an interval of few days, so that few partitions are planned; the interval grows while it finds few rows.
+ * How many rows a step may read shrinks where they are large or slow to read, and grows again.
+ */
+
+import { readAppSpan } from '../counts/app-stats.ts';
+import type { Interval } from '../counts/intervals.ts';
+import { DAY_MS } from '../counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
+import { readBoundary } from '../retention.ts';
+import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
+import type { Order } from './event-page.ts';
+import { readSnapshot } from './snapshot.ts';
+
+/** Between two events: after the one of this time and id. */
+export interface Position {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly id: string;
+}
+
+export interface ScanRequest {
+  /** Internal id of the app. */
+  readonly appId: number;
+  /** Internal ids; null: all types. */
+  readonly typeIds: readonly number[] | null;
+  /** Internal ids of types that are left out; only with all types. */
+  readonly exceptTypes?: readonly number[];
+  readonly from: number | null;
+  readonly until: number | null;
+  readonly order: Order;
+  /** Null: from the first event of the scope. */
+  readonly after: Position | null;
+}
+
+/** Texts of which a payload's text contains at least one. */
+export type TextTest = readonly string[];
+
+/**
+ * Tells payloads that do not match by less than reading them: asked of one after the other in the order of their text.
+ * @returns false only where the payload between two indexes does not match
+ */
+export type Prefilter = (start: number, end: number) => boolean;
+
+/** Which payloads are wanted. */
+export interface RowFilter {
+  /** What every such payload contains: the cheap test, which the database makes. It takes no NUL and no lone surrogates. */
+  readonly contains: readonly TextTest[];
+  /**
+   * The cheap test that the service makes of many payloads in one text, where there is one.
+   * @param text bytes of UTF-8, each as a character; between the payloads it may hold anything
+   */
+  readonly prefilter?: ((text: string) => Prefilter) | null;
+  /** The exact test of a payload's text. */
+  readonly matches: (payload: string) => boolean;
+}
+
+export interface StepLimits {
+  readonly rows: number;
+  /** As they are sent: a row has some forty beside its payload. */
+  readonly bytes: number;
+}
+
+/** A step is canceled after this time, and tried again with fewer rows. */
+const STEP_TIMEOUT_MS = 2_000;
+const FIRST_ROWS = 2_000;
+/** With more, a step is no cheaper by the row. */
+const MAX_ROWS = 16_384;
+/** With more days, planning costs more than empty intervals. */
+const MAX_DAYS = 64;
+
+const FIRST_ID = '00000000-0000-0000-0000-000000000000';
+const LAST_ID = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/** What a step has read. */
+export interface ScanStep {
+  /** Valid until their buffer is used again. */
+  readonly rows: CopiedRows;
+  /** What they are in. */
+  readonly buffer: RowBuffer;
+  /** Rows that were looked at. */
+  readonly looked: number;
+}
+
+interface Outcome extends Copied {
+  readonly looked: number;
+  /** The last row that was looked at; null where there was none. */
+  readonly last: Position | null;
+}
+
+interface Found {
+  readonly looked: number;
+  readonly lastId: string | null;
+  readonly lastAt: Date | null;
+  /** Separated by commas; null: none. */
+  readonly ids: string | null;
+}
+
+const NO_ROWS = new CopiedRows(Buffer.alloc(0));
+
+export class EventScan {
+  readonly #sql: Sql;
+  readonly #request: ScanRequest;
+  /** Null until the first step. */
+  #rest: Interval | null = null;
+  #position: Position | null;
+  #rows = FIRST_ROWS;
+  #days = 1;
+  /** That of the next step comes first. */
+  readonly #buffers: RowBuffer[];
+
+  /** @param buffers in turn, one for each step */
+  constructor(sql: Sql, request: ScanRequest, buffers = [new RowBuffer()]) {
+    this.#sql = sql;
+    this.#request = request;
+    this.#position = request.after;
+    this.#buffers = [...buffers];
+  }
+
+  /** Up to where everything has been looked at; null where nothing has been. */
+  get position(): Position | null {
+    return this.#position;
+  }
+
+  /** Whether there is nothing left to look at. Known after the first step. */
+  get isAtEnd(): boolean {
+    return this.#rest !== null && this.#rest.from >= this.#rest.until;
+  }
+
+  /**
+   * Reads on.
+   * @param most     what to look at at most: rows, at least 1; and bytes, if it is more than one row
+   * @param contains what the payloads that are wanted contain: other rows are left out. Empty: no row is left out, but those
+   *                 of other types have no payload
+   * @returns null at the end of the scope; what was read may hold no rows
+   */
+  async step(most: StepLimits, contains: readonly TextTest[]): Promise<ScanStep | null> {
+    const rest = await this.#restOfScope();
+    if (rest.from >= rest.until) return null;
+    const interval = this.#nextInterval(rest);
+    for (;;) {
+      const limit = Math.min(this.#rows, most.rows);
+      const outcome = await this.#read(interval, { ...most, rows: limit }, contains);
+      if (outcome === null) {
+        this.#rows = Math.max(1, limit >> 2);
+        continue;
+      }
+      const { rows, looked, last, isWhole } = outcome;
+      const buffer = this.#buffer;
+      this.#buffers.push(...this.#buffers.splice(0, 1));
+      this.#advance(interval, { looked, last, isDone: isWhole && looked < limit });
+      this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
+      return { rows, buffer, looked };
+    }
+  }
+
+  get #buffer(): RowBuffer {
+    const [buffer] = this.#buffers;
+    if (buffer === undefined) throw new Error('A scan has at least one buffer.');
+    return buffer;
+  }
+
+  /** What has not been read. Ends that the request leaves open are those of the events that there are now. */
+  async #restOfScope(): Promise<Interval> {
+    if (this.#rest !== null) return this.#rest;
+    const { appId, from, until, order, after } = this.#request;
+    const isOpen = from === null || until === null;
+    const [boundary, span] = await Promise.all([
+      readBoundary(this.#sql),
+      isOpen ? readAppSpan(this.#sql, appId) : null,
+    ]);
+    const first = from ?? span?.firstEventAt?.getTime() ?? 0;
+    const end = until ?? (span?.lastEventAt?.getTime() ?? -1) + 1;
+    this.#rest =
+      order === 'asc'
+        ? { from: Math.max(first, boundary, beginOfRest(after)), until: end }
+        : { from: Math.max(first, boundary), until: Math.min(end, endOfRest(after)) };
+    return this.#rest;
+  }
+
+  /** From where the scan is, a few whole days. */
+  #nextInterval({ from, until }: Interval): Interval {
+    const length = this.#days * DAY_MS;
+    return this.#request.order === 'asc'
+      ? { from, until: Math.min(until, (Math.floor(from / DAY_MS) + 1) * DAY_MS + length - DAY_MS) }
+      : { from: Math.max(from, (Math.ceil(until / DAY_MS) - 1) * DAY_MS - length + DAY_MS), until };
+  }
+
+  /** @returns null where it took too long */
+  async #read(
+    interval: Interval,
+    { rows: limit, bytes: most }: StepLimits,
+    contains: readonly TextTest[],
+  ): Promise<Outcome | null> {
+    const buffer = this.#buffer;
+    const page = this.#page(interval, limit);
+    try {
+      return await readSnapshot(this.#sql, async (tx) => {
+        const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
+        limited.catch(() => undefined); // What follows fails too.
+        if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);
+        const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
+        return { ...copied, looked: copied.rows.length, last: copied.rows.last };
+      });
+    } catch (error) {
+      if (errorCode(error) !== SQLSTATE.queryCanceled || limit === 1) throw error;
+      return null;
+    }
+  }
+
+  /** The database looks for the rows first: where few pass, none of the others is sent. */
+  async #readNarrowed(
+    tx: Transaction,
+    page: string,
+    contains: readonly TextTest[],
+    most: number,
+  ): Promise<Outcome> {
+    const latest = this.#request.order === 'asc' ? 'max' : 'min';
+    // Without OFFSET 0 each use of the text would be a conversion of its own.
+    const [found] = await tx.unsafe<Found[]>(`
+      SELECT count(*)::integer AS looked, (array_agg(id))[count(*)] AS "lastId", ${latest}(created_at) AS "lastAt",
+             array_to_string(array_agg(id) FILTER (WHERE ${passes('text', contains)}), ',') AS ids
+        FROM (SELECT id, created_at, CASE WHEN ${this.#isOfType} THEN payload::text END AS text
+                FROM (${page}) page OFFSET 0) texts`);
+    const { looked = 0, lastId = null, lastAt = null, ids = null } = found ?? {};
+    const last = lastId === null || lastAt === null ? null : { at: lastAt.getTime(), id: lastId };
+    if (ids === null) return { rows: NO_ROWS, looked, last, isWhole: true };
+    const query = `SELECT id, created_at, type_id, payload FROM (${page}) page WHERE id = ANY('{${ids}}'::uuid[])`;
+    const copied = await copyRows(tx, query, { most, buffer: this.#buffer });
+    // Everything after the last row that was kept is read again.
+    return { ...copied, looked, last: copied.isWhole ? last : copied.rows.last };
+  }
+
+  /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
+  #page({ from, until }: Interval, rows: number): string {
+    const { appId, order } = this.#request;
+    const [inOrder, beyond] = order === 'asc' ? ['', '>'] : ['DESC', '<'];
+    const position = this.#position;
+    const after =
+      position === null
+        ? ''
+        : `AND (created_at, id) ${beyond} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
+    return `
+      SELECT id, created_at, type_id, payload FROM events
+       WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
+         AND created_at >= (SELECT readable_from FROM retention)
+       ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
+  }
+
+  #withPayloads(page: string): string {
+    return `SELECT id, created_at, type_id, CASE WHEN ${this.#isOfType} THEN payload END FROM (${page}) page`;
+  }
+
+  get #isOfType(): string {
+    const { typeIds, exceptTypes = [] } = this.#request;
+    if (typeIds !== null) return `type_id = ANY('{${typeIds.join()}}'::integer[])`;
+    return exceptTypes.length === 0 ? 'true' : `type_id <> ALL('{${exceptTypes.join()}}'::integer[])`;
+  }
+
+  /** @param end the last row, and whether the interval has no further ones */
+  #advance(
+    interval: Interval,
+    { looked, last, isDone }: Pick<Outcome, 'looked' | 'last'> & { readonly isDone: boolean },
+  ): void {
+    const isAscending = this.#request.order === 'asc';
+    const rest = this.#rest ?? interval;
+    if (!isDone) {
+      this.#position = last ?? this.#position;
+      const at = this.#position?.at ?? interval.from;
+      this.#rest = isAscending ? { ...rest, from: at } : { ...rest, until: at + 1 };
+      // As many rows as these lie in about as many days.
+      const read = isAscending ? at - interval.from : interval.until - at;
+      this.#days = Math.max(1, Math.min(this.#days, Math.ceil(read / DAY_MS)));
+      return;
+    }
+    // The interval is done, whatever position the next one begins with.
+    this.#position = isAscending
+      ? { at: interval.until - 1, id: LAST_ID }
+      : { at: interval.from, id: FIRST_ID };
+    this.#rest = isAscending ? { ...rest, from: interval.until } : { ...rest, until: interval.from };
+    // So many more days would hold no more rows than a step may have, where they are like these.
+    const growth = Math.min(4, Math.floor(this.#rows / Math.max(1, looked)));
+    this.#days = Math.min(MAX_DAYS, this.#days * Math.max(1, growth));
+  }
+}
+
+/** How many rows of the size of these are few enough. */
+function rowsOfNext(rows: CopiedRows, wanted: number, bytes: number): number {
+  const fitting = rows.length === 0 ? wanted : Math.floor((bytes * rows.length) / rows.bytes.length);
+  return Math.max(1, Math.min(wanted, fitting, MAX_ROWS));
+}
+
+/** The first millisecond after a position that may hold rows. Of one at the end of an interval that is the next one. */
+function beginOfRest(after: Position | null): number {
+  if (after === null) return 0;
+  return after.id === LAST_ID ? after.at + 1 : after.at;
+}
+
+/** The same for descending order: the end of what may hold rows, exclusive. */
+function endOfRest(after: Position | null): number {
+  if (after === null) return Number.POSITIVE_INFINITY;
+  return after.id === FIRST_ID ? after.at : after.at + 1;
+}
+
+/**
+ * The condition that a text passes the cheap tests.
+ * @param text the name of a column
+ */
+export function passes(text: string, tests: readonly TextTest[]): string {
+  const contains = (part: string): string => `strpos(${text}, ${textLiteral(part)}) > 0`;
+  const conditions = tests.map((test) => {
+    // One character is found in half the time of several. Most texts have no backslash, and so nothing that begins with one.
+    const escapes = test.filter((part) => part.startsWith('\\') && part.length > 1);
+    const others = test.filter((part) => !escapes.includes(part)).map(contains);
+    const escaped = `(${contains('\\')} AND (${escapes.map(contains).join(' OR ')}))`;
+    return `(${[...others, ...(escapes.length > 0 ? [escaped] : [])].join(' OR ') || 'false'})`;
+  });
+  return conditions.join(' AND ') || 'true';
+}
+
+/** COPY takes no parameters. A constant of this form is read alike under all settings. */
+function textLiteral(text: string): string {
+  if (text.includes('\0')) throw new Error('a text of PostgreSQL has no NUL');
+  return `E'${text.replaceAll('\\', '\\\\').replaceAll("'", "''")}'`;
+}
+
+function timeLiteral(ms: number): string {
+  return `'${new Date(ms).toISOString()}'::timestamptz`;
+}

@@ -1,0 +1,270 @@
+/** What a pool must keep apart, however much is asked of it at once, and what it must live through. */
+
+import { hash } from 'node:crypto';
+import { once } from 'node:events';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import {
+  connect,
+  endPool,
+  errorCode,
+  isUnavailable,
+  type Sql,
+} from '../../../src/storage/database/connect.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
+import { openSocket } from '../../../src/storage/database/dial.ts';
+import { PoolSockets } from '../../../src/storage/database/pool-sockets.ts';
+import { CopyConnection } from '../../../src/storage/write/copy-connection.ts';
+import { freePort } from '../../support/cluster.ts';
+import { type TestDatabase, testDatabase } from '../../support/database.ts';
+import { FaultyProxy } from '../../support/proxy.ts';
+import { until } from '../../support/service.ts';
+import { type ConnectError, failConnects } from '../../support/unroutable.ts';
+
+let database: TestDatabase;
+let pool: Sql;
+
+beforeAll(async () => {
+  database = await testDatabase();
+  pool = connect(database.address, { connections: 2, name: 'pool under test' });
+});
+
+afterAll(async () => {
+  await endPool(pool);
+  await database.drop();
+});
+
+test('all reads of a socket use the same memory, and no client loses a part of a long answer by that', async () => {
+  const purpose = { name: 'test reads', kind: null, readsInPlace: true };
+  const socket = await openSocket(database.address, purpose);
+  const memories = new Set<ArrayBufferLike>();
+  // Whether it encrypts, by TLS and by GSSAPI: one byte each.
+  for (const code of [80_877_103, 80_877_104]) {
+    const answer = once(socket, 'data');
+    const request = Buffer.alloc(8, 8);
+    request.writeUInt32BE(8, 0);
+    request.writeUInt32BE(code, 4);
+    socket.write(request);
+    const [byte] = await answer;
+    memories.add(byte.buffer);
+  }
+  socket.destroy();
+  expect(memories.size).toBe(1);
+  const digests = Array.from({ length: 20_000 }, (_, n) => hash('md5', String(n)));
+  const [row] = await pool.unsafe(
+    "SELECT string_agg(md5(n::text), '' ORDER BY n) AS digests FROM generate_series(0, 19999) AS n",
+  );
+  expect(row?.digests === digests.join('')).toBe(true);
+});
+
+test('a transaction has its connection to itself, however many queries are before it and behind it', async () => {
+  await database.sql`CREATE TABLE balances (owner int PRIMARY KEY, amount int NOT NULL)`;
+  await database.sql`INSERT INTO balances SELECT n, 0 FROM generate_series(1, 400) AS n`;
+  const look = (): Promise<unknown> =>
+    pool`SELECT pg_current_xact_id_if_assigned() AS "transaction"`.execute();
+  let owner = 0;
+  // The client's own bound on queries in a row is a hundred a connection.
+  for (let ahead = 190; ahead <= 210; ahead += 1) {
+    // Both connections are busy while everything else comes.
+    const busy = [1, 2].map(() => pool`SELECT pg_sleep(0.02)`.execute());
+    const outside = Array.from({ length: ahead }, look);
+    const transactions = Array.from({ length: 4 }, async (_, index) => {
+      owner += 1;
+      const mine = owner;
+      const transfer = pool.begin(async (tx) => {
+        await tx`UPDATE balances SET amount = amount + 1 WHERE owner = ${mine}`;
+        if (index % 2 === 0) throw new Error('taken back');
+      });
+      return await transfer.catch((error: unknown) => String(error));
+    });
+    outside.push(...Array.from({ length: 20 }, look));
+    await Promise.all(busy);
+    const seen = new Set((await Promise.all(outside)).map((rows) => JSON.stringify(rows)));
+    expect([...seen], `${ahead} ahead`).toEqual(['[{"transaction":null}]']);
+    expect(await Promise.all(transactions)).toEqual([
+      'Error: taken back',
+      undefined,
+      'Error: taken back',
+      undefined,
+    ]);
+  }
+  const [kept] = await database.sql`
+    SELECT count(*) FILTER (WHERE amount = 1)::int AS kept, count(*) FILTER (WHERE owner % 2 = 0 AND amount = 1)::int AS right
+      FROM balances`;
+  expect(kept).toEqual({ kept: owner / 2, right: owner / 2 });
+});
+
+/** Errors that nobody handled while a test ran: each of them would have ended a service. */
+function unhandled(): unknown[] {
+  const found: unknown[] = [];
+  const note = (error: unknown): unknown => found.push(error);
+  process.on('uncaughtException', note).on('unhandledRejection', note);
+  onTestFinished(() => {
+    process.off('uncaughtException', note).off('unhandledRejection', note);
+  });
+  return found;
+}
+
+async function failureOf(query: PromiseLike<unknown>): Promise<unknown> {
+  try {
+    await query;
+  } catch (error) {
+    return error;
+  }
+  throw new Error('It did not fail.');
+}
+
+test('session parameters of DATABASE_URL are set beside those that durability depends on, on every kind of connection', async () => {
+  const database = await testDatabase();
+  const url = new URL(database.url);
+  url.searchParams.set('options', '-c work_mem=7MB -c synchronous_commit=off');
+  const address = { url: url.href };
+  const SETTINGS = `
+    SELECT current_setting('work_mem') AS memory, current_setting('synchronous_commit') AS commit,
+           current_setting('statement_timeout') AS statement`;
+  const pool = connect(address, { connections: 1, name: 'test', kind: 'reads' });
+  const writer = new CopyConnection(address, 'test', { connectMs: 5_000, answerMs: 20_000, lockMs: 500 });
+  const copier = await openCopyClient(address, 'test');
+  onTestFinished(async () => {
+    await Promise.all([pool.end(), writer.close(), copier.end()]);
+    await database.drop();
+  });
+  const common = { memory: '7MB', commit: 'on' };
+  expect(await pool.unsafe(SETTINGS)).toEqual([{ ...common, statement: '25s' }]);
+  expect((await writer.query(SETTINGS, [])).rows).toEqual([{ ...common, statement: '18s' }]);
+  expect((await copier.query(SETTINGS)).rows).toEqual([{ ...common, statement: '0' }]);
+});
+
+describe('a connection that fails at once', () => {
+  test.each<ConnectError>(['ENETUNREACH', 'EHOSTUNREACH', 'ENETDOWN', 'EADDRNOTAVAIL', 'EMFILE'])(
+    'with %s fails its query as an outage, and nothing else; the pool goes on afterwards',
+    async (code) => {
+      const faults = unhandled();
+      const proxy = await FaultyProxy.start(database.address);
+      onTestFinished(() => proxy.stop());
+      const { port } = proxy.address as { port: number };
+      const distant = connect(proxy.address, { connections: 1, name: 'distant' });
+      onTestFinished(() => endPool(distant));
+      expect(await distant`SELECT 1 AS one`).toEqual([{ one: 1 }]);
+      const restore = failConnects(code, port);
+      onTestFinished(restore);
+      await proxy.goAway();
+      for (let attempt = 0; attempt < 3; attempt += 1) {
+        const failure = await failureOf(distant`SELECT 1`);
+        // The first one may still have gone to the connection that has just been broken.
+        if (attempt > 0) expect(errorCode(failure)).toBe(code);
+        expect(isUnavailable(failure)).toBe(true);
+      }
+      await proxy.comeBack();
+      restore();
+      await until(async () => {
+        const rows = await distant`SELECT 1 AS one`.catch(() => []);
+        return rows.length === 1;
+      }, 'the pool has a connection again');
+      expect(faults).toEqual([]);
+    },
+  );
+
+  test('to an address that this machine has no way to is an outage too', async () => {
+    const faults = unhandled();
+    const nowhere = connect(
+      { url: 'postgres://u@255.255.255.255:5432/d' },
+      { connections: 1, name: 'nowhere' },
+    );
+    const failures = await Promise.all([failureOf(nowhere`SELECT 1`), failureOf(nowhere`SELECT 2`)]);
+    expect(failures.map((failure) => isUnavailable(failure))).toEqual([true, true]);
+    await endPool(nowhere);
+    expect(faults).toEqual([]);
+  });
+
+  test('and is closed before the client hears of it does not end the process', async () => {
+    const faults = unhandled();
+    const address = { url: `postgres://u@127.0.0.1:${await freePort()}/d` };
+    const socket = await new PoolSockets(address, { name: 'closed', kind: null }).connect();
+    const closed = once(socket, 'close');
+    socket.destroy();
+    await closed;
+    // As the client does.
+    socket.removeAllListeners();
+    for (let turn = 0; turn < 3; turn += 1) await new Promise((resolve) => setImmediate(resolve));
+    expect(faults).toEqual([]);
+  });
+
+  test("of a file is no outage: only connections' refusals by a firewall are", () => {
+    const failure = (syscall: string): Error => Object.assign(new Error(), { code: 'EACCES', syscall });
+    expect(isUnavailable(failure('connect'))).toBe(true);
+    expect(isUnavailable(failure('open'))).toBe(false);
+  });
+});
+
+test('reserved connections are as many as are asked for, on a pool that has not been used', async () => {
+  const unused = connect(database.address, { connections: 3, name: 'unused' });
+  onTestFinished(() => endPool(unused));
+  const reserved = await Promise.all([unused.reserve(), unused.reserve(), unused.reserve()]);
+  const pids = await Promise.all(
+    reserved.map(async (one) => (await one`SELECT pg_backend_pid() AS pid`)[0]?.pid),
+  );
+  expect(new Set(pids).size).toBe(3);
+  for (const one of reserved) one.release();
+  expect(await unused`SELECT 1 AS one`).toEqual([{ one: 1 }]);
+});
+
+describe('arrays', () => {
+  test('of each type come back as they went', async () => {
+    const time = new Date('2026-01-02T03:04:05.678Z');
+    const cases: readonly (readonly [type: string, values: readonly unknown[]])[] = [
+      ['bool', [true, false, null]],
+      ['bytea', [Buffer.from([0, 92, 34, 255]), null]],
+      ['name', ['a', 'b c']],
+      ['int2', [-1, 2, null]],
+      ['int4', [-1, 2, null]],
+      ['text', ['', 'NULL', 'null', '{a,"b"}', '\\', '"', "'", 'ä\n😀', ' x ', null]],
+      ['xid', ['7']],
+      ['varchar', ['a,b']],
+      ['int8', ['9007199254740993', null]],
+      ['float4', [0.5, null]],
+      ['float8', [1e300, -0.1, null]],
+      ['oid', [42]],
+      ['numeric', ['12345678901234567890.5']],
+      ['json', [{ a: [1, '"'] }, null]],
+      ['jsonb', [{ a: [1, '"'] }, null]],
+      ['uuid', ['01890a5d-ac96-774b-bcce-b302099a8057', null]],
+      ['int4', []],
+      ['text', []],
+    ];
+    for (const [type, values] of cases) {
+      // The client guesses a type from the first element, which is no array's.
+      const [oid] = await pool<{ oid: number }[]>`SELECT ${`${type}[]`}::regtype::oid AS oid`;
+      const [row] = await pool`SELECT ${pool.typed(values as string[], oid?.oid ?? 0)} AS kept`;
+      expect([type, row?.kept]).toEqual([type, values]);
+    }
+    const [times] = await pool`
+      SELECT ${[time.toISOString()]}::timestamptz[] AS zoned, ARRAY['2026-01-02'::date] AS days`;
+    expect(times).toEqual({ zoned: [time], days: [new Date('2026-01-02')] });
+    const [nested] = await pool`SELECT ${[[1, 2], [3, 4]]}::int[] AS grid`;
+    expect(nested?.grid).toEqual([
+      [1, 2],
+      [3, 4],
+    ]);
+  });
+
+  test('are known on a connection that is made while the type catalog cannot be read', async () => {
+    const faults = unhandled();
+    const patient = connect(database.address, { connections: 1, name: 'impatient' });
+    onTestFinished(() => endPool(patient));
+    const [role] = await database.sql<{ name: string }[]>`SELECT current_database() AS name`;
+    await database.sql.unsafe(`ALTER DATABASE "${role?.name}" SET lock_timeout = '50ms'`);
+    onTestFinished(async () => {
+      await database.sql.unsafe(`ALTER DATABASE "${role?.name}" RESET lock_timeout`);
+    });
+    const held = await database.sql.reserve();
+    await held`BEGIN`;
+    await held`LOCK TABLE pg_catalog.pg_type IN ACCESS EXCLUSIVE MODE`;
+    // Whether this one needs the catalog is PostgreSQL's business; that it fails alone is the claim.
+    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
+    await patient`SELECT 1`.catch((error: unknown) => expect(errorCode(error)).toBe('55P03'));
+    await held`ROLLBACK`;
+    held.release();
+    expect(await patient`SELECT ${['a', 'b']}::text[] AS texts`).toEqual([{ texts: ['a', 'b'] }]);
+    expect(faults).toEqual([]);
+  });
+});
