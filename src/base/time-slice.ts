@@ -29,6 +29,23 @@ function resumeNext(): void {
   if (waiting.size > 0) setImmediate(resumeNext);
 }
 
+/** Runs a computation that yields where it may pause. */
+export async function inSlices<T>(work: Generator<undefined, T>, slices: TimeSlice): Promise<T> {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+    if (slices.isOver) await slices.next();
+  }
+}
+
+/** Runs a short one at once. */
+export function atOnce<T>(work: Generator<undefined, T>): T {
+  for (;;) {
+    const { done, value } = work.next();
+    if (done === true) return value;
+  }
+}
+
 /** The slices of time that one long computation takes. */
 export class TimeSlice {
   readonly #holder: Path;

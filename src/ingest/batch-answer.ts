@@ -1,6 +1,5 @@
 /** The response to a batch: one result per event, in the order of the request. */
 
-import type { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
@@ -9,8 +8,8 @@ import type { KeptAnswer } from '../storage/write/idempotent-writer.ts';
 /** The result of an event: the stored event, or its refusal. */
 export type Result = AcceptedEvent | Rejection;
 
-/** What the answer to a batch reports. */
-export interface ToldResults {
+/** What became of the events of a batch. */
+export interface BatchReport {
   readonly results: readonly Result[];
   /** The event types' public ids by the internal ones. */
   readonly publicIds: ReadonlyMap<number, string>;
@@ -18,35 +17,46 @@ export interface ToldResults {
   readonly repeated: ReadonlySet<Result>;
 }
 
-/** 200 if every event is stored, else 207. */
-export function batchAnswer(told: ToldResults): KeptAnswer {
-  const texts = new ResultTexts(told, ',');
-  for (const result of told.results) texts.add(result);
-  return texts.answer();
-}
-
-/** The same for a batch that is so large that others have turns of the event loop meanwhile. */
-export async function batchAnswerInTurns(told: ToldResults, slices: TimeSlice): Promise<KeptAnswer> {
-  const texts = new ResultTexts(told, ',');
-  await texts.addAll(slices);
-  return texts.answer();
-}
-
-/** The media type of {@link resultLines}. */
+/** The media type of results that are written one a line. */
 export const LINES_TYPE = 'application/x-ndjson';
 
-/** The same as {@link batchAnswer} as newline-delimited JSON: a line per result. */
-export function resultLines(told: ToldResults): Answer & { readonly body: string } {
-  const texts = new ResultTexts(told, '\n');
-  for (const result of told.results) texts.add(result);
-  return texts.lines();
-}
+/** How results are written: as one document with totals, or as newline-delimited JSON. */
+export type ResultForm = 'document' | 'lines';
 
-/** The same as {@link batchAnswerInTurns}. */
-export async function resultLinesInTurns(told: ToldResults, slices: TimeSlice): Promise<Answer> {
-  const texts = new ResultTexts(told, '\n');
-  await texts.addAll(slices);
-  return texts.lines();
+/** Results between two pauses. */
+const RESULTS_AT_ONCE = 64;
+
+/** The response to a batch: 200 if every event is stored, else 207. Yields where it may pause. */
+export function* batchAnswer(
+  { results, publicIds, repeated }: BatchReport,
+  form: ResultForm = 'document',
+): Generator<undefined, KeptAnswer & { readonly contentType?: string }> {
+  const separator = form === 'lines' ? '\n' : ',';
+  // A type's id may come from a restored backup, so it is escaped: once per type.
+  const typeTexts = new Map(
+    [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
+  );
+  let stored = 0;
+  let texts = '';
+  let written = 0;
+  for (const result of results) {
+    if (written > 0) texts += separator;
+    written += 1;
+    if (result instanceof Rejection) {
+      texts += JSON.stringify(result.fields());
+    } else {
+      const { id, typeId, createdAt } = result;
+      const end = repeated.size > 0 && repeated.has(result) ? '","repeated":true}' : '"}';
+      texts += `{"eventId":"${id}${typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
+      stored += 1;
+    }
+    if (written % RESULTS_AT_ONCE === 0) yield;
+  }
+  const refused = results.length - stored;
+  const status = refused === 0 ? 200 : 207;
+  if (form === 'lines') return { status, body: `${texts}\n`, contentType: LINES_TYPE };
+  const totals = `"success":${refused === 0},"stored":${stored},"refused":${refused}`;
+  return { status, body: `{${totals},"results":[${texts}]}` };
 }
 
 /** Errors that an answer with totals instead of results names. */
@@ -82,55 +92,4 @@ export function countsAnswer(results: readonly Result[]): Answer {
   const tally = new Tally();
   tally.add(results);
   return { status: 200, body: tally.text };
-}
-
-class ResultTexts {
-  readonly #results: readonly Result[];
-  readonly #repeated: ReadonlySet<Result>;
-  readonly #separator: string;
-  /** A type's id may come from a restored backup, so it is escaped: once per type. */
-  readonly #typeTexts: ReadonlyMap<number, string>;
-  #stored = 0;
-  #texts = '';
-
-  constructor({ results, publicIds, repeated }: ToldResults, separator: string) {
-    this.#results = results;
-    this.#repeated = repeated;
-    this.#separator = separator;
-    this.#typeTexts = new Map(
-      [...publicIds].map(([id, publicId]) => [id, `","typeId":${JSON.stringify(publicId)},"timestamp":"`]),
-    );
-  }
-
-  add(result: Result): void {
-    if (this.#texts !== '') this.#texts += this.#separator;
-    if (result instanceof Rejection) {
-      this.#texts += JSON.stringify(result.fields());
-      return;
-    }
-    const { id, typeId, createdAt } = result;
-    const end = this.#repeated.size > 0 && this.#repeated.has(result) ? '","repeated":true}' : '"}';
-    this.#texts += `{"eventId":"${id}${this.#typeTexts.get(typeId)}${timestamp(createdAt)}${end}`;
-    this.#stored += 1;
-  }
-
-  async addAll(slices: TimeSlice): Promise<void> {
-    for (const result of this.#results) {
-      this.add(result);
-      if (slices.isOverAfterStep) await slices.next();
-    }
-  }
-
-  answer(): KeptAnswer {
-    const refused = this.#results.length - this.#stored;
-    return {
-      status: refused === 0 ? 200 : 207,
-      body: `{"success":${refused === 0},"stored":${this.#stored},"refused":${refused},"results":[${this.#texts}]}`,
-    };
-  }
-
-  lines(): Answer & { readonly body: string } {
-    const status = this.#stored === this.#results.length ? 200 : 207;
-    return { status, body: `${this.#texts}\n`, contentType: LINES_TYPE };
-  }
 }

@@ -12,7 +12,7 @@ import type { Declaration, Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { NEW_ANNOTATION, parseAnnotation } from '../read/annotations/annotation-body.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { overLimit } from './create-event.ts';
+import { admit } from './admit.ts';
 import { BEARER } from './formats/events.ts';
 
 export const CREATE_ANNOTATION: Declaration = {
@@ -61,24 +61,15 @@ export function createAnnotationRoute(steps: CreateAnnotationSteps): Route {
   return { ...CREATE_ANNOTATION, handle: (exchange) => createAnnotation(steps, exchange) };
 }
 
-async function createAnnotation(
-  { loggingTokens, limiter, sql, now }: CreateAnnotationSteps,
-  exchange: Exchange,
-): Promise<Outcome> {
+async function createAnnotation(steps: CreateAnnotationSteps, exchange: Exchange): Promise<Outcome> {
   const text = await exchange.text({ maxBytes: MAX_BYTES });
   if (text instanceof Rejection) return text;
-  const token = BEARER.token(exchange);
-  if (token === null) return BEARER.noToken;
-  const appId = await loggingTokens.appOf(token);
-  if (appId instanceof Rejection)
-    return new Rejection(appId.reason, appId.details, { headers: BEARER.challenge });
-  exchange.writer = appId;
-  exchange.rateLimit = await limiter.take(appId);
-  if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
-  const annotation = parseAnnotation(text, now());
+  const appId = await admit(steps, BEARER, exchange);
+  if (appId instanceof Rejection) return appId;
+  const annotation = parseAnnotation(text, steps.now());
   if (annotation instanceof Rejection) return annotation;
   try {
-    const { annotationId, isNew } = await addAnnotation(sql, appId, annotation, 'logging token');
+    const { annotationId, isNew } = await addAnnotation(steps.sql, appId, annotation, 'logging token');
     return {
       status: isNew ? 201 : 200,
       body: JSON.stringify({ success: true, data: { annotationId } }),

@@ -4,7 +4,7 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
-import { TimeSlice } from '../base/time-slice.ts';
+import { atOnce, TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
@@ -23,8 +23,9 @@ import {
   repeatedOf,
   resultsOf,
 } from './accepted-batch.ts';
+import { admit } from './admit.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
-import { overLimit } from './create-event.ts';
+import { collect } from './formats/collect.ts';
 import type { Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
@@ -75,24 +76,21 @@ function createSteps(
     exchange.receive(mayBeLong ? lineBody : body);
 
     const epoch = steps.epoch();
-    const appId = await authenticate(steps.loggingTokens, format, exchange);
+    const appId = await admit(steps, format, exchange);
     if (appId instanceof Rejection) return appId;
-    exchange.writer = appId;
-
-    exchange.rateLimit = await steps.limiter.take(appId);
-    if (exchange.rateLimit?.accepted === false) return overLimit(exchange.rateLimit);
 
     const isAtomic = format.isAtomic?.(exchange) ?? false;
     if (isAtomic instanceof Rejection) return isAtomic;
     const read = format.reader(exchange);
     if (read instanceof Rejection) return read;
     const received = await exchange.bodyOrLines();
-    if (received instanceof ArrivingLines) return await storeLines(steps, exchange, received);
+    if (received instanceof ArrivingLines)
+      return await storeLines(steps, exchange, { lines: received, read });
     const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
     if (text instanceof Rejection) return text;
     if (received instanceof Rejection) return received;
     if (mayBeLong && hasMoreLines(text, maxEvents))
-      return await storeLines(steps, exchange, new WholeLines(text));
+      return await storeLines(steps, exchange, { lines: new WholeLines(text), read });
 
     const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
@@ -103,8 +101,9 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const limits = { ...steps.limits, holder: steps.accounts.holderOf(appId) };
-    const sent = await read({ text, bytes, receivedAt: steps.now(), limits, hold });
+    const stream = read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
+    const holder = steps.accounts.holderOf(appId);
+    const sent = await collect(stream, steps.limits, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
     if (sent instanceof Rejection) return sent;
 
     const batch = await acceptEvents(steps, appId, sent);
@@ -117,10 +116,10 @@ function createSteps(
     // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
     if (exchange.settled) return exchange.late;
     exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
-    const slices = new TimeSlice(steps.accounts.holderOf(appId));
+    const slices = new TimeSlice(holder);
     const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
     const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
-    steps.refusedEvents.count(exchange, answers.toldBy(outcome));
+    steps.refusedEvents.count(exchange, answers.reportedBy(outcome));
     if (slices.isOver) await slices.next();
     return outcome;
   };
@@ -176,18 +175,6 @@ function passingRefusal(
   return null;
 }
 
-async function authenticate(
-  tokens: LoggingTokens,
-  format: Format,
-  exchange: Exchange,
-): Promise<number | Rejection> {
-  const token = format.token(exchange);
-  if (token === null) return format.noToken;
-  const appId = await tokens.appOf(token);
-  if (typeof appId === 'number') return appId;
-  return new Rejection(appId.reason, appId.details, { headers: format.challenge });
-}
-
 const NO_BYTES = Buffer.alloc(0);
 
 /** The responses that are made of a batch, of which one is sent. */
@@ -197,7 +184,7 @@ class BatchAnswers {
   readonly #batch: Batch;
   readonly #isAtomic: boolean;
   readonly #slices: TimeSlice;
-  readonly #told = new Map<Answer | Rejection, readonly Result[]>();
+  readonly #reported = new Map<Answer | Rejection, readonly Result[]>();
 
   constructor(
     format: Format,
@@ -230,9 +217,9 @@ class BatchAnswers {
     const results = refusals.length === 0 ? this.#batch.results : resultsOf(this.#batch, outcomeOf);
     const { publicIds } = this.#batch;
     const repeated = outcomes.includes('repeated') ? repeatedOf(this.#batch, outcomeOf) : NONE_REPEATED;
-    const told = { exchange: this.#exchange, results, publicIds, repeated, slices: this.#slices };
-    const answer = await this.#format.answer(told);
-    this.#told.set(answer, results);
+    const report = { exchange: this.#exchange, results, publicIds, repeated, slices: this.#slices };
+    const answer = await this.#format.answer(report);
+    this.#reported.set(answer, results);
     return answer;
   }
 
@@ -240,8 +227,8 @@ class BatchAnswers {
   kept(outcomeOf: OutcomeOf): KeptAnswer {
     const results = resultsOf(this.#batch, outcomeOf);
     const repeated = repeatedOf(this.#batch, outcomeOf);
-    const answer = batchAnswer({ results, publicIds: this.#batch.publicIds, repeated });
-    this.#told.set(answer, results);
+    const answer = atOnce(batchAnswer({ results, publicIds: this.#batch.publicIds, repeated }));
+    this.#reported.set(answer, results);
     return answer;
   }
 
@@ -252,8 +239,8 @@ class BatchAnswers {
   }
 
   /** The results that an answer reports; none where it is not of this batch, but a refusal or an earlier answer. */
-  toldBy(answer: Answer | Rejection): readonly Result[] {
-    return this.#told.get(answer) ?? [];
+  reportedBy(answer: Answer | Rejection): readonly Result[] {
+    return this.#reported.get(answer) ?? [];
   }
 }
 

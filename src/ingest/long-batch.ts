@@ -3,7 +3,7 @@
  * while a part is being committed and enough for the next one is there.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { TimeSlice } from '../base/time-slice.ts';
+import { atOnce } from '../base/time-slice.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
@@ -25,13 +25,12 @@ import {
   repeatedOf,
   resultsOf,
 } from './accepted-batch.ts';
-import { LINES_TYPE, type Result, resultLines, Tally } from './batch-answer.ts';
+import { type BatchReport, batchAnswer, LINES_TYPE, type Result, Tally } from './batch-answer.ts';
 import { FULL } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
-import { type EventLimits, tooLarge } from './formats/collect.ts';
-import { lineEvents } from './formats/events.ts';
-import type { Events } from './formats/format.ts';
-import type { BatchEvent } from './parse/batch-event.ts';
+import { EventReader, NO_EVENTS, tooLarge } from './formats/collect.ts';
+import { resultForm } from './formats/events.ts';
+import type { EventLimits, Events, Reader } from './formats/format.ts';
 import type { RefusedEvents } from './refused-events.ts';
 import { storeApart, type WriteQueues } from './write-queues.ts';
 
@@ -55,8 +54,9 @@ const ROOM_PAUSE_MS = 50;
 
 const LATE = new Rejection('invalidBody', 'The next line did not arrive in time.');
 const NOT_UTF8 = new Rejection('invalidBody', 'The line is not valid UTF-8.');
-const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.');
 const GONE = new Rejection('unavailable', 'The client closed the connection.');
+
+const NO_BYTES = Buffer.alloc(0);
 
 /** Where lines come from, a few at a time. */
 export interface LineSource {
@@ -97,18 +97,19 @@ export function hasMoreLines(text: string, most: number): boolean {
 export async function storeLines(
   steps: StoreLinesSteps,
   exchange: Exchange,
-  lines: LineSource,
+  { lines, read }: { readonly lines: LineSource; readonly read: Reader },
 ): Promise<Answer | Rejection> {
-  const told = exchange.header('accept') === LINES_TYPE ? new LineAnswer(exchange) : new CountsAnswer();
-  const work = new LongBatch(steps, exchange, told);
+  const reporter = resultForm(exchange) === 'lines' ? new LineReporter(exchange) : new CountsReporter();
+  const work = new LongBatch(steps, { exchange, read, reporter });
   const refusal = await work.storeAll(lines);
-  return refusal === null ? told.end() : await told.fail(refusal);
+  return refusal === null ? reporter.end() : await reporter.fail(refusal);
 }
 
 /** How the outcomes of events are reported to the client. */
-interface Telling {
+interface Reporter {
+  readonly tally: Tally;
   /** Reports the next events. @returns false if the client has disconnected */
-  tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean>;
+  report(report: BatchReport): Promise<boolean>;
   end(): Answer;
   /** @param refusal with the fields of {@link LongBatch} */
   fail(refusal: Rejection): Promise<Answer | Rejection>;
@@ -117,15 +118,20 @@ interface Telling {
 class LongBatch {
   readonly #steps: StoreLinesSteps;
   readonly #exchange: Exchange;
-  readonly #telling: Telling & { readonly tally: Tally };
+  readonly #read: Reader;
+  readonly #reporter: Reporter;
   /** What has come since the rate limiter counted the request: as much as a batch counts once. */
   #events = 0;
   #bytes = 0;
 
-  constructor(steps: StoreLinesSteps, exchange: Exchange, telling: Telling & { readonly tally: Tally }) {
+  constructor(
+    steps: StoreLinesSteps,
+    { exchange, read, reporter }: { exchange: Exchange; read: Reader; reporter: Reporter },
+  ) {
     this.#steps = steps;
     this.#exchange = exchange;
-    this.#telling = telling;
+    this.#read = read;
+    this.#reporter = reporter;
   }
 
   /** @returns why not all events were stored or refused for good; with how many were, so that the client sends the rest */
@@ -160,21 +166,18 @@ class LongBatch {
   }
 
   async #storeText(text: string): Promise<Rejection | null> {
-    const { limits } = this.#steps;
-    const most = Math.min(PART_EVENTS, limits.maxEvents);
-    let part: (BatchEvent | Rejection)[] = [];
-    const slices = new TimeSlice(this.#steps.accounts.holderOf(this.#exchange.writer));
+    const { accounts, limits, now } = this.#steps;
+    const exchange = this.#exchange;
+    const hold = (more: number): Rejection | null => exchange.hold(more);
+    const sent = { text, bytes: NO_BYTES, receivedAt: now(), limits, hold };
+    const reader = new EventReader(this.#read(sent), limits, accounts.holderOf(exchange.writer));
     this.#bytes += text.length;
-    for (const event of lineEvents(text, limits)) {
-      if (event !== undefined) part.push(event);
-      if (part.length === most) {
-        const refusal = await this.#storePart(part);
-        if (refusal !== null) return refusal;
-        part = [];
-      }
-      if (slices.isOver) await slices.next();
+    while (reader.end === undefined) {
+      const part = await reader.take(Math.min(PART_EVENTS, limits.maxEvents));
+      const refusal = part.length === 0 ? null : await this.#storePart(part);
+      if (refusal !== null) return refusal;
     }
-    return part.length === 0 ? null : await this.#storePart(part);
+    return reader.end instanceof Rejection ? this.#refusal(reader.end) : null;
   }
 
   async #storePart(events: Events): Promise<Rejection | null> {
@@ -197,19 +200,17 @@ class LongBatch {
     // What may pass is sent again, from there on.
     steps.refusedEvents.count(exchange, at < 0 ? results : results.slice(0, at));
     exchange.progressed();
-    return await this.#tell(batch, results, repeatedOf(batch, outcomeOf));
+    const { publicIds } = batch;
+    return await this.#report({ results, publicIds, repeated: repeatedOf(batch, outcomeOf) });
   }
 
-  async #tell(
-    batch: Batch,
-    results: readonly Result[],
-    repeated: ReadonlySet<Result>,
-  ): Promise<Rejection | null> {
+  async #report(report: BatchReport): Promise<Rejection | null> {
+    const { results } = report;
     const at = results.findIndex(isRetryable);
     const refusal = results[at];
     // What may pass ends the request here: the events after it would be refused as well.
     const resumeAt = this.#done + at;
-    if (!(await this.#telling.tell(batch, results, repeated))) return GONE;
+    if (!(await this.#reporter.report(report))) return GONE;
     return refusal instanceof Rejection ? this.#refusal(refusal, resumeAt) : null;
   }
 
@@ -244,13 +245,13 @@ class LongBatch {
 
   /** Events that are stored, or refused. */
   get #done(): number {
-    const { stored, refused } = this.#telling.tally;
+    const { stored, refused } = this.#reporter.tally;
     return stored + refused;
   }
 
   /** The refusal of what is not done. @param resumeAt index of the first event that is to be sent again */
   #refusal(refusal: Rejection, resumeAt = this.#done): Rejection {
-    const { stored, refused, errors } = this.#telling.tally;
+    const { stored, refused, errors } = this.#reporter.tally;
     const { reason, details, headers } = refusal;
     return new Rejection(reason, details, { headers, fields: { stored, refused, resumeAt, errors } });
   }
@@ -265,11 +266,11 @@ function* linesOf(bytes: Buffer): Generator<Buffer> {
   }
 }
 
-/** Tells at the end how many events are stored and refused. */
-class CountsAnswer implements Telling {
+/** Reports at the end how many events are stored and refused. */
+class CountsReporter implements Reporter {
   readonly tally = new Tally();
 
-  async tell(_: Batch, results: readonly Result[]): Promise<boolean> {
+  async report({ results }: BatchReport): Promise<boolean> {
     this.tally.add(results);
     return true;
   }
@@ -283,8 +284,8 @@ class CountsAnswer implements Telling {
   }
 }
 
-/** Tells of each event in a line, while the rest still arrives. The client has to read while it sends. */
-class LineAnswer implements Telling {
+/** Reports each event in a line, while the rest still arrives. The client has to read while it sends. */
+class LineReporter implements Reporter {
   readonly tally = new Tally();
   readonly #exchange: Exchange;
   #stream: AnswerStream | null = null;
@@ -293,14 +294,13 @@ class LineAnswer implements Telling {
     this.#exchange = exchange;
   }
 
-  async tell(batch: Batch, results: readonly Result[], repeated: ReadonlySet<Result>): Promise<boolean> {
+  async report(report: BatchReport): Promise<boolean> {
+    const { results } = report;
     this.tally.add(results);
     // Until something is stored the whole request can be refused.
     if (this.tally.stored === 0 && results.some(isRetryable)) return true;
     this.#stream ??= this.#exchange.begin(LINES_TYPE);
-    await this.#stream?.send(
-      Buffer.from(resultLines({ results, publicIds: batch.publicIds, repeated }).body),
-    );
+    await this.#stream?.send(Buffer.from(atOnce(batchAnswer(report, 'lines')).body));
     return this.#stream?.isClosed === false;
   }
 

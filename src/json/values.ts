@@ -60,6 +60,15 @@ export function* arrayElements(
 }
 
 /**
+ * Scans the elements of a body that is an array, as {@link arrayElements} does; false: it is not JSON, and nothing follows.
+ * @param text for which {@link isArray}
+ */
+export function* wholeArray(scan: JsonScan, text: string): Generator<boolean | undefined, undefined> {
+  const end = yield* arrayElements(scan, text, skipSpace(text, 0));
+  if (end === NONE || skipSpace(text, end) !== text.length) yield false;
+}
+
+/**
  * Scans each line of newline-delimited JSON: yields whether it is JSON, while the scan holds it. Blank lines are skipped.
  * @param start where the first line begins
  */

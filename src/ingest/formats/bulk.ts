@@ -11,9 +11,8 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { lineValues, scalarText } from '../../json/values.ts';
 import type { Result } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { collect, type EventStream } from './collect.ts';
 import { Field } from './field.ts';
-import type { Format, Sent, Told } from './format.ts';
+import type { EventStream, Format, RequestReport, Sent } from './format.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -53,7 +52,7 @@ export const BULK: Format = {
   reader: (exchange) => (sent) => {
     const items: Item[] = [];
     UNDER_WAY.set(exchange, { items, startedAt: performance.now() });
-    return collect(documents(sent, exchange.parameters[0] ?? null, items), sent.limits);
+    return documents(sent, exchange.parameters[0] ?? null, items);
   },
   answer: bulkAnswer,
   repeatsKeyed: true,
@@ -146,7 +145,7 @@ function invalid(name: string, problem: string): Rejection {
   return invalidField(name, problem);
 }
 
-function bulkAnswer({ exchange, results, repeated }: Told): Answer {
+function bulkAnswer({ exchange, results, repeated }: RequestReport): Answer {
   const { items = [], startedAt = 0 } = UNDER_WAY.get(exchange) ?? {};
   const took = Math.round(performance.now() - startedAt);
   const errors = results.some((result) => result instanceof Rejection);

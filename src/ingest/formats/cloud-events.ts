@@ -4,19 +4,19 @@
  */
 import { isUtf8 } from 'node:buffer';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
+import { inSlices } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { decode } from '../../http/request-body.ts';
-import { NONE, skipSpace } from '../../json/lexer.ts';
 import { findMistake } from '../../json/mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
-import { arrayElements, isArray, scalarText, scanWhole } from '../../json/values.ts';
-import { batchAnswerInTurns } from '../batch-answer.ts';
+import { isArray, scalarText, scanWhole, wholeArray } from '../../json/values.ts';
+import { batchAnswer } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { collect, type EventStream, tooLarge } from './collect.ts';
+import { alone, tooLarge } from './collect.ts';
 import { BEARER } from './events.ts';
-import type { Events, Format, Reader } from './format.ts';
+import type { EventStream, Format, Reader, Sent } from './format.ts';
 import { eventKey } from './key.ts';
 
 /** The headers of the attributes in binary mode. */
@@ -42,64 +42,43 @@ export const CLOUD_EVENTS: Format = {
   repeatsWhole: true,
   reader: (exchange) => {
     const type = mediaType(exchange.header('content-type'));
-    if (type === BATCH_TYPE) return batchReader;
-    if (type === STRUCTURED_TYPE) return structuredReader;
+    if (type === BATCH_TYPE) return batchedEvents;
+    if (type === STRUCTURED_TYPE) return structuredEvent;
     const headers = exchange.prefixedHeaders();
     const isBinaryMode = headers.has('ce-specversion') && !type.startsWith('application/cloudevents');
     return isBinaryMode ? binaryReader(headers, exchange) : UNKNOWN_MODE;
   },
-  answer: (told) => batchAnswerInTurns(told, told.slices),
-};
-
-const structuredReader: Reader = async (sent) => {
-  const text = decode(sent.bytes);
-  if (text instanceof Rejection) return text;
-  return alone(await collect(structuredEvent(text, sent.receivedAt), sent.limits));
-};
-
-const batchReader: Reader = async (sent) => {
-  const text = decode(sent.bytes);
-  if (text instanceof Rejection) return text;
-  return await collect(batchedEvents(text, sent.receivedAt), sent.limits, true);
+  mayBeEmpty: true,
+  answer: (report) => inSlices(batchAnswer(report, 'document'), report.slices),
 };
 
 function binaryReader(headers: ReadonlyMap<string, string>, exchange: Exchange): Reader {
   const contentType = exchange.header('content-type');
-  return async ({ bytes, receivedAt, limits }) => {
-    if (bytes.length > limits.maxEventBytes) return tooLarge(limits);
-    const event = binaryEvent(headers, contentType, bytes, receivedAt);
-    return alone(await collect(event, limits));
-  };
-}
-
-/** The refusal of the only event is that of the request. */
-function alone(events: Events | Rejection): Events | Rejection {
-  if (events instanceof Rejection) return events;
-  const [event] = events;
-  return event instanceof Rejection ? event : events;
+  return (sent) => binaryEvent(headers, contentType, sent);
 }
 
 const OPTIONAL = ['datacontenttype', 'dataschema', 'subject'] as const;
 const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_base64', ...OPTIONAL] as const;
 
-function* structuredEvent(text: string, receivedAt: number): EventStream {
+function* structuredEvent({ bytes, receivedAt, limits }: Sent): EventStream {
+  const text = decode(bytes);
+  if (text instanceof Rejection) return text;
   const scan = new JsonScan(MEMBERS, true);
   if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
-  yield eventOf(scan, new TypeReferences(), receivedAt);
-  return null;
+  return yield* alone(eventOf(scan, new TypeReferences(), receivedAt), limits);
 }
 
-function* batchedEvents(text: string, receivedAt: number): EventStream {
+function* batchedEvents({ bytes, receivedAt }: Sent): EventStream {
+  const text = decode(bytes);
+  if (text instanceof Rejection) return text;
   if (!isArray(text)) return NO_ARRAY;
   const types = new TypeReferences();
   const scan = new JsonScan(MEMBERS, true);
-  const elements = arrayElements(scan, text, skipSpace(text, 0));
-  for (;;) {
-    const { done, value } = elements.next();
-    if (done === true)
-      return value === NONE || skipSpace(text, value) !== text.length ? yield* findMistake(text) : null;
-    yield value === undefined ? undefined : eventOf(scan, types, receivedAt);
+  for (const isElement of wholeArray(scan, text)) {
+    if (isElement === false) return yield* findMistake(text);
+    yield isElement === undefined ? undefined : eventOf(scan, types, receivedAt);
   }
+  return null;
 }
 
 /** The event that a scan holds. */
@@ -160,9 +139,9 @@ const OPEN_BRACE = 0x7b;
 function* binaryEvent(
   headers: ReadonlyMap<string, string>,
   contentType: string,
-  bytes: Buffer,
-  receivedAt: number,
+  { bytes, receivedAt, limits }: Sent,
 ): EventStream {
+  if (bytes.length > limits.maxEventBytes) return tooLarge(limits);
   const data = bytes.length === 0 ? '' : dataMember(contentType, bytes);
   if (data instanceof Rejection) return data;
   if (data.startsWith(JSON_DATA)) {
@@ -188,8 +167,8 @@ function* binaryEvent(
     );
     return `{${members.join(',')}${data === '' ? '' : `,${data}`}}`;
   };
-  yield event((name) => attributes.get(name) ?? null, new TypeReferences(), receivedAt, payload);
-  return null;
+  const attribute = (name: string): string | null => attributes.get(name) ?? null;
+  return yield* alone(event(attribute, new TypeReferences(), receivedAt, payload), limits);
 }
 
 const JSON_DATA = '"data":';

@@ -4,18 +4,7 @@ import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import type { Events } from './format.ts';
-
-export interface EventLimits {
-  readonly maxEvents: number;
-  /** Of one event: the same as for the body of a single event. */
-  readonly maxEventBytes: number;
-}
-
-export interface BatchLimits extends EventLimits {
-  /** Whose turns of the event loop are taken. */
-  readonly holder: Path;
-}
+import type { EventLimits, EventStream, Events } from './format.ts';
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
@@ -30,42 +19,67 @@ export function isLineDelimited(contentType: string): boolean {
   return LINES.has((contentType.split(';')[0] ?? '').trim().toLowerCase());
 }
 
-/**
- * The events of a body, one by one, with a refusal in place of one that is not valid; undefined: a pause in a long one. It
- * returns what is wrong with the whole body; or how many of the last events are the batch, where others were replaced; or null.
- */
-export type EventStream = Generator<BatchEvent | Rejection | undefined, Rejection | number | null>;
+/** Takes the events of a stream a part at a time, in slices that do not block the event loop for long. */
+export class EventReader {
+  readonly #stream: EventStream;
+  readonly #limits: EventLimits;
+  readonly #slices: TimeSlice;
+  #end: Rejection | number | null | undefined;
 
-/**
- * Reads a stream to its end. In slices that do not block the event loop for long.
- * @param mayBeEmpty whether a body without events is valid
- */
-export async function collect(
-  stream: EventStream,
-  limits: BatchLimits,
-  mayBeEmpty = false,
-): Promise<Events | Rejection> {
-  const events: (BatchEvent | Rejection)[] = [];
-  const slices = new TimeSlice(limits.holder);
-  for (;;) {
-    const { done, value } = stream.next();
-    if (done === true) {
-      if (value instanceof Rejection) return value;
-      const batch = value === null ? events : events.slice(events.length - value);
-      if (batch.length > limits.maxEvents) return tooMany(limits);
-      return batch.length === 0 && !mayBeEmpty ? NO_EVENTS : batch;
+  /** @param holder whose turns of the event loop are taken */
+  constructor(stream: EventStream, limits: EventLimits, holder: Path) {
+    this.#stream = stream;
+    this.#limits = limits;
+    this.#slices = new TimeSlice(holder);
+  }
+
+  /** What the stream has returned; undefined before its end. */
+  get end(): Rejection | number | null | undefined {
+    return this.#end;
+  }
+
+  /** The next events; fewer than `most` at the end alone. One that is too large is replaced by its refusal. */
+  async take(most: number): Promise<(BatchEvent | Rejection)[]> {
+    const events: (BatchEvent | Rejection)[] = [];
+    while (events.length < most && this.#end === undefined) {
+      const { done, value } = this.#stream.next();
+      if (done === true) this.#end = value;
+      else if (value !== undefined) events.push(sized(value, this.#limits));
+      if (this.#slices.isOver) await this.#slices.next();
     }
-    if (value !== undefined) events.push(sized(value, limits));
-    // Events that later ones replace count towards a limit as well.
-    if (events.length > 2 * limits.maxEvents) return tooMany(limits);
-    if (slices.isOver) await slices.next();
+    return events;
   }
 }
 
-const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.');
+/** Reads a body that is one batch. @param mayBeEmpty whether one without events is valid */
+export async function collect(
+  stream: EventStream,
+  limits: EventLimits,
+  { holder, mayBeEmpty = false }: { readonly holder: Path; readonly mayBeEmpty?: boolean },
+): Promise<Events | Rejection> {
+  const reader = new EventReader(stream, limits, holder);
+  // Events that later ones replace count towards a limit as well.
+  const events = await reader.take(2 * limits.maxEvents + 1);
+  const { end } = reader;
+  if (end === undefined) return tooMany(limits);
+  if (end instanceof Rejection) return end;
+  const batch = end === null ? events : events.slice(events.length - end);
+  if (batch.length > limits.maxEvents) return tooMany(limits);
+  return batch.length === 0 && !mayBeEmpty ? NO_EVENTS : batch;
+}
 
-function sized(event: BatchEvent | Rejection, limits: BatchLimits): BatchEvent | Rejection {
+export const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.');
+
+function sized(event: BatchEvent | Rejection, limits: EventLimits): BatchEvent | Rejection {
   return event instanceof Rejection || fits(event.payload, limits) ? event : tooLarge(limits);
+}
+
+/** The stream of a body that is one event, whose refusal is that of the request. */
+export function* alone(event: BatchEvent | Rejection, limits: EventLimits): EventStream {
+  const one = sized(event, limits);
+  if (one instanceof Rejection) return one;
+  yield one;
+  return null;
 }
 
 /** Whether the text of an event, or of a field beside events, is not too large. */

@@ -6,7 +6,8 @@ import type { LoggingTokens } from '../../apps/logging-token-lookup.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { Declaration, Method, Route } from '../../http/route.ts';
-import { apiKey, BULK, PRODUCT } from './bulk.ts';
+import { authenticate } from '../admit.ts';
+import { BULK, PRODUCT } from './bulk.ts';
 
 export const PREFIX = '/v1/elasticsearch';
 
@@ -80,8 +81,7 @@ async function known(
   exchange: Exchange,
   answer: object,
 ): Promise<Answer | Rejection> {
-  const token = apiKey(exchange);
-  const app = token === null ? BULK.noToken : await loggingTokens.appOf(token);
-  if (app instanceof Rejection) return new Rejection(app.reason, app.details, { headers: BULK.challenge });
+  const app = await authenticate(loggingTokens, BULK, exchange);
+  if (app instanceof Rejection) return app;
   return { status: 200, body: JSON.stringify(answer), headers: PRODUCT };
 }

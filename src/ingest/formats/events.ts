@@ -1,17 +1,20 @@
 /** The API's own format: `{"events":[…]}`, an array of events, or one event a line. */
+
+import { inSlices } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../../http/bearer.ts';
+import type { Exchange } from '../../http/exchange.ts';
 import { flag, Query } from '../../http/query.ts';
 import { findMistake, LINES_HINT, lineNotJson } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
 import { lineValues } from '../../json/values.ts';
-import { batchAnswerInTurns, LINES_TYPE, resultLinesInTurns } from '../batch-answer.ts';
+import { batchAnswer, LINES_TYPE, type ResultForm } from '../batch-answer.ts';
 import { IDEMPOTENCY_KEY } from '../idempotency-key.ts';
 import { batchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { documentValues } from '../parse/batch-text.ts';
 import { EVENT_FIELDS } from '../parse/event-body.ts';
-import { collect, type EventLimits, type EventStream, fits, isLineDelimited, tooLarge } from './collect.ts';
-import type { Format } from './format.ts';
+import { fits, isLineDelimited, tooLarge } from './collect.ts';
+import type { EventLimits, EventStream, Format } from './format.ts';
 
 /** A logging token in `Authorization: Bearer`. */
 export const BEARER = {
@@ -34,7 +37,7 @@ export const EVENTS_FORMAT: Format = {
   takesIdempotencyKey: true,
   reader: (exchange) => {
     const isLines = isLineDelimited(exchange.header('content-type'));
-    return ({ text, limits }) => collect((isLines ? lineEvents : documentEvents)(text, limits), limits);
+    return ({ text, limits }) => (isLines ? lineEvents : documentEvents)(text, limits);
   },
   isAtomic: (exchange) => {
     const unknown = BATCH_QUERY.unknown(exchange.query);
@@ -48,11 +51,13 @@ export const EVENTS_FORMAT: Format = {
     const query = BATCH_QUERY.parse(exchange.query);
     return !(query instanceof Rejection) && !query.atomic;
   },
-  answer: (told) =>
-    told.exchange.header('accept') === LINES_TYPE
-      ? resultLinesInTurns(told, told.slices)
-      : batchAnswerInTurns(told, told.slices),
+  answer: (report) => inSlices(batchAnswer(report, resultForm(report.exchange)), report.slices),
 };
+
+/** The form in which the client wants the results. */
+export function resultForm(exchange: Exchange): ResultForm {
+  return exchange.header('accept') === LINES_TYPE ? 'lines' : 'document';
+}
 
 /** The events of newline-delimited JSON. Blank lines are skipped. */
 export function* lineEvents(text: string, limits: EventLimits): EventStream {

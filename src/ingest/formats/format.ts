@@ -6,12 +6,23 @@
 import type { TimeSlice } from '../../base/time-slice.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
-import type { ToldResults } from '../batch-answer.ts';
+import type { BatchReport } from '../batch-answer.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import type { BatchLimits } from './collect.ts';
+
+export interface EventLimits {
+  readonly maxEvents: number;
+  /** Limit of one event: the same as for the body of a single event. */
+  readonly maxEventBytes: number;
+}
 
 /** Events of a request in their order; a refusal takes the place of one that is not valid. */
 export type Events = readonly (BatchEvent | Rejection)[];
+
+/**
+ * The events of a body, one by one, with a refusal in place of one that is not valid; undefined: a pause in a long one. It
+ * returns what is wrong with the whole body; or how many of the last events are the batch, where others were replaced; or null.
+ */
+export type EventStream = Generator<BatchEvent | Rejection | undefined, Rejection | number | null>;
 
 /** The body of a request whose token and rate limit have been checked. */
 export interface Sent {
@@ -21,7 +32,7 @@ export interface Sent {
   readonly bytes: Buffer;
   /** Milliseconds since the epoch. Formats give no event a later time: clocks of senders may be ahead. */
   readonly receivedAt: number;
-  readonly limits: BatchLimits;
+  readonly limits: EventLimits;
   /**
    * Counts memory beside the body, as the body is counted: for texts that are not parts of it.
    * @returns the refusal of the request if there is no room for them
@@ -29,11 +40,11 @@ export interface Sent {
   readonly hold: (bytes: number) => Rejection | null;
 }
 
-/** Makes events of a body, in slices that do not block the event loop; or refuses the whole body. */
-export type Reader = (sent: Sent) => Promise<Events | Rejection>;
+/** Makes events of a body. */
+export type Reader = (sent: Sent) => EventStream;
 
 /** What became of the events of a request. */
-export interface Told extends ToldResults {
+export interface RequestReport extends BatchReport {
   readonly exchange: Exchange;
   /** For an answer that takes long to write. */
   readonly slices: TimeSlice;
@@ -42,9 +53,14 @@ export interface Told extends ToldResults {
 export interface Format {
   /** Whether the body is no text. */
   readonly isBinary?: boolean;
+  /** Whether a body without events is valid. */
+  readonly mayBeEmpty?: boolean;
   /** Whether an Idempotency-Key is read. */
   readonly takesIdempotencyKey?: boolean;
-  /** Whether the body is newline-delimited events, which may be more than a batch: they are then stored while they arrive. */
+  /**
+   * Whether the body is lines, which may be more than a batch: they are then stored while they arrive. Each line is read by
+   * itself.
+   */
   readonly mayBeLong?: (exchange: Exchange) => boolean;
   /** Whether the request wants all of its events to be stored, or none. */
   readonly isAtomic?: (exchange: Exchange) => boolean | Rejection;
@@ -66,7 +82,7 @@ export interface Format {
   readonly challenge: Readonly<Record<string, string>>;
   /** How the body is to be read, by the request's query and headers; or what is wrong with these. */
   readonly reader: (exchange: Exchange) => Reader | Rejection;
-  readonly answer: (told: Told) => Answer | Rejection | Promise<Answer | Rejection>;
+  readonly answer: (report: RequestReport) => Answer | Rejection | Promise<Answer | Rejection>;
   /** The refusal of a whole request in the form that its clients know; absent: the API's. */
   readonly refuse?: (refusal: Rejection, exchange: Exchange) => Rejection;
   /** For so long a refusal that may pass is held back, because clients of this format try again at once. */

@@ -3,16 +3,15 @@ import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types
 import { invalidField, Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
 import { Query, text } from '../../http/query.ts';
-import { NONE, skipSpace } from '../../json/lexer.ts';
 import { findMistake, lineNotJson } from '../../json/mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
-import { arrayElements, isArray, joinedValues, lineValues, scalarText } from '../../json/values.ts';
+import { isArray, joinedValues, lineValues, scalarText, wholeArray } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { collect, type EventStream, isLineDelimited } from './collect.ts';
+import { isLineDelimited } from './collect.ts';
 import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
-import type { Format } from './format.ts';
+import type { EventStream, Format } from './format.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -69,9 +68,9 @@ export const RECORDS: Format = {
     const query = RECORDS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const isLines = isLineDelimited(exchange.header('content-type'));
-    return ({ text, receivedAt, limits }) => {
+    return ({ text, receivedAt }) => {
       const records = new RecordReader({ ...query, type: query.type ?? query.typeName }, receivedAt);
-      return collect(recordEvents(text, isLines, records), limits);
+      return recordEvents(text, isLines, records);
     };
   },
   answer: ({ results }) => countsAnswer(results),
@@ -87,13 +86,11 @@ const TOO_DEEP = new Rejection(
 function* recordEvents(text: string, isLines: boolean, records: RecordReader): EventStream {
   const { scan } = records;
   if (!isLines && isArray(text)) {
-    const elements = arrayElements(scan, text, skipSpace(text, 0));
-    for (;;) {
-      const { done, value } = elements.next();
-      if (done === true)
-        return value === NONE || skipSpace(text, value) !== text.length ? yield* findMistake(text) : null;
-      yield value === undefined ? undefined : records.read();
+    for (const isElement of wholeArray(scan, text)) {
+      if (isElement === false) return yield* findMistake(text);
+      yield isElement === undefined ? undefined : records.read();
     }
+    return null;
   }
   for (const isJson of isLines ? lineValues(scan, text) : joinedValues(scan, text))
     yield isJson === undefined ? undefined : isJson ? records.read() : lineNotJson(scan.text, 'The record');

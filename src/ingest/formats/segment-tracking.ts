@@ -11,8 +11,8 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { arrayElements, scalarText, scanWhole } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { collect, type EventStream } from './collect.ts';
-import type { Format } from './format.ts';
+import { alone } from './collect.ts';
+import type { EventStream, Format, Sent } from './format.ts';
 import { eventKey } from './key.ts';
 import { parseRecordTime } from './times.ts';
 
@@ -50,36 +50,20 @@ const SEGMENT = {
 
 /** A route that takes one message. */
 export function segmentCall(call: Call): Format {
-  return {
-    ...SEGMENT,
-    reader:
-      () =>
-      async ({ text, receivedAt, limits }) => {
-        const events = await collect(oneMessage(text, call, receivedAt), limits);
-        if (events instanceof Rejection) return events;
-        const [event] = events;
-        return event instanceof Rejection ? event : events;
-      },
-  };
+  return { ...SEGMENT, reader: () => (sent) => oneMessage(sent, call) };
 }
 
 /** The route that takes many. */
-export const SEGMENT_BATCH: Format = {
-  ...SEGMENT,
-  reader:
-    () =>
-    ({ text, receivedAt, limits }) =>
-      collect(messages(text, receivedAt), limits),
-};
+export const SEGMENT_BATCH: Format = { ...SEGMENT, reader: () => messages };
 
-function* oneMessage(text: string, call: Call, receivedAt: number): EventStream {
+function* oneMessage({ text, receivedAt, limits }: Sent, call: Call): EventStream {
   const scan = new JsonScan(MESSAGE_MEMBERS);
   if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
-  yield messageOf(scan, { call, sentAt: null, types: new TypeReferences(), receivedAt });
-  return null;
+  const context = { call, sentAt: null, types: new TypeReferences(), receivedAt };
+  return yield* alone(messageOf(scan, context), limits);
 }
 
-function* messages(text: string, receivedAt: number): EventStream {
+function* messages({ text, receivedAt }: Sent): EventStream {
   const body = new JsonScan(['batch', 'sentAt']);
   if (!(yield* scanWhole(body, text))) return yield* findMistake(text);
   const batch = body.isObject ? body.span('batch') : null;

@@ -2,8 +2,9 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
-import { type BatchLimits, collect } from '../../../src/ingest/formats/collect.ts';
+import { collect } from '../../../src/ingest/formats/collect.ts';
 import { documentEvents, lineEvents } from '../../../src/ingest/formats/events.ts';
+import type { EventLimits } from '../../../src/ingest/formats/format.ts';
 import { documentValues, type End } from '../../../src/ingest/parse/batch-text.ts';
 import { JsonScan } from '../../../src/json/scan.ts';
 import { lineValues } from '../../../src/json/values.ts';
@@ -230,11 +231,11 @@ describe('lines', () => {
   });
 });
 
-const readBatch = (text: string, isLines: boolean, limits: BatchLimits) =>
-  collect((isLines ? lineEvents : documentEvents)(text, limits), limits);
+const readBatch = (text: string, isLines: boolean, limits: EventLimits) =>
+  collect((isLines ? lineEvents : documentEvents)(text, limits), limits, { holder: ['account', 1] });
 
 describe('reading a batch', () => {
-  const limits = { holder: ['account', 1], maxEvents: 10, maxEventBytes: 200 };
+  const limits = { maxEvents: 10, maxEventBytes: 200 };
   const read = async (text: string, lines = false): Promise<unknown> => {
     const batch = await readBatch(text, lines, limits);
     if (batch instanceof Rejection) return `${batch.status}: ${batch.details}`;
@@ -317,7 +318,6 @@ describe('reading a batch', () => {
     };
     setImmediate(turn);
     const batch = await readBatch(text, false, {
-      holder: ['account', 1],
       maxEvents: 10_000,
       maxEventBytes: 1_000,
     });

@@ -8,9 +8,9 @@ import { decode } from '../../../http/request-body.ts';
 import { mistakeIn } from '../../../json/mistake.ts';
 import { MAX_PAYLOAD_DEPTH } from '../../../json/scan.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
-import { collect, type EventStream, tooLarge, tooMany } from '../collect.ts';
+import { tooLarge, tooMany } from '../collect.ts';
 import { BEARER } from '../events.ts';
-import type { Format, Sent } from '../format.ts';
+import type { EventStream, Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
 import { logRecords as jsonRecords } from './json.ts';
 import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
@@ -46,6 +46,7 @@ const TOO_DEEP = new Rejection(
 export const OTLP_LOGS: Format = {
   ...BEARER,
   isBinary: true,
+  mayBeEmpty: true,
   repeatsWhole: true,
   reader: (exchange) => {
     const query = LOGS_QUERY.parse(exchange.query);
@@ -53,9 +54,9 @@ export const OTLP_LOGS: Format = {
     const attribute = query.typeAttribute ?? EVENT_NAME;
     switch (mediaType(exchange)) {
       case PROTOBUF_TYPE:
-        return (sent) => collect(protobufEvents(sent, attribute), sent.limits, true);
+        return (sent) => protobufEvents(sent, attribute);
       case JSON_TYPE:
-        return (sent) => collect(jsonEvents(sent, attribute), sent.limits, true);
+        return (sent) => jsonEvents(sent, attribute);
       default:
         return UNKNOWN_TYPE;
     }
