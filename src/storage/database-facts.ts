@@ -1,7 +1,7 @@
 /** Reads facts about the database for `tidemark doctor`, with the privileges of the service and without writes. */
 
-import { type CountCheck, checkCounts } from './counts/count-check.ts';
 import { DAYS } from './counts/levels.ts';
+import { type CountCheck, checkCounts } from './counts/recount.ts';
 import type { Sql } from './database/connect.ts';
 import type { Engine } from './database/engine.ts';
 import type { CompressionFacts, StorageEngine } from './engines/storage-engine.ts';
@@ -90,10 +90,7 @@ export async function readDatabaseFacts(
     unsettledCounts: await engine.unsettled(sql),
     compression: pending > 0 ? null : ((await engine.readCompression?.(sql)) ?? null),
     strayRows: pending > 0 ? null : ((await engine.strayRows?.find(sql)) ?? []),
-    counts:
-      pending > 0
-        ? null
-        : await (engine.checkCounts?.(sql, Date.now()) ?? checkCounts(sql, engine, Date.now())),
+    counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
 }
 

@@ -1,4 +1,4 @@
-/** Compares counts with rows in one snapshot, so that concurrent commits make no difference. */
+/** Compares counts with rows in one snapshot, so that concurrent commits make no difference; and corrects tables of counts by what differs. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../database/connect.ts';
 import { startOfMonth } from './intervals.ts';
@@ -6,10 +6,12 @@ import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
+/** `month` is compared with its days, `profile` (sql/0002) with its day, the others with rows. */
+export type ComparedLevel = Level['name'] | 'month' | 'profile';
+
 /** A count that is not what it should be. */
 export interface CountDifference {
-  /** `month` is compared with its days, `profile` (sql/0002) with its day, the others with rows. */
-  readonly level: Level['name'] | 'month' | 'profile';
+  readonly level: ComparedLevel;
   /** Public ids; internal ones where the app or the type is gone. The type is null for all types of the app. */
   readonly app: string;
   readonly type: string | null;
@@ -31,6 +33,9 @@ export interface DayComparison {
 /** Most examples of one comparison. */
 export const EXAMPLES = 3;
 
+/** What stands for a table or a view in a statement. */
+export type RelationOf = (name: string) => Fragment;
+
 /**
  * Compares the counts of a UTC day: those of readers, hence with what is still to be settled and without buckets that
  * readers do not take. Apps that are being removed are left out, as their rows go before their counts do.
@@ -44,77 +49,167 @@ export async function compareDay(
   appId: number | null,
   names: Sql | Transaction = sql,
 ): Promise<DayComparison> {
-  const scope = (time: Fragment, from: number, until: number): Fragment => sql`
-    ${time} >= ${new Date(from)} AND ${time} < ${new Date(until)}
-    AND ${appId === null ? sql`app_id NOT IN (SELECT app_id FROM deleted_apps)` : sql`app_id = ${appId}`}`;
-  const within = (time: Fragment): Fragment => scope(time, day, day + DAY_MS);
-  const counted = LEVELS.map(
-    ({ view }, level) => sql`
-      UNION ALL SELECT ${level}::integer, app_id, type_id, bucket, 0, count FROM ${sql(view)} WHERE ${within(sql`bucket`)}`,
-  );
-  const [from, until] = [startOfMonth(day), startOfMonth(day, 1)];
   const found = await sql<FoundDifference[]>`
-    WITH minutes AS MATERIALIZED (
-      SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS rows
-        FROM events WHERE ${within(sql`created_at`)} GROUP BY 1, 2, 3
-    ), found AS (
-      SELECT app_id, type_id, bucket, rows FROM minutes
-      UNION ALL SELECT app_id, ${ALL_TYPES}::integer, bucket, sum(rows) FROM minutes GROUP BY app_id, bucket
-    ), levels AS (
-      SELECT level::integer - 1 AS level, ms * interval '1 ms' AS width
-        FROM unnest(${LEVELS.map(({ ms }) => ms)}::float8[]) WITH ORDINALITY AS level (ms, level)
-    ), buckets AS (
-      SELECT level, app_id, type_id, bucket, sum(rows) AS expected, sum(count) AS counted
-        FROM (SELECT level, app_id, type_id, date_bin(width, bucket, 'epoch') AS bucket, rows, 0 AS count
-                FROM found CROSS JOIN levels
-              ${counted}) AS compared
-       GROUP BY 1, 2, 3, 4
-      HAVING sum(rows) <> sum(count)
-    ), days AS (
-      SELECT app_id, type_id, sum(count) AS count FROM ${sql(DAYS.view)} WHERE ${within(sql`bucket`)} GROUP BY 1, 2
-    ), differing AS (
-      SELECT level, app_id, type_id, bucket, expected, counted
-        FROM buckets JOIN levels USING (level)
-       WHERE NOT EXISTS (SELECT FROM stale_buckets AS stale
-                          WHERE stale.level <= buckets.level AND stale.bucket >= buckets.bucket
-                            AND stale.bucket < buckets.bucket + width)
-      UNION ALL
-      SELECT ${LEVELS.length}::integer, app_id, type_id, ${new Date(from)}::timestamptz, sum(of_days), sum(count)
-        FROM (SELECT app_id, type_id, count AS of_days, 0 AS count FROM ${sql(DAYS.view)}
-               WHERE ${scope(sql`bucket`, from, until)}
-              UNION ALL
-              SELECT app_id, type_id, 0, count FROM events_per_month WHERE ${scope(sql`bucket`, from, from + 1)}) AS month
-       WHERE NOT EXISTS (SELECT FROM stale_buckets WHERE bucket >= ${new Date(from)} AND bucket < ${new Date(until)})
-       GROUP BY app_id, type_id
-      HAVING sum(of_days) <> sum(count)
-      UNION ALL
-      SELECT ${LEVELS.length + 1}::integer, app_id, type_id, day, coalesce(days.count, 0), running[96]
-        FROM ready_profiles JOIN daily_prefix_sums USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
-       WHERE ${within(sql`day`)} AND running[96] <> coalesce(days.count, 0)
-    )
     SELECT level, app_id AS "appId", nullif(type_id, ${ALL_TYPES}) AS "typeId",
            (extract(epoch FROM bucket) * 1000)::float8 AS bucket, counted::float8, expected::float8,
            (count(*) OVER ())::float8 AS differing
-      FROM differing
-     ORDER BY level >= ${LEVELS.length}::integer, level DESC, bucket, differing.app_id, type_id
+      FROM (${differencesOfDay(sql, day, appId)}) AS differing
+     ORDER BY array_position(${EXAMPLES_FIRST}::text[], level), bucket, app_id, type_id
      LIMIT ${EXAMPLES}`;
   const publicIds = await readNames(names, found);
   return {
     differing: found[0]?.differing ?? 0,
-    examples: found.map(({ level, appId: app, typeId: type, bucket, counted, expected }) => ({
-      level: LEVEL_NAMES[level] ?? 'profile',
+    examples: found.map(({ appId: app, typeId: type, ...difference }) => ({
+      level: difference.level,
       app: publicIds.apps.get(app) ?? String(app),
       type: type === null ? null : (publicIds.types.get(type) ?? String(type)),
-      ...{ bucket, counted, expected },
+      bucket: difference.bucket,
+      counted: difference.counted,
+      expected: difference.expected,
     })),
   };
 }
 
-/** By the numbers of {@link compareDay}. */
-const LEVEL_NAMES = [...LEVELS.map(({ name }) => name), 'month', 'profile'] as const;
+const EXAMPLES_FIRST: readonly ComparedLevel[] = [
+  ...LEVELS.map(({ name }) => name).reverse(),
+  'month',
+  'profile',
+];
+
+/**
+ * A SELECT of `level, app_id, type_id, bucket, counted, expected`: the counts of a day that are not what they should be, and
+ * those of its month.
+ * @param relation what stands for a table or a view in the statement
+ */
+function differencesOfDay(
+  sql: Sql | Transaction,
+  day: number,
+  appId: number | null,
+  relation: RelationOf = (name) => sql`${sql(name)}`,
+): Fragment {
+  const ofApps =
+    appId === null
+      ? sql`app_id NOT IN (SELECT app_id FROM ${relation('deleted_apps')} AS deleted)`
+      : sql`app_id = ${appId}`;
+  const within = (time: Fragment): Fragment =>
+    sql`${time} >= ${new Date(day)} AND ${time} < ${new Date(day + DAY_MS)} AND ${ofApps}`;
+  const ofLevels = LEVELS.flatMap(({ name, view, ms }, level) => {
+    const width = sql`${ms} * interval '1 ms'`;
+    const counted = sql`SELECT app_id, type_id, bucket, count FROM ${relation(view)} AS level WHERE ${within(sql`bucket`)}`;
+    const wanted = sql`SELECT app_id, type_id, date_bin(${width}, bucket, 'epoch'), count FROM wanted_minutes`;
+    // Readers take nothing from a stale bucket.
+    const isStale = sql`
+      SELECT FROM ${relation('stale_buckets')} AS stale
+       WHERE stale.level <= ${level} AND stale.bucket >= compared.bucket AND stale.bucket < compared.bucket + ${width}`;
+    return [diff(sql, name, { counted, wanted, isStale }), sql` UNION ALL `];
+  });
+  return sql`
+    WITH rows_of_minutes AS MATERIALIZED (
+      SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS count
+        FROM ${relation('events')} AS events WHERE ${within(sql`created_at`)} GROUP BY 1, 2, 3
+    ), wanted_minutes AS (
+      SELECT app_id, type_id, bucket, count FROM rows_of_minutes
+      UNION ALL SELECT app_id, ${ALL_TYPES}::integer, bucket, sum(count) FROM rows_of_minutes GROUP BY app_id, bucket
+    ), days AS (
+      SELECT app_id, type_id, sum(count) AS count
+        FROM ${relation(DAYS.view)} AS level WHERE ${within(sql`bucket`)} GROUP BY 1, 2
+    )
+    ${ofLevels}
+    ${differencesOfMonth(sql, day, ofApps, relation)}
+    UNION ALL
+    SELECT 'profile', app_id, type_id, day, running[96], coalesce(days.count, 0)
+      FROM ${relation('ready_profiles')} AS ready
+      JOIN ${relation('daily_prefix_sums')} AS sums USING (app_id, day) LEFT JOIN days USING (app_id, type_id)
+     WHERE ${within(sql`day`)} AND running[96] <> coalesce(days.count, 0)`;
+}
+
+/** The counts of a day's month that are not the sum of its days, as {@link differencesOfDay}. */
+function differencesOfMonth(
+  sql: Sql | Transaction,
+  day: number,
+  ofApps: Fragment,
+  relation: RelationOf,
+): Fragment {
+  const [from, until] = [new Date(startOfMonth(day)), new Date(startOfMonth(day, 1))];
+  const within = sql`bucket >= ${from} AND bucket < ${until}`;
+  const ofRelation = (name: string): Fragment =>
+    sql`SELECT app_id, type_id, ${from}::timestamptz AS bucket, count FROM ${relation(name)} AS level WHERE ${within} AND ${ofApps}`;
+  return diff(sql, 'month', {
+    counted: ofRelation('events_per_month'),
+    wanted: ofRelation(DAYS.view),
+    isStale: sql`SELECT FROM ${relation('stale_buckets')} AS stale WHERE ${within}`,
+  });
+}
+
+/** Two relations (app_id, type_id, bucket, count) that should add up to the same counts, and which of their buckets are not compared. */
+interface Compared {
+  readonly counted: Fragment;
+  readonly wanted: Fragment;
+  readonly isStale: Fragment;
+}
+
+function diff(
+  sql: Sql | Transaction,
+  level: ComparedLevel,
+  { counted, wanted, isStale }: Compared,
+): Fragment {
+  return sql`
+    SELECT ${level}::text AS level, app_id, type_id, bucket, sum(counted) AS counted, sum(expected) AS expected
+      FROM (SELECT app_id, type_id, bucket, count AS counted, 0 AS expected FROM (${counted}) AS counted
+             UNION ALL
+            SELECT app_id, type_id, bucket, 0, count FROM (${wanted}) AS wanted (app_id, type_id, bucket, count)) AS compared
+     GROUP BY app_id, type_id, bucket
+    HAVING sum(counted) <> sum(expected) AND NOT EXISTS (${isStale})`;
+}
+
+/**
+ * Adds to tables of counts what they lack of a day's rows, or takes away what they have too much, as one snapshot shows it. Deltas
+ * count in it, and stay: later folds add them. So nothing but folds must be kept out meanwhile.
+ * @param tx       read committed, with the lock of counts
+ * @param day      its midnight, milliseconds since 1970; not changed if it is before the retention boundary
+ * @param relation what stands for a table or a view in a statement
+ * @returns how many counts differed
+ */
+export async function correctDay(
+  tx: Transaction,
+  day: number,
+  relation: RelationOf = (name) => tx`${tx(name)}`,
+): Promise<number> {
+  // Retention must not take rows away while they are counted.
+  const kept =
+    await tx`SELECT FROM ${relation('retention')} AS retention WHERE readable_from <= ${new Date(day)} FOR SHARE`;
+  if (kept.length === 0) return 0;
+  await tx`CREATE TEMPORARY TABLE differences ON COMMIT DROP AS ${differencesOfDay(tx, day, null, relation)}`;
+  const [found] = await tx<{ differing: number }[]>`SELECT count(*)::float8 AS differing FROM differences`;
+  for (const { name } of LEVELS) await correct(tx, name, relation);
+  // Maintenance makes them again.
+  for (const table of ['profiled_days', 'daily_prefix_sums'])
+    await tx`
+      DELETE FROM ${relation(table)} AS made
+       WHERE day = ${new Date(day)} AND app_id IN (SELECT app_id FROM differences)`;
+  // A month consists of its days, which are right by now.
+  await tx`DELETE FROM differences`;
+  await tx`INSERT INTO differences ${differencesOfMonth(tx, day, tx`true`, relation)}`;
+  await correct(tx, 'month', relation);
+  // There may be another one in the same transaction.
+  await tx`DROP TABLE differences`;
+  return found?.differing ?? 0;
+}
+
+async function correct(tx: Transaction, level: string, relation: RelationOf): Promise<void> {
+  const table = relation(`${level}_counts`);
+  await tx`
+    INSERT INTO ${table} AS known (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, bucket, (expected - counted)::bigint FROM differences WHERE level = ${level} ORDER BY 1, 2, 3
+        ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
+  await tx`
+    DELETE FROM ${table} AS known USING differences
+     WHERE level = ${level} AND known.app_id = differences.app_id AND known.type_id = differences.type_id
+       AND known.bucket = differences.bucket AND known.count = 0`;
+}
 
 interface FoundDifference {
-  readonly level: number;
+  readonly level: ComparedLevel;
   readonly appId: number;
   readonly typeId: number | null;
   readonly bucket: number;

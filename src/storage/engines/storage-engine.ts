@@ -3,10 +3,9 @@ import type pg from 'pg';
 import type { Config } from '../../config.ts';
 import type { CoarseLevelName } from '../backup/catalog.ts';
 import type { ExportSnapshot } from '../backup/export.ts';
-import type { CountCheck } from '../counts/count-check.ts';
-import type { DayComparison } from '../counts/differences.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
+import type { CountingEngine } from '../counts/recount.ts';
 import type { DatabaseAddress, Sql } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
@@ -32,7 +31,7 @@ export interface CompressionFacts {
   readonly chunks: readonly { readonly name: string; readonly end: number }[];
 }
 
-export interface StorageEngine {
+export interface StorageEngine extends CountingEngine {
   readonly name: Engine;
   /** The nodes of the cluster behind an address; absent for engines of one server. */
   nodesAt?(address: DatabaseAddress): Nodes;
@@ -60,21 +59,7 @@ export interface StorageEngine {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** Whether {@link settleCounts} can run concurrently with writers of the same events without blocking. */
   readonly settlesBesideWriters: boolean;
-  /**
-   * Rebuilds the counts of a UTC day from its rows, concurrently with readers and writers.
-   * @param sql a pool of one connection
-   * @param day its midnight in milliseconds since 1970; a day before the retention boundary is not changed
-   */
-  recountDay(sql: Sql, day: number): Promise<void>;
-  /** The same for the counts of declared fields, if these are on other nodes. */
-  recountFields?(sql: Sql, day: number): Promise<void>;
-  /** Compares the counts of a day with its rows, if that is not one statement over all apps; those of declared fields, too. */
-  compareDay?(sql: Sql, day: number): Promise<DayComparison>;
-  /** The same for a sample of days. @param now milliseconds since 1970 */
-  checkCounts?(sql: Sql, now: number): Promise<CountCheck>;
-  /** The relation (app_id, type_id, bucket, count) of a level, for reads of all apps together; of `type_id` 0 at least. */
-  totalsOfAllApps(level: Level): string;
-  /** The same of all types, for buckets that are settled: those before the retention boundary. */
+  /** The counts of a level, of all types and apps, for buckets that are settled: those before the retention boundary. */
   settledCounts(level: Level): string;
   /** Who compresses, for the doctor. Absent: nobody can. */
   readCompression?(sql: Sql): Promise<CompressionFacts>;
@@ -91,8 +76,6 @@ export interface StorageEngine {
   readonly keepsFieldCounts: boolean;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
-  /** A SELECT of `start, finish`: the intervals of the partitions or chunks of events. */
-  readonly eventIntervals: string;
   /**
    * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
    * during the export. Writers do not wait for these locks.

@@ -1,9 +1,9 @@
 /** Summaries of numbers through recounts, deletions, retention and removals. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
-import { checkCounts } from '../../../src/storage/counts/count-check.ts';
 import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import type { NumberStats } from '../../../src/storage/counts/number-series.ts';
+import { checkCounts } from '../../../src/storage/counts/recount.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
 import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
@@ -144,7 +144,7 @@ export function fieldNumbers(open: OpenFieldDatabase): void {
     expect(found?.examples[0]).toMatchObject({ level, app: 'app1', field: { path: ['amount'] } });
     const { alone, clock, database } = fields;
     const kind = ENGINES[database.engine];
-    const checked = await (kind.checkCounts?.(alone, clock.now) ?? checkCounts(alone, kind, clock.now));
+    const checked = await checkCounts(alone, kind, clock.now);
     expect(checked.days.find(({ day }) => day === DAY)).toMatchObject({ differing: found?.differing });
 
     expect(await recount()).toBe(found?.differing);

@@ -1,17 +1,15 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 import { countsOf } from '../../counts/levels.ts';
-import { recountFieldDay } from '../../fields/recount-day.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
-import { recountIn } from '../postgres/recount.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
-import { checkCountsOfCluster, compareDayOfCluster } from './count-check.ts';
-import { foldClusterFields, forEachFieldGroup } from './fields.ts';
-import { changeAllCounts, clusterMaintenance, fieldTables, settleCluster } from './maintenance.ts';
+import { foldClusterFields } from './fields.ts';
+import { clusterMaintenance, settleCluster } from './maintenance.ts';
 import { clusterReader, poolOfApp } from './reads.ts';
+import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
@@ -31,23 +29,14 @@ export const citus: StorageEngine = {
     await foldClusterFields(sql, now);
   },
   settlesBesideWriters: true,
-  recountDay: (sql, day) =>
-    changeAllCounts(sql, async (tx, { nameOf }) => {
-      await tx`SET LOCAL statement_timeout = 0`;
-      await recountIn(tx, day, fieldTables(nameOf));
-    }),
-  recountFields: (sql, day) =>
-    forEachFieldGroup(sql, async (shards) => {
-      await recountFieldDay(shards.sql, day);
-      return true;
-    }),
+  recountDay: recountDayOfCluster,
+  recountFields: recountFieldsOfCluster,
   unsettled: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
   },
   strayRows,
-  compareDay: compareDayOfCluster,
-  checkCounts: checkCountsOfCluster,
+  compareApps,
   totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countsOf(name)}
      UNION ALL SELECT app_id, 0, date_bin('${ms} ms', bucket, 'epoch'), count FROM count_deltas)`,
   settledCounts: ({ name }) => countsOf(name),

@@ -54,6 +54,7 @@ interface Declaration extends FieldState {
 
 /** A group of shards with what it knows of fields. */
 interface FieldGroup extends FieldShards {
+  readonly sql: Sql;
   /** Of `events`. */
   readonly shard: string;
   readonly states: readonly FieldState[];
@@ -157,7 +158,7 @@ export async function foldClusterFields(sql: Sql, now: number): Promise<void> {
  */
 export async function forEachFieldGroup(
   sql: Sql,
-  work: (group: FieldShards) => Promise<boolean>,
+  work: (group: FieldGroup) => Promise<boolean>,
 ): Promise<void> {
   const cluster = clusterAt(addressOfPool(sql));
   const done = new Set<string>();

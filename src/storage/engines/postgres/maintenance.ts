@@ -4,6 +4,7 @@
  */
 import { OperatorError } from '../../../errors.ts';
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
+import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
@@ -120,6 +121,21 @@ export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise
   const folded = await underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, FOLD));
   if (folded === null) throw waitedInVain(waitMs);
   return folded.deltas;
+}
+
+/**
+ * Corrects the counts of a day, see {@link correctDay}. Waits for whoever else changes counts.
+ * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
+ * @returns how many counts differed from the rows
+ * @throws OperatorError where it has waited in vain
+ */
+export async function recountDay(sql: Sql, day: number): Promise<number> {
+  const differing = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+    await tx`SET LOCAL statement_timeout = 0`;
+    return await correctDay(tx, day);
+  });
+  if (differing === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
+  return differing;
 }
 
 /** What a command says that has waited so long for the lock of counts. */

@@ -6,8 +6,7 @@ import { createReader } from '../../read/event-reader.ts';
 import { useGenericPlans } from '../../read/snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { createPartitions, foldCounts, postgresMaintenance } from './maintenance.ts';
-import { recountDay } from './recount.ts';
+import { createPartitions, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {

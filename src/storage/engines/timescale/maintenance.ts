@@ -1,7 +1,8 @@
 /** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
 
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
-import { LEVELS, MINUTES } from '../../counts/levels.ts';
+import { compareDay } from '../../counts/differences.ts';
+import { DAY_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { foldFields } from '../../fields/fold.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
@@ -10,6 +11,7 @@ import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { readSnapshot } from '../../read/snapshot.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -231,6 +233,40 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
     await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
     await marks.merge();
     await foldFields(sql, now);
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
+  }
+}
+
+/**
+ * Refreshes every aggregate of a day that has counts which differ from its rows, whatever the log of invalidations says. What is
+ * committed meanwhile brings a mark of its own; marks that exist stay, for the next refresh.
+ * @param sql a pool of one connection, so that the lock is held by the session that works
+ * @param day its midnight (UTC), milliseconds since 1970; skipped if it is before the retention boundary
+ * @returns how many counts differed
+ */
+export async function recountDay(sql: Sql, day: number): Promise<number> {
+  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
+  try {
+    // A refresh of what has lost its rows would remove the counts that outlive them.
+    if (day < (await readBoundary(sql))) return 0;
+    const { differing } = await readSnapshot(sql, (tx) => compareDay(tx, day, null));
+    if (differing === 0) return 0;
+    const inBatches = await refreshesInBatches(sql);
+    const interval = { from: new Date(day), until: new Date(day + DAY_MS) };
+    for (const level of LEVELS)
+      for (const aggregate of aggregatesOf(level))
+        await refreshInTurn(
+          sql,
+          () => refresh(sql, aggregate, interval, { isForced: true, inBatches }),
+          REFRESH_TIMEOUT_MS,
+        );
+    await sql.begin('isolation level read committed', async (tx) => {
+      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+      await renewDays(tx, [day]);
+      await tx`DELETE FROM daily_prefix_sums WHERE day = ${new Date(day)}`;
+    });
+    return differing;
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }

@@ -5,9 +5,8 @@ import { addMonthCounts } from '../../backup/month-counts.ts';
 import { countsOf } from '../../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
 import { readCompression } from './policies.ts';
-import { recountDay } from './recount.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
 

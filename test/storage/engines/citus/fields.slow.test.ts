@@ -3,9 +3,9 @@ import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { declareField, listFieldProgress, listFields, removeField } from '../../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS } from '../../../../src/storage/counts/levels.ts';
+import { checkCounts } from '../../../../src/storage/counts/recount.ts';
 import { connect } from '../../../../src/storage/database/connect.ts';
 import { clusterAt } from '../../../../src/storage/engines/citus/cluster.ts';
-import { checkCountsOfCluster } from '../../../../src/storage/engines/citus/count-check.ts';
 import { ENGINES } from '../../../../src/storage/engines/engines.ts';
 import { type EventReader, openStorage } from '../../../../src/storage/storage.ts';
 import { TestCitus } from '../../../support/citus.ts';
@@ -26,6 +26,8 @@ import { lateMinutes } from '../../fields/late-minutes.contract.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
 const FIELD = { path: ['country'], kind: 'value', typeName: null } as const;
+/** A comparison of a whole day. */
+const ALL = { limits: { events: Number.POSITIVE_INFINITY, ms: 60_000 }, random: () => 0.5 };
 const PAGE = { typeIds: null, from: null, until: null, order: 'asc', after: null, limit: 5 } as const;
 
 describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
@@ -174,7 +176,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       }
       await late.end();
       const engine = ENGINES[fields.database.engine];
-      expect(await engine.compareDay?.(fields.alone, DAY)).toMatchObject({ differing: 0 });
+      expect(await engine.compareApps?.(fields.alone, DAY, ALL)).toMatchObject({ differing: 0 });
       // Schemas of shards that have left are gone, the others there.
       await fields.upkeep.everyTenMinutes();
       const [found] = await fields.sql`
@@ -243,7 +245,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       const { sql, alone, database } = fields;
       await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
       await sql`DELETE FROM field_day_counts WHERE app_id = 1`;
-      const found = await ENGINES[database.engine].compareDay?.(alone, DAY);
+      const found = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
       expect(found?.examples[0]).toMatchObject({
         level: 'minute',
         app: 'app1',
@@ -257,7 +259,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await fields.fold();
       await expectExact(1);
       await expectExact(2);
-      expect(await ENGINES[database.engine].compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
+      expect(await ENGINES[database.engine].compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
     });
 
     test('a check compares as many apps as its limits allow, and says which days it could not finish', async () => {
@@ -270,7 +272,10 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       for (const table of ['minute', 'quarter_hour', 'hour', 'day', 'month'])
         await sql`DELETE FROM ${sql(`${table}_counts`)} WHERE app_id = 2`;
       const check = (events: number, ms: number) =>
-        checkCountsOfCluster(alone, DAY + DAY_MS, () => 0.5, { events, ms });
+        checkCounts(alone, ENGINES[fields.database.engine], DAY + DAY_MS - 1, {
+          limits: { events, ms },
+          random: () => 0.5,
+        });
       const appsOf = async (events: number): Promise<readonly string[]> => {
         const { days, unfinished } = await check(events, 60_000);
         expect([days.map(({ day }) => day), unfinished]).toEqual([[DAY], []]);
@@ -279,7 +284,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       expect(await appsOf(1_000)).toContain('app1');
       expect(await appsOf(100)).toEqual(['app2']);
       expect(await check(1_000, 0)).toEqual({ days: [], unfinished: [DAY] });
-      const found = await ENGINES[fields.database.engine].compareDay?.(alone, DAY);
+      const found = await ENGINES[fields.database.engine].compareApps?.(alone, DAY, ALL);
       expect(found?.differing).toBeGreaterThan((await check(100, 60_000)).days[0]?.differing ?? 0);
     });
 
@@ -295,7 +300,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
       await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
       const one = connect(database.address, { connections: 1, name: 'test command' });
-      const found = await ENGINES[database.engine].compareDay?.(one, DAY);
+      const found = await ENGINES[database.engine].compareApps?.(one, DAY, ALL);
       await one.end();
       const apps = new Set(found?.examples.map(({ app }) => app));
       expect([...apps]).toEqual(['app1']);
@@ -316,7 +321,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       const engine = ENGINES[database.engine];
       const worker = cluster.workers.find(({ port }) => port === place(2)?.node.port);
       await worker?.kill();
-      let recounted: Promise<void> | undefined;
+      let recounted: Promise<number> | undefined;
       try {
         recounted = engine.recountFields?.(alone, DAY);
         await until(async () => (await total(1, 'DE')) === 10, 'the app of the other node is recounted');
@@ -324,7 +329,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await worker?.start();
       }
       await recounted;
-      expect(await engine.compareDay?.(alone, DAY)).toMatchObject({ differing: 0 });
+      expect(await engine.compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
     });
 
     test('a field is counted until its node knows that it is removed', async () => {
