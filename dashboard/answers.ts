@@ -155,7 +155,7 @@ export interface ResourceToken {
 export interface Member {
   readonly userId: string;
   readonly email: string;
-  /** False where the account came by a link and never confirmed its address. */
+  /** False where the account came by a link and never verified its address. */
   readonly emailVerified: boolean;
   readonly role: Role;
   readonly addedAt: string;

@@ -253,7 +253,7 @@ export const SETTINGS = {
     default: '',
     unit: '',
     meaning:
-      'Redis 6 or newer, through which all processes share limits. For a Redis Cluster several addresses, separated by commas. Empty: each process has limits of its own.',
+      'Redis 6 or newer, through which all processes share limits. For a Redis Cluster several addresses, separated by commas. Empty: each process counts by itself.',
     parse: redisUrl,
   },
   REDIS_PASSWORD_FILE: {

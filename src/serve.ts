@@ -1,4 +1,5 @@
 /** `tidemark serve`: startup in order, and shutdown in reverse order. */
+import { existsSync } from 'node:fs';
 import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
@@ -9,6 +10,7 @@ import { Workers } from './cluster/workers.ts';
 import { type Config, localOrigin } from './config.ts';
 import { OperatorError } from './errors.ts';
 import { checkTransport } from './http/server.ts';
+import { listenError, listenProblem } from './http/transport.ts';
 import { commandPrefix, isContainerImage, settingsPrefix } from './process/container.ts';
 import { createLog } from './process/log.ts';
 import { standardOutput } from './process/log-output.ts';
@@ -45,6 +47,7 @@ export async function serve(config: Config): Promise<void> {
   });
   try {
     await checkTransport(config.HTTP_TRANSPORT);
+    await checkPortOfNew(config);
     const database = await openDatabase(config, log, { supervise: true, mayMake: true });
     try {
       const { address } = database;
@@ -90,6 +93,16 @@ function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: (
     isOver = true;
     deadline?.unref();
   };
+}
+
+/**
+ * A new service finds out that its port is taken before it makes a database. One that has data finds out when it listens.
+ * @throws OperatorError if the port is not available
+ */
+async function checkPortOfNew(config: Config): Promise<void> {
+  if (config.PORT === 0 || config.DATABASE_URL !== '' || existsSync(config.DATA_DIR)) return;
+  const code = await listenProblem(config.HOST, config.PORT);
+  if (code !== null) throw listenError(config.HOST, config.PORT, code);
 }
 
 /** Prepares the database and collects what the start needs to know of it. */

@@ -1,4 +1,7 @@
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -192,6 +195,21 @@ test('a DATA_DIR that cannot be one is a matter of one line', async () => {
   const { code, stdout, stderr } = await tidemark(['app', 'list', '--json'], { DATA_DIR: file });
   expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
   expect(stderr).toMatch(/^tidemark: DATA_DIR .* is a file: set DATA_DIR to a folder\n$/);
+});
+
+test('a new service whose port is taken says so before it makes a database', async () => {
+  const other = createServer().listen(0, '127.0.0.1');
+  await once(other, 'listening');
+  const address = other.address();
+  if (address === null || typeof address === 'string') throw new Error('no port');
+  const dataDir = join(folder, 'never-made');
+  const { code, stderr } = await tidemark(['serve'], { DATA_DIR: dataDir, PORT: String(address.port) });
+  other.close();
+  expect({ code, stderr }).toEqual({
+    code: 1,
+    stderr: `tidemark: Port ${address.port} on 127.0.0.1 is in use: stop the process that listens there, or set PORT to another port.\n`,
+  });
+  expect(existsSync(dataDir)).toBe(false);
 });
 
 test('--version prints the version of package.json, --help the commands', async () => {

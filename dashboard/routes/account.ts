@@ -32,17 +32,17 @@ export function AccountPage(): VNode {
     <div class="page-head"><h1>Account</h1></div>
     <div class="sections">
       <${Section} title="Email">
-        <p>${user?.email} ${user?.emailVerified === false && html`<span class="badge">not confirmed</span>`}</p>
+        <p>${user?.email} ${user?.emailVerified === false && html`<span class="badge">not verified</span>`}</p>
         ${
           user?.emailVerified === false &&
           current?.mail &&
-          html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to confirm it</button>
+          html`<button type="button" class="button" aria-disabled=${confirm.busy} onClick=${confirm.run}>Mail me a link to verify it</button>
           <${ProblemBox} problem=${confirm.problem} />`
         }
         ${
           user?.emailVerified === false &&
           current?.mail === false &&
-          html`<p class="hint">The operator of this server can confirm it: <code>tidemark user verify</code></p>`
+          html`<p class="hint">The operator of this server can verify it: <code>tidemark user verify</code></p>`
         }
       <//>
       <${Section} title="Password" about="Changing it signs you out everywhere else.">

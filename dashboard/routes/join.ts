@@ -1,4 +1,4 @@
-/** Pages for users without an account or without access to it: sign-up, invitation, password reset, email confirmation. */
+/** Pages for users without an account or without access to it: sign-up, invitation, password reset, email verification. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
@@ -181,7 +181,7 @@ function EmailVerification({ token = '' }: { readonly token?: string }): VNode {
   const verification = useResource<VerificationDetails>(url);
   const action = useAction(async ({ password }: Record<string, string>) => {
     await call('POST', url, { body: password === undefined ? {} : { password } });
-    notify('The address is confirmed');
+    notify('The address is verified');
     await loadSession();
     route('/', true);
   });
@@ -190,13 +190,13 @@ function EmailVerification({ token = '' }: { readonly token?: string }): VNode {
     return html`<${Narrow} title="Your email address"><${Waiting} for=${verification} lines=${4} /><//>`;
   const canConfirm = data.needsPassword || session.value?.user != null;
   return html`<${Narrow} title="Your email address">
-    <p>Confirm that <b>${data.email}</b> is yours.</p>
+    <p>Verify that <b>${data.email}</b> is yours.</p>
     ${
       canConfirm
-        ? html`<${Form} action=${action} submit="Confirm">
+        ? html`<${Form} action=${action} submit="Verify">
             ${data.needsPassword && html`<${Field} label="The password you chose" name="password" type="password" autocomplete="current-password" />`}
           <//>`
-        : html`<a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to confirm</a>`
+        : html`<a class="button primary" href=${`/sign-in?next=${encodeURIComponent(path)}`}>Sign in to verify</a>`
     }
   <//>`;
 }

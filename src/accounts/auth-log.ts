@@ -25,7 +25,7 @@ export const AUTH_EVENTS = {
   'recovery-codes.create': ['info', 'recovery codes replaced'],
   'recovery-code.use': ['info', 'recovery code used'],
   'account.create': ['info', 'account created'],
-  'email.verify': ['info', 'address confirmed'],
+  'email.verify': ['info', 'address verified'],
   'password-change.success': ['info', 'password changed'],
   'password-change.failure': ['warn', 'password change failed'],
   'password-reset.request': ['info', 'password reset requested'],

@@ -118,8 +118,8 @@ export const MAILS = {
   }),
   verifyEmail: (to: string, link: string): Mail => ({
     to,
-    subject: 'Confirm your email address',
-    text: `Sign in to Tidemark and confirm within 24 hours that this email address is yours:\n${link}\n`,
+    subject: 'Verify your email address',
+    text: `Sign in to Tidemark and verify within 24 hours that this email address is yours:\n${link}\n`,
   }),
   resetPassword: (to: string, link: string): Mail => ({
     to,

@@ -103,8 +103,8 @@ export async function requireVerifiedUser(
   if (user.emailVerified || allowUnverified) return user;
   throw refused(
     'accessDenied',
-    `the email of the account ${user.email} is not confirmed, so anyone may have registered it: have its ` +
-      `owner confirm the address, or, if you know that the account is theirs, run "tidemark user verify --email ` +
+    `the email of the account ${user.email} is not verified, so anyone may have registered it: have its ` +
+      `owner verify the address, or, if you know that the account is theirs, run "tidemark user verify --email ` +
       `${user.email}" or repeat this command with --allow-unverified`,
   );
 }

@@ -16,11 +16,11 @@ const EMAIL_OPTION = ['--email <email>', 'the email that the account signs in wi
 /** For commands that grant access to an account by its address. */
 export const UNVERIFIED_OPTION = [
   '--allow-unverified',
-  'also grant to an account with an unconfirmed email, which anyone may have registered',
+  'also grant to an account with an unverified email, which anyone may have registered',
 ] as const;
 
 const VERIFIES =
-  'The email of this account is not confirmed; the link confirms it. Send it to that address or hand it over in person.';
+  'The email of this account is not verified; the link verifies it. Send it to that address or hand it over in person.';
 
 interface Json {
   readonly json?: true;
@@ -50,7 +50,7 @@ export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
   user
     .command('create')
-    .description('create an account with a confirmed email')
+    .description('create an account with a verified email')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--password-stdin', 'read the password from standard input')
     .option(...JSON_OPTION)
@@ -77,7 +77,7 @@ export function addUserCommands(program: Command): void {
     );
   user
     .command('verify')
-    .description('mark the email of an account as confirmed, if you know that it belongs to the account')
+    .description('mark the email of an account as verified, if you know that it belongs to the account')
     .requiredOption(...EMAIL_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
@@ -159,7 +159,7 @@ export function addGrantCommand(app: Command): void {
 function requireRole(text: string): Role {
   const role = ROLES.find((one) => one === text);
   if (role !== undefined) return role;
-  throw refused('invalidBody', `the role must be ${ROLES.join(' or ')}`);
+  throw refused('invalidBody', `the role must be ${ROLES.slice(0, -1).join(', ')} or ${ROLES.at(-1)}`);
 }
 
 /** The whole input without its last line break: a password may begin or end with spaces. */

@@ -14,7 +14,7 @@ import { grouped, Progress } from './transfer/progress.ts';
 const HELP = `
 It needs the running service, by which it stores 30 days of events of a web shop: page views, orders, errors, deployments, and
 one that went wrong. Then it adds what happens in the shop now, until it is interrupted. Called again, it goes on with
-the same app. The app belongs to --owner, to the only account, or to the oldest confirmed one.`;
+the same app. The app belongs to --owner, to the only account, or to the oldest verified one.`;
 
 const DAYS = 30;
 /** Events of one request. */

@@ -11,7 +11,7 @@ import { ServerWatch } from '../storage/database/server-watch.ts';
 import { DeclaredFields, type Engine } from '../storage/storage.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
-import { formatFields } from './output.ts';
+import { formatFields, unreadable } from './output.ts';
 import {
   IMPORT_FORMATS,
   type ImportCounts,
@@ -165,8 +165,8 @@ interface Input {
 
 async function openInput(file: string): Promise<Input> {
   if (file === '-') return { source: process.stdin, fraction: () => null };
-  const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file cannot be read: ${error.message}`);
+  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    throw unreadable(file, error);
   });
   if (found.isDirectory()) throw new OperatorError(`${file} is a directory: specify a file`);
   const stream = createReadStream(file, { highWaterMark: CHUNK_BYTES });

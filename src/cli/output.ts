@@ -1,6 +1,7 @@
 /** Output of the commands: aligned text, or one JSON object for scripts. */
 import { escaped } from '../base/escape.ts';
 import { type Config, SETTINGS } from '../config.ts';
+import { OperatorError } from '../errors.ts';
 
 /** Names and values, one per line. */
 export function formatFields(fields: Readonly<Record<string, Cell>>): string {
@@ -68,4 +69,11 @@ function formatCell(cell: Cell): string {
 
 function length(text: string): number {
   return [...text].length;
+}
+
+/** The error for a file that a command was given and cannot read. */
+export function unreadable(file: string, error: NodeJS.ErrnoException): OperatorError {
+  return new OperatorError(
+    error.code === 'ENOENT' ? `there is no file ${file}` : `${file} cannot be read: ${error.message}`,
+  );
 }

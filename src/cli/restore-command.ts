@@ -4,9 +4,8 @@ import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { compareSecret } from '../apps/secret.ts';
-import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
-import { formatFields } from './output.ts';
+import { formatFields, unreadable } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
@@ -99,8 +98,8 @@ async function runRestore(
 }
 
 async function sizeOf(file: string): Promise<number | null> {
-  const found = await stat(file).catch((error: Error) => {
-    throw new OperatorError(`the file cannot be read: ${error.message}`);
+  const found = await stat(file).catch((error: NodeJS.ErrnoException) => {
+    throw unreadable(file, error);
   });
   return found.isFile() ? found.size : null;
 }

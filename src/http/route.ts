@@ -49,9 +49,14 @@ interface Pattern {
   readonly segments: readonly (string | Parameter)[];
 }
 
+/** Longer paths are no mistakes of a few characters. */
+const LONGEST_MISTAKE = 64;
+
 export class Router {
   readonly #fixed = new Map<string, Route[]>();
   readonly #patterns: readonly Pattern[];
+  /** The essence of a path → the path, for advice on mistakes. */
+  readonly #known: ReadonlyMap<string, string>;
 
   /** @throws if a route does not define one of its `:name` segments in `parameters` */
   constructor(routes: readonly Route[]) {
@@ -61,6 +66,11 @@ export class Router {
       else this.#fixed.set(route.path, [route]);
     }
     this.#patterns = routes.filter((route) => !isFixed(route)).map(patternOf);
+    this.#known = new Map(
+      [...this.#fixed.keys()]
+        .filter((path) => path !== '/' && !path.startsWith('/api/'))
+        .map((path) => [essence(path), path]),
+    );
   }
 
   /** Finds the route; HEAD is served by the GET route. @returns 404, or 405 with `Allow`, if there is none */
@@ -71,13 +81,29 @@ export class Router {
     const candidates = fixed ?? this.#patterns.filter((pattern) => fits(pattern, segments));
     const found = candidates.find(({ route }) => route.method === wanted);
     if (found) return parametersOf(found, segments);
-    if (candidates.length === 0) return new Rejection('notFound', 'There is nothing at this path.');
+    if (candidates.length === 0) return this.#nothingAt(path);
     const methods = candidates.map(({ route }) => route.method as string);
     if (methods.includes('GET')) methods.push('HEAD');
     return new Rejection('methodNotAllowed', `This path takes ${methods.join(', ')}.`, {
       headers: { Allow: methods.join(', ') },
     });
   }
+
+  #nothingAt(path: string): Rejection {
+    const meant = this.#known.get(essence(path));
+    const advice = meant === undefined ? '.' : `: did you mean ${meant}?`;
+    return new Rejection('notFound', `There is nothing at this path${advice}`);
+  }
+}
+
+/** What is left of a path without what is mistaken most often: its first folder, case, separators, a plural and a last slash. */
+function essence(path: string): string {
+  return path
+    .slice(0, LONGEST_MISTAKE)
+    .toLowerCase()
+    .replace(/^\/(?:v1|public)(?=\/)/, '')
+    .replace(/[-_/]/g, '')
+    .replace(/s$/, '');
 }
 
 function patternOf(route: Route): Pattern {

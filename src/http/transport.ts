@@ -1,4 +1,5 @@
 /** The interface of a transport; there are two, on uWebSockets.js and on node:http. */
+import { createServer } from 'node:net';
 import { OperatorError } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import type { Match, Route, Router } from './route.ts';
@@ -34,6 +35,15 @@ export interface Transport {
   stopListening(): void;
   /** Closes every connection. */
   close(): Promise<void>;
+}
+
+/** Tries an address with node:net, and leaves it. @returns the code of the error; null if the address is available */
+export function listenProblem(host: string, port: number): Promise<string | null> {
+  return new Promise((resolve) => {
+    const probe = createServer();
+    probe.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
+    probe.listen(port, host, () => probe.close(() => resolve(null)));
+  });
 }
 
 /** The error for an address that is not available. */

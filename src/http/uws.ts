@@ -1,14 +1,13 @@
 /** The transport on uWebSockets.js. No other file uses the package. */
 
 import type { HttpRequest, HttpResponse, TemplatedApp, us_listen_socket } from 'uWebSockets.js';
-import { createServer } from 'node:net';
 import type { OperatorError } from '../errors.ts';
 import type { Exchange, Wire } from './exchange.ts';
 import { isFixed, type Match, type Route } from './route.ts';
 import type { SlowPeer } from './slow-peers.ts';
 import { statusLine } from './status.ts';
 import type { StreamWire } from './stream.ts';
-import { listenError, type Transport, type TransportOptions } from './transport.ts';
+import { listenError, listenProblem, type Transport, type TransportOptions } from './transport.ts';
 
 type Uws = typeof import('uWebSockets.js');
 
@@ -419,14 +418,9 @@ class UwsTransport implements Transport {
   }
 }
 
-/** The cause of a failed listen, found with node:net: uWebSockets.js does not report it. */
+/** The cause of a failed listen, which uWebSockets.js does not report. */
 async function whyNot(host: string, port: number): Promise<OperatorError> {
-  const reason = await new Promise<string>((resolve) => {
-    const probe = createServer();
-    probe.on('error', (error: NodeJS.ErrnoException) => resolve(error.code ?? error.message));
-    probe.listen(port, host, () => probe.close(() => resolve('EADDRINUSE')));
-  });
-  return listenError(host, port, reason);
+  return listenError(host, port, (await listenProblem(host, port)) ?? 'EADDRINUSE');
 }
 
 /** Creates the transport on uWebSockets.js. */

@@ -19,7 +19,7 @@ export const STAT: Parameter<readonly Stat[]> = {
     items: { type: 'string', enum: WORDS },
     maxItems: WORDS.length,
   },
-  rule: `must be of ${WORDS.slice(0, -1).join(', ')} and ${WORDS.at(-1)}`,
+  rule: `must be one of ${WORDS.slice(0, -1).join(', ')} or ${WORDS.at(-1)}, or several of them`,
   skipsEmpty: true,
   // The schema lets no other through.
   convert: (value) => (value as readonly Stat[] | undefined) ?? [],

@@ -20,7 +20,12 @@ export const MAX_TYPES = 50;
 export const EARLIEST = Date.UTC(1970, 0, 1);
 export const LATEST = Date.UTC(9999, 0, 1);
 
-const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no event type of one of these ids or names.');
+function noType(sent: string): Rejection {
+  return new Rejection(
+    'eventTypeNotFound',
+    `The app has no event type with the id or name ${JSON.stringify(sent)}.`,
+  );
+}
 
 const INSTANT: Schema = { examples: ['2026-01-31', '2026-01-31T08:30:00.123Z', '2026-01-31T10:30:00+02:00'] };
 
@@ -132,11 +137,12 @@ export async function findTypes(
   if (typeId.length + typeName.length > MAX_TYPES)
     return invalidParameters(`typeId and typeName may be given at most ${MAX_TYPES} times together.`);
   // No text column takes NUL.
-  if ([...typeId, ...typeName].some((sent) => sent.includes('\0'))) return NO_TYPE;
+  const impossible = [...typeId, ...typeName].find((sent) => sent.includes('\0'));
+  if (impossible !== undefined) return noType(impossible);
   const rows = await sql<{ id: number; publicId: string; name: string }[]>`
     SELECT id, public_id AS "publicId", name FROM event_types
      WHERE app_id = ${appId} AND (public_id = ANY(${[...typeId]}) OR name = ANY(${[...typeName]}))`;
   const [ids, names] = [new Set(rows.map((row) => row.publicId)), new Set(rows.map((row) => row.name))];
-  const isComplete = typeId.every((id) => ids.has(id)) && typeName.every((name) => names.has(name));
-  return isComplete ? rows.map(({ id }) => id) : NO_TYPE;
+  const missing = typeId.find((id) => !ids.has(id)) ?? typeName.find((name) => !names.has(name));
+  return missing === undefined ? rows.map(({ id }) => id) : noType(missing);
 }

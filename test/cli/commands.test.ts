@@ -206,7 +206,7 @@ describe('an account that has not verified its email', () => {
     for (const command of [grant(appId, email), ['app', 'create', '--name', 'Real', '--owner', email]]) {
       const { code, stdout, stderr } = await tidemark(command);
       expect([code, stdout]).toEqual([1, '']);
-      expect(stderr).toContain('is not confirmed');
+      expect(stderr).toContain('is not verified');
       expect(stderr).toContain(`tidemark user verify --email ${email}`);
       expect(stderr).toContain('--allow-unverified');
       expect(stderr.trim().split('\n')).toHaveLength(1);
@@ -240,7 +240,7 @@ describe('an account that has not verified its email', () => {
 
     const other = await squatted('other');
     const { stdout } = await tidemark(['user', 'reset-password', '--email', other.email]);
-    expect(stdout).toContain('is not confirmed');
+    expect(stdout).toContain('is not verified');
     const token = /\/password-reset\/([\w-]{43})/.exec(stdout)?.[1];
     await other.squatter.post(`/api/password-resets/${token}`, { password: 'a better password' });
     expect((await other.squatter.get('/api/session')).data.user).toBeNull();

@@ -111,6 +111,26 @@ test('a parameter that a route of /v1 does not have is refused with the one that
   expect(await read(`/events?${'x'.repeat(500)}=1`)).toMatchObject({ param: `${'x'.repeat(64)}…` });
 });
 
+test('a path that nearly is one of the API is named, and no other', async () => {
+  for (const [path, meant] of [
+    ['/v1/event', '/v1/events'],
+    ['/events', '/v1/events'],
+    ['/public/create-event', '/public/create_event'],
+    ['/create_event/', '/public/create_event'],
+    ['/v1/get_events', '/public/get_events'],
+  ]) {
+    const { status, body } = await service.request({ path: path ?? '' });
+    expect([status, JSON.parse(body).details]).toEqual([
+      404,
+      `There is nothing at this path: did you mean ${meant}?`,
+    ]);
+  }
+  for (const path of ['/v1/', '/v1/nothing', '/api/event', `/v1/events/${'x'.repeat(100)}`]) {
+    const { body } = await service.request({ path });
+    expect(body).toContain('There is nothing at this path."');
+  }
+});
+
 test("the contract's routes ignore parameters and fields that they do not have", async () => {
   const headers = { Authorization: `Bearer ${resourceToken}` };
   const path = `/public/get_events?appId=${service.app.appId}&from=2099-01-01&nonsense=1`;
@@ -160,7 +180,10 @@ test('type and typeName are the same for events of a batch, in queries and for r
 
   for (const name of ['type', 'typeName']) {
     expect(await read(`/events?${name}=aliased&limit=1`)).toMatchObject({ status: 200 });
-    expect(await read(`/events?${name}=nothing`)).toMatchObject({ status: 404 });
+    expect(await read(`/events?${name}=nothing`)).toMatchObject({
+      status: 404,
+      details: expect.stringContaining(`"nothing"`),
+    });
     const stored = await post('{"a":1}', `/v1/records?${name}=aliased`);
     expect(stored).toMatchObject({ status: 200, stored: 1 });
   }

@@ -294,7 +294,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       ['of=a..b&stat=sum', /^of must be the path of a declared field: column 3/],
       ['of=ms', /^stat is missing/],
       ['stat=sum', /^stat needs of/],
-      ['of=ms&stat=median', /^stat must be of count, sum, avg/],
+      ['of=ms&stat=median', /^stat must be one of count, sum, avg/],
       ['of=ms&stat=sum&filter=n:x', /^of cannot be combined with/],
       ['of=ms&stat=sum&by=type', /^of cannot be combined with/],
       ['of=ms&stat=sum&accumulated=true', /^of cannot be combined with/],

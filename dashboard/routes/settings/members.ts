@@ -85,7 +85,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
         ${data.members.map(
           (member) => html`<li key=${member.userId}>
             <span class="people-who"><span>${member.email}</span> ${!isOwner || member.role === 'owner' ? html`<span class="badge">${member.role}</span>` : null}
-            ${!member.emailVerified && html` <span class="badge">email not confirmed</span>`}</span>
+            ${!member.emailVerified && html` <span class="badge">email not verified</span>`}</span>
             ${
               isOwner &&
               member.role !== 'owner' &&

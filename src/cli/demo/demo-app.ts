@@ -24,7 +24,7 @@ const NAME = 'demo app';
 
 /**
  * The app, made where there is none.
- * @param ownerId internal id; null: the only account, or the one that was confirmed first, if there is any
+ * @param ownerId internal id; null: the only account, or the one that was verified first, if there is any
  */
 export async function openDemoApp(sql: Sql, secret: Secret, ownerId: number | null): Promise<DemoApp> {
   const found = await find(sql);
@@ -59,9 +59,9 @@ async function find(sql: Sql): Promise<Row | undefined> {
 }
 
 /**
- * The account whose the app is most likely: the only one, or the one that was confirmed first.
+ * The account whose the app is most likely: the only one, or the one that was verified first.
  * @returns its internal id; null where there is no account
- * @throws OperatorError where there are several, none of them confirmed: anyone may have made them
+ * @throws OperatorError where there are several, none of them verified: anyone may have made them
  */
 async function likelyOwner(sql: Sql): Promise<number | null> {
   const users = await sql<{ id: number; isVerified: boolean }[]>`
@@ -69,7 +69,7 @@ async function likelyOwner(sql: Sql): Promise<number | null> {
   const [first, second] = users;
   if (first === undefined || first.isVerified || second === undefined) return first?.id ?? null;
   throw new OperatorError(
-    'no account has a confirmed email: name the one that is to own the demo with --owner',
+    'no account has a verified email: name the one that is to own the demo with --owner',
   );
 }
 

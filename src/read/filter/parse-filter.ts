@@ -132,7 +132,9 @@ class FilterParser {
 
   #comparison(): Comparison {
     for (const comparison of ['<=', '>=', '<', '>'] as const) if (this.#take(comparison)) return comparison;
-    throw this.#mistake('one of : < <= > >= must follow the name');
+    const isEquality = this.#text[this.#at] === '=' || this.#text.startsWith('!=', this.#at);
+    const advice = isEquality ? ' (equal is written status:500, and unequal -status:500)' : '';
+    throw this.#mistake(`one of : < <= > >= must follow the name${advice}`);
   }
 
   /** What may follow a colon. */

@@ -53,13 +53,19 @@ describe('a filter', () => {
   });
 });
 
+const NO_EQUALITY =
+  'one of : < <= > >= must follow the name (equal is written status:500, and unequal -status:500)';
+
 describe('a mistake names its column and what is expected there', () => {
   test.each([
     ['', 'column 1: the name of a field is missing'],
     ['-', 'column 2: the name of a field is missing'],
     ['a', 'column 2: one of : < <= > >= must follow the name'],
-    ['status=500', 'column 7: one of : < <= > >= must follow the name'],
-    ['status!=500', 'column 8: one of : < <= > >= must follow the name'],
+    [
+      'status=500',
+      'column 7: one of : < <= > >= must follow the name (equal is written status:500, and unequal -status:500)',
+    ],
+    ['status!=500', `column 8: ${NO_EQUALITY}`],
     ['a..b:1', 'column 3: the name of a field is missing'],
     ['a.:1', 'column 3: the name of a field is missing'],
     ['status>=', 'column 9: a value is missing (for an empty text, write "")'],
@@ -78,7 +84,7 @@ describe('a mistake names its column and what is expected there', () => {
     ['a:"\\u12g4"', 'column 4: this is no escape of a JSON string'],
     ['a:"\n"', 'column 4: a control character in quotes is written as an escape'],
     ['a:x\\', 'column 4: a character must follow \\'],
-    ['😀=1', 'column 2: one of : < <= > >= must follow the name'],
+    ['😀=1', `column 2: ${NO_EQUALITY}`],
     [`${'a.'.repeat(32)}a:1`, 'column 65: a path has at most 32 names'],
     [`a:${'1,'.repeat(100)}1`, 'column 203: a list has at most 100 values'],
     ['a'.repeat(1_001), 'column 1001: a filter has at most 1000 characters'],
