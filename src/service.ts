@@ -160,7 +160,6 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     log,
     engine: given.storage.engine,
     onMoved: () => {
-      caches?.writePath.leaveDatabase();
       if (caches !== null) forget(caches, null);
       usage?.forget();
     },

@@ -8,7 +8,7 @@ import { boundaryOf } from '../ingest/event-time.ts';
 import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import type { DatabaseAddress } from '../storage/database/connect.ts';
 import { ServerWatch } from '../storage/database/server-watch.ts';
-import { DeclaredFields, type Engine } from '../storage/storage.ts';
+import type { Engine } from '../storage/storage.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields, unreadable } from './output.ts';
@@ -98,10 +98,7 @@ async function runImport(
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);
   const startedAt = performance.now();
-  const fields = new DeclaredFields();
-  await fields.load(sql);
   const writer = new ImportWriter<ImportedEvent>({
-    fields,
     address: watchedAddress(address, storage.engine),
     engine: storage.engine,
     appId: id,

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../errors.ts';
 import { Availability, type AvailabilityOptions } from '../storage/database/availability.ts';
-import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
+import type { Engine, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { Connect } from '../storage/write/copy-connection.ts';
 import { type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
@@ -24,8 +24,6 @@ export interface DurableWriterOptions {
   readonly journal: Journal | null;
   /** Of a cluster; null or absent for one server. */
   readonly nodes?: Nodes | null;
-  /** Whose values are counted with the rows. */
-  readonly fields?: DeclaredFields | undefined;
   /** Watches the connections to the database. */
   readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
@@ -50,7 +48,7 @@ export class DurableWriter {
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, connect, nodes = null, engine, fields } = options;
+    const { journal, log, now, connect, nodes = null, engine } = options;
     this.#options = options;
     this.writer = openWriter({
       connect,
@@ -58,7 +56,6 @@ export class DurableWriter {
       engine,
       connections: options.connections,
       timeouts: journal === null ? REFUSING : JOURNALING,
-      fields,
       onExhausted: (group, { refusal, failure, node }) => {
         // The other nodes of a cluster take events.
         if (node === undefined) this.availability.writeFailed();
@@ -74,7 +71,6 @@ export class DurableWriter {
       engine,
       connections: options.pastConnections,
       timeouts: journal === null ? REFUSING_PAST : JOURNALING_PAST,
-      fields,
       keep: (group, refusal) => this.#keep(group, refusal),
       log,
       now,

@@ -5,7 +5,7 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import type { DeclaredFields, Engine, Nodes } from '../storage/storage.ts';
+import type { Engine, Nodes } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
 import type { Connect } from '../storage/write/copy-connection.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
@@ -21,8 +21,6 @@ export interface PastWriterOptions {
   readonly timeouts: WriteTimeouts;
   /** Called for events that were not stored for another reason than their day. Never rejects. */
   readonly keep: (group: readonly AcceptedEvent[], refusal: Rejection) => Promise<Outcomes>;
-  /** Whose values are counted with the rows. */
-  readonly fields?: DeclaredFields | undefined;
   readonly log: Logger;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
@@ -72,7 +70,6 @@ export class PastWriter {
       name: 'tidemark past writer',
       timeouts,
       past: true,
-      fields: options.fields,
       onExhausted: async (events, { refusal, failure, error }) => {
         if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
           return await options.keep(events, refusal);

@@ -15,7 +15,7 @@ import type { ChangedTable } from '../storage/database/changes.ts';
 import type { DatabaseAddress, Sql } from '../storage/database/connect.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import { areKeysLocked } from '../storage/maintenance/expired-keys.ts';
-import { DeclaredFields, type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
+import { type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
@@ -97,7 +97,6 @@ export class WritePath {
   readonly eventTypes: EventTypes;
   /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
-  readonly #fields: FieldsCache;
   readonly payloadChecks: PayloadChecks;
   /** The commit buffer for events of past days, which may wait for a locked day. */
   readonly pastBuffer: EventBuffer;
@@ -113,9 +112,7 @@ export class WritePath {
     const { accounts, config, engine, journal, watch, log, monotonic, wall } = options;
     const connect = connectionsTo(options.address);
     this.refusedEvents = new RefusedEvents(options.onRefused);
-    this.#fields = new FieldsCache(options.lookups, log);
     this.store = new DurableWriter({
-      fields: this.#fields.known,
       connect,
       engine,
       nodes: options.nodes,
@@ -252,7 +249,6 @@ export class WritePath {
 
   start(): void {
     this.store.start();
-    this.#fields.load();
   }
 
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
@@ -260,62 +256,21 @@ export class WritePath {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
     if (table === null || table === 'type_schemas') this.payloadChecks.forget();
-    if (table === null || table === 'declared_fields') this.#fields.load();
-  }
-
-  /** Forgets the fields of a database that the address no longer leads to, before it is asked for those of the new one. */
-  leaveDatabase(): void {
-    this.#fields.known.forget();
   }
 
   /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
     this.eventTypes.invalidateAll();
-    this.#fields.load();
   }
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
-    this.#fields.stop();
     const queues = [this.commitBuffer, this.pastBuffer, ...this.#idempotentQueues];
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.payloadChecks.close();
     await this.#keyTable.stop();
     await Promise.all([this.store.stop(), ...this.#idempotentWriters.map((writer) => writer.close())]);
-  }
-}
-
-/** What declared fields are known is asked for again while the database does not tell. */
-const FIELDS_RETRY_MS = 1_000;
-
-/** Keeps what this process knows of declared fields up to date, as well as it can. */
-class FieldsCache {
-  readonly known = new DeclaredFields();
-  readonly #sql: Sql;
-  readonly #log: Logger;
-  #retry: NodeJS.Timeout | null = null;
-  #isStopped = false;
-
-  constructor(sql: Sql, log: Logger) {
-    this.#sql = sql;
-    this.#log = log;
-  }
-
-  load(): void {
-    if (this.#retry !== null) clearTimeout(this.#retry);
-    this.#retry = null;
-    this.known.load(this.#sql).catch((error: unknown) => {
-      if (this.#isStopped || this.#retry !== null) return;
-      this.#log.debug({ err: error }, 'fields: could not be read, retrying');
-      this.#retry = setTimeout(() => this.load(), FIELDS_RETRY_MS);
-      this.#retry.unref();
-    });
-  }
-
-  stop(): void {
-    this.#isStopped = true;
-    if (this.#retry !== null) clearTimeout(this.#retry);
   }
 }
 

@@ -42,7 +42,7 @@ export { hasSchema } from './database-facts.ts';
 export { poolOfApp } from './engines/engines.ts';
 export type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
-export { DeclaredFields, namesOf } from './fields/declared-fields.ts';
+export { namesOf } from './fields/declared-fields.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { readEventsLeft } from './fields/progress.ts';

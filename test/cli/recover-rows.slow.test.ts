@@ -5,7 +5,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField, listFields } from '../../src/apps/fields.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
-import { DeclaredFields, openStorage } from '../../src/storage/storage.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../src/storage/write/event-writer.ts';
@@ -61,13 +61,10 @@ class World {
     events: readonly AcceptedEvent[],
     address: DatabaseAddress = this.database.address,
   ): Promise<void> {
-    const fields = new DeclaredFields();
-    await fields.load(this.sql);
     const writer = new EventWriter({
       connect: connectionsTo(address),
       engine: this.database.engine,
       connections: 1,
-      fields,
       log: { warn: () => undefined, error: () => undefined },
       now: () => performance.now(),
     });

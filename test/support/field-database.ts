@@ -7,7 +7,6 @@ import { ClusterFields, foldClusterFields } from '../../src/storage/engines/citu
 import { settleCluster } from '../../src/storage/engines/citus/maintenance.ts';
 import { readFieldsOfApp } from '../../src/storage/engines/citus/reads.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
-import { DeclaredFields } from '../../src/storage/fields/declared-fields.ts';
 import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { readWithoutSnapshotLock } from '../../src/storage/read/snapshot.ts';
@@ -41,13 +40,11 @@ export interface FieldDatabase {
   readonly upkeep: Pick<FieldUpkeep, 'everySecond' | 'everyTenMinutes'>;
   /** Of a cluster. */
   readonly nodes: Nodes | null;
-  /** What the writer knows of fields: nothing, until it is loaded. */
-  readonly known: DeclaredFields;
   /** Milliseconds since 1970, as the upkeep has them; may be moved. */
   readonly clock: { now: number };
   newId(at: number): string;
-  /** A writer that knows these fields; closed with the database. */
-  writer(known: DeclaredFields, connections: number): GroupWriter;
+  /** Another writer; closed with the database. */
+  writer(connections: number): GroupWriter;
   /** Stores events with the writer. @param isUncertain whether some may be stored already, as far as the writer knows */
   write(events: readonly FieldEvent[], by?: GroupWriter, isUncertain?: boolean): Promise<void>;
   /** Stores events whose values are left to maintenance, as a replay leaves them. */
@@ -140,21 +137,20 @@ async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes | n
   const alone = connect(address, { connections: 1, name: 'test upkeep' });
   const clock = { now };
   const writers: GroupWriter[] = [];
-  const writer = (fields: DeclaredFields, connections: number): GroupWriter => {
+  const writer = (connections: number): GroupWriter => {
     const log = pino({ level: 'silent' });
-    const about = { connect: connectionsTo(address), engine, connections, fields, log };
+    const about = { connect: connectionsTo(address), engine, connections, log };
     const made = openWriter({ ...about, nodes, now: () => performance.now() });
     writers.push(made);
     return made;
   };
-  const known = new DeclaredFields();
-  const first = writer(known, 2);
+  const first = writer(2);
   await sql`INSERT INTO apps (public_id, name) SELECT 'app' || n, 'app' FROM generate_series(1, 2) n`;
   await sql`
     INSERT INTO event_types (public_id, app_id, name)
     SELECT 'type' || n, 1 + (n - 1) / 2, 'type' || n FROM generate_series(1, 4) n`;
   return {
-    ...{ database, sql, alone, nodes, known, clock, writer },
+    ...{ database, sql, alone, nodes, clock, writer },
     newId: createEventIds(),
     write: async (events, by = first, isUncertain = false) => {
       const rows = events.map((event) => {

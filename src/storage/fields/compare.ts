@@ -227,7 +227,7 @@ export async function readUncounted(
 ): Promise<number[]> {
   const rows = await tx<{ at: number }[]>`
     SELECT DISTINCT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM uncounted_minutes
-     WHERE app_id = ${appId} AND bucket < ${new Date(until)} ORDER BY at LIMIT ${most}`;
+     WHERE app_id = ${appId} AND bucket < to_timestamp(${until / 1_000}::float8) ORDER BY at LIMIT ${most}`;
   return rows.map(({ at }) => at);
 }
 

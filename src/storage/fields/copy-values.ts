@@ -1,11 +1,10 @@
 /**
- * What a group of events adds to the counts of declared fields: one delta for each field, value, type and minute; of a field
+ * What events add to the counts of declared fields: one delta for each field, value, type and minute; of a field
  * about numbers one for each type and minute.
  */
 import { MINUTE_MS } from '../counts/levels.ts';
 import type { EventRow } from '../write/accepted-event.ts';
-import type { CopyMessages } from '../write/copy-messages.ts';
-import type { DeclaredFields } from './declared-fields.ts';
+import type { AppFields } from './declared-fields.ts';
 import { NumberSummary } from './numbers/number-summary.ts';
 import { MANY, NUMBERS } from './value-text.ts';
 
@@ -52,7 +51,7 @@ export class FieldDeltas {
   }
 
   /** Adds the values of an event's fields. */
-  addEvent(fields: Pick<DeclaredFields, 'of'>, event: EventRow): void {
+  addEvent(fields: { of(appId: number): AppFields | undefined }, event: EventRow): void {
     const ofApp = fields.of(event.appId);
     if (ofApp === undefined) return;
     const minute = Math.floor(event.createdAt / MINUTE_MS);
@@ -76,19 +75,4 @@ export class FieldDeltas {
       numbers === null ? count !== 0 : !numbers.isEmpty,
     );
   }
-}
-
-/** Whether some of the events are of an app with declared fields. */
-export function haveFields(events: readonly EventRow[], fields: DeclaredFields): boolean {
-  return fields.generation > 0 && events.some(({ appId }) => fields.of(appId) !== undefined);
-}
-
-export function copyFieldDeltas(
-  events: readonly EventRow[],
-  fields: DeclaredFields,
-  into: CopyMessages,
-): void {
-  const deltas = new FieldDeltas();
-  for (const event of events) deltas.addEvent(fields, event);
-  for (const delta of deltas.list()) into.fieldDeltaRow(delta);
 }

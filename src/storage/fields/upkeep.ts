@@ -24,8 +24,10 @@ import { removeFieldMinutes, removeFields } from './removal.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
 export const COUNT_MS = 250;
-/** An uncounted minute is counted this long after its end: until then it may be noted again. */
+/** A minute that has ended this long ago is counted once. */
 const SETTLE_MS = 5_000;
+/** Present minutes are noted again each second: counting them may take this part of the time. */
+const PRESENT_SHARE = 0.1;
 /** Uncounted minutes that are looked for at once, and the intervals of them that one transaction counts. */
 const MINUTES_AT_ONCE = 1_000;
 const INTERVALS_AT_ONCE = 60;
@@ -70,6 +72,8 @@ export class FieldUpkeep implements FieldStats {
   readonly #folding: Folding;
   readonly #deadDeltas: DeadRows;
   readonly #deadMinutes: DeadRows;
+  /** When the present minutes of an app are counted next. */
+  readonly #presentAt = new Map<number, number>();
   /** The length of an app's next step back. */
   readonly #steps = new Map<number, number>();
   /** When a fold was tried for the first time since the last one that succeeded; null: none has failed. */
@@ -177,6 +181,9 @@ export class FieldUpkeep implements FieldStats {
 
   /** @returns how many minutes are no longer uncounted */
   async #countUncounted(appId: number): Promise<number> {
+    const startedAt = this.#now();
+    const withPresent = startedAt >= (this.#presentAt.get(appId) ?? 0);
+    const latest = withPresent ? Number.POSITIVE_INFINITY : startedAt - SETTLE_MS - MINUTE_MS;
     const counted = await withFieldsLocked(this.#sql, async (tx) => {
       const fields = await readFieldStates(tx, appId);
       const begin = Math.min(...fields.map(startOf));
@@ -186,7 +193,7 @@ export class FieldUpkeep implements FieldStats {
       const from = Math.max(await readBoundary(tx), begin);
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
-      const minutes = await readUncounted(tx, appId, this.#now() - SETTLE_MS - MINUTE_MS, MINUTES_AT_ONCE);
+      const minutes = await readUncounted(tx, appId, latest, MINUTES_AT_ONCE);
       let [end, looked] = [0, 0];
       for (const interval of (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE)) {
         if (looked > STEP_ROWS / 2) break;
@@ -196,6 +203,7 @@ export class FieldUpkeep implements FieldStats {
       }
       return forgotten + minutes.filter((at) => at < end).length;
     });
+    if (withPresent) this.#presentAt.set(appId, this.#now() + (this.#now() - startedAt) / PRESENT_SHARE);
     return counted ?? 0;
   }
 

@@ -1,6 +1,4 @@
-/** A commit group as one write to the socket: a COPY of the rows, and COPYs of their changes of the counts. */
-import { copyFieldDeltas, FIELD_DELTAS, haveFields } from '../fields/copy-values.ts';
-import type { DeclaredFields } from '../fields/declared-fields.ts';
+/** A commit group as one write to the socket: a COPY of the rows, and one of their changes of the counts. */
 import { type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
@@ -18,29 +16,20 @@ export interface CopyGroup {
   readonly release: () => void;
 }
 
-/** What a group consists of: its rows, what they change in the counts of events, and in those of fields. */
-export type Part = 'rows' | 'changes' | 'values';
-const ALL: readonly Part[] = ['rows', 'changes', 'values'];
+/** What a group consists of: its rows, and what they change in the counts of events. */
+export type Part = 'rows' | 'changes';
+const ALL: readonly Part[] = ['rows', 'changes'];
 
 /**
  * Outside of a transaction block the commands are one implicit transaction: a failure of any of them stores nothing.
- * @param fields those whose values are counted; absent: what the group changes in their counts is left to maintenance
- * @param parts  absent: all; what is left out is to be written in the same transaction
+ * @param parts absent: all; what is left out is to be written in the same transaction
  */
-export function copyGroup(
-  engine: EngineWrites,
-  events: readonly EventRow[],
-  fields?: DeclaredFields,
-  parts = ALL,
-): CopyGroup {
+export function copyGroup(engine: EngineWrites, events: readonly EventRow[], parts = ALL): CopyGroup {
   const withRows = parts.includes('rows');
   const withChanges = parts.includes('changes');
-  const stamp = fields === undefined || fields.generation === 0 ? null : fields.generation;
-  const withFields = parts.includes('values') && fields !== undefined && haveFields(events, fields);
   const tables = [
     ...(withRows ? [`events (${EVENT_COLUMNS})`] : []),
-    ...(withChanges ? [stamp === null ? engine.changes : engine.stampedChanges] : []),
-    ...(withFields ? [FIELD_DELTAS] : []),
+    ...(withChanges ? [engine.changes] : []),
   ];
   const messages = new CopyMessages((withRows ? sizeOf(events) + ROW_BYTES * events.length : 0) + 1_024);
   messages.query(tables.map((table) => `COPY ${table} FROM STDIN (FORMAT binary)`).join(';'));
@@ -51,12 +40,7 @@ export function copyGroup(
   }
   if (withChanges) {
     messages.beginRows();
-    engine.copyChanges(events, messages, stamp);
-    messages.endRows();
-  }
-  if (withFields) {
-    messages.beginRows();
-    copyFieldDeltas(events, fields, messages);
+    engine.copyChanges(events, messages);
     messages.endRows();
   }
   return { messages: messages.bytes, commands: tables.length, release: () => messages.release() };

@@ -9,14 +9,11 @@
  * Rows are in COPY's binary format: it costs PostgreSQL and this process less than the text format (bench: write-formats).
  */
 import { BufferPool } from '../../base/buffer-pool.ts';
-import type { FieldDelta } from '../fields/copy-values.ts';
 import type { EventRow } from './accepted-event.ts';
 
 /** Signature, flags and length of the header's extension, of which there is none. */
 const COPY_HEADER = Buffer.from('PGCOPY\n\u00ff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
 const COPY_TRAILER = -1;
-/** In place of the length of a value. */
-const NULL = -1;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = 946_684_800_000;
 /** Values of 32 bits. */
@@ -26,8 +23,6 @@ export const UUID_BYTES = 16;
 const UUID_CHARACTERS = 36;
 /** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
-/** Of a row of a field's delta, without the value's own bytes. */
-const FIELD_DELTA_BYTES = 2 + 7 * 4 + 3 * 4 + 8 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
 export const BYTES_PER_UNIT = 3;
 /** Message type and length, and what begins and ends rows. */
@@ -142,10 +137,10 @@ export class CopyMessages {
     return start;
   }
 
-  /** A row of `count_deltas` (app_id, type_id, bucket, count), and `fields` where there is a stamp. */
-  deltaRow(appId: number, typeId: number, bucket: number, count: number, stamp: number | null): void {
+  /** A row of `count_deltas` (app_id, type_id, bucket, count). */
+  deltaRow(appId: number, typeId: number, bucket: number, count: number): void {
     this.#reserve(MESSAGE_BYTES);
-    this.#int2(stamp === null ? 4 : 5);
+    this.#int2(4);
     this.#int4(4);
     this.#int4(appId);
     this.#int4(4);
@@ -154,37 +149,15 @@ export class CopyMessages {
     this.#int4(8);
     this.#int4(0);
     this.#int4(count);
-    if (stamp !== null) this.#stamp(stamp);
   }
 
-  /** A row of `stale_buckets` (level, bucket), and `fields` where there is a stamp. */
-  markRow(level: number, bucket: number, stamp: number | null): void {
+  /** A row of `stale_buckets` (level, bucket). */
+  markRow(level: number, bucket: number): void {
     this.#reserve(MESSAGE_BYTES);
-    this.#int2(stamp === null ? 2 : 3);
+    this.#int2(2);
     this.#int4(2);
     this.#int2(level);
     this.#timestamp(bucket);
-    if (stamp !== null) this.#stamp(stamp);
-  }
-
-  /** A row of `field_deltas` (app_id, field_id, type_id, bucket, count, value, numbers). */
-  fieldDeltaRow({ appId, fieldId, typeId, bucket, count, value, numbers }: FieldDelta): void {
-    const summary = numbers?.toBytes() ?? null;
-    this.#reserve(MESSAGE_BYTES + FIELD_DELTA_BYTES + value.length * BYTES_PER_UNIT + (summary?.length ?? 0));
-    this.#int2(7);
-    for (const id of [appId, fieldId, typeId]) {
-      this.#int4(4);
-      this.#int4(id);
-    }
-    this.#timestamp(bucket);
-    this.#int4(8);
-    this.#int4(0);
-    this.#int4(count);
-    const written = this.#bytes.write(value, this.#at + 4);
-    this.#int4(written);
-    this.#at += written;
-    this.#int4(summary?.length ?? NULL);
-    if (summary !== null) this.#at += summary.copy(this.#bytes, this.#at);
   }
 
   /** In bytes. */
@@ -211,11 +184,6 @@ export class CopyMessages {
     this.#int4(4);
     this.#int4(typeId);
     this.#timestamp(createdAt);
-  }
-
-  #stamp(generation: number): void {
-    this.#int4(4);
-    this.#int4(generation);
   }
 
   #reserve(bytes: number): void {

@@ -13,14 +13,15 @@ export async function countCopied(
   writes: EngineWrites,
   interval: { readonly from: string; readonly until: string },
 ): Promise<void> {
-  const { stampedChanges, deltasOfInserted, copiedNow } = writes;
-  // A restore counts the values of fields again, so its minutes need no note.
+  const { changes, deltasOfInserted, copiedNow } = writes;
+  // The counts of fields are restored, or begin anew: their minutes need no note.
+  const noted = changes.replace(')', ', fields)');
   await client.query(
     `WITH inserted AS (
        SELECT app_id, type_id, created_at FROM events
         WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz
           AND ${copiedNow})
-     INSERT INTO ${stampedChanges} SELECT changes.*, ${EVERY_FIELD} FROM (${deltasOfInserted}) AS changes`,
+     INSERT INTO ${noted} SELECT changes.*, ${EVERY_FIELD} FROM (${deltasOfInserted}) AS changes`,
     [interval.from, interval.until],
   );
 }

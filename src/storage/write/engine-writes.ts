@@ -9,10 +9,8 @@ import type { CopyMessages } from './copy-messages.ts';
 export interface EngineWrites {
   /** The table for changes of the counts, with its columns. */
   readonly changes: string;
-  /** The same with a last column for the generation of fields that the writer knows (sql/0003). */
-  readonly stampedChanges: string;
-  /** Writes the changes of events as rows of a COPY into that table. @param stamp null: without the last column */
-  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages, stamp: number | null) => void;
+  /** Writes the changes of events as rows of a COPY into that table. */
+  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
   /**
    * Counts events of one app, in order of time. What it returns adds them to the counts themselves, in the transaction of their
    * rows, in place of their changes: for writers of many events at once. Absent: nothing is cheaper than changes.

@@ -3,7 +3,6 @@ import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { Engine } from '../database/engine.ts';
 import { ENGINES } from '../engines/engines.ts';
-import type { DeclaredFields } from '../fields/declared-fields.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
@@ -34,8 +33,6 @@ export interface EventWriterOptions {
   readonly timeouts?: WriteTimeouts;
   /** For events of past days. */
   readonly past?: boolean;
-  /** Whose values are counted with the rows; absent: maintenance does so later. */
-  readonly fields?: DeclaredFields | undefined;
   /**
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
@@ -63,7 +60,7 @@ const TRIAL_LOCK_MS = 200;
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: Engine): readonly string[] {
   const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
-  return ['events', changes, 'idempotency_keys', 'event_types', 'field_deltas', 'uncounted_minutes'];
+  return ['events', changes, 'idempotency_keys', 'event_types'];
 }
 
 /** Counts of commit groups, for metrics. */
@@ -94,15 +91,7 @@ export class EventWriter implements GroupCounts {
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const {
-      connect,
-      name = 'tidemark writer',
-      timeouts = REFUSING,
-      past = false,
-      fields,
-      log,
-      now,
-    } = options;
+    const { connect, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
     ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
     const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({
@@ -120,7 +109,7 @@ export class EventWriter implements GroupCounts {
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
         if (!uncertain) {
-          await connection.copy(copyGroup(engine, events, fields), epoch);
+          await connection.copy(copyGroup(engine, events), epoch);
           return events.map(() => null);
         }
         const rows = columns(events);

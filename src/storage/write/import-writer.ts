@@ -1,10 +1,10 @@
 /** Writes groups of imported events, each event exactly once, and counts exactly how many were new. */
 import { OperatorError } from '../../errors.ts';
+import { floorTo, MINUTE_MS } from '../counts/levels.ts';
 import { type DatabaseAddress, errorCode } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import { ENGINES } from '../engines/engines.ts';
-import type { DeclaredFields } from '../fields/declared-fields.ts';
-import { datesOf, type EventRow, sizeOf } from './accepted-event.ts';
+import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
 import { BULK_SESSION, BULK_TIMEOUTS, ConnectionLost, CopyConnection } from './copy-connection.ts';
 import { type CopyGroup, copyGroup } from './copy-group.ts';
 import { backOff } from './failures.ts';
@@ -34,8 +34,6 @@ export interface ImportWriterOptions {
   readonly boundary: number;
   /** How long a group is retried, in milliseconds; long enough for a restart of PostgreSQL. */
   readonly timeoutMs: number;
-  /** Whose values are counted with the rows; absent: maintenance does so later. */
-  readonly fields?: DeclaredFields | undefined;
 }
 
 const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
@@ -52,6 +50,17 @@ function beginGroup(appId: number, holdsFields: boolean): string {
    WHERE apps.id = ${appId}
      FOR KEY SHARE OF apps FOR SHARE OF retention;
   ${holdsFields ? 'SELECT generation FROM field_generation FOR SHARE' : ''}`;
+}
+
+/** Notes minutes whose rows are not counted by the values of declared fields. */
+const NOTE_MINUTES = `
+  INSERT INTO uncounted_minutes (app_id, bucket)
+  SELECT $1::integer, minute FROM unnest($2::timestamptz[]) AS minutes (minute)
+   WHERE EXISTS (SELECT FROM declared_fields WHERE app_id = $1)`;
+
+function minutesOf(events: readonly EventRow[]): readonly string[] {
+  const minutes = new Set(events.map(({ createdAt }) => floorTo(createdAt, MINUTE_MS)));
+  return [...minutes].map(timestamp);
 }
 
 interface BegunGroup {
@@ -191,20 +200,20 @@ export class ImportWriter<Event extends EventRow> {
 
   /** Copies new events, and counts them. */
   async #copy(events: readonly Event[], generation: number): Promise<void> {
-    const { appId, fields } = this.#options;
+    const { appId } = this.#options;
     const engine = ENGINES[this.#options.engine].writes;
-    const rows =
-      this.#whole?.events === events ? this.#whole.rows : copyGroup(engine, events, fields, ['rows']);
+    const rows = this.#whole?.events === events ? this.#whole.rows : copyGroup(engine, events, ['rows']);
     const copying = this.#connection.copy(rows);
     copying.catch(() => undefined); // Awaited below.
-    // What was written without regard to a field needs the stamp that changes have.
-    const isDirect = engine.countDirectly !== undefined && generation <= (fields?.generation ?? 0);
-    const addToCounts = isDirect ? engine.countDirectly(appId, events) : null;
-    const changes = copyGroup(engine, events, fields, isDirect ? ['values'] : ['changes', 'values']);
+    const addToCounts = engine.countDirectly?.(appId, events) ?? null;
     await copying;
-    if (changes.commands > 0) await this.#connection.copy(changes);
-    else changes.release();
-    await addToCounts?.(this.#connection);
+    if (addToCounts === null) {
+      await this.#connection.copy(copyGroup(engine, events, ['changes']));
+      return;
+    }
+    // Changes would tell of which minutes the fields are to be counted.
+    if (generation > 0) await this.#connection.query(NOTE_MINUTES, [appId, minutesOf(events)]);
+    await addToCounts(this.#connection);
   }
 
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */

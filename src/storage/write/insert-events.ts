@@ -26,20 +26,9 @@ interface InsertMissing extends InsertStatement {
  */
 export const AWAITS_STANDBY = "pg_logical_emit_message(true, 'tidemark', '')";
 
-/**
- * What rows of `inserted` (app_id, type_id, created_at) change in the counts. Their values are not read here: the minutes of
- * apps with declared fields are left to maintenance. The stamp records which fields the statement's snapshot knows.
- */
-function countInserted({ changes, stampedChanges, deltasOfInserted, insertsInSteps }: EngineWrites): string {
-  // In a cluster, for tests: without a stamp, so that the minutes are counted from rows.
-  if (insertsInSteps) return `counted AS (INSERT INTO ${changes} ${deltasOfInserted})`;
-  return `counted AS (
-         INSERT INTO ${stampedChanges}
-         SELECT changes.*, field_generation.generation FROM (${deltasOfInserted}) AS changes CROSS JOIN field_generation),
-       uncounted AS (
-         INSERT INTO uncounted_minutes (app_id, bucket)
-         SELECT DISTINCT app_id, date_bin('1 minute', created_at, 'epoch') FROM inserted
-          WHERE app_id IN (SELECT app_id FROM declared_fields))`;
+/** What rows of `inserted` (app_id, type_id, created_at) change in the counts. */
+function countInserted({ changes, deltasOfInserted }: EngineWrites): string {
+  return `counted AS (INSERT INTO ${changes} ${deltasOfInserted})`;
 }
 
 /**

@@ -84,10 +84,9 @@ describe.each(availableEngines())('the counts of fields on %s', (engine) => {
 
   beforeAll(async () => {
     source = await fieldDatabase(engine, { now: NOW, from: START, until: TODAY + DAY_MS });
-    const { sql, upkeep, known, database } = source;
+    const { sql, upkeep, database } = source;
     for (const field of DECLARED) await declareField(sql, { appId: 1, ...field, backfill: true });
     await upkeep.everySecond();
-    await known.load(sql);
     await source.write(newRows(START, NOW, 400));
     await source.settle();
     await upkeep.everySecond();

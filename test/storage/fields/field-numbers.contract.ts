@@ -28,7 +28,6 @@ export function fieldNumbers(open: OpenFieldDatabase): void {
       await declareField(fields.sql, { ...amount, appId, typeName: null, backfill: true });
     await declareField(fields.sql, { ...amount, typeName: 'type2', backfill: true });
     await fields.upkeep.everySecond();
-    await fields.known.load(fields.sql);
     await write(Array.from({ length: EVENTS }, (_, n) => DAY + Math.floor((n * DAY_MS) / EVENTS)));
     await write([DAY + 1, DAY + HOUR_MS], 3);
     await settleAll();

@@ -6,7 +6,7 @@ import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/
 import type { Sql, Transaction } from '../../../src/storage/database/connect.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import { DeclaredFields, type FieldKind } from '../../../src/storage/fields/declared-fields.ts';
+import type { FieldKind } from '../../../src/storage/fields/declared-fields.ts';
 import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
 import { createReader } from '../../../src/storage/read/event-reader.ts';
 import { readWithoutSnapshotLock, SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';
@@ -56,10 +56,10 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
   let retainedDays = 4;
   beforeAll(async () => {
     fields = await open({ now: NOW, from: NOW - 4 * DAY_MS, until: NOW + DAY_MS });
-    const { sql, database, known } = fields;
+    const { sql, database } = fields;
     const { address, engine: name } = database;
     const about = { address, engine: name, appId: 1, boundary: 0, timeoutMs: 60_000 };
-    importer = new ImportWriter({ ...about, fields: known });
+    importer = new ImportWriter(about);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const now = (): number => performance.now();
@@ -85,10 +85,8 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
 
   /** Everything that runs beside the reads, each as often as it can. */
   function others(onUpkeep: () => void): readonly (() => Promise<unknown>)[] {
-    const { sql, alone, upkeep, known, database, clock } = fields;
-    // Like a second process, which learns of fields late.
-    const late = new DeclaredFields();
-    const second = fields.writer(late, 1);
+    const { sql, alone, upkeep, database, clock } = fields;
+    const second = fields.writer(1);
     const [first, other, third, fourth, fifth] = [1, 2, 3, 4, 5].map((seed) =>
       seededRandom(20_261_122 + seed),
     ) as [Random, Random, Random, Random, Random];
@@ -124,8 +122,6 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
       },
       () => fields.settle(),
       async () => {
-        await known.load(sql);
-        if (first(4) === 0) await late.load(sql);
         await new Promise(setImmediate);
       },
       async () => {

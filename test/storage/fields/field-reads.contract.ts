@@ -64,7 +64,7 @@ export function fieldReads(open: OpenFieldDatabase): void {
   test('reads are exact in any state of counts, fields and backfills', async () => {
     await write(150);
     let answered = 0;
-    const { sql, upkeep, known, clock } = fields;
+    const { sql, upkeep, clock } = fields;
     const declared = [
       { path: ['country'], kind: 'value', typeName: null, backfill: true },
       { path: ['total'], kind: 'number', typeName: null, backfill: true },
@@ -82,7 +82,6 @@ export function fieldReads(open: OpenFieldDatabase): void {
       () => upkeep.everySecond(),
       // As beside an old snapshot: deltas are added up.
       () => upkeep.everySecond(OLD_SECONDS),
-      () => known.load(sql),
       async () => {
         clock.now += random(10 * MINUTE_MS);
       },
@@ -99,7 +98,6 @@ export function fieldReads(open: OpenFieldDatabase): void {
     }
     // Until all is counted, and some rows more.
     for (let rounds = 0; rounds < 30; rounds += 1) {
-      await known.load(sql);
       await fields.settle();
       await upkeep.everySecond();
       if (rounds % 10 === 0) await write(3);

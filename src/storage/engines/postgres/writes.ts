@@ -15,7 +15,7 @@ interface Delta {
 }
 
 /** One delta for each app, type and minute. The fold adds them to the counts; until then readers do. */
-function copyDeltas(events: readonly EventRow[], into: CopyMessages, stamp: number | null): void {
+function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
   const deltas: Delta[] = [];
   // Minute → app → type.
   const minutes = new Map<number, Map<number, Map<number, Delta>>>();
@@ -41,7 +41,7 @@ function copyDeltas(events: readonly EventRow[], into: CopyMessages, stamp: numb
     }
     last.count += 1;
   }
-  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count, stamp);
+  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
 }
 
 function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map<number, Value> {
@@ -55,7 +55,6 @@ function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map
 
 export const writes: EngineWrites = {
   changes: 'count_deltas (app_id, type_id, bucket, count)',
-  stampedChanges: 'count_deltas (app_id, type_id, bucket, count, fields)',
   copyChanges: copyDeltas,
   countDirectly,
   deltasOfInserted: `

@@ -8,15 +8,14 @@ import { AGAINST_ROWS, OF_OTHERS } from '../../write/locks.ts';
 /** The level of minutes (sql/0002). */
 const MINUTE_LEVEL = 0;
 
-function copyMarks(events: readonly EventRow[], into: CopyMessages, stamp: number | null): void {
+function copyMarks(events: readonly EventRow[], into: CopyMessages): void {
   const minutes = new Set<number>();
   for (const { createdAt } of events) minutes.add(Math.floor(createdAt / MINUTE_MS));
-  for (const minute of minutes) into.markRow(MINUTE_LEVEL, minute * MINUTE_MS, stamp);
+  for (const minute of minutes) into.markRow(MINUTE_LEVEL, minute * MINUTE_MS);
 }
 
 export const writes: EngineWrites = {
   changes: 'stale_buckets (level, bucket)',
-  stampedChanges: 'stale_buckets (level, bucket, fields)',
   copyChanges: copyMarks,
   deltasOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,
   createPartitions: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
