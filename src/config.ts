@@ -235,6 +235,20 @@ export const SETTINGS = {
     meaning: 'Accepted create requests per app in any 60 seconds. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
+  BROWSER_KEY_LIMIT_PER_MINUTE: {
+    default: '500',
+    unit: 'requests',
+    meaning:
+      'Accepted requests per browser key in any 60 seconds. They also count towards `CREATE_LIMIT_PER_MINUTE`, which is never exceeded. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
+  BROWSER_NETWORK_LIMIT_PER_MINUTE: {
+    default: '120',
+    unit: 'requests',
+    meaning:
+      'The same per browser key and network of the client: an IPv4 address, or an IPv6 /64. Each process counts by itself. 0 lifts the limit.',
+    parse: integer(0, 1_000_000),
+  },
   READ_LIMIT_PER_MINUTE: {
     default: '100',
     unit: 'requests',

@@ -22,6 +22,7 @@ export const REFUSALS = {
   tooManyEventTypes: { code: 'TOO_MANY_EVENT_TYPES', status: 400, error: 'Too many event types' },
   invalidLoggingToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid logging token' },
   invalidResourceToken: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid resource token' },
+  invalidBrowserKey: { code: 'AUTH_INVALID_TOKEN', status: 401, error: 'Invalid browser key' },
   accessDenied: { code: 'ACCESS_DENIED', status: 403, error: 'Access denied' },
   appNotFound: { code: 'APP_NOT_FOUND', status: 404, error: 'App not found' },
   eventTypeNotFound: { code: 'EVENT_TYPE_NOT_FOUND', status: 404, error: 'Event type not found' },
@@ -232,6 +233,11 @@ export function refused(reason: Reason, message: string): Refused {
 /** The refusal for an unknown app id. */
 export function appNotFound(appId: string): Refused {
   return refused('appNotFound', `there is no app with the id ${JSON.stringify(appId)}`);
+}
+
+/** The refusal for an unknown id of a token. */
+export function tokenNotFound(tokenId: string, what = 'resource token'): Refused {
+  return refused('tokenNotFound', `there is no ${what} with the id ${JSON.stringify(tokenId)}`);
 }
 
 /** A failure that the operator can fix: the command line prints its one-line message, which says what to do. */

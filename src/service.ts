@@ -292,6 +292,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     usage: parts.usage,
     caches: {
       logging_tokens: writePath.loggingTokens,
+      browser_keys: writePath.browserKeys,
       event_types: writePath.eventTypes,
       schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
@@ -299,6 +300,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     },
     lookups: {
       ...writePath.loggingTokens.queues,
+      ...writePath.browserKeys.queues,
       ...writePath.eventTypes.queues,
       ...writePath.payloadChecks.queues,
       ...parts.resourceTokens.queues,
@@ -427,6 +429,7 @@ function openWritePath(
     nodes: storage.nodesAt(address),
     lookups,
     limiter: parts.limits.create,
+    browserLimits: { ofKeys: parts.limits.browserKey, ofNetworks: parts.limits.browserNetwork },
     onStored: parts.usage.stored,
     onRefused: parts.usage.refused,
     journal: parts.journal,

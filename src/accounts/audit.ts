@@ -28,6 +28,8 @@ export type AuditAction =
   | 'resource-token.create'
   | 'resource-token.revoke'
   | 'resource-token.keep'
+  | 'browser-key.create'
+  | 'browser-key.revoke'
   | 'member.add'
   | 'member.role'
   | 'member.remove'

@@ -38,6 +38,8 @@ export const AUTH_EVENTS = {
   'resource-token.create': ['info', 'resource token created'],
   'resource-token.revoke': ['info', 'resource token revoked'],
   'resource-token.keep': ['info', 'resource token of a former member kept'],
+  'browser-key.create': ['info', 'browser key created'],
+  'browser-key.revoke': ['info', 'browser key revoked'],
   'member.add': ['info', 'member added'],
   'member.role': ['info', 'role of a member changed'],
   'member.remove': ['info', 'member removed'],

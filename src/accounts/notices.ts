@@ -69,6 +69,8 @@ const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
   'resource-token.create': ['Resource token created', 'has a new resource token, which can read its events.'],
   'resource-token.revoke': ['Resource token revoked', 'has one resource token less: it was revoked.'],
+  'browser-key.create': ['Browser key created', 'has a new browser key, with which pages can write events.'],
+  'browser-key.revoke': ['Browser key revoked', 'has one browser key less: it was revoked.'],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
 /** What owners can be told of: events of the authentication log, and what the operator does. */

@@ -5,7 +5,7 @@ import { holdMaintained } from '../accounts/members.ts';
 import { checkName } from '../accounts/name.ts';
 import { lockUser } from '../accounts/users.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
-import { appNotFound, type Refused, refused } from '../errors.ts';
+import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
@@ -218,10 +218,6 @@ async function checkMember(
   );
   const foreign = apps.find(({ id }) => !own.has(id));
   if (foreign !== undefined) throw appNotFound(foreign.publicId);
-}
-
-function tokenNotFound(tokenId: string): Refused {
-  return refused('tokenNotFound', `there is no resource token with the id ${JSON.stringify(tokenId)}`);
 }
 
 function checkExpiry(seconds: number | null): void {

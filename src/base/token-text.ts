@@ -2,8 +2,8 @@
 import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
-/** `tdl`: logging token, `tdr`: resource token. */
-export type TokenKind = 'tdl' | 'tdr';
+/** `tdl`: logging token, `tdr`: resource token, `tdb`: browser key. */
+export type TokenKind = 'tdl' | 'tdr' | 'tdb';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 /** The largest multiple of 62 that fits into a byte: bytes from here on would favor the first letters. */
@@ -18,12 +18,13 @@ const ID_CHARACTERS = 20;
 const FORMS = {
   tdl: /^tdl_[0-9A-Za-z]{38}$/,
   tdr: /^tdr_[0-9A-Za-z]{38}$/,
+  tdb: /^tdb_[0-9A-Za-z]{38}$/,
 } as const satisfies Record<TokenKind, RegExp>;
 
 /** Characters of a token. */
 export const TOKEN_CHARACTERS = 4 + RANDOM_CHARACTERS + CHECK_CHARACTERS;
 
-/** A new token: `tdl_` or `tdr_`, 32 random base62 characters, 6 check characters. */
+/** A new token: `tdl_`, `tdr_` or `tdb_`, 32 random base62 characters, 6 check characters. */
 export function createTokenText(kind: TokenKind): string {
   const text = `${kind}_${randomBase62(RANDOM_CHARACTERS)}`;
   return text + checkCharacters(text);
@@ -38,17 +39,14 @@ export function isWellFormed(text: string, kind: TokenKind): boolean {
 }
 
 const KINDS: Readonly<
-  Record<TokenKind, { readonly name: string; readonly other: TokenKind; readonly misplaced: string }>
+  Record<TokenKind, { readonly name: string; readonly does: string; readonly send: string }>
 > = {
-  tdl: {
-    name: 'logging token',
-    other: 'tdr',
-    misplaced: "This is a resource token (tdr_…), which reads: send the app's logging token (tdl_…).",
-  },
-  tdr: {
-    name: 'resource token',
-    other: 'tdl',
-    misplaced: 'This is a logging token (tdl_…), which writes: send a resource token (tdr_…).',
+  tdl: { name: 'logging token', does: 'writes', send: "the app's logging token (tdl_…)" },
+  tdr: { name: 'resource token', does: 'reads', send: 'a resource token (tdr_…)' },
+  tdb: {
+    name: 'browser key',
+    does: 'writes from the pages of its origins, by POST /v1/collect alone',
+    send: 'a browser key (tdb_…)',
   },
 };
 
@@ -57,8 +55,10 @@ const KINDS: Readonly<
  * whether such a token exists.
  */
 export function formProblem(text: string, kind: TokenKind): string {
-  const { name, other, misplaced } = KINDS[kind];
-  if (text.startsWith(`${other}_`)) return misplaced;
+  const { name, send } = KINDS[kind];
+  for (const other of ['tdl', 'tdr', 'tdb'] as const)
+    if (other !== kind && text.startsWith(`${other}_`))
+      return `This is a ${KINDS[other].name} (${other}_…), which ${KINDS[other].does}: send ${send}.`;
   if (!text.startsWith(`${kind}_`))
     return `This is not a ${name}: those begin with ${kind}_ and have ${TOKEN_CHARACTERS} characters.`;
   if (text.length < TOKEN_CHARACTERS)

@@ -5,7 +5,7 @@ import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
-import { addAppCommands, addTokenCommands, addTypeCommands } from './commands.ts';
+import { addAppCommands, addTypeCommands } from './commands.ts';
 import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
@@ -18,6 +18,7 @@ import { addRecountCommand } from './recount-command.ts';
 import { addRecoverRowsCommand } from './recover-rows-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
 import { addServeCommand } from './serve-command.ts';
+import { addTokenCommands } from './token-commands.ts';
 import { withInstallation } from './transfer/installation.ts';
 
 const NOTE = `

@@ -1,21 +1,18 @@
-/** The commands for apps, event types and resource tokens. */
+/** The commands for apps and event types. */
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/email.ts';
 import { hasUsers, requireVerifiedUser } from '../accounts/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
-import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
-import { parseDuration, parseHours } from './duration.ts';
-import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { parseHours } from './duration.ts';
+import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { addSchemaCommands } from './schema-commands.ts';
 import { runCommand } from './session.ts';
-
-const JSON_LIST = ['--json', 'print one JSON object with the whole list'] as const;
 
 interface Json {
   readonly json?: true;
@@ -123,89 +120,4 @@ export function addTypeCommands(program: Command): void {
       }),
     );
   addSchemaCommands(type);
-}
-
-export function addTokenCommands(program: Command): void {
-  const token = program.command('token').description('resource tokens, which read events');
-  token
-    .command('create')
-    .description('create a resource token; it is shown only once')
-    .requiredOption('--name <name>', 'what it is for, 1 to 200 characters')
-    .requiredOption('--app <id>', 'an app that it may read; repeat for more', collect)
-    .option(
-      '--expires-in <duration>',
-      'such as 90m, 12h, 30d, 2w; without it the token does not expire',
-      parseDuration,
-    )
-    .option(...JSON_OPTION)
-    .action((options: Json & { name: string; app: string[]; expiresIn?: number }) =>
-      runCommand(options, async (session) => {
-        const expiresInSeconds = options.expiresIn ?? null;
-        const made = await createResourceToken(session.sql, {
-          name: options.name,
-          appIds: options.app,
-          expiresInSeconds,
-        });
-        const { tokenId, name, resourceToken, expiresAt, appIds } = made;
-        const text = formatFields({
-          Token: tokenId,
-          Name: name,
-          Apps: appIds,
-          Expires: expiresAt,
-          'Resource token': resourceToken,
-        });
-        return {
-          json: { tokenId, resourceToken, expiresAt },
-          text: `${text}\nStore it now: it is not shown again.`,
-          afterwards: async () => {
-            for (const appId of appIds)
-              await mailNotice(session, 'resource-token.create', { appId, tokenId });
-          },
-        };
-      }),
-    );
-  token
-    .command('list')
-    .description('list all resource tokens, without their texts')
-    .option(...JSON_LIST)
-    .action((options: Json) =>
-      runCommand(options, async ({ sql }) => {
-        const tokens = await listResourceTokens(sql);
-        const rows = tokens.map((one) => [
-          one.tokenId,
-          one.name,
-          one.appIds,
-          one.createdBy?.email ?? null,
-          one.createdAt,
-          one.expiresAt,
-          one.revokedAt,
-          one.lastUsedAt,
-        ]);
-        const head = ['Token', 'Name', 'Apps', 'Created by', 'Created', 'Expires', 'Revoked', 'Last used'];
-        return { json: { tokens }, text: formatTable(head, rows, 'There are no resource tokens.') };
-      }),
-    );
-  addRevokeCommand(token);
-}
-
-function addRevokeCommand(token: Command): void {
-  token
-    .command('revoke')
-    .description('revoke a resource token at once')
-    .argument('<id>', 'the token, tok_…')
-    .option(...JSON_OPTION)
-    .action((id: string, options: Json) =>
-      runCommand(options, async (session) => {
-        const revoked = await revokeResourceToken(session.sql, id);
-        return {
-          json: revoked,
-          text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
-          afterwards: () => mailNotice(session, 'resource-token.revoke', { tokenId: revoked.tokenId }),
-        };
-      }),
-    );
-}
-
-function collect(value: string, before: readonly string[] = []): string[] {
-  return [...before, value];
 }

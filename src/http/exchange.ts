@@ -88,6 +88,10 @@ export const TOO_MANY_UNSENT = new Rejection(
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
+/** Never with Access-Control-Allow-Credentials: a page gets only what anybody could get. */
+const CROSS_ORIGIN =
+  'Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\nCross-Origin-Resource-Policy: cross-origin\r\n';
+
 const NO_HEADERS: ReadonlyMap<string, string> = new Map();
 const NO_BODY = { body: '', bytes: 0 };
 const UNKNOWN_CODING = new Rejection('invalidParameters', 'The only supported Transfer-Encoding is chunked.');
@@ -103,6 +107,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   readonly parameters: readonly string[];
   /** The route's path as declared, set by the server; `other` without a route. */
   route = 'other';
+  /** Whether pages of every origin may read the response, set by the server. */
+  isCrossOrigin = false;
   /** Internal id of the app whose logging token was accepted, and of the resource token that was; 0: none. */
   writer = 0;
   reader = 0;
@@ -277,7 +283,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   }
 
   #headersOf(head: AnswerHead): string {
-    return `${commonHeaders(head)}${this.#limits.everyAnswer}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(head.headers)}`;
+    const crossOrigin = this.isCrossOrigin ? CROSS_ORIGIN : '';
+    return `${commonHeaders(head)}${this.#limits.everyAnswer}${crossOrigin}X-Request-Id: ${this.id}${this.#rateLimitLines()}${headerLines(head.headers)}`;
   }
 
   #respond(outcome: Outcome, headers: string): void {

@@ -21,6 +21,8 @@ export interface Declaration {
   readonly remoteAddress?: boolean;
   /** Whether a GET route is served even while too many responses wait for slow readers: small ones that monitoring needs. */
   readonly exemptFromLoadShedding?: boolean;
+  /** Whether pages of every origin may read its responses. They are sent without credentials. */
+  readonly crossOrigin?: boolean;
   /** What it takes and gives; absent where the route is not part of the public API. */
   readonly operation?: Operation;
 }

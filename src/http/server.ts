@@ -160,7 +160,10 @@ class Server implements HttpServer {
     const exchange = new Exchange(wire, id, this.#options.now(), parameters, this.#limits, this.#settled);
     if (this.#stoppingSince !== null) exchange.closeAfterAnswer();
     this.#pending.add(exchange);
-    if (!(match instanceof Rejection)) exchange.route = match.route.path;
+    if (!(match instanceof Rejection)) {
+      exchange.route = match.route.path;
+      exchange.isCrossOrigin = match.route.crossOrigin === true;
+    }
     if (!exchange.isFramed) exchange.refuseFraming();
     else if (match instanceof Rejection) exchange.answer(this.#noRoute(exchange, match));
     else if (

@@ -26,7 +26,7 @@ import {
 import { admit } from './admit.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { collect } from './formats/collect.ts';
-import type { Format } from './formats/format.ts';
+import type { AnsweringFormat, Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './long-batch.ts';
@@ -106,23 +106,45 @@ function createSteps(
     const sent = await collect(stream, steps.limits, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
     if (sent instanceof Rejection) return sent;
 
-    const batch = await acceptEvents(steps, appId, sent);
-    if (batch instanceof Rejection) return batch;
-    const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
-    if (refusal !== null) return refusal;
-
-    // The database changed between the lookups: the internal ids do not belong together.
-    if (epoch !== steps.epoch()) return UNAVAILABLE;
-    // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
-    if (exchange.settled) return exchange.late;
-    exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
-    const slices = new TimeSlice(holder);
-    const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
-    const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
-    steps.refusedEvents.count(exchange, answers.reportedBy(outcome));
-    if (slices.isOver) await slices.next();
-    return outcome;
+    return await storeSent(steps, format, exchange, { appId, epoch, sent, request, isAtomic });
   };
+}
+
+/** The events that a request has brought, and what was known of it when they were read. */
+interface SentBatch {
+  /** Internal id. */
+  readonly appId: number;
+  /** That of the database in which the sender was looked up. */
+  readonly epoch: number;
+  readonly sent: Events;
+  /** Null without an Idempotency-Key. */
+  readonly request: RequestIdentity | null;
+  readonly isAtomic: boolean;
+}
+
+/** The rest of the steps, which are the same whoever the sender is. */
+export async function storeSent(
+  steps: CreateBatchSteps,
+  format: AnsweringFormat,
+  exchange: Exchange,
+  { appId, epoch, sent, request, isAtomic }: SentBatch,
+): Promise<Answer | Rejection> {
+  const batch = await acceptEvents(steps, appId, sent);
+  if (batch instanceof Rejection) return batch;
+  const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
+  if (refusal !== null) return refusal;
+
+  // The database changed between the lookups: the internal ids do not belong together.
+  if (epoch !== steps.epoch()) return UNAVAILABLE;
+  // The response at the deadline said that nothing is stored, so nothing may be stored from here on.
+  if (exchange.settled) return exchange.late;
+  exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
+  const slices = new TimeSlice(steps.accounts.holderOf(appId));
+  const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
+  const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
+  steps.refusedEvents.count(exchange, answers.reportedBy(outcome));
+  if (slices.isOver) await slices.next();
+  return outcome;
 }
 
 /** Stores the events one by one; those of an atomic batch, or of one with a key, in one transaction. */
@@ -163,7 +185,7 @@ async function storeBatch(
 /** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
 function passingRefusal(
   { past }: CreateBatchSteps,
-  { repeatsWhole = false }: Format,
+  { repeatsWhole = false }: AnsweringFormat,
   batch: Batch,
 ): Rejection | null {
   if (!repeatsWhole) return null;
@@ -179,7 +201,7 @@ const NO_BYTES = Buffer.alloc(0);
 
 /** The responses that are made of a batch, of which one is sent. */
 class BatchAnswers {
-  readonly #format: Format;
+  readonly #format: AnsweringFormat;
   readonly #exchange: Exchange;
   readonly #batch: Batch;
   readonly #isAtomic: boolean;
@@ -187,7 +209,7 @@ class BatchAnswers {
   readonly #reported = new Map<Answer | Rejection, readonly Result[]>();
 
   constructor(
-    format: Format,
+    format: AnsweringFormat,
     exchange: Exchange,
     batch: Batch,
     { isAtomic, slices }: { readonly isAtomic: boolean; readonly slices: TimeSlice },

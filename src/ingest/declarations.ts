@@ -11,12 +11,12 @@ const UUID: Schema = {
   type: 'string',
   pattern: '^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$',
 };
-const TIMESTAMP: Schema = {
+export const TIMESTAMP: Schema = {
   type: 'string',
   format: 'date-time',
   pattern: '^\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\d\\.\\d{3}Z$',
 };
-const COUNT: Schema = { type: 'integer', minimum: 0 };
+export const COUNT: Schema = { type: 'integer', minimum: 0 };
 
 const TYPE_NAME: Schema = {
   type: ['string', 'null'],
@@ -139,6 +139,9 @@ const REFUSED = {
 } as const;
 const OPTIONAL_OF_REFUSED = ['param', ...IN_FUTURE_NAMES];
 
+/** An event that is not stored. */
+export const REFUSED_EVENT: Schema = objectOf(REFUSED, { optional: OPTIONAL_OF_REFUSED });
+
 const RESULT: Schema = {
   title: 'BatchResult',
   description: 'What became of one event.',
@@ -147,7 +150,7 @@ const RESULT: Schema = {
       { eventId: UUID, typeId: { type: 'string' }, timestamp: TIMESTAMP, repeated: REPEATED },
       { optional: ['repeated'] },
     ),
-    objectOf(REFUSED, { optional: OPTIONAL_OF_REFUSED }),
+    REFUSED_EVENT,
   ],
 };
 

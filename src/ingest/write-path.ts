@@ -2,6 +2,7 @@
 
 import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
+import { BrowserKeys } from '../apps/browser-key-lookup.ts';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import type { Path } from '../base/turns.ts';
@@ -24,6 +25,8 @@ import {
   type IdempotentGroupWriter,
   openIdempotentWriter,
 } from '../storage/write/routed-idempotent-writer.ts';
+import type { BrowserLimits } from './browser/create-browser-events.ts';
+import { browserRoutes } from './browser/routes.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
@@ -51,6 +54,7 @@ export interface WritePathOptions {
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   readonly limiter: Limiter;
+  readonly browserLimits: BrowserLimits;
   /** Called with each acknowledged event. */
   readonly onStored: (event: AcceptedEvent) => void;
   /** Called with the app and the code of each event that is refused by itself. */
@@ -94,6 +98,7 @@ export class WritePath {
   readonly commitBuffer: EventBuffer;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
+  readonly browserKeys: BrowserKeys;
   readonly eventTypes: EventTypes;
   /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
@@ -141,6 +146,7 @@ export class WritePath {
     this.stageTimes = new StageTimes(monotonic);
     const memory = lookupOptions(options, this.outage);
     this.loggingTokens = new LoggingTokens({ ...memory, accounts });
+    this.browserKeys = new BrowserKeys({ ...memory, accounts });
     this.eventTypes = new EventTypes({
       ...memory,
       epoch: () => watch.epoch,
@@ -199,6 +205,11 @@ export class WritePath {
       { ...CREATE_EVENT, handle: createEvent },
       { ...CREATE_BATCH, handle: createCreateBatch(batchSteps, EVENTS_FORMAT) },
       ...formatRoutes(batchSteps, config.CREATE_LIMIT_PER_MINUTE),
+      ...browserRoutes({
+        ...batchSteps,
+        browserKeys: this.browserKeys,
+        browserLimits: options.browserLimits,
+      }),
     ];
   }
 
@@ -254,6 +265,7 @@ export class WritePath {
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
     if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
+    if (table === null || table === 'apps' || table === 'browser_keys') this.browserKeys.dropAll();
     if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
     if (table === null || table === 'type_schemas') this.payloadChecks.forget();
   }
@@ -261,6 +273,7 @@ export class WritePath {
   /** Invalidates cached tokens and types: they are served stale only while the database is unavailable. */
   invalidate(): void {
     this.loggingTokens.invalidateAll();
+    this.browserKeys.invalidateAll();
     this.eventTypes.invalidateAll();
   }
 

@@ -115,3 +115,9 @@ export function scalarText(json: string): string | null | undefined {
       return json === 'null' ? null : json;
   }
 }
+
+/** The text of a member that is a string, a number, true or false; null for anything else. @param scan of an object, done */
+export function memberText(scan: JsonScan, name: string): string | null {
+  const json = scan.member(name);
+  return json === null ? null : (scalarText(json) ?? null);
+}

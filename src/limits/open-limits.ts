@@ -14,6 +14,10 @@ export interface Limits {
   readonly read: Limiter;
   /** Reads of all resource tokens of an account, by its internal id. */
   readonly readOfAccount: Limiter;
+  /** Requests with a browser key, by its internal id. */
+  readonly browserKey: Limiter;
+  /** The same by the key and the network of the client, of this process alone. */
+  readonly browserNetwork: SlidingLog<string>;
   readonly stats: () => SharedLimitsStats;
   readonly stop: () => void;
 }
@@ -30,11 +34,16 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
   const create = config.CREATE_LIMIT_PER_MINUTE;
   const read = config.READ_LIMIT_PER_MINUTE;
   const readOfAccount = read * config.READ_LIMIT_TOKENS_PER_ACCOUNT;
+  const browserKey = notAbove(config.BROWSER_KEY_LIMIT_PER_MINUTE, create);
+  const network = notAbove(config.BROWSER_NETWORK_LIMIT_PER_MINUTE, create);
+  const browserNetwork = new SlidingLog<string>({ limit: network, now });
   if (config.REDIS_URL === '') {
     return {
       create: new SlidingLog({ limit: create, now }),
       read: new SlidingLog({ limit: read, now }),
       readOfAccount: new SlidingLog({ limit: readOfAccount, now }),
+      browserKey: new SlidingLog({ limit: browserKey, now }),
+      browserNetwork,
       stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
       stop: () => undefined,
     };
@@ -51,7 +60,14 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
     create: shared.limiter({ name: 'create', limit: create }),
     read: shared.limiter({ name: 'read', limit: read }),
     readOfAccount: shared.limiter({ name: 'read-account', limit: readOfAccount }),
+    browserKey: shared.limiter({ name: 'browser-key', limit: browserKey }),
+    browserNetwork,
     stats: () => shared.stats,
     stop: () => shared.stop(),
   };
+}
+
+/** A limit within the app's, so that a public key never takes more than the app has; 0: none. */
+function notAbove(limit: number, ofApp: number): number {
+  return ofApp > 0 && limit > 0 ? Math.min(limit, ofApp) : limit;
 }

@@ -1,5 +1,5 @@
 /** The exact sliding window in memory: the acceptance times of each key, in a ring. */
-import type { LimitDecision, Limiter } from './limiter.ts';
+import type { LimitDecision } from './limiter.ts';
 
 const WINDOW_MS = 60_000;
 
@@ -54,10 +54,10 @@ export interface SlidingLogOptions {
  * An exact sliding-window log: accepts a request exactly when fewer than `limit` were accepted in the 60 seconds before
  * it. Takes at most 8 bytes per accepted request of the last minute and O(1) amortized time.
  */
-export class SlidingLog implements Limiter {
+export class SlidingLog<Key extends number | string = number> {
   readonly #limit: number;
   readonly #now: () => number;
-  readonly #rings = new Map<number, Ring>();
+  readonly #rings = new Map<Key, Ring>();
   #sweptAt: number;
 
   constructor(options: SlidingLogOptions) {
@@ -66,7 +66,7 @@ export class SlidingLog implements Limiter {
     this.#sweptAt = options.now();
   }
 
-  take(key: number): LimitDecision | null {
+  take(key: Key): LimitDecision | null {
     const limit = this.#limit;
     if (limit === 0) return null;
     const now = this.#now();
@@ -80,14 +80,14 @@ export class SlidingLog implements Limiter {
   }
 
   /** The refusal that a request of `key` would get now; null if it would be accepted. Does not count. */
-  refusal(key: number): LimitDecision | null {
+  refusal(key: Key): LimitDecision | null {
     const ring = this.#rings.get(key);
     ring?.expire(this.#now());
     return ring === undefined || this.#limit === 0 || ring.count < this.#limit ? null : this.take(key);
   }
 
   /** Counts a request of `key` that was accepted elsewhere. */
-  note(key: number): void {
+  note(key: Key): void {
     const limit = this.#limit;
     if (limit === 0) return;
     const now = this.#now();
@@ -99,7 +99,7 @@ export class SlidingLog implements Limiter {
     ring.push(now, limit);
   }
 
-  #ring(key: number): Ring {
+  #ring(key: Key): Ring {
     let ring = this.#rings.get(key);
     if (ring === undefined) {
       ring = new Ring();

@@ -5,6 +5,7 @@ import { METRICS } from '../http/metrics-route.ts';
 import { type DescriptionOptions, describeApi } from '../http/openapi.ts';
 import { type AnswerShape, json } from '../http/operation.ts';
 import type { Declaration, Route } from '../http/route.ts';
+import { BROWSER_ROUTES } from '../ingest/browser/routes.ts';
 import { CREATE_ANNOTATION } from '../ingest/create-annotation.ts';
 import { CREATE_BATCH, CREATE_EVENT } from '../ingest/declarations.ts';
 import { FORMAT_ROUTES } from '../ingest/formats/declarations.ts';
@@ -37,7 +38,7 @@ const DESCRIPTION: Declaration = {
 
 /** Every route of the public API. */
 export const API: readonly Declaration[] = [
-  ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
+  ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
 ].map(withExamples);

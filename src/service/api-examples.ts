@@ -35,6 +35,23 @@ const EXPORTED = { id: EVENT_ID, typeId: TYPE_ID, type: 'order placed', createdA
 
 const CLOUD_EVENT = { specversion: '1.0', id: 'a1', source: '/shop', type: 'order.placed', data: PAYLOAD };
 
+const BROWSER_KEY = 'tdb_000000000000000000000000000000002zHjVn';
+const COLLECT = {
+  key: BROWSER_KEY,
+  events: [{ type: 'page viewed', key: 'visit-1', createdAt: AT, payload: { page: 'cart' } }],
+};
+const COLLECTED = { success: true, stored: 1, refused: 0, errors: [], serverTime: AT };
+const NOT_OF_KEY = {
+  error: 'Access denied',
+  details: 'The key does not write events of this type.',
+  code: 'ACCESS_DENIED',
+};
+const UMAMI = {
+  type: 'event',
+  payload: { website: BROWSER_KEY, hostname: 'shop.example', url: '/cart', referrer: '' },
+};
+const PLAUSIBLE = { n: 'pageview', u: 'https://shop.example/cart', d: 'shop.example', r: null };
+
 const TRACKED = {
   messageId: 'm1',
   userId: 'u1',
@@ -74,6 +91,42 @@ function data(value: unknown): Examples {
 
 /** By the id of the operation. */
 export const EXAMPLES: Readonly<Record<string, Examples>> = {
+  collectEvents: {
+    body: { [JSON_TYPE]: COLLECT, 'text/plain': COLLECT },
+    answers: {
+      200: { [JSON_TYPE]: COLLECTED },
+      207: {
+        [JSON_TYPE]: {
+          ...{ ...COLLECTED, success: false, stored: 0, refused: 1 },
+          errors: [{ index: 0, ...NOT_OF_KEY }],
+        },
+      },
+    },
+  },
+  ...Object.fromEntries(
+    ['umamiEvent', 'umamiEventByKey'].map((id) => [
+      id,
+      {
+        body: { [JSON_TYPE]: UMAMI, 'text/plain': UMAMI },
+        answers: { 200: { [JSON_TYPE]: { success: true } } },
+      },
+    ]),
+  ),
+  ...Object.fromEntries(
+    ['plausibleEvent', 'plausibleEventByKey'].map((id) => [
+      id,
+      {
+        body: { [JSON_TYPE]: PLAUSIBLE, 'text/plain': PLAUSIBLE },
+        answers: { 202: { 'text/plain': 'ok' } },
+      },
+    ]),
+  ),
+  ...Object.fromEntries(
+    ['CollectEvents', 'UmamiEvent', 'UmamiEventByKey', 'PlausibleEvent', 'PlausibleEventByKey'].map((id) => [
+      `allow${id}`,
+      { answers: { 200: { [JSON_TYPE]: { success: true } } } },
+    ]),
+  ),
   createEvent: {
     body: { [JSON_TYPE]: { loggingToken: TOKEN, typeName: 'order placed', payload: PAYLOAD } },
     answers: { 201: { [JSON_TYPE]: { success: true, ...STORED, message: 'Event created' } } },

@@ -297,3 +297,41 @@ test.each([
   expect(stderr).toContain(reason);
   expect(stderr.trim().split('\n')).toHaveLength(1);
 });
+
+test('a browser key is made for named types and origins, listed with what it is, and revoked', async () => {
+  const app = json(await tidemark(['app', 'create', '--name', 'Site', '--json']));
+  const create = ['token', 'create', '--kind', 'browser', '--app', String(app.appId)];
+  const types = ['--type', 'view', 'click', '--type', 'buy'];
+  const made = json(await tidemark([...create, ...types, '--origin', 'https://shop.example', '--json']));
+  expect(made).toEqual({
+    tokenId: expect.stringMatching(/^tok_/),
+    browserKey: expect.stringMatching(/^tdb_[0-9A-Za-z]{38}$/),
+    ...{ name: 'https://shop.example', appId: app.appId },
+    ...{ types: ['view', 'click', 'buy'], origins: ['https://shop.example'] },
+  });
+  const { tokens } = json(await tidemark(['token', 'list', '--json'])) as { tokens: { tokenId: string }[] };
+  expect(tokens.find(({ tokenId }) => tokenId === made.tokenId)).toMatchObject({
+    ...{ kind: 'browser', types: ['view', 'click', 'buy'], browserKey: made.browserKey, revokedAt: null },
+  });
+  expect((await tidemark(['token', 'list'])).stdout).toMatch(/^tok_\w+ +browser +https:\/\/shop\.example /m);
+  const first = json(await tidemark(['token', 'revoke', String(made.tokenId), '--json']));
+  expect(json(await tidemark(['token', 'revoke', String(made.tokenId), '--json']))).toEqual(first);
+
+  for (const [args, message] of [
+    [['--origin', 'https://shop.example'], /needs the types/],
+    [['--type', 'view', '--origin', 'https://shop.example/cart'], /has a path/],
+    [['--type', 'view', '--origin', 'https://*.example'], /wildcard/],
+    [['--type', 'view', '--origin', 'http://shop.example'], /must begin with https/],
+    [['--type', 'view', '--expires-in', '30d'], /does not expire/],
+    [['--type', 'view', '--app', 'app_other'], /one app/],
+    [['--type', ''], /must not be empty/],
+  ] as const)
+    expect(await tidemark([...create, ...args])).toMatchObject({
+      code: 1,
+      stderr: expect.stringMatching(message),
+    });
+  const resource = ['token', 'create', '--app', String(app.appId)];
+  expect(await tidemark(resource)).toMatchObject({ code: 1, stderr: expect.stringMatching(/needs a name/) });
+  const mixed = [...resource, '--name', 'a', '--origin', 'https://shop.example'];
+  expect(await tidemark(mixed)).toMatchObject({ code: 1, stderr: expect.stringMatching(/--kind browser/) });
+});

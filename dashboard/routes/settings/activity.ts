@@ -86,6 +86,8 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
   'resource-token.create': ({ name }) => `created the resource token “${name}”`,
   'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,
+  'browser-key.create': ({ name }) => `created the browser key “${name}”`,
+  'browser-key.revoke': ({ name }) => `revoked the browser key “${name}”`,
   'resource-token.keep': ({ name }) => `kept the resource token “${name}” of a former member`,
   'member.add': ({ email, role }) => `added ${email} as ${role}`,
   'member.role': ({ email, role }) => `made ${email} ${role}`,

@@ -1,12 +1,14 @@
-/** Routes of an app's logging token and resource tokens. */
+/** Routes of an app's logging token, resource tokens and browser keys. */
 
 import { listMemberships } from '../../accounts/members.ts';
 import { type Api, done } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import type { User } from '../../accounts/users.ts';
+import { tokenNotFound } from '../../errors.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { checkConfirmation } from '../apps.ts';
+import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../browser-keys.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../logging-tokens.ts';
 import {
   createResourceToken,
@@ -38,6 +40,15 @@ const NEW_TOKEN = bodyOf(
     appIds: { type: 'array', maxItems: 1_000 },
   },
   ['name'],
+);
+
+const NEW_KEY = bodyOf(
+  {
+    name: { type: 'string', maxLength: 1_000 },
+    types: { type: 'array', maxItems: 1_000 },
+    origins: { type: 'array', maxItems: 1_000 },
+  },
+  ['name', 'types', 'origins'],
 );
 
 const DAY_SECONDS = 86_400;
@@ -90,6 +101,39 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         const tokenId = parameters[1] ?? '';
         const revoked = await revokeResourceToken(sql, tokenId, { appId: app.id, by });
         note('resource-token.revoke', { appId: app.appId, tokenId });
+        return done(revoked);
+      },
+    ),
+    ...browserKeyRoutes(options),
+  ];
+}
+
+function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Route[] {
+  return [
+    api.read('/api/apps/:appId/browser-keys', 'member', async ({ app }) =>
+      done({ keys: await listBrowserKeys(sql, secret, app.id) }),
+    ),
+    api.change(
+      'POST',
+      '/api/apps/:appId/browser-keys',
+      'member',
+      NEW_KEY,
+      async ({ app, by, note }, body) => {
+        const made = await createBrowserKey(sql, secret, { appId: app.appId, ...body, by });
+        note('browser-key.create', { appId: app.appId, tokenId: made.tokenId });
+        return done(made, { status: 201 });
+      },
+    ),
+    api.change(
+      'DELETE',
+      '/api/apps/:appId/browser-keys/:tokenId',
+      'member',
+      NO_FIELDS,
+      async ({ app, by, parameters, note }) => {
+        const tokenId = parameters[1] ?? '';
+        const revoked = await revokeBrowserKey(sql, tokenId, { appId: app.id, by });
+        if (revoked === null) throw tokenNotFound(tokenId, 'browser key');
+        note('browser-key.revoke', { appId: app.appId, tokenId });
         return done(revoked);
       },
     ),

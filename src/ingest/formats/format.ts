@@ -88,3 +88,6 @@ export interface Format {
   /** For so long a refusal that may pass is held back, because clients of this format try again at once. */
   readonly refusalDelayMs?: number;
 }
+
+/** What the steps after the reading of a body need of a format. */
+export type AnsweringFormat = Pick<Format, 'answer' | 'refuse' | 'repeatsWhole' | 'repeatsKeyed'>;

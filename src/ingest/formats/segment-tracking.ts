@@ -8,7 +8,7 @@ import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.
 import type { Exchange } from '../../http/exchange.ts';
 import { findMistake } from '../../json/mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
-import { arrayElements, scalarText, scanWhole } from '../../json/values.ts';
+import { arrayElements, memberText, scanWhole } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { alone } from './collect.ts';
@@ -70,7 +70,7 @@ function* messages({ text, receivedAt }: Sent): EventStream {
   if (batch === null || !text.startsWith('[', batch.start)) return NO_BATCH;
   const scan = new JsonScan(MESSAGE_MEMBERS);
   const types = new TypeReferences();
-  const sentAt = textOf(body, 'sentAt');
+  const sentAt = memberText(body, 'sentAt');
   for (const isHeld of arrayElements(scan, text, batch.start))
     yield isHeld === undefined ? undefined : messageOf(scan, { call: null, sentAt, types, receivedAt });
   return null;
@@ -88,16 +88,16 @@ interface Context {
 function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context): BatchEvent | Rejection {
   if (!scan.isObject) return NO_OBJECT;
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
-  const kind = call ?? CALLS.find((one) => one === textOf(scan, 'type'));
+  const kind = call ?? CALLS.find((one) => one === memberText(scan, 'type'));
   if (kind === undefined) return UNKNOWN_CALL;
-  const name = kind === 'track' ? textOf(scan, 'event') : kind;
+  const name = kind === 'track' ? memberText(scan, 'event') : kind;
   if (name === null || name === '') return invalid('event', 'is missing');
   const type = types.named(name);
   if (type === null)
     return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
   const createdAt = timeOf(scan, sentAt, receivedAt);
   if (createdAt instanceof Rejection) return createdAt;
-  const id = textOf(scan, 'messageId');
+  const id = memberText(scan, 'messageId');
   const key = createdAt === null || id === null || id === '' ? null : eventKey(id);
   return { type, createdAt, key, payload: scan.value };
 }
@@ -111,21 +111,15 @@ const SKEW_STEP_MS = 60_000;
  * again must keep its time, or its key would not tell that it is the same.
  */
 function timeOf(scan: JsonScan, sentAt: string | null, receivedAt: number): number | null | Rejection {
-  const own = textOf(scan, 'originalTimestamp') || textOf(scan, 'timestamp');
+  const own = memberText(scan, 'originalTimestamp') || memberText(scan, 'timestamp');
   if (own === null || own === '') return null;
   const time = parseRecordTime(own);
   if (typeof time === 'string') return invalid('timestamp', time);
-  const sent = textOf(scan, 'sentAt') || sentAt;
+  const sent = memberText(scan, 'sentAt') || sentAt;
   const sentTime = sent === null || sent === '' ? receivedAt : parseRecordTime(sent);
   if (typeof sentTime === 'string') return invalid('sentAt', sentTime);
   const skew = Math.round((receivedAt - sentTime) / SKEW_STEP_MS) * SKEW_STEP_MS;
   return Math.min(time + skew, receivedAt);
-}
-
-/** The text of a string or a number; null for anything else. */
-function textOf(scan: JsonScan, name: string): string | null {
-  const json = scan.member(name);
-  return json === null ? null : (scalarText(json) ?? null);
 }
 
 function invalid(name: string, problem: string): Rejection {

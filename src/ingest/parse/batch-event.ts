@@ -75,15 +75,22 @@ export interface BatchEvent {
   readonly key: string | null;
 }
 
-/** The event that a scan for {@link EVENT_FIELDS} holds, or its refusal. */
-export function batchEvent(scan: JsonScan, types: TypeReferences): BatchEvent | Rejection {
+/**
+ * The event that a scan for {@link EVENT_FIELDS} holds, or its refusal.
+ * @param isTimeOptional whether a key may come without a time; it then identifies nothing
+ */
+export function batchEvent(
+  scan: JsonScan,
+  types: TypeReferences,
+  { isTimeOptional = false }: { readonly isTimeOptional?: boolean } = {},
+): BatchEvent | Rejection {
   const event = scan.fields();
   if (!isEvent(event)) return violation(isEvent.errors?.[0], 'event');
   const type = types.of(event);
   if (type instanceof Rejection) return type;
   const createdAt = event.createdAt ? parseEventTime(event.createdAt) : null;
   if (typeof createdAt === 'string') return invalidField('createdAt', createdAt);
-  const key = event.key || null;
+  const key = isTimeOptional && createdAt === null ? null : event.key || null;
   const problem = key === null ? null : keyProblem(key, createdAt);
   if (problem !== null) return problem;
   const payload = payloadText(scan.text, scan);

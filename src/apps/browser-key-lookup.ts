@@ -1,0 +1,108 @@
+/** Resolves a browser key to its app, types and origins, from memory for all but the first request of a key. */
+
+import { ownText } from '../base/own-text.ts';
+import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
+import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { type CacheStats, LookupCache } from '../cache/lookup-cache.ts';
+import { Rejection } from '../errors.ts';
+import type { LoggingTokensOptions } from './logging-token-lookup.ts';
+
+/** What a valid key allows. */
+export interface KnownKey {
+  /** Internal id. */
+  readonly id: number;
+  /** The app's internal id. */
+  readonly appId: number;
+  /** Names of types. */
+  readonly types: ReadonlySet<string>;
+  /** As browsers send them. */
+  readonly origins: ReadonlySet<string>;
+}
+
+/** The same for a key that never was and for one that is revoked: whoever holds it learns nothing else. */
+const UNKNOWN_KEY = new Rejection(
+  'invalidBrowserKey',
+  'There is no such browser key: it may be from another server, or have been revoked.',
+);
+
+const MAX_KEYS = 10_000;
+const MAX_JUNK = 10_000;
+
+export class BrowserKeys {
+  readonly #lookup: BatchedLookup<KnownKey>;
+  readonly #cache: LookupCache<KnownKey>;
+
+  constructor(options: LoggingTokensOptions) {
+    const { outage } = options;
+    // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
+    this.#lookup = new BatchedLookup((keys) => loadKeys(options, keys), {
+      outage,
+      pauseMs: MADE_UP_PAUSE_MS,
+    });
+    this.#cache = new LookupCache({
+      load: (key) => this.#lookup.get(key),
+      max: MAX_KEYS,
+      maxNegatives: MAX_JUNK,
+      ttlMs: options.cacheMs,
+      now: options.now,
+      outage,
+    });
+  }
+
+  /** A valid key. Malformed ones fail the check characters, without a query. */
+  async find(text: string): Promise<KnownKey | Rejection> {
+    const known = this.#cache.peek(text);
+    if (known !== undefined) return known ?? UNKNOWN_KEY;
+    if (!isWellFormed(text, 'tdb')) return new Rejection('invalidBrowserKey', formProblem(text, 'tdb'));
+    // Copy the key: a slice would keep the whole request body in memory.
+    return (await this.#cache.get(ownText(text))) ?? UNKNOWN_KEY;
+  }
+
+  get caches(): readonly CacheStats[] {
+    return [this.#cache];
+  }
+
+  get queues(): Readonly<Record<'browser_keys', readonly LookupQueue[]>> {
+    return { browser_keys: [this.#lookup.queue] };
+  }
+
+  /** Drops all cached keys after a change. */
+  dropAll(): void {
+    this.#cache.dropAll();
+  }
+
+  /** Invalidates all cached keys: change notifications may have been missed. */
+  invalidateAll(): void {
+    this.#cache.invalidateAll();
+  }
+}
+
+async function loadKeys(
+  { accounts, sql }: LoggingTokensOptions,
+  keys: readonly string[],
+): Promise<ReadonlyMap<string, KnownKey>> {
+  const byDigest = new Map(keys.map((key) => [digestOf(key).toString('hex'), key]));
+  const rows = await sql<
+    {
+      digest: string;
+      id: number;
+      appId: number;
+      types: string[];
+      origins: string[];
+      accountId: number | null;
+    }[]
+  >`
+    SELECT encode(digest, 'hex') AS digest, id, app_id AS "appId", types, origins,
+           (SELECT min(user_id) FROM app_members
+             WHERE app_members.app_id = browser_keys.app_id AND role = 'owner') AS "accountId"
+      FROM browser_keys
+     WHERE revoked_at IS NULL
+       AND digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...byDigest.keys()]}::text[]) AS hex)`;
+  for (const { appId, accountId } of rows) accounts.note(appId, accountId);
+  return new Map(
+    rows.map(({ digest, id, appId, types, origins }) => [
+      byDigest.get(digest) ?? '',
+      { id, appId, types: new Set(types), origins: new Set(origins) },
+    ]),
+  );
+}

@@ -1,0 +1,190 @@
+/** Browser keys, with which pages write events. A key may be public: it writes named types from named origins, and reads nothing. */
+
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { holdMaintained } from '../accounts/members.ts';
+import { checkName } from '../accounts/name.ts';
+import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
+import { appNotFound, refused } from '../errors.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { eventTypeNameProblem } from './event-types.ts';
+import { openSealed, type Secret, sealToken } from './secret.ts';
+
+/** A browser key in a list. */
+export interface BrowserKey {
+  readonly kind: 'browser';
+  readonly tokenId: string;
+  readonly name: string;
+  /** Public id of its app, as the only one: as lists of resource tokens have it. */
+  readonly appIds: readonly string[];
+  /** Names of the event types that it may write. */
+  readonly types: readonly string[];
+  /** Origins of the pages that may use it. */
+  readonly origins: readonly string[];
+  /** Null: created on the command line. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
+  readonly createdAt: Date;
+  readonly revokedAt: Date | null;
+  /** The key's own text, which is no secret; null where another SECRET sealed it. */
+  readonly browserKey: string | null;
+}
+
+/** Valid keys of an app. Each is one integration, so there are few. */
+const MAX_KEYS = 100;
+/** Revoked keys of an app that stay in lists; the earliest are removed. */
+const MAX_REVOKED = 100;
+const MAX_TYPES = 100;
+const MAX_ORIGINS = 100;
+const LONGEST_ORIGIN = 300;
+
+export interface NewBrowserKey {
+  /** Public id. */
+  readonly appId: string;
+  readonly name: string;
+  readonly types: readonly string[];
+  readonly origins: readonly string[];
+  readonly by?: Actor;
+}
+
+/**
+ * Creates a browser key.
+ * @param key.types   at least one; duplicates count once. A type that does not exist is created by its first event.
+ * @param key.origins as {@link checkOrigin} takes them; none: no page may use the key
+ * @throws Refused invalidBody, appNotFound, tooManyTokens
+ */
+export async function createBrowserKey(
+  sql: Sql,
+  secret: Secret,
+  key: NewBrowserKey,
+): Promise<{
+  tokenId: string;
+  name: string;
+  browserKey: string;
+  appId: string;
+  types: string[];
+  origins: string[];
+}> {
+  const { appId, name, by = COMMAND_LINE } = key;
+  checkName(name);
+  const types = [...new Set(key.types)];
+  const origins = [...new Set(key.origins.map(checkOrigin))];
+  if (types.length === 0)
+    throw refused('invalidBody', 'a browser key needs at least one event type to write');
+  if (types.length > MAX_TYPES)
+    throw refused('invalidBody', `a browser key may have at most ${MAX_TYPES} types`);
+  if (origins.length > MAX_ORIGINS)
+    throw refused('invalidBody', `a browser key may have at most ${MAX_ORIGINS} origins`);
+  for (const type of types) {
+    const problem = eventTypeNameProblem(type);
+    if (problem !== null) throw refused('invalidBody', `the name of an event type ${problem}`);
+  }
+  const tokenId = createPublicId('tok');
+  const browserKey = createTokenText('tdb');
+  const userId = by === 'command line' ? null : by.userId;
+  await sql.begin('isolation level read committed', async (tx) => {
+    // Lock: keys that are created at the same time must not exceed the limit together.
+    const [app] = await tx<{ id: number }[]>`
+      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(appId);
+    if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
+      throw appNotFound(appId);
+    await makeRoom(tx, app.id);
+    await tx`
+      INSERT INTO browser_keys (public_id, digest, sealed, app_id, name, types, origins, created_by)
+      VALUES (${tokenId}, ${digestOf(browserKey)}, ${sealToken(secret, browserKey)}, ${app.id}, ${name},
+              ${types}, ${origins}, ${userId})`;
+    await writeAudit(tx, { appId: app.id, by, action: 'browser-key.create', details: { tokenId, name } });
+  });
+  return { tokenId, name, browserKey, appId, types, origins };
+}
+
+async function makeRoom(tx: Transaction, appId: number): Promise<void> {
+  const [made] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NULL`;
+  if ((made?.count ?? 0) >= MAX_KEYS)
+    throw refused('tooManyTokens', `an app may have ${MAX_KEYS} browser keys: revoke one that is not needed`);
+  await tx`
+    DELETE FROM browser_keys
+     WHERE id IN (SELECT id FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NOT NULL
+                   ORDER BY revoked_at DESC, id DESC OFFSET ${MAX_REVOKED})`;
+}
+
+/**
+ * All browser keys, revoked ones included, in order of creation.
+ * @param appId internal id of an app; null: those of all apps
+ */
+export async function listBrowserKeys(
+  sql: Sql,
+  secret: Secret,
+  appId: number | null = null,
+): Promise<BrowserKey[]> {
+  const rows = await sql<(Omit<BrowserKey, 'kind' | 'browserKey'> & { digest: Buffer; sealed: Buffer })[]>`
+    SELECT key.public_id AS "tokenId", key.name, ARRAY[app.public_id] AS "appIds", key.types, key.origins,
+           CASE WHEN maker.id IS NOT NULL
+                THEN json_build_object('userId', maker.public_id, 'email', maker.email) END AS "createdBy",
+           key.created_at AS "createdAt", key.revoked_at AS "revokedAt", key.digest, key.sealed
+      FROM browser_keys AS key JOIN apps AS app ON app.id = key.app_id LEFT JOIN users AS maker ON maker.id = key.created_by
+     WHERE ${appId}::integer IS NULL OR key.app_id = ${appId}
+     ORDER BY key.id`;
+  return rows.map(({ digest, sealed, ...row }) => ({
+    kind: 'browser',
+    ...row,
+    browserKey: openSealed(secret, sealed, digest),
+  }));
+}
+
+/**
+ * Revokes a browser key. Revoking it again changes nothing: the first time is kept.
+ * @param revocation.appId internal id of the app that the key must be of; null: any
+ * @returns null if there is no such key
+ */
+export async function revokeBrowserKey(
+  sql: Sql,
+  tokenId: string,
+  revocation: { appId?: number | null; by?: Actor } = {},
+): Promise<{ tokenId: string; revokedAt: Date } | null> {
+  const { appId = null, by = COMMAND_LINE } = revocation;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [key] = await tx<{ id: number; appId: number; name: string; revokedAt: Date | null }[]>`
+      SELECT id, app_id AS "appId", name, revoked_at AS "revokedAt"
+        FROM browser_keys WHERE public_id = ${tokenId} FOR UPDATE`;
+    if (key === undefined || (appId !== null && key.appId !== appId)) return null;
+    if (key.revokedAt !== null) return { tokenId, revokedAt: key.revokedAt };
+    const [revoked] = await tx<[{ revokedAt: Date }]>`
+      UPDATE browser_keys SET revoked_at = now() WHERE id = ${key.id} RETURNING revoked_at AS "revokedAt"`;
+    const details = { tokenId, name: key.name };
+    await writeAudit(tx, { appId: key.appId, by, action: 'browser-key.revoke', details });
+    return { tokenId, revokedAt: revoked.revokedAt };
+  });
+}
+
+/**
+ * An origin as browsers send it: scheme, host, and port where it is not the usual one.
+ * @throws Refused invalidBody with what is wrong with any other text
+ */
+export function checkOrigin(text: string): string {
+  const problem = originProblem(text);
+  if (problem !== null) throw refused('invalidBody', `the origin ${JSON.stringify(text)} ${problem}`);
+  return new URL(text).origin;
+}
+
+/** Names of the developer's own machine. */
+const LOCAL: ReadonlySet<string> = new Set(['localhost', '127.0.0.1', '[::1]']);
+const EXAMPLE = 'https://shop.example';
+
+function originProblem(text: string): string | null {
+  if (text.length > LONGEST_ORIGIN) return `must have at most ${LONGEST_ORIGIN} characters`;
+  if (text.includes('*')) return 'has a wildcard: name each origin by itself';
+  if (text === 'null') return `is that of pages without one: name an origin such as ${EXAMPLE}`;
+  if (!/^https?:\/\//i.test(text)) return `must begin with https://, as in ${EXAMPLE}`;
+  if (!URL.canParse(text)) return `is not an address: write it as in ${EXAMPLE}`;
+  const { protocol, hostname, origin, username, password } = new URL(text);
+  if (username !== '' || password !== '') return 'has a user name: leave that out';
+  // What follows host and port, as it was written: the parser adds a slash by itself.
+  const rest = text.slice(text.indexOf('//') + 2);
+  if (/[/?#\\]/.test(rest))
+    return `has a path or a query: an origin ends after host and port, as in ${origin}`;
+  if (/\s/.test(text)) return 'has white space in it';
+  if (protocol === 'http:' && !LOCAL.has(hostname))
+    return 'must begin with https://: pages on http:// can be changed on their way (http is taken for localhost alone)';
+  return null;
+}

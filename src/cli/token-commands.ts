@@ -1,0 +1,181 @@
+/** The commands for resource tokens and browser keys. */
+import { type Command, Option } from 'commander';
+import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../apps/browser-keys.ts';
+import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
+import { OperatorError } from '../errors.ts';
+import { mailNotice } from './command-notice.ts';
+import { parseDuration } from './duration.ts';
+import { JSON_LIST, JSON_OPTION } from './options.ts';
+import { formatFields, formatTable } from './output.ts';
+import { runCommand } from './session.ts';
+
+interface Json {
+  readonly json?: true;
+}
+
+interface NewToken extends Json {
+  readonly kind: 'resource' | 'browser';
+  readonly name?: string;
+  readonly app: readonly string[];
+  readonly type?: readonly string[];
+  readonly origin?: readonly string[];
+  readonly expiresIn?: number;
+}
+
+export function addTokenCommands(program: Command): void {
+  const token = program
+    .command('token')
+    .description('resource tokens, which read events, and browser keys, which pages write with');
+  addCreateCommand(token);
+  addListCommand(token);
+  addRevokeCommand(token);
+}
+
+function addCreateCommand(token: Command): void {
+  token
+    .command('create')
+    .description('create a resource token, which is shown only once, or a browser key, which may be public')
+    .addOption(
+      new Option('--kind <kind>', 'what to create').choices(['resource', 'browser']).default('resource'),
+    )
+    .option('--name <name>', 'what it is for, 1 to 200 characters; a browser key is named after its origins')
+    .requiredOption('--app <id>', 'the app; a resource token may read several: repeat it', collect)
+    .option('--type <name...>', 'browser: a type that the key may write; repeat for more', collect)
+    .option(
+      '--origin <origin...>',
+      'browser: an origin whose pages may use the key, such as https://shop.example; repeat for more, without any none may',
+      collect,
+    )
+    .option(
+      '--expires-in <duration>',
+      'resource: such as 90m, 12h, 30d, 2w; without it the token does not expire',
+      parseDuration,
+    )
+    .option(...JSON_OPTION)
+    .action((options: NewToken) => (options.kind === 'browser' ? createKey(options) : createToken(options)));
+}
+
+async function createToken(options: NewToken): Promise<void> {
+  const { name, expiresIn = null } = options;
+  if (name === undefined)
+    throw new OperatorError("a resource token needs a name: add --name 'what it is for'");
+  if (options.type !== undefined || options.origin !== undefined)
+    throw new OperatorError('--type and --origin belong to a browser key: add --kind browser');
+  await runCommand(options, async (session) => {
+    const made = await createResourceToken(session.sql, {
+      name,
+      appIds: options.app,
+      expiresInSeconds: expiresIn,
+    });
+    const { tokenId, resourceToken, expiresAt, appIds } = made;
+    const text = formatFields({
+      Token: tokenId,
+      Name: made.name,
+      Apps: appIds,
+      Expires: expiresAt,
+      'Resource token': resourceToken,
+    });
+    return {
+      json: { tokenId, resourceToken, expiresAt },
+      text: `${text}\nStore it now: it is not shown again.`,
+      afterwards: async () => {
+        for (const appId of appIds) await mailNotice(session, 'resource-token.create', { appId, tokenId });
+      },
+    };
+  });
+}
+
+async function createKey(options: NewToken): Promise<void> {
+  const { type: types = [], origin: origins = [] } = options;
+  const [appId, another] = options.app;
+  if (appId === undefined || another !== undefined)
+    throw new OperatorError('a browser key is for one app: give --app once');
+  if (types.length === 0)
+    throw new OperatorError('a browser key needs the types that it may write: add --type NAME');
+  if (options.expiresIn !== undefined)
+    throw new OperatorError('a browser key does not expire: end it with tidemark token revoke');
+  await runCommand(options, async (session) => {
+    const name = options.name ?? (origins.join(', ').slice(0, 200) || 'browser');
+    const made = await createBrowserKey(session.sql, await session.secret(), { appId, name, types, origins });
+    const { tokenId, browserKey } = made;
+    const text = formatFields({
+      Token: tokenId,
+      Name: made.name,
+      App: appId,
+      Types: made.types,
+      Origins: made.origins.length === 0 ? 'none, so no page can use it yet' : made.origins,
+      'Browser key': browserKey,
+    });
+    return {
+      json: { tokenId, name: made.name, browserKey, appId, types: made.types, origins: made.origins },
+      text,
+      afterwards: () => mailNotice(session, 'browser-key.create', { appId, tokenId }),
+    };
+  });
+}
+
+function addListCommand(token: Command): void {
+  token
+    .command('list')
+    .description('list all resource tokens, without their texts, and all browser keys')
+    .option(...JSON_LIST)
+    .action((options: Json) =>
+      runCommand(options, async ({ sql, secret }) => {
+        const tokens = await listResourceTokens(sql);
+        const keys = await listBrowserKeys(sql, await secret());
+        const rows = [
+          ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
+          ...keys.map((one) => ['browser', one, null, null] as const),
+        ].map(([kind, one, expiresAt, lastUsedAt]) => [
+          one.tokenId,
+          kind,
+          one.name,
+          one.appIds,
+          one.createdBy?.email ?? null,
+          one.createdAt,
+          expiresAt,
+          one.revokedAt,
+          lastUsedAt,
+        ]);
+        const head = [
+          'Token',
+          'Kind',
+          'Name',
+          'Apps',
+          'Created by',
+          'Created',
+          'Expires',
+          'Revoked',
+          'Last used',
+        ];
+        return {
+          json: { tokens: [...tokens, ...keys] },
+          text: formatTable(head, rows, 'There are no resource tokens.'),
+        };
+      }),
+    );
+}
+
+function addRevokeCommand(token: Command): void {
+  token
+    .command('revoke')
+    .description('revoke a resource token or a browser key at once')
+    .argument('<id>', 'the token, tok_…')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Json) =>
+      runCommand(options, async (session) => {
+        const key = await revokeBrowserKey(session.sql, id);
+        const revoked = key ?? (await revokeResourceToken(session.sql, id));
+        const event = key === null ? 'resource-token.revoke' : 'browser-key.revoke';
+        return {
+          json: revoked,
+          text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
+          afterwards: () => mailNotice(session, event, { tokenId: revoked.tokenId }),
+        };
+      }),
+    );
+}
+
+function collect(value: string, before: readonly string[] = []): string[] {
+  return [...before, value];
+}

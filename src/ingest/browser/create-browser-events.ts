@@ -1,0 +1,180 @@
+/**
+ * The steps of a request with a browser key. The key is public, so each step tells as little and costs as little as it can: key and
+ * origin are judged before the body is parsed, then the limits of the network and of the key, and only then those of the app.
+ */
+import type { BrowserKeys, KnownKey } from '../../apps/browser-key-lookup.ts';
+import { Rejection } from '../../errors.ts';
+import type { Answer, Exchange, Outcome } from '../../http/exchange.ts';
+import { decode } from '../../http/request-body.ts';
+import type { LimitDecision, Limiter } from '../../limits/limiter.ts';
+import type { SlidingLog } from '../../limits/sliding-log.ts';
+import type { Result } from '../batch-answer.ts';
+import { type CreateBatchSteps, storeSent } from '../create-batch.ts';
+import { collect } from '../formats/collect.ts';
+import type { AnsweringFormat, EventLimits, EventStream } from '../formats/format.ts';
+import type { BatchEvent } from '../parse/batch-event.ts';
+
+export interface BrowserLimits {
+  /** By the key's internal id. */
+  readonly ofKeys: Limiter;
+  /** By key and network. Its memory is bounded: a network is counted only after its key has let the request through. */
+  readonly ofNetworks: SlidingLog<string>;
+}
+
+export interface BrowserSteps extends CreateBatchSteps {
+  readonly browserKeys: BrowserKeys;
+  readonly browserLimits: BrowserLimits;
+}
+
+/** The body of a request whose key, origin and limits have been checked. */
+export interface SentByPage {
+  readonly text: string;
+  /** The key that was found by {@link BrowserFormat.keys}. */
+  readonly key: string;
+  readonly receivedAt: number;
+  readonly limits: EventLimits;
+}
+
+/** A format that pages send. */
+export interface BrowserFormat {
+  /**
+   * Keys that the request may have, from its path or by a search of its unparsed body; or why it has none.
+   * @param body text, or UTF-8 decoded as Latin-1
+   */
+  readonly keys: (exchange: Exchange, body: string) => readonly string[] | Rejection;
+  readonly read: (sent: SentByPage) => EventStream;
+  /** Whether a request without events is valid. */
+  readonly mayBeEmpty?: boolean;
+  /** @param results without anything that is known of the app */
+  readonly answer: (results: readonly Result[], receivedAt: number) => Answer | Rejection;
+}
+
+const LIMITS: EventLimits = { maxEvents: 1_000, maxEventBytes: 16_384 };
+
+/** Bytes of a body. */
+const MAX_BYTES = 1_048_576;
+
+const NOT_ALLOWED = new Rejection('accessDenied', 'The key takes no events from this origin.');
+const WRONG_TYPE = new Rejection('accessDenied', 'The key does not write events of this type.');
+const WRONG_CONTENT = new Rejection(
+  'unsupportedMediaType',
+  'Send the body as text/plain, or as application/json.',
+);
+/** For what depends on the app: its limits, its schemas, its retention. */
+const REFUSED = new Rejection('invalidBody', 'The event is refused.');
+
+/** A Blob without a type has none. */
+const CONTENT_TYPE = /^(?:text\/plain|application\/json)?[\t ]*(?:;|$)/i;
+
+export function createBrowserEvents(
+  steps: BrowserSteps,
+  format: BrowserFormat,
+): (exchange: Exchange) => Promise<Outcome> {
+  return async (exchange) => {
+    const received = await exchange.body({ maxBytes: MAX_BYTES, usesReserve: true });
+    if (received instanceof Rejection) return received;
+    if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
+
+    const epoch = steps.epoch();
+    const body = typeof received === 'string' ? received : received.toString('latin1');
+    const keys = format.keys(exchange, body);
+    if (keys instanceof Rejection) return keys;
+    const found = await admit(steps.browserKeys, exchange.header('origin'), keys);
+    if (found instanceof Rejection) return found;
+    const { text: key, known } = found;
+    exchange.writer = known.appId;
+    const limit = await takeLimits(steps, exchange, known);
+    if (limit !== null) return limit;
+
+    const text = typeof received === 'string' ? received : decode(received);
+    if (text instanceof Rejection) return text;
+    const holder = steps.accounts.holderOf(known.appId);
+    const receivedAt = steps.now();
+    const stream = format.read({ text, key, receivedAt, limits: LIMITS });
+    const events = await collect(stream, LIMITS, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
+    if (events instanceof Rejection) return events;
+    const sent = events.map((event) => allowed(event, known));
+    const own = new Set<Result>(sent.filter((event) => event instanceof Rejection));
+    const answering: AnsweringFormat = {
+      repeatsKeyed: true,
+      answer: ({ results }) =>
+        format.answer(
+          results.map((result) => (own.has(result) ? result : concealed(result))),
+          receivedAt,
+        ),
+    };
+    const { appId } = known;
+    return await storeSent(steps, answering, exchange, {
+      appId,
+      epoch,
+      sent,
+      request: null,
+      isAtomic: false,
+    });
+  };
+}
+
+/** The first key that exists and is for pages of this origin; otherwise why the first one is not. */
+async function admit(
+  keys: BrowserKeys,
+  origin: string,
+  texts: readonly string[],
+): Promise<{ readonly text: string; readonly known: KnownKey } | Rejection> {
+  let refusal: Rejection | null = null;
+  for (const text of texts) {
+    const known = await keys.find(text);
+    if (known instanceof Rejection) refusal ??= known;
+    else if (known.origins.has(origin)) return { text, known };
+    else refusal ??= NOT_ALLOWED;
+  }
+  if (refusal === null) throw new Error('A format found no key, and did not say why.');
+  return refusal;
+}
+
+/**
+ * The narrowest limit first, without counting: what one network sends too much must not use up what the key has for others. RateLimit headers
+ * are about the network, as they may not tell what others have sent to the app.
+ */
+async function takeLimits(
+  { browserLimits, limiter }: BrowserSteps,
+  exchange: Exchange,
+  { id, appId }: KnownKey,
+): Promise<Rejection | null> {
+  const { ofKeys, ofNetworks } = browserLimits;
+  const network = `${id} ${exchange.address()}`;
+  const full = ofNetworks.refusal(network);
+  if (full !== null) {
+    exchange.rateLimit = full;
+    return tooMany(full);
+  }
+  const ofKey = await ofKeys.take(id);
+  if (ofKey?.accepted === false) return tooMany(ofKey);
+  const ofApp = await limiter.take(appId);
+  if (ofApp?.accepted === false) return tooMany(ofApp);
+  exchange.rateLimit = ofNetworks.take(network);
+  return exchange.rateLimit?.accepted === false ? tooMany(exchange.rateLimit) : null;
+}
+
+const TOO_MANY = new Map<number, Rejection>();
+
+/** Does not tell whose limit it is. Built once for each time to wait: these refusals must cost little. */
+function tooMany({ resetSeconds }: LimitDecision): Rejection {
+  const known = TOO_MANY.get(resetSeconds);
+  if (known !== undefined) return known;
+  const refusal = new Rejection('rateLimitExceeded', 'Too many requests; send them again later.', {
+    retryAfterSeconds: resetSeconds,
+  });
+  TOO_MANY.set(resetSeconds, refusal);
+  return refusal;
+}
+
+function allowed(event: BatchEvent | Rejection, { types }: KnownKey): BatchEvent | Rejection {
+  if (event instanceof Rejection) return event;
+  return 'typeName' in event.type && types.has(event.type.typeName) ? event : WRONG_TYPE;
+}
+
+/** A result of the steps that know the app, without anything that they tell of it. */
+function concealed(result: Result): Result {
+  if (!(result instanceof Rejection) || result.reason === 'eventInFuture') return result;
+  return result.isRetryable ? new Rejection(result.reason, 'Send the event again later.') : REFUSED;
+}
