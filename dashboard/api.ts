@@ -80,7 +80,7 @@ export async function callText(method: Method, path: string, options: CallOption
 export async function call<T>(method: Method, path: string, options: CallOptions = {}): Promise<T> {
   const text = await callText(method, path, options);
   try {
-    // The shapes of answers.ts are those of the server's handlers; nothing checks them here.
+    // The server's handler satisfies the shape; nothing checks it here.
     return (JSON.parse(text) as { readonly data: T }).data;
   } catch {
     throw new Problem('The answer could not be read', {

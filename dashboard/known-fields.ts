@@ -1,5 +1,11 @@
 /** The fields of an app's payloads from the server: those of recent events, and the declared ones. */
-import type { Catalog, DeclaredField, DeclaredFields, FieldKind, SeenField } from './answers.ts';
+import type {
+  DeclaredField,
+  DeclaredFields,
+  FieldCatalog,
+  FieldKind,
+  SeenField,
+} from '../src/api-types/answers.ts';
 import { callText } from './api.ts';
 import { children, members } from './raw-json.ts';
 import { type Resource, useResource } from './resource.ts';
@@ -12,16 +18,16 @@ export function useDeclaredFields(appId: string, isWanted = true, version = 0): 
 }
 
 /** The fields of recent events. */
-export function useCatalog(appId: string, isWanted = true): Resource<Catalog> {
+export function useCatalog(appId: string, isWanted = true): Resource<FieldCatalog> {
   const path = `/api/apps/${appId}/fields`;
-  return useResource<Catalog>(isWanted ? path : null, {
+  return useResource<FieldCatalog>(isWanted ? path : null, {
     load: async (signal) => catalogOf(await callText('GET', path, { signal })),
   });
 }
 
 /** Examples keep their spelling: JSON.parse would round a number of twenty digits. */
-export function catalogOf(text: string): Catalog {
-  const { data } = JSON.parse(text) as { data: Catalog }; // The shape of the server's answer.
+export function catalogOf(text: string): FieldCatalog {
+  const { data } = JSON.parse(text) as { data: FieldCatalog }; // The shape of the server's answer.
   const answer = members(text, text.indexOf('{')).get('data');
   const fields = members(text, answer?.start ?? 0).get('fields');
   const spellings = children(text, fields?.start ?? 0).items.map(({ start }): string[] => {

@@ -1,8 +1,17 @@
 /** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a number field. */
+import type { Stat } from '../src/api-types/answers.ts';
 
-/** The statistics of a number field, as the API names them. */
-export const STATS = ['avg', 'sum', 'min', 'max', 'p50', 'p90', 'p95', 'p99'] as const;
-export type Stat = (typeof STATS)[number];
+/** The statistics of a number field, in the order of the menu. */
+export const STATS = [
+  'avg',
+  'sum',
+  'min',
+  'max',
+  'p50',
+  'p90',
+  'p95',
+  'p99',
+] as const satisfies readonly Stat[];
 
 export const STAT_NAMES: Record<Stat, string> = {
   avg: 'Average',

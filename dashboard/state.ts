@@ -1,5 +1,5 @@
 /** What all pages share: who is signed in, the theme, the time that relative ranges end at, and short notices. */
-import type { Session } from './answers.ts';
+import type { Session } from '../src/api-types/answers.ts';
 import { call, Problem, whenSignedOut } from './api.ts';
 import { forgetAll } from './resource.ts';
 import { signal } from './signal.ts';

@@ -6,13 +6,15 @@
  * node lint/props.mjs [FOLDER]: the folder of the sources, by default dashboard
  */
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { dirname, join, relative, resolve } from 'node:path';
 import { parseAst } from 'vite';
 
 const ROOT = resolve(import.meta.dirname, '..');
 const from = resolve(process.argv[2] ?? join(ROOT, 'dashboard'));
-const to = join(ROOT, 'dist', `props-${process.pid}`);
+/** As far below its base as dashboard/ is below the project: shapes of answers are imported from src/. */
+const base = join(ROOT, 'dist', `props-${process.pid}`);
+const to = join(base, 'dashboard');
 
 /** What calls are checked against. A component takes its children, a key and a ref from the template itself. */
 const TYPES = `
@@ -167,12 +169,13 @@ try {
         : code,
     );
   }
+  symlinkSync(join(ROOT, 'src'), join(base, 'src'));
   writeFileSync(join(to, 'props.d.ts'), TYPES);
   const options = {
     exactOptionalPropertyTypes: false,
     noUnusedLocals: false,
     noUnusedParameters: false,
-    rootDir: '.',
+    rootDir: ROOT,
   };
   const config = {
     extends: relative(to, join(ROOT, 'dashboard', 'tsconfig.json')),
@@ -188,5 +191,5 @@ try {
   process.stdout.write(checked.stdout.replace(/^(?=\S)/gm, `${relative(process.cwd(), from) || '.'}/`));
   process.exitCode = checked.status === 0 ? 0 : 1;
 } finally {
-  rmSync(to, { recursive: true, force: true });
+  rmSync(base, { recursive: true, force: true });
 }

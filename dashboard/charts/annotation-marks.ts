@@ -1,5 +1,5 @@
 /** Annotations on a chart: a line at an instant, a band over an interval, each with a flag at the upper edge. */
-import type { Annotation, Series } from '../answers.ts';
+import type { Annotation, Series } from '../../src/api-types/answers.ts';
 import { across, type Geometry, type Palette } from './drawing.ts';
 import { bucketEnd } from './series-data.ts';
 

@@ -1,7 +1,7 @@
 /** The chart as a part of a page: pointer, keyboard and screen reader get the same numbers. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { Annotation, Series } from '../answers.ts';
+import type { Annotation, Series } from '../../src/api-types/answers.ts';
 import { bucketName, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { theme } from '../state.ts';

@@ -1,7 +1,7 @@
 /** A line over the chart's buckets that is no number of events: a ratio, or a statistic. */
-import type { NumberStats, Series } from '../answers.ts';
+import type { NumberStats, Series, Stat } from '../../src/api-types/answers.ts';
 import { average } from '../format.ts';
-import type { Stat } from '../measure.ts';
+
 import { allOf, comparedPlaces } from './series-data.ts';
 
 /** A number for each bucket; null where there is none. */

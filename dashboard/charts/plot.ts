@@ -2,7 +2,7 @@
  * The chart's canvas: axes, grid, and the stack in one pass, drawn once per change; pointers lie over it. The horizontal
  * axis counts buckets, so that bars are equally wide in a month of 28 days and a day of 25 hours.
  */
-import type { Annotation, Series } from '../answers.ts';
+import type { Annotation, Series } from '../../src/api-types/answers.ts';
 import { compact } from '../format.ts';
 import type { Scale } from '../url.ts';
 import { drawAnnotations } from './annotation-marks.ts';

@@ -1,5 +1,5 @@
 /** The server's columns as the lines of a chart: which are shown, in which color, and how they stack. */
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { toWalls } from '../time-zone.ts';
 import { HIDDEN, type Mode, type Scale, type View } from '../url.ts';
 

@@ -1,7 +1,7 @@
 /** The chart's numbers as a table: for screen readers, for exact reading, and for spreadsheets. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { CopyButton } from '../components/copy.ts';
 import { bucketSpan, count } from '../format.ts';
 import { html } from '../html.ts';

@@ -1,6 +1,6 @@
 /** Declares a field to be counted by values or as numbers, optionally for past events too. */
 import type { VNode } from 'preact';
-import type { EventType, FieldKind } from '../answers.ts';
+import type { EventTypeList, FieldKind } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { html } from '../html.ts';
 import { declaredPath } from '../known-fields.ts';
@@ -25,7 +25,7 @@ export interface DeclareFieldProps {
 }
 
 export function DeclareField({ appId, path, typeName, onDone, onClose }: DeclareFieldProps): VNode {
-  const { data } = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
+  const { data } = useResource<EventTypeList>(`/api/apps/${appId}/types`);
   const names = new Set(data?.types.map(({ name }) => name) ?? []);
   if (typeName !== null) names.add(typeName);
   // A name may be any text: it goes with a mark that "all types" does not have.

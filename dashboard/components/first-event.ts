@@ -1,7 +1,7 @@
 /** Shown for an app without events: how to send the first one. */
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { App, LoggingToken } from '../answers.ts';
+import type { App, LoggingToken } from '../../src/api-types/answers.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { ProblemBox } from './problem.ts';

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { AppRow, SavedView } from '../answers.ts';
+import type { AppList, SavedViewList } from '../../src/api-types/answers.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import { appsPath } from '../routes/apps.ts';
@@ -87,7 +87,7 @@ export function Palette(props: PaletteProps): VNode {
 
 function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
   const { path, route } = useLocation();
-  const { data } = useResource<{ apps: AppRow[] }>(appsPath());
+  const { data } = useResource<AppList>(appsPath());
   const appId = /^\/apps\/([^/]+)/.exec(path)?.[1];
   const own = data?.apps.find((app) => app.appId === appId);
   const go = (name: string, kind: string, to: string): Command => ({ name, kind, run: () => route(to) });
@@ -95,8 +95,7 @@ function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
     appId === undefined
       ? []
       : tabs.map(([tab, name]) => go(name, own?.name ?? 'this app', `/apps/${appId}${tab && `/${tab}`}`));
-  const views = useResource<{ views: SavedView[] }>(appId === undefined ? null : viewsPath(appId)).data
-    ?.views;
+  const views = useResource<SavedViewList>(appId === undefined ? null : viewsPath(appId)).data?.views;
   const saved = (views ?? []).map(({ name, search }) => go(name, 'saved view', `/apps/${appId}?${search}`));
   const apps = (data?.apps ?? [])
     .filter((app) => app !== own)

@@ -1,7 +1,7 @@
 /** Every event type, or every value of the field that the chart is by, of the range: found by name, to filter by. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { share } from '../charts/legend.ts';
 import { Dialog } from '../components/dialog.ts';
 import { matches, Search } from '../components/search.ts';

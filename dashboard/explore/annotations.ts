@@ -1,7 +1,7 @@
 /** The annotations of a chart: a list below it, and a form that adds one. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Annotation, AnnotationKind, Series } from '../answers.ts';
+import type { Annotation, AnnotationKind, AnnotationPage, Series } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Confirm } from '../components/confirm.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -17,7 +17,7 @@ import type { Bucket } from '../url.ts';
 
 const pathOf = (appId: string): string => `/api/apps/${appId}/annotations`;
 
-export type Annotations = Resource<{ readonly annotations: readonly Annotation[] }>;
+export type Annotations = Resource<AnnotationPage>;
 
 /** The annotations of a chart: asked for again with each minute that the chart begins later. */
 export function useAnnotations(appId: string, { interval }: Series): Annotations {

@@ -1,7 +1,7 @@
 /** The choice of what the chart's lines are: event types, or the values of a declared field. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
-import type { DeclaredField, Series } from '../answers.ts';
+import type { DeclaredField, Series } from '../../src/api-types/answers.ts';
 import { html } from '../html.ts';
 import { pathKey, useDeclaredFields } from '../known-fields.ts';
 import type { View } from '../url.ts';

@@ -1,7 +1,7 @@
 /** The chart with its numbers, legend and controls, and their placeholders. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { Annotation, EventType, Series } from '../answers.ts';
+import type { Annotation, EventType, Series } from '../../src/api-types/answers.ts';
 import Chart, { chartName } from '../charts/chart.ts';
 import type { Edges } from '../charts/gestures.ts';
 import { Legend } from '../charts/legend.ts';

@@ -1,6 +1,6 @@
 /** The chart's menu: comparison, axis, time zone, downloads, a link, the table. */
 import type { RefObject, VNode } from 'preact';
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import type { Curve } from '../charts/curve.ts';
 import type { Stack } from '../charts/series-data.ts';
 import { chartCsv } from '../charts/table.ts';

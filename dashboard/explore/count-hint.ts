@@ -1,7 +1,7 @@
 /** Explains why a condition is searched for and not counted, and offers to count it. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { DeclaredField, EventType } from '../answers.ts';
+import type { DeclaredField, EventTypeList } from '../../src/api-types/answers.ts';
 import { DeclareField } from '../components/declare-field.ts';
 import { countablePath } from '../filter-text.ts';
 import { dateTime } from '../format.ts';
@@ -25,7 +25,7 @@ export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps):
   const [declaring, setDeclaring] = useState(false);
   const path = pathOf(view);
   const { data, reload } = useDeclaredFields(appId, path !== null, now.value);
-  const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
+  const types = useResource<EventTypeList>(`/api/apps/${appId}/types`);
   if (path === null || data === undefined) return null;
   const typeId = view.types.length === 1 ? (view.types[0] ?? null) : null;
   const counters = countersOf(data.fields, path, typeId);

@@ -1,7 +1,7 @@
 /** The events of the view, newest first, loaded while scrolling. */
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { allOf, linesOf } from '../charts/series-data.ts';
 import { EventChunk, type RowStyle } from '../components/event-chunk.ts';
 import { Icon } from '../components/icon.ts';

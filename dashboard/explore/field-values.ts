@@ -1,5 +1,5 @@
 /** The values of a field, for completion: those of the events that a view is about. */
-import type { FieldValues } from '../answers.ts';
+import type { FieldValues } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { countablePath, valueText } from '../filter-text.ts';
 import { count } from '../format.ts';

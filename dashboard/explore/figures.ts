@@ -1,6 +1,6 @@
 /** The numbers above the chart and their comparison. */
 import type { VNode } from 'preact';
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { bucketEnd, type Summary } from '../charts/series-data.ts';
 import { average, bucketName, bucketSpan, change, count, dateTime } from '../format.ts';
 import { html } from '../html.ts';

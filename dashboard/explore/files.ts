@@ -1,5 +1,5 @@
 /** Downloads that the browser builds from what is shown. */
-import type { Series } from '../answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import type { Curve } from '../charts/curve.ts';
 import type { Palette } from '../charts/drawing.ts';
 import { readPalette } from '../charts/palette.ts';

@@ -1,7 +1,7 @@
 /** The filter bar: event types, conditions on payloads, and text as chips, typed with completion. */
 import type { VNode } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import type { EventType } from '../answers.ts';
+import type { EventType } from '../../src/api-types/answers.ts';
 import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';

@@ -1,11 +1,11 @@
 /** What the chart shows: numbers of events, a ratio of two, or a statistic of a number field. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { DeclaredField, EventType } from '../answers.ts';
+import type { DeclaredField, EventType, Stat } from '../../src/api-types/answers.ts';
 import { Popover } from '../components/popover.ts';
 import { html } from '../html.ts';
 import { useDeclaredFields } from '../known-fields.ts';
-import { type Measure, STAT_NAMES, STATS, type Stat } from '../measure.ts';
+import { type Measure, STAT_NAMES, STATS } from '../measure.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 

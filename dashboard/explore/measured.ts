@@ -1,8 +1,8 @@
 /** The line of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
-import type { EventType, NumberStats, Series } from '../answers.ts';
+import type { EventType, NumberStats, Series, Stat } from '../../src/api-types/answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { type Measure, partText, STAT_NAMES, type Stat } from '../measure.ts';
+import { type Measure, partText, STAT_NAMES } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';

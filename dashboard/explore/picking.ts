@@ -1,5 +1,5 @@
 /** How a view is filtered by a line of its chart: by an event type, or by a value of the field that the chart is by. */
-import type { EventType } from '../answers.ts';
+import type { EventTypeList } from '../../src/api-types/answers.ts';
 import { call, Problem } from '../api.ts';
 import { countablePath, equals, valueText, withCondition } from '../filter-text.ts';
 import { pathKey } from '../known-fields.ts';
@@ -52,7 +52,7 @@ function keyOf(value: string): string | null {
  * @throws Problem where they are more than a view can name
  */
 export async function withoutType(appId: string, key: string): Promise<Partial<View>> {
-  const { types } = await call<{ types: readonly EventType[] }>('GET', `/api/apps/${appId}/types`);
+  const { types } = await call<EventTypeList>('GET', `/api/apps/${appId}/types`);
   const rest = types.filter(({ typeId, hidden }) => typeId !== key && !hidden).map(({ typeId }) => typeId);
   if (rest.length > MOST_TYPES)
     throw new Problem('The type cannot be left out by a filter', {

@@ -1,7 +1,7 @@
 /** Views of the page that members have saved under a name. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { SavedView } from '../answers.ts';
+import type { SavedView, SavedViewList } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Confirm } from '../components/confirm.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -23,7 +23,7 @@ export interface SavedViewsProps {
 }
 
 export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
-  const views = useResource<{ views: SavedView[] }>(viewsPath(appId));
+  const views = useResource<SavedViewList>(viewsPath(appId));
   const [saving, setSaving] = useState(false);
   const [removal, setRemoval] = useState<SavedView | null>(null);
   const remove = useAction(async () => {

@@ -3,7 +3,7 @@
  * the newest on, part by part, and the sum of the parts is the chart. Few events are read to their end without being asked.
  */
 import { useEffect, useRef, useState } from 'preact/hooks';
-import type { ScanPart, Series } from '../answers.ts';
+import type { ScanPart, Series } from '../../src/api-types/answers.ts';
 import { call, Problem } from '../api.ts';
 import { allOf, countedPart } from '../charts/series-data.ts';
 import { comparedSpan, rangeText, type Span } from '../range.ts';

@@ -2,7 +2,7 @@
 import { type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { App, AppRow } from '../answers.ts';
+import type { App, AppRow } from '../../src/api-types/answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
 import { ago, amount, counted, exact } from '../format.ts';

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { AppRow } from '../answers.ts';
+import type { AppList, AppRow, CreatedApp } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -24,7 +24,7 @@ export const appsPath = (): string => `/api/apps?timezone=${encodeURIComponent(o
 
 export function AppsPage(): VNode {
   useTitle('Apps');
-  const { data, problem, reload } = useResource<{ apps: AppRow[] }>(appsPath());
+  const { data, problem, reload } = useResource<AppList>(appsPath());
   const [creating, setCreating] = useState(false);
   const [wanted, setWanted] = useState('');
   const [order, setOrder] = useState<Order>('created');
@@ -133,7 +133,7 @@ function NoApps({ newApp }: { readonly newApp: VNode }): VNode {
 function NewApp({ onClose }: { readonly onClose: () => void }): VNode {
   const { route } = useLocation();
   const action = useAction(async ({ name = '' }: Record<string, string>) => {
-    const { appId } = await call<{ appId: string }>('POST', '/api/apps', { body: { name } });
+    const { appId } = await call<CreatedApp>('POST', '/api/apps', { body: { name } });
     notify('The app was created');
     onClose();
     route(`/apps/${appId}`);

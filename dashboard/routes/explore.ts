@@ -1,7 +1,7 @@
 /** One app's events: a chart and the list below it share one view and one address. */
 import type { VNode } from 'preact';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { EventType, Series } from '../answers.ts';
+import type { EventType, EventTypeList, Series } from '../../src/api-types/answers.ts';
 import { EventSheet } from '../components/event-sheet.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Icon } from '../components/icon.ts';
@@ -39,7 +39,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       ' ',
     ),
   });
-  const types = useResource<{ types: EventType[] }>(`/api/apps/${appId}/types`);
+  const types = useResource<EventTypeList>(`/api/apps/${appId}/types`);
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
   const scan = useScan(appId, viewed, series);
   const shown = scan.series ?? (series.isStale ? undefined : series.data);

@@ -1,7 +1,14 @@
 /** Fields of payloads: those whose values are counted, and what recent events have. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import type { App, Catalog, DeclaredField, DeclaredFields, FieldKind, SeenField } from '../answers.ts';
+import type {
+  App,
+  DeclaredField,
+  DeclaredFields,
+  FieldCatalog,
+  FieldKind,
+  SeenField,
+} from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
@@ -142,7 +149,7 @@ function Completeness({ field, app }: { readonly field: DeclaredField; readonly 
   if (isWhole(field, app)) return html`the first event`;
   const from = dateTime(Date.parse(completeFrom), view.zone);
   return backfill
-    ? html`<span role="status">back to ${from} so far…${eventsLeft !== undefined && ` ${counted(eventsLeft, 'event')} left`}</span>`
+    ? html`<span role="status">back to ${from} so far…${typeof eventsLeft === 'number' && ` ${counted(eventsLeft, 'event')} left`}</span>`
     : html`<time datetime=${completeFrom}>${from}</time>`;
 }
 
@@ -158,7 +165,7 @@ function Values({ field }: { readonly field: DeclaredField }): VNode {
 
 interface SeenProps {
   readonly appId: string;
-  readonly resource: Resource<Catalog>;
+  readonly resource: Resource<FieldCatalog>;
   readonly declared: readonly DeclaredField[];
   readonly onCount: ((proposal: Proposal) => void) | null;
 }

@@ -2,7 +2,12 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { Role, User } from '../answers.ts';
+import type {
+  AppReference,
+  InvitationDetails,
+  NewAccount,
+  VerificationDetails,
+} from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Callout } from '../components/callout.ts';
 import { Field, Form } from '../components/field.ts';
@@ -32,13 +37,6 @@ export function JoinPage({ kind, token }: JoinPageProps): VNode {
 function Narrow({ title, children }: { readonly title: string; readonly children: Children }): VNode {
   useTitle(title);
   return html`<div class="narrow"><h1>${title}</h1>${children}</div>`;
-}
-
-interface NewAccount {
-  readonly user?: User;
-  readonly checkMail?: boolean;
-  /** The app of the invitation. */
-  readonly appId?: string;
 }
 
 function PasswordField({ autofocus = false }: { readonly autofocus?: boolean }): VNode {
@@ -87,12 +85,6 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
   <//>`;
 }
 
-interface InvitationDetails {
-  readonly appName: string;
-  readonly email: string;
-  readonly role: Role;
-}
-
 function Invited({ token = '' }: { readonly token?: string }): VNode {
   const { route, path } = useLocation();
   const invitation = useResource<InvitationDetails>(`/api/invitations/${encodeURIComponent(token)}`);
@@ -104,7 +96,7 @@ function Invited({ token = '' }: { readonly token?: string }): VNode {
     route(appId === undefined ? '/' : `/apps/${appId}`, true);
   });
   const accept = useAction(async () => {
-    const { appId } = await call<{ appId: string }>(
+    const { appId } = await call<AppReference>(
       'POST',
       `/api/invitations/${encodeURIComponent(token)}/accept`,
     );
@@ -167,12 +159,6 @@ function NewPassword({ token }: { readonly token: string }): VNode {
   return html`<${Narrow} title="A new password">
     <${Form} action=${action} submit="Set the password"><${PasswordField} autofocus /><//>
   <//>`;
-}
-
-interface VerificationDetails {
-  readonly email: string;
-  /** True for a pending sign-up: the password verifies that the owner of the mailbox is the one who signed up. */
-  readonly needsPassword: boolean;
 }
 
 function EmailVerification({ token = '' }: { readonly token?: string }): VNode {

@@ -1,7 +1,13 @@
 /** An app's settings: each part loads, fails and is retried by itself. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
-import type { App, LoggingToken } from '../answers.ts';
+import type {
+  App,
+  AuditPage,
+  LoggingToken,
+  MemberList,
+  ResourceTokenList,
+} from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
@@ -13,10 +19,10 @@ import { html } from '../html.ts';
 import { type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { appPath, type TabProps } from './app.ts';
-import { Activity, type AuditPage } from './settings/activity.ts';
+import { Activity } from './settings/activity.ts';
 import { LoggingTokenSection } from './settings/logging-token.ts';
-import { type MemberList, Members } from './settings/members.ts';
-import { ResourceTokens, type TokenList } from './settings/resource-tokens.ts';
+import { Members } from './settings/members.ts';
+import { ResourceTokens } from './settings/resource-tokens.ts';
 
 export interface SectionProps<T> {
   readonly app: App;
@@ -31,7 +37,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const isViewer = data?.role === 'viewer';
   // Viewers do not see the logging token. It is not requested before the role is known.
   const token = useResource<LoggingToken>(data === undefined || isViewer ? null : `${path}/logging-token`);
-  const tokens = useResource<TokenList>(`${path}/tokens`);
+  const tokens = useResource<ResourceTokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.

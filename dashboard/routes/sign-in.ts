@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { User } from '../answers.ts';
+import type { CodeSignIn, SignInStep, User } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
@@ -55,7 +55,7 @@ function SignInSteps({ head, email, onSignedIn, onLeave }: StepsProps): VNode {
   const [challenge, setChallenge] = useState<string | null>(null);
   const current = session.value;
   const action = useAction(async (values: Record<string, string>) => {
-    const answer = await call<FirstStep>('POST', '/api/session', {
+    const answer = await call<SignInStep>('POST', '/api/session', {
       body: { email: values.email, password: values.password },
     });
     if ('user' in answer) onSignedIn(answer.user);
@@ -78,8 +78,6 @@ function SignInSteps({ head, email, onSignedIn, onLeave }: StepsProps): VNode {
 }
 
 /** Signed in, or the password was right and a code is needed too. */
-type FirstStep = { readonly user: User } | { readonly challenge: string };
-
 interface CodeStepProps extends Pick<StepsProps, 'head' | 'onSignedIn'> {
   readonly challenge: string;
   readonly onBack: () => void;
@@ -88,7 +86,7 @@ interface CodeStepProps extends Pick<StepsProps, 'head' | 'onSignedIn'> {
 /** The second step: a code of the authenticator app. */
 function CodeStep({ head, challenge, onSignedIn, onBack }: CodeStepProps): VNode {
   const action = useAction(async ({ code }: Record<string, string>) => {
-    const answer = await call<SecondStep>('POST', '/api/session/code', { body: { challenge, code } });
+    const answer = await call<CodeSignIn>('POST', '/api/session/code', { body: { challenge, code } });
     const said = warningsOf(answer);
     if (said !== '') notify(said);
     onSignedIn(answer.user);
@@ -103,14 +101,7 @@ function CodeStep({ head, challenge, onSignedIn, onBack }: CodeStepProps): VNode
     </p>`;
 }
 
-interface SecondStep {
-  readonly user: User;
-  readonly recoveryCodesLeft: number;
-  /** Entered since the last right code: those of another person show that the password is known. */
-  readonly wrongCodes: number;
-}
-
-function warningsOf({ recoveryCodesLeft, wrongCodes }: SecondStep): string {
+function warningsOf({ recoveryCodesLeft, wrongCodes }: CodeSignIn): string {
   const tried =
     wrongCodes > 0
       ? [`${counted(wrongCodes, 'wrong code')} before this one: if it was not you, set a new password`]

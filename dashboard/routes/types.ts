@@ -1,7 +1,13 @@
 /** Event types: their identifiers for programs, and new ones. */
 import type { VNode } from 'preact';
 import { useMemo, useRef, useState } from 'preact/hooks';
-import type { EventType, SchemaSummary } from '../answers.ts';
+import type {
+  EventType,
+  EventTypeList,
+  SchemaList,
+  SchemaSummary,
+  TypeActivity,
+} from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Copyable } from '../components/copy.ts';
@@ -26,12 +32,10 @@ const SEARCH_FROM = 12;
 
 export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
-  const types = useResource<{ types: EventType[] }>(path);
-  const schemas = useResource<{ schemas: SchemaSummary[] }>(`/api/apps/${appId}/type-schemas`);
+  const types = useResource<EventTypeList>(path);
+  const schemas = useResource<SchemaList>(`/api/apps/${appId}/type-schemas`);
   // Drawn when loaded; the column keeps its width until then.
-  const activity = useResource<{ activity: Readonly<Record<string, readonly number[]>> }>(
-    `/api/apps/${appId}/type-activity`,
-  ).data?.activity;
+  const activity = useResource<TypeActivity>(`/api/apps/${appId}/type-activity`).data?.activity;
   const { reload } = types;
   // Both at once, so that no column shifts the others.
   const data = schemas.data === undefined && schemas.problem === null ? undefined : types.data;

@@ -1,7 +1,7 @@
 /** The usage of an app: requests and their limit, refusals, events and bytes by day, tokens. */
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
-import type { Usage } from '../answers.ts';
+import type { Usage } from '../../src/api-types/answers.ts';
 import { Bars } from '../charts/bars.ts';
 import { Callout } from '../components/callout.ts';
 import { Waiting } from '../components/waiting.ts';

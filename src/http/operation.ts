@@ -56,8 +56,8 @@ export interface AnswerShape {
 }
 
 /** An object with these fields; all are required but those of `optional`. */
-export function objectOf(
-  properties: Readonly<Record<string, Schema>>,
+export function objectOf<T = Record<string, unknown>>(
+  properties: { readonly [K in keyof NoInfer<T>]-?: Schema },
   options: {
     readonly title?: string;
     readonly description?: string;

@@ -3,9 +3,11 @@
  * is the one token that writes, it belongs to one app, and its holder can already write events that members see. It can
  * neither read nor remove annotations, as it cannot with events. A resource token never writes.
  */
+import type { Annotation } from '../api-types/answers.ts';
 import { addAnnotation } from '../apps/annotations.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Refused, Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import type { Declaration, Route } from '../http/route.ts';
@@ -70,10 +72,7 @@ async function createAnnotation(steps: CreateAnnotationSteps, exchange: Exchange
   if (annotation instanceof Rejection) return annotation;
   try {
     const { annotationId, isNew } = await addAnnotation(steps.sql, appId, annotation, 'logging token');
-    return {
-      status: isNew ? 201 : 200,
-      body: JSON.stringify({ success: true, data: { annotationId } }),
-    };
+    return done<Pick<Annotation, 'annotationId'>>({ annotationId }, { status: isNew ? 201 : 200 });
   } catch (error) {
     if (error instanceof Refused && error.rejection.reason === 'appNotFound') return NO_APP;
     throw error;

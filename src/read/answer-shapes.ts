@@ -1,4 +1,5 @@
 /** Schemas of what reads answer, for the API's description. A title makes a named schema of it. */
+import type { EventType, ReadableApp } from '../api-types/answers.ts';
 import { objectOf, type Schema } from '../http/operation.ts';
 
 export const APP_ID: Schema = { type: 'string', examples: ['app_8hG2kXw0RzQ4vT6bN1sY'] };
@@ -42,7 +43,7 @@ export const SINGLE_EVENT = objectOf(
   { title: 'SingleEvent' },
 );
 
-export const EVENT_TYPE = objectOf(
+export const EVENT_TYPE = objectOf<EventType>(
   {
     typeId: TYPE_ID,
     name: { type: 'string' },
@@ -60,7 +61,7 @@ export const EVENT_TYPE = objectOf(
   { title: 'EventType' },
 );
 
-export const APP = objectOf(
+export const APP = objectOf<ReadableApp>(
   { appId: APP_ID, name: { type: 'string' }, createdAt: TIMESTAMP },
   { title: 'App' },
 );

@@ -1,9 +1,11 @@
 /** Columns of counts for the dashboard's chart: by event type or by the values of a field, with an earlier interval beside them. */
 
 import { isDeepStrictEqual } from 'node:util';
-import { type Api, done } from '../accounts/routes/api.ts';
+import type { Api } from '../accounts/routes/api.ts';
+import type { Series } from '../api-types/answers.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import type { EventReader, FieldFilter, SeriesFrame, SeriesRequest, TypeSeries } from '../storage/storage.ts';
@@ -51,12 +53,12 @@ export function chartRoute(options: ChartRouteOptions): Route {
     const byValue = by && hasCounts ? await readValueLines(events, request, { compared, by, filter }) : null;
     if (byValue !== null && by !== null) {
       const hidden = await readHidden(events, { ...request, buckets: byValue.bucket }, { compared, filter });
-      return done({ ...byValue, hidden, by: spellPath(by), isFiltered: filter !== null });
+      return done<Series>({ ...byValue, hidden, by: spellPath(by), isFiltered: filter !== null });
     }
     const byType =
       (filter && (await readTypeChart({ sql, events }, request, { compared, filter }))) ??
       (await readTypeChart({ sql, events }, request, { compared, filter: null }));
-    return byType === null ? TOO_LONG : done({ ...byType, by: null });
+    return byType === null ? TOO_LONG : done<Series>({ ...byType, by: null });
   });
 }
 

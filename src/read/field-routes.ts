@@ -1,6 +1,8 @@
 /** The declared fields of an app, for its members' sessions: everyone sees them, owners add and remove them. */
-import { type Api, done } from '../accounts/routes/api.ts';
+
+import type { Api } from '../accounts/routes/api.ts';
 import { bodyOf } from '../accounts/routes/body.ts';
+import type { DeclaredField, DeclaredFields } from '../api-types/answers.ts';
 import {
   declareField,
   type FieldReference,
@@ -9,6 +11,7 @@ import {
   removeField,
 } from '../apps/fields.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { shownField } from './fields/shown-field.ts';
@@ -25,7 +28,10 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
     api.readInTurn('/api/apps/:appId/declared-fields', 'viewer', async ({ app, sql }) =>
-      done({ fields: (await listFieldProgress(sql, app.id)).map(shownField), most: MAX_FIELDS }),
+      done<DeclaredFields>({
+        fields: (await listFieldProgress(sql, app.id)).map(shownField),
+        most: MAX_FIELDS,
+      }),
     ),
     api.change(
       'POST',
@@ -36,7 +42,7 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
         const reference = referenceOf(app.id, body);
         if (reference instanceof Rejection) return reference;
         const field = await declareField(sql, { ...reference, backfill, by });
-        return done(shownField(field), { status: 201 });
+        return done<DeclaredField>(shownField(field), { status: 201 });
       },
     ),
     api.change(
@@ -47,7 +53,7 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       async ({ app, by }, body) => {
         const reference = referenceOf(app.id, body);
         if (reference instanceof Rejection) return reference;
-        return done(shownField(await removeField(sql, { ...reference, by })));
+        return done<DeclaredField>(shownField(await removeField(sql, { ...reference, by })));
       },
     ),
   ];

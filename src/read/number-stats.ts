@@ -1,4 +1,5 @@
 /** Statistics of the numbers of a declared field, as queries ask for them and answers show them. */
+import type { Stat as FieldStat } from '../api-types/answers.ts';
 import { objectOf } from '../http/operation.ts';
 import type { Parameter } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
@@ -6,8 +7,17 @@ import type { NumberStats } from '../storage/storage.ts';
 import { COUNT } from './answer-shapes.ts';
 
 /** `count` is in every row. */
-export const STATS = ['sum', 'avg', 'min', 'max', 'p50', 'p90', 'p95', 'p99'] as const;
-export type Stat = 'count' | (typeof STATS)[number];
+export const STATS = [
+  'sum',
+  'avg',
+  'min',
+  'max',
+  'p50',
+  'p90',
+  'p95',
+  'p99',
+] as const satisfies readonly FieldStat[];
+export type Stat = 'count' | FieldStat;
 
 const WORDS = ['count', ...STATS] as const;
 
@@ -70,10 +80,13 @@ export function shownStats(stats: NumberStats, wanted: readonly Stat[]): object 
 }
 
 /** Statistics as doubles, for charts. */
-export function doublesOf(stats: NumberStats): Record<Stat, number | null> {
-  const doubles = WORDS.map((name) => [name, stats[name] === null ? null : Number(stats[name])]);
-  return Object.fromEntries(doubles);
+export function doublesOf(stats: NumberStats): Doubles {
+  const doubles = STATS.map((name) => [name, stats[name] === null ? null : Number(stats[name])]);
+  return { count: stats.count, ...(Object.fromEntries(doubles) as Omit<Doubles, 'count'>) };
 }
+
+/** Quantiles and the others are null where there are no numbers. */
+type Doubles = Readonly<{ count: number } & Record<Exclude<Stat, 'count'>, number | null>>;
 
 /** The same as columns. */
 export function statColumns(rows: readonly NumberStats[]): Record<Stat, (number | null)[]> {

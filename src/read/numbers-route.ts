@@ -1,6 +1,8 @@
 /** GET /api/apps/:appId/numbers: the statistics of a field's numbers for a chart. */
-import { done } from '../accounts/routes/api.ts';
+
+import type { NumberStats } from '../api-types/answers.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import {
@@ -67,7 +69,7 @@ export function numbersRoute(options: ChartRouteOptions): Route {
     if (rows === null && counted === 'not counted' && series.overall.count === 0) return NOT_COUNTED;
     const { stats, overall, ...rest } = series;
     const shown = { ...rest, stats: statColumns(stats), overall: doublesOf(overall) };
-    return done({ of, counted: counted !== 'not counted', ...shown });
+    return done<NumberStats>({ of, counted: counted !== 'not counted', ...shown });
   });
 }
 

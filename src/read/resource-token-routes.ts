@@ -1,6 +1,8 @@
 /** The reads of an app for resource tokens, under /v1. */
+import type { ReadableApps } from '../api-types/answers.ts';
 import { listAppsOf } from '../apps/apps.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
@@ -91,7 +93,7 @@ function appsRoute({ access, slots }: ResourceTokenRoutesOptions): Route {
       const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
       const apps = await slots.run(turn, ({ sql }) => listAppsOf(sql, [...token.apps.values()]));
       if (apps instanceof Rejection) return apps;
-      return { status: 200, body: JSON.stringify({ success: true, data: { apps } }) };
+      return done<ReadableApps>({ apps });
     },
   };
 }

@@ -2,9 +2,12 @@
  * GET /api/apps/:appId/scan: the columns of a chart that counts do not answer, counted from its rows, from the newest on. One
  * request counts a part of them; `next` leads to the following one. The sum of all parts is the chart.
  */
-import { type Api, done } from '../accounts/routes/api.ts';
+
+import type { Api } from '../accounts/routes/api.ts';
+import type { ScanPart } from '../api-types/answers.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import {
@@ -80,7 +83,7 @@ export function scanRoute(options: ScanRouteOptions): Route {
       },
       (event) => part.add(event),
     );
-    return done({
+    return done<ScanPart>({
       ...frame,
       ...(await part.finish(sql, app.id)),
       looked,

@@ -1,5 +1,7 @@
 /** An app's event types, with how many events each has. */
+import type { EventTypeList } from '../api-types/answers.ts';
 import { listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
+import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
 import { EVENT_TYPE } from './answer-shapes.ts';
@@ -33,6 +35,6 @@ export function typesRead(): AppRead {
       const { count = 0, lastEventAt = null } = stats.get(type.typeId) ?? {};
       return { ...type, count, lastEventAt, hidden: hiddenIds.has(type.typeId) };
     });
-    return { status: 200, body: JSON.stringify({ success: true, data: { types: rows } }) };
+    return done<EventTypeList>({ types: rows });
   });
 }

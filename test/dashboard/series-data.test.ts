@@ -1,6 +1,5 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import type { Series } from '../../dashboard/answers.ts';
 import { curveRange, emptyCurve, ratioCurve } from '../../dashboard/charts/curve.ts';
 import {
   linesOf,
@@ -13,6 +12,7 @@ import {
 } from '../../dashboard/charts/series-data.ts';
 import { ago, average, compact, counted, rangeLabel } from '../../dashboard/format.ts';
 import { HIDDEN } from '../../dashboard/url.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 
 const series: Series = {
   bucket: '1h',

@@ -58,7 +58,7 @@ test('the folders of the README and of docs/architecture.md are those of src', (
     .map(({ name }) => name)
     .sort();
   const named = (cell = ''): string[] =>
-    [...cell.matchAll(/`(?:src\/)?(\w+)\/`/g)].map(([, name = '']) => name);
+    [...cell.matchAll(/`(?:src\/)?([\w-]+)\/`/g)].map(([, name = '']) => name);
   const readme = tableBelow(readPage('README.md'), '## How it works').map(([cell]) => cell);
   const rest = ['dashboard', 'sql', 'bench', 'test', 'docs', 'src', 'client', 'deploy'];
   expect([...new Set(readme.flatMap(named))].filter((name) => !rest.includes(name)).sort()).toEqual(folders);

@@ -1,21 +1,16 @@
 /** What happened to one's own account, newest first. */
 import type { VNode } from 'preact';
-import type { AuditEntry } from '../../answers.ts';
+import type { AuditEntry, AuditPage } from '../../../src/api-types/answers.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { html } from '../../html.ts';
 import type { Resource } from '../../resource.ts';
 import { Time } from './sessions.ts';
 
-export interface AccountEntries {
-  readonly entries: readonly AuditEntry[];
-  readonly hasMore: boolean;
-}
-
 /** As many as are worth a look; the operator's export has all. */
 const SHOWN = 20;
 
-export function AccountActivity({ resource }: { readonly resource: Resource<AccountEntries> }): VNode {
+export function AccountActivity({ resource }: { readonly resource: Resource<AuditPage> }): VNode {
   const entries = resource.data?.entries.slice(0, SHOWN) ?? [];
   return html`<${Section} title="Activity" about="The latest changes of your account, and sign-ins from devices that were new.">
     <${Waiting} for=${resource} lines=${3} />

@@ -1,6 +1,8 @@
 /** Codes of an authenticator app as a second factor: turned on in three steps, with recovery codes, and off again. */
+
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
+import type { Enrollment, NewRecoveryCodes, SecondFactorState } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Callout } from '../../components/callout.ts';
 import { Copyable, CopyButton } from '../../components/copy.ts';
@@ -12,20 +14,6 @@ import { html } from '../../html.ts';
 import { type Resource, useAction } from '../../resource.ts';
 import { notify } from '../../state.ts';
 import { Time } from './sessions.ts';
-
-export interface SecondFactorState {
-  /** Null: sign-ins need no code. */
-  readonly enabledAt: string | null;
-  readonly recoveryCodesLeft: number;
-  /** After too many wrong codes: until a recovery code is used, codes of the authenticator are refused. */
-  readonly recoveryCodeNeeded: boolean;
-}
-
-interface Enrollment {
-  readonly secret: string;
-  readonly uri: string;
-  readonly qr: { readonly size: number; readonly path: string };
-}
 
 /** What is open: a question for what entitles to the change, or what it has led to. */
 type Step =
@@ -92,7 +80,9 @@ function Question({
     if (kind === 'begin') {
       onStep({ kind: 'confirm', enrollment: await call<Enrollment>('POST', '/api/second-factor', { body }) });
     } else if (kind === 'renew') {
-      const { recoveryCodes } = await call<Made>('POST', '/api/second-factor/recovery-codes', { body });
+      const { recoveryCodes } = await call<NewRecoveryCodes>('POST', '/api/second-factor/recovery-codes', {
+        body,
+      });
       onStep({ kind: 'codes', codes: recoveryCodes });
     } else {
       await call('DELETE', '/api/second-factor', { body });
@@ -109,10 +99,6 @@ function Question({
   <//>`;
 }
 
-interface Made {
-  readonly recoveryCodes: readonly string[];
-}
-
 function Confirmation({
   enrollment,
   onStep,
@@ -120,7 +106,9 @@ function Confirmation({
 }: Omit<StepProps, 'step'> & { readonly enrollment: Enrollment }): VNode {
   const { secret, qr } = enrollment;
   const action = useAction(async (body: Record<string, string>) => {
-    const { recoveryCodes } = await call<Made>('POST', '/api/second-factor/confirmation', { body });
+    const { recoveryCodes } = await call<NewRecoveryCodes>('POST', '/api/second-factor/confirmation', {
+      body,
+    });
     notify('Sign-ins need a code from now on; all other sessions have ended');
     onStep({ kind: 'codes', codes: recoveryCodes });
   });

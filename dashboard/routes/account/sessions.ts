@@ -1,7 +1,9 @@
 /** The sessions of one's own account, each with a way to end it. */
+
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
+import type { SessionList } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Section } from '../../components/section.ts';
@@ -11,18 +13,6 @@ import { html } from '../../html.ts';
 import { type Resource, useAction } from '../../resource.ts';
 import { forgetUser, notify } from '../../state.ts';
 import { ownZone } from '../../time-zone.ts';
-
-export interface SessionList {
-  readonly sessions: readonly {
-    readonly sessionId: string;
-    /** Null: an earlier release did not store it. */
-    readonly device: string | null;
-    readonly address: string | null;
-    readonly createdAt: string;
-    readonly lastUsedAt: string;
-    readonly isCurrent: boolean;
-  }[];
-}
 
 export interface SessionsProps {
   readonly resource: Resource<SessionList>;

@@ -1,7 +1,7 @@
 /** Who changed what: the app's audit rows, newest first, as sentences. */
 import type { VNode } from 'preact';
 import { useRef, useState } from 'preact/hooks';
-import type { AuditEntry } from '../../answers.ts';
+import type { AuditEntry, AuditPage } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
@@ -12,11 +12,6 @@ import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
-
-export interface AuditPage {
-  readonly entries: readonly AuditEntry[];
-  readonly hasMore: boolean;
-}
 
 /** Filters of the list, by the prefix of the action. */
 const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[] = [

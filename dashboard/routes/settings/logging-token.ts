@@ -1,7 +1,7 @@
 /** The logging token: masked until it is asked for, and rotated without losing what is still being sent. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { App, LoggingToken } from '../../answers.ts';
+import type { App, LoggingToken } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Callout } from '../../components/callout.ts';
 import { CopyButton } from '../../components/copy.ts';
@@ -38,7 +38,7 @@ export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<L
         <button type="button" class="button" onClick=${() => setRotating(true)}>Rotate…</button>
       </div>
       <p class="hint">
-        Made on ${date(Date.parse(data.createdAt), ownZone())}.
+        ${data.createdAt !== null && html`Made on ${date(Date.parse(data.createdAt), ownZone())}.`}
         ${until !== null && Date.parse(until) > Date.now() && html` The previous one is accepted until ${dateTime(Date.parse(until), ownZone())}.`}
       </p>`
     }

@@ -1,7 +1,7 @@
 /** Who works with the app: added by email, removed, and leaving by themselves. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Invitation, Member } from '../../answers.ts';
+import type { Invitation, Member, MemberList, NewMember } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
@@ -17,15 +17,6 @@ import { notify, session } from '../../state.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 import { RemoveMember } from './remove-member.ts';
-
-export interface MemberList {
-  readonly members: readonly Member[];
-  readonly invitations: readonly Invitation[];
-}
-
-type Added =
-  | { readonly added: true }
-  | { readonly invited: true; readonly link: string; readonly mailed: boolean };
 
 interface Invited {
   readonly email: string;
@@ -125,7 +116,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
   const close = (): void => setInvited(null);
   const action = useAction(
     async ({ email = '', role = '' }: Record<string, string>, form: HTMLFormElement) => {
-      const added = await call<Added>('POST', path, { body: { email, role } });
+      const added = await call<NewMember>('POST', path, { body: { email, role } });
       form.reset();
       if ('link' in added) setInvited({ email, ...added });
       else notify(`${email} is a ${role} now`);

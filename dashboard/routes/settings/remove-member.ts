@@ -1,7 +1,7 @@
 /** Removing a member, or leaving: which tokens end with the membership, and which an owner keeps. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
-import type { App, Member } from '../../answers.ts';
+import type { App, Member, ResourceTokenList } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Form } from '../../components/field.ts';
@@ -10,7 +10,7 @@ import { ago } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction, useResource } from '../../resource.ts';
 import { notify, session } from '../../state.ts';
-import { isOver, type TokenList } from './resource-tokens.ts';
+import { isOver } from './resource-tokens.ts';
 
 export interface RemoveMemberProps {
   readonly app: App;
@@ -23,7 +23,7 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
   const { route } = useLocation();
   const path = `/api/apps/${app.appId}`;
   const leaves = member.userId === session.value?.user?.userId;
-  const tokens = useResource<TokenList>(`${path}/tokens?of=${member.userId}`);
+  const tokens = useResource<ResourceTokenList>(`${path}/tokens?of=${member.userId}`);
   const own = (tokens.data?.tokens ?? []).filter(
     (token) => token.createdBy?.userId === member.userId && !isOver(token),
   );

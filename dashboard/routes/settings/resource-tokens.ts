@@ -1,7 +1,14 @@
 /** Resource tokens: made, shown once, listed with their last use, revoked. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { App, AppRow, Member, ResourceToken } from '../../answers.ts';
+import type {
+  App,
+  AppList,
+  Member,
+  NewResourceToken,
+  ResourceToken,
+  ResourceTokenList,
+} from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { AppChoice } from '../../components/app-choice.ts';
 import { Callout } from '../../components/callout.ts';
@@ -27,11 +34,7 @@ const EXPIRY: readonly (readonly [string, string])[] = [
   ['', 'never'],
 ];
 
-export interface TokenList {
-  readonly tokens: readonly ResourceToken[];
-}
-
-export interface ResourceTokensProps extends SectionProps<TokenList> {
+export interface ResourceTokensProps extends SectionProps<ResourceTokenList> {
   /** Undefined where they could not be loaded. */
   readonly members: readonly Member[] | undefined;
 }
@@ -105,7 +108,7 @@ interface NewTokenProps {
 function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
   const [made, setMade] = useState<string | null>(null);
   const [chosen, setChosen] = useState<readonly string[]>([]);
-  const others = useResource<{ apps: AppRow[] }>(appsPath());
+  const others = useResource<AppList>(appsPath());
   const choices = (others.data?.apps ?? []).filter(({ appId }) => appId !== app.appId);
   const action = useAction(async ({ name, expiresInDays }: Record<string, string>) => {
     const body = {
@@ -113,7 +116,7 @@ function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
       expiresInDays: expiresInDays ? Number(expiresInDays) : null,
       ...(chosen.length > 0 && { appIds: chosen }),
     };
-    const { resourceToken } = await call<{ resourceToken: string }>('POST', path, { body });
+    const { resourceToken } = await call<NewResourceToken>('POST', path, { body });
     setMade(resourceToken);
     onDone();
   });

@@ -1,7 +1,7 @@
 /** The JSON Schema of an event type: what its checks have found, and setting, changing and removing it. */
 import type { VNode } from 'preact';
 import { useId, useRef, useState } from 'preact/hooks';
-import type { SchemaMode, SchemaSummary, TypeSchema } from '../../answers.ts';
+import type { SchemaMode, SchemaSummary, TypeSchema } from '../../../src/api-types/answers.ts';
 import { call, Problem } from '../../api.ts';
 import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';

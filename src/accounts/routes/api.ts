@@ -336,13 +336,6 @@ export function turnsOfSession({ id }: User): Path {
   return [id, 'sessions'];
 }
 
-/** The success response of every route under /api. */
-export function done(data: object, options: { status?: number; setCookie?: string } = {}): Outcome {
-  const body = JSON.stringify({ success: true, data });
-  const { status = 200, setCookie } = options;
-  return setCookie === undefined ? { status, body } : { status, body, headers: { 'Set-Cookie': setCookie } };
-}
-
 /** The refusals that are written to the authentication log, for all routes. */
 const REFUSAL_EVENTS: Readonly<Partial<Record<Reason, AuthEvent>>> = {
   tooManyAttempts: 'slow-down.refusal',

@@ -1,6 +1,14 @@
 /** Routes of an app's members and of invitations. */
 
+import type {
+  AppReference,
+  InvitationDetails,
+  Member,
+  MemberList,
+  NewMember,
+} from '../../api-types/answers.ts';
 import { Rejection, refused } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { Backoff, throttled } from '../backoff.ts';
@@ -16,7 +24,7 @@ import {
 import { MAILS, type Mailer } from '../mail.ts';
 import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
 import { findUser, type User } from '../users.ts';
-import { type Api, done, type MemberCall, NOT_OWNER } from './api.ts';
+import { type Api, type MemberCall, NOT_OWNER } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface MemberRoutesOptions {
@@ -52,7 +60,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
         listMembers(sql, app.id),
         listInvitations(sql, app.id, wall()),
       ]);
-      return done({ members, invitations });
+      return done<MemberList>({ members, invitations });
     }),
     api.change('POST', '/api/apps/:appId/members', 'owner', NEW_MEMBER, async (call, body) => {
       const { app, user, baseUrl, note } = call;
@@ -67,12 +75,12 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       const target = { appId: app.appId, targetEmail: email.text };
       if ('added' in outcome) {
         note('member.add', { ...target, targetUserId: outcome.added.userId });
-        return done({ added: true }, { status: 201 });
+        return done<NewMember>({ added: true }, { status: 201 });
       }
       note('invitation.create', target);
       const link = `${baseUrl}/invitations/${outcome.token}`;
       mailer?.send(MAILS.invitation(email.text, app.name, givenRole(body.role), user.email, link));
-      return done({ invited: true, link, mailed: mailer !== null }, { status: 201 });
+      return done<NewMember>({ invited: true, link, mailed: mailer !== null }, { status: 201 });
     }),
     api.change('PATCH', '/api/apps/:appId/members/:userId', 'owner', NEW_ROLE, async (call, body) => {
       const { app, by, note } = call;
@@ -85,20 +93,20 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       });
       if (changed instanceof Rejection) return changed;
       note('member.role', { appId: app.appId, targetUserId: userId, targetEmail: changed });
-      return done({ userId, role });
+      return done<Pick<Member, 'userId' | 'role'>>({ userId, role });
     }),
     api.change('DELETE', '/api/apps/:appId/invitations/:invitationId', 'owner', NO_FIELDS, async (call) => {
       const invitationId = call.parameters[1] ?? '';
       const withdrawal = { appId: call.app.id, invitationId, by: call.by };
       if (!(await withdrawInvitation(sql, withdrawal))) return NO_INVITATION;
       call.note('invitation.withdraw', { appId: call.app.appId, invitationId });
-      return done({});
+      return done<Nothing>({});
     }),
     api.read('/api/invitations/:token', 'public', async ({ parameters }) => {
       const invitation = await findInvitation(sql, parameters[0] ?? '', wall());
       if (invitation === null) return NO_LINK;
       const { appName, email, role } = invitation;
-      return done({ appName, email, role });
+      return done<InvitationDetails>({ appName, email, role });
     }),
     api.change('POST', '/api/invitations/:token/accept', 'signed-in', NO_FIELDS, async (call) => {
       const { user, note } = call;
@@ -109,7 +117,7 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       });
       if (accepted instanceof Rejection) return accepted;
       note('invitation.accept', { appId: accepted.appId, targetEmail: accepted.email });
-      return done({ appId: accepted.appId });
+      return done<AppReference>({ appId: accepted.appId });
     }),
   ];
 }

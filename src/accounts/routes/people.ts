@@ -1,5 +1,7 @@
 /** Routes of accounts: sign-up, passwords, email verification. */
+import type { NewAccount, VerificationDetails } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import { parseEmail } from '../email.ts';
@@ -10,7 +12,7 @@ import type { Sessions } from '../sessions.ts';
 import type { SignIn } from '../sign-in.ts';
 import type { SignedUp, SignUp } from '../sign-up.ts';
 import type { User } from '../users.ts';
-import { type Api, type Call, done } from './api.ts';
+import type { Api, Call } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface PeopleOptions {
@@ -51,7 +53,7 @@ function accountRoutes({ api, sessions, signUp }: PeopleOptions): Route[] {
   return [
     api.change('POST', '/api/users', 'public', NEW_ACCOUNT, async (call, body) => {
       const made = await signUp.create(body, call, (tx, user) => sessions.start(tx, user, call.origin));
-      if (made === 'check-mail') return done({ checkMail: true }, { status: 202 });
+      if (made === 'check-mail') return done<NewAccount>({ checkMail: true }, { status: 202 });
       return made instanceof Rejection ? made : signedUp(call, made);
     }),
   ];
@@ -70,7 +72,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
         return started;
       }
       call.note('password-change.success');
-      return done({}, { setCookie: started.setCookie });
+      return done<Nothing>({}, { setCookie: started.setCookie });
     }),
     api.change('POST', '/api/password-resets', 'public', EMAIL, async ({ client, note }, body) => {
       const parsed = parseEmail(body.email);
@@ -78,7 +80,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
       const refused = passwordReset.request(parsed, client, note);
       if (refused !== null) return refused;
       note('password-reset.request', { email: parsed.text });
-      return done({}, { status: 202 });
+      return done<Nothing>({}, { status: 202 });
     }),
     api.change('POST', '/api/password-resets/:token', 'public', PASSWORD, async (call, body) => {
       const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
@@ -86,7 +88,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
       signIn.reset(completed, call.client);
       passwordChange.reset(completed);
       call.note('password-reset.success', { email: completed.text });
-      return done({ email: completed.text }, { setCookie: sessions.forget() });
+      return done<Pick<User, 'email'>>({ email: completed.text }, { setCookie: sessions.forget() });
     }),
   ];
 }
@@ -96,11 +98,11 @@ function verificationRoutes({ api, sessions, signUp, mailer }: PeopleOptions): R
     api.change('POST', '/api/email-verifications', 'signed-in', NO_FIELDS, async ({ user, note }) => {
       if (mailer === null) return NO_MAIL;
       const refused = signUp.mailVerificationOf(user, mailer, note);
-      return refused ?? done({}, { status: 202 });
+      return refused ?? done<Nothing>({}, { status: 202 });
     }),
     api.read('/api/email-verifications/:token', 'public', async ({ parameters }) => {
       const verification = await signUp.pendingVerification(parameters[0] ?? '');
-      return verification === null ? NO_LINK : done(verification);
+      return verification === null ? NO_LINK : done<VerificationDetails>(verification);
     }),
     api.change('POST', '/api/email-verifications/:token', 'public', VERIFICATION, async (call, body) => {
       const session = await sessions.find(call.cookies);
@@ -110,7 +112,7 @@ function verificationRoutes({ api, sessions, signUp, mailer }: PeopleOptions): R
       );
       if (verified === 'verified') {
         call.note('email.verify', session === null ? {} : named(session.user));
-        return done({});
+        return done<Nothing>({});
       }
       if (!(verified instanceof Rejection)) return signedUp(call, verified);
       if (verified.reason === 'wrongPassword') call.note('link.failure', { reason: verified.code });
@@ -126,7 +128,7 @@ function signedUp({ note }: Call, { user, setCookie, way, invitation }: SignedUp
     note('invitation.accept', { ...named(user), appId, targetEmail });
   }
   const joined = invitation === undefined ? {} : { appId: invitation.appId };
-  return done({ user: shown(user), ...joined }, { status: 201, setCookie });
+  return done<NewAccount>({ user: shown(user), ...joined }, { status: 201, setCookie });
 }
 
 /** An account's fields in the authentication log. */

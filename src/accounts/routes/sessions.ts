@@ -1,6 +1,8 @@
 /** Routes of sessions: signing in, in one or two steps, the list of one's sessions, and ending them. */
+import type { EndedSessions, Session, SessionList, SignInStep } from '../../api-types/answers.ts';
 import type { Config } from '../../config.ts';
 import { Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -14,7 +16,7 @@ import type { Setup } from '../setup.ts';
 import type { SignedIn, SignIn } from '../sign-in.ts';
 import { MOST_CHARACTERS } from '../sign-in-challenge.ts';
 import { lockUser } from '../users.ts';
-import { type Api, type Call, done, type SignedInCall } from './api.ts';
+import type { Api, Call, SignedInCall } from './api.ts';
 import { auditPage } from './audit-page.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 import { email, NO_EMAIL, named, password, shown } from './people.ts';
@@ -62,7 +64,7 @@ function signInRoutes(options: SessionRoutesOptions): Route[] {
       }
       if (!('challenge' in step)) return signedIn(call, step);
       note('sign-in.first-step', named(step.user));
-      return done({ challenge: step.challenge }, { status: 202 });
+      return done<SignInStep>({ challenge: step.challenge }, { status: 202 });
     }),
     api.change('POST', '/api/session/code', 'public', SECOND_STEP, async (call, body) => {
       const step = await signIn.completeByCode(body, call);
@@ -73,7 +75,7 @@ function signInRoutes(options: SessionRoutesOptions): Route[] {
     api.change('DELETE', '/api/session', 'public', NO_FIELDS, async ({ cookies, note }) => {
       const ended = await sessions.end(sql, cookies);
       if (ended !== null) note('sign-out', ended);
-      return done({}, { setCookie: sessions.forget() });
+      return done<Nothing>({}, { setCookie: sessions.forget() });
     }),
   ];
 }
@@ -89,7 +91,7 @@ function currentSessionRoute({
   return api.read('/api/session', 'public', async ({ exchange, cookies }) => {
     const session = await sessions.find(cookies);
     const pending = session === null && allowed === 'first' && (await setup.isPending());
-    return done({
+    return done<Session>({
       user: session === null ? null : shown(session.user),
       setup: pending ? (setup.isOpenTo(exchange) ? 'open' : 'link') : null,
       signup: allowed,
@@ -107,13 +109,13 @@ function signedIn(
 ): Outcome {
   note('sign-in.success', named(user));
   if (isNewDevice) note('sign-in.new-device', { ...named(user), device: deviceText(origin.device) });
-  return done({ user: shown(user), ...fields }, { setCookie });
+  return done<SignInStep>({ user: shown(user), ...fields }, { setCookie });
 }
 
 function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
   return [
     api.read('/api/sessions', 'signed-in', async ({ session }) =>
-      done({ sessions: await sessions.list(sql, session) }),
+      done<SessionList>({ sessions: await sessions.list(sql, session) }),
     ),
     api.change('DELETE', '/api/sessions', 'signed-in', WHICH, async (call, { keepCurrent = false }) => {
       const { user, session, note } = call;
@@ -125,7 +127,7 @@ function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
         return count;
       });
       note(event);
-      return done({ ended }, keepCurrent ? {} : { setCookie: sessions.forget() });
+      return done<EndedSessions>({ ended }, keepCurrent ? {} : { setCookie: sessions.forget() });
     }),
     api.change('DELETE', '/api/sessions/:sessionId', 'signed-in', NO_FIELDS, async (call) => {
       const { user, parameters, note } = call;
@@ -136,7 +138,7 @@ function listRoutes({ api, sql, sessions }: SessionRoutesOptions): Route[] {
       });
       if (ended === null) return NO_SESSION;
       note('sign-out.one');
-      return done({});
+      return done<Nothing>({});
     }),
     api.readInTurn('/api/activity', 'signed-in', ({ user, exchange, sql }) =>
       auditPage(sql, { userId: user.id }, exchange),

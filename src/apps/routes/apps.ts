@@ -2,10 +2,19 @@
 
 import { Backoff, throttled } from '../../accounts/backoff.ts';
 import { listMemberships } from '../../accounts/members.ts';
-import { type Api, done } from '../../accounts/routes/api.ts';
+import type { Api } from '../../accounts/routes/api.ts';
 import { auditPage } from '../../accounts/routes/audit-page.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
+import type {
+  App,
+  AppList,
+  ChangedType,
+  CreatedApp,
+  EventType,
+  TypeActivity,
+} from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
@@ -52,7 +61,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         { timezone, now: now() },
       );
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
-      return done({ apps });
+      return done<AppList>({ apps });
     }),
     api.change('POST', '/api/apps', 'signed-in', NAME, async ({ user, by, note }, { name }) => {
       const wait = maxApps === 0 ? 0 : ofOwner.wait(user.userId);
@@ -60,14 +69,14 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       const made = await createApp(sql, secret, { name, ownerId: user.id, maxApps, by });
       ofOwner.begin(user.userId);
       note('app.create', { appId: made.appId });
-      return done(made, { status: 201 });
+      return done<CreatedApp>(made, { status: 201 });
     }),
     api.readInTurn('/api/apps/:appId', 'viewer', async ({ app: { id, ...app }, events }) =>
-      done({ ...app, ...(await events.appSpan(id)) }),
+      done<App>({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });
-      return done({ appId: app.appId, name });
+      return done<Pick<App, 'appId' | 'name'>>({ appId: app.appId, name });
     }),
     api.change(
       'DELETE',
@@ -77,13 +86,16 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       async ({ app, by, note }, { confirm }) => {
         await deleteApp(sql, { appId: app.id, confirm, by });
         note('app.delete', { appId: app.appId });
-        return done({});
+        return done<Nothing>({});
       },
     ),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
-      done(await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }), {
-        status: 201,
-      }),
+      done<Pick<EventType, 'typeId' | 'name'>>(
+        await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }),
+        {
+          status: 201,
+        },
+      ),
     ),
     api.change(
       'PATCH',
@@ -96,11 +108,11 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
         const isRenamed = name === undefined || (await renameEventType(sql, { ...type, name }));
         const isThere =
           isRenamed && (hidden === undefined || (await hideEventType(sql, { ...type, hidden })));
-        return isThere ? done({ typeId: type.typeId, name, hidden }) : NO_TYPE;
+        return isThere ? done<ChangedType>({ typeId: type.typeId, name, hidden }) : NO_TYPE;
       },
     ),
     api.readInTurn('/api/apps/:appId/type-activity', 'viewer', async ({ app, events }) =>
-      done({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
+      done<TypeActivity>({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
     ),
     api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
       auditPage(sql, { appId: app.id }, exchange),

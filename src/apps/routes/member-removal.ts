@@ -1,7 +1,10 @@
 /** The route by which an owner removes a member, or a member leaves. */
-import { type Api, done } from '../../accounts/routes/api.ts';
+
+import type { Api } from '../../accounts/routes/api.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
+import type { MemberRemoval } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { removeMember } from '../member-removal.ts';
@@ -21,6 +24,6 @@ export function memberRemovalRoute({ api, sql }: { api: Api; sql: Sql }): Route 
     else note('member.remove', { appId, targetUserId: userId, targetEmail: email });
     for (const { tokenId } of revokedTokens) note('resource-token.revoke', { appId, tokenId });
     for (const { tokenId } of keptTokens) note('resource-token.keep', { appId, tokenId });
-    return done({ revokedTokens, keptTokens });
+    return done<MemberRemoval>({ revokedTokens, keptTokens });
   });
 }

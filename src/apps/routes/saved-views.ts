@@ -1,7 +1,10 @@
 /** Saved views of an app: every member uses them, maintainers and owners save and remove them. */
-import { type Api, done } from '../../accounts/routes/api.ts';
+
+import type { Api } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
+import type { SavedView, SavedViewList } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { listSavedViews, removeView, saveView } from '../saved-views.ts';
@@ -21,7 +24,7 @@ const NO_VIEW = new Rejection('viewNotFound', 'The app has no such saved view.')
 export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
     api.read('/api/apps/:appId/views', 'viewer', async ({ app }) =>
-      done({ views: await listSavedViews(sql, app.id) }),
+      done<SavedViewList>({ views: await listSavedViews(sql, app.id) }),
     ),
     api.change(
       'POST',
@@ -30,7 +33,10 @@ export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql:
       NEW_VIEW,
       async ({ app, by }, { name, search }) => {
         const { viewId, isNew } = await saveView(sql, { appId: app.id, name, search, by });
-        return done({ viewId, name, search }, { status: isNew ? 201 : 200 });
+        return done<Pick<SavedView, 'viewId' | 'name' | 'search'>>(
+          { viewId, name, search },
+          { status: isNew ? 201 : 200 },
+        );
       },
     ),
     api.change(
@@ -40,7 +46,7 @@ export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql:
       NO_FIELDS,
       async ({ app, by, parameters }) => {
         const isRemoved = await removeView(sql, { appId: app.id, viewId: parameters[1] ?? '', by });
-        return isRemoved ? done({}) : NO_VIEW;
+        return isRemoved ? done<Nothing>({}) : NO_VIEW;
       },
     ),
   ];

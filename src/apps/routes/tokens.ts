@@ -1,10 +1,18 @@
 /** Routes of an app's logging token, resource tokens and browser keys. */
 
 import { listMemberships } from '../../accounts/members.ts';
-import { type Api, done } from '../../accounts/routes/api.ts';
+import type { Api } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import type { User } from '../../accounts/users.ts';
+import type {
+  BrowserKey,
+  BrowserKeyList,
+  LoggingToken,
+  NewResourceToken,
+  ResourceTokenList,
+} from '../../api-types/answers.ts';
 import { tokenNotFound } from '../../errors.ts';
+import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { checkConfirmation } from '../apps.ts';
@@ -58,7 +66,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
   const { api, sql, secret, maxTokensPerAccount: maxTokens } = options;
   return [
     api.read('/api/apps/:appId/logging-token', 'member', async ({ app }) =>
-      done(await currentLoggingToken(sql, secret, app.id)),
+      done<LoggingToken>(await currentLoggingToken(sql, secret, app.id)),
     ),
     api.change(
       'POST',
@@ -74,11 +82,14 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
           by,
         });
         note('logging-token.rotate', { appId: app.appId });
-        return done({ loggingToken, previousValidUntil });
+        return done<Pick<LoggingToken, 'loggingToken' | 'previousValidUntil'>>({
+          loggingToken,
+          previousValidUntil,
+        });
       },
     ),
     api.read('/api/apps/:appId/tokens', 'viewer', async ({ app, user }) =>
-      done({ tokens: await visibleTokens(sql, app.id, user) }),
+      done<ResourceTokenList>({ tokens: await visibleTokens(sql, app.id, user) }),
     ),
     api.change('POST', '/api/apps/:appId/tokens', 'member', NEW_TOKEN, async ({ app, by, note }, body) => {
       const { name, expiresInDays = null, appIds = [] } = body;
@@ -90,7 +101,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         by,
       });
       for (const appId of made.appIds) note('resource-token.create', { appId, tokenId: made.tokenId });
-      return done(made, { status: 201 });
+      return done<NewResourceToken>(made, { status: 201 });
     }),
     api.change(
       'DELETE',
@@ -101,7 +112,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         const tokenId = parameters[1] ?? '';
         const revoked = await revokeResourceToken(sql, tokenId, { appId: app.id, by });
         note('resource-token.revoke', { appId: app.appId, tokenId });
-        return done(revoked);
+        return done<Pick<ResourceToken, 'tokenId' | 'revokedAt'>>(revoked);
       },
     ),
     ...browserKeyRoutes(options),
@@ -111,7 +122,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
 function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Route[] {
   return [
     api.read('/api/apps/:appId/browser-keys', 'member', async ({ app }) =>
-      done({ keys: await listBrowserKeys(sql, secret, app.id) }),
+      done<BrowserKeyList>({ keys: await listBrowserKeys(sql, secret, app.id) }),
     ),
     api.change(
       'POST',
@@ -121,7 +132,7 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
       async ({ app, by, note }, body) => {
         const made = await createBrowserKey(sql, secret, { appId: app.appId, ...body, by });
         note('browser-key.create', { appId: app.appId, tokenId: made.tokenId });
-        return done(made, { status: 201 });
+        return done<Pick<BrowserKey, 'tokenId' | 'name' | 'browserKey'>>(made, { status: 201 });
       },
     ),
     api.change(
@@ -134,7 +145,7 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
         const revoked = await revokeBrowserKey(sql, tokenId, { appId: app.id, by });
         if (revoked === null) throw tokenNotFound(tokenId, 'browser key');
         note('browser-key.revoke', { appId: app.appId, tokenId });
-        return done(revoked);
+        return done<Pick<BrowserKey, 'tokenId' | 'revokedAt'>>(revoked);
       },
     ),
   ];

@@ -1,8 +1,10 @@
 /** Routes of the schemas of event types. */
 
-import { type Api, done } from '../../accounts/routes/api.ts';
+import type { Api } from '../../accounts/routes/api.ts';
 import { NO_FIELDS } from '../../accounts/routes/body.ts';
+import type { SchemaList, TypeSchema } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import { scanDocument } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
@@ -28,16 +30,20 @@ const PATH = '/api/apps/:appId/types/:typeId/schema';
 export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions): readonly Route[] {
   return [
     api.read('/api/apps/:appId/type-schemas', 'viewer', async ({ app: { appId } }) =>
-      done({ schemas: await listTypeSchemas(sql, appId) }),
+      done<SchemaList>({ schemas: await listTypeSchemas(sql, appId) }),
     ),
     api.read(PATH, 'viewer', async ({ app: { appId }, parameters }) =>
-      done(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
+      done<TypeSchema>(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
     ),
     api.change('PUT', PATH, 'owner', parseSetting, async ({ app: { appId }, parameters, by }, setting) =>
-      done(await setTypeSchema(sql, prover, { appId, typeId: parameters[1] ?? '', ...setting, by })),
+      done<TypeSchema>(
+        await setTypeSchema(sql, prover, { appId, typeId: parameters[1] ?? '', ...setting, by }),
+      ),
     ),
     api.change('DELETE', PATH, 'owner', NO_FIELDS, async ({ app: { appId }, parameters, by }) =>
-      done(await removeTypeSchema(sql, { appId, typeId: parameters[1] ?? '', by })),
+      done<Pick<TypeSchema, 'typeId'>>(
+        await removeTypeSchema(sql, { appId, typeId: parameters[1] ?? '', by }),
+      ),
     ),
   ];
 }

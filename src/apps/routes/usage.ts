@@ -1,5 +1,8 @@
 /** GET /api/apps/:appId/usage: what an app uses, beside what it may. */
-import { type Api, done } from '../../accounts/routes/api.ts';
+
+import type { Api } from '../../accounts/routes/api.ts';
+import type { Usage } from '../../api-types/answers.ts';
+import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import { readUsage } from '../usage-store.ts';
 
@@ -16,6 +19,6 @@ export interface UsageRouteOptions {
 export function usageRoute({ api, writeUsage, limits, now }: UsageRouteOptions): Route {
   return api.readInTurn('/api/apps/:appId/usage', 'viewer', async ({ app, sql }) => {
     await writeUsage();
-    return done({ limits, ...(await readUsage(sql, app.id, now())) });
+    return done<Usage>({ limits, ...(await readUsage(sql, app.id, now())) });
   });
 }

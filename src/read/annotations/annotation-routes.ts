@@ -1,8 +1,11 @@
 /** Annotations for members: maintainers and owners write and remove them, everyone reads them (annotations-read). */
-import { type Api, done } from '../../accounts/routes/api.ts';
+
+import type { Api } from '../../accounts/routes/api.ts';
 import { NO_FIELDS } from '../../accounts/routes/body.ts';
+import type { Annotation } from '../../api-types/answers.ts';
 import { addAnnotation, removeAnnotation } from '../../apps/annotations.ts';
 import { Rejection } from '../../errors.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { parseAnnotation } from './annotation-body.ts';
@@ -21,7 +24,7 @@ export function annotationRoutes({ api, sql, now }: AnnotationRoutesOptions): re
   return [
     api.change('POST', '/api/apps/:appId/annotations', 'member', parse, async ({ app, by }, annotation) => {
       const { annotationId, isNew } = await addAnnotation(sql, app.id, annotation, by);
-      return done({ annotationId }, { status: isNew ? 201 : 200 });
+      return done<Pick<Annotation, 'annotationId'>>({ annotationId }, { status: isNew ? 201 : 200 });
     }),
     api.change(
       'DELETE',
@@ -31,7 +34,7 @@ export function annotationRoutes({ api, sql, now }: AnnotationRoutesOptions): re
       async ({ app, by, parameters }) => {
         const annotationId = parameters[1] ?? '';
         const isRemoved = await removeAnnotation(sql, { appId: app.id, annotationId, by });
-        return isRemoved ? done({}) : NO_ANNOTATION;
+        return isRemoved ? done<Nothing>({}) : NO_ANNOTATION;
       },
     ),
   ];

@@ -1,12 +1,14 @@
 /** The annotations of an app in an interval. */
+import type { Annotation, AnnotationPage } from '../../api-types/answers.ts';
 import { ANNOTATION_KINDS, listAnnotations } from '../../apps/annotations.ts';
+import { done } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import { nullable, TIMESTAMP } from '../answer-shapes.ts';
 import { type AppRead, appRead } from '../app-read.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
 
-const ANNOTATION = objectOf(
+const ANNOTATION = objectOf<Annotation>(
   {
     annotationId: { type: 'string', examples: ['ann_8hG2kXw0RzQ4vT6bN1sY'] },
     kind: { type: 'string', enum: [...ANNOTATION_KINDS] },
@@ -32,7 +34,7 @@ export const ANNOTATIONS = {
       200: json(
         'Those that touch the interval, newest first.',
         dataOf(
-          objectOf({
+          objectOf<AnnotationPage>({
             annotations: { type: 'array', items: ANNOTATION },
             hasMore: { type: 'boolean', description: 'Whether there are more than these 1,000.' },
           }),
@@ -50,9 +52,6 @@ export function annotationsRead(): AppRead {
     const shown = annotations.map(({ createdBy, ...annotation }) =>
       holder.kind === 'session' ? { ...annotation, createdBy } : annotation,
     );
-    return {
-      status: 200,
-      body: JSON.stringify({ success: true, data: { annotations: shown, hasMore } }),
-    };
+    return done<AnnotationPage>({ annotations: shown, hasMore });
   });
 }

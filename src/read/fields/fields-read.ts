@@ -1,5 +1,7 @@
 /** GET …/fields: the paths that recent payloads have, declared or not. */
+
 import { LRUCache } from 'lru-cache';
+import type { FieldCatalog, SeenField } from '../../api-types/answers.ts';
 import { type Field, listFields } from '../../apps/fields.ts';
 import { Rejection } from '../../errors.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
@@ -37,7 +39,7 @@ const ALL: RowFilter = { contains: [], matches: () => true };
 
 const KIND = { type: 'string', enum: KINDS } as const;
 
-const FIELD = objectOf(
+const FIELD = objectOf<SeenField>(
   {
     typeId: TYPE_ID,
     typeName: { type: 'string' },
@@ -90,7 +92,7 @@ export const FIELDS = {
       200: json(
         'The fields of each event type, the most frequent first.',
         dataOf(
-          objectOf({
+          objectOf<FieldCatalog>({
             fields: { type: 'array', items: FIELD },
             truncated: { type: 'boolean', description: 'Whether there are more fields than are listed.' },
             sample: objectOf({

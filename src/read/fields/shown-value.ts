@@ -7,8 +7,8 @@ export const VALUE: Schema = {
 };
 
 /** @param value its one text (value-text.ts) */
-export function shownValue(value: string): unknown {
-  const parsed: unknown = JSON.parse(value);
+export function shownValue(value: string): string | number | boolean | null {
+  const parsed = JSON.parse(value) as string | number | boolean | null; // Values of fields are scalars.
   const isExact = typeof parsed !== 'number' || String(parsed) === value;
   return isExact ? parsed : value;
 }

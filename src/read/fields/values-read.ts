@@ -1,6 +1,9 @@
 /** GET …/fields/values: the values of a field, and how many events have each, whatever filter these pass. */
+
 import { isDeepStrictEqual } from 'node:util';
+import type { FieldValues } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
+import { done } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
@@ -71,7 +74,7 @@ export const VALUES = {
       200: json(
         'The values with the most events, most first.',
         dataOf(
-          objectOf({
+          objectOf<FieldValues>({
             values: {
               type: 'array',
               items: objectOf({ value: VALUE, events: COUNT }, { title: 'FieldValue' }),
@@ -152,7 +155,7 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
         exceptIds,
       }));
     const values = counts.values.map(([value, count]) => ({ value: shownValue(value), events: count }));
-    return { status: 200, body: JSON.stringify({ success: true, data: { ...counts, values } }) };
+    return done<FieldValues>({ ...counts, values });
   });
 }
 

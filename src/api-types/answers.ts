@@ -1,5 +1,7 @@
-/** The shapes of the server's answers under /api, as far as the dashboard reads them. */
-import type { Stat } from './measure.ts';
+/**
+ * The shapes of the service's own answers. Handlers satisfy them (`done` in src/http/data.ts), the dashboard reads them, and the
+ * API's description has their fields. Times are ISO 8601 in UTC, unless they are said to be milliseconds.
+ */
 
 export interface User {
   readonly userId: string;
@@ -31,6 +33,27 @@ export interface AppRow {
   readonly lastEventAt?: string | null;
 }
 
+export interface AppList {
+  readonly apps: readonly AppRow[];
+}
+
+/** An app that a resource token reads. */
+export type ReadableApp = Pick<App, 'appId' | 'name' | 'createdAt'>;
+
+export interface ReadableApps {
+  readonly apps: readonly ReadableApp[];
+}
+
+export interface CreatedApp {
+  readonly appId: string;
+  readonly name: string;
+  readonly loggingToken: string;
+}
+
+export interface AppReference {
+  readonly appId: string;
+}
+
 export interface App {
   readonly appId: string;
   readonly name: string;
@@ -51,6 +74,22 @@ export interface EventType {
   readonly hidden: boolean;
 }
 
+/** What has changed of a type. */
+export interface ChangedType {
+  readonly typeId: string;
+  readonly name?: string | undefined;
+  readonly hidden?: boolean | undefined;
+}
+
+export interface EventTypeList {
+  readonly types: readonly EventType[];
+}
+
+/** Counts of the last 24 hours by public id of the type, oldest first. */
+export interface TypeActivity {
+  readonly activity: Readonly<Record<string, readonly number[]>>;
+}
+
 /** A path of payloads whose values are counted. */
 export interface DeclaredField {
   /** In the grammar of filters. */
@@ -64,8 +103,8 @@ export interface DeclaredField {
   readonly completeFrom: string | null;
   /** Whether the time before is being counted. */
   readonly backfill: boolean;
-  /** Events of that time that are not counted yet, where the server tells. */
-  readonly eventsLeft?: number;
+  /** Events of that time that are not counted yet; null: not known. */
+  readonly eventsLeft?: number | null;
   readonly values: number;
   /** Since when further values are counted together; null: all have counts of their own. */
   readonly otherSince: string | null;
@@ -92,10 +131,12 @@ export interface SeenField {
   readonly kindChange: { readonly earlier: string; readonly recent: string } | null;
   /** JSON texts, as they were sent. */
   readonly examples: readonly string[];
+  /** The kinds with which the app has declared the field, for this type or for all. */
+  readonly declaredAs: readonly FieldKind[];
   readonly lastSeenAt: string;
 }
 
-export interface Catalog {
+export interface FieldCatalog {
   readonly fields: readonly SeenField[];
   readonly truncated: boolean;
   readonly sample: { readonly events: number; readonly from: string | null; readonly to: string | null };
@@ -110,7 +151,11 @@ export interface FieldValues {
   /** Whether all events that pass are counted, and not a sample of the newest. */
   readonly exact: boolean;
   /** The sample; null where counts have answered. */
-  readonly sample: { readonly events: number } | null;
+  readonly sample: {
+    readonly events: number;
+    readonly from: string | null;
+    readonly to: string | null;
+  } | null;
 }
 
 /** What the checks of a type's JSON Schema have found since it was set. */
@@ -129,6 +174,10 @@ export interface SchemaSummary {
 
 export type SchemaMode = 'warn' | 'refuse';
 
+export interface SchemaList {
+  readonly schemas: readonly SchemaSummary[];
+}
+
 export interface TypeSchema extends SchemaSummary {
   readonly schema: object;
 }
@@ -136,7 +185,8 @@ export interface TypeSchema extends SchemaSummary {
 export interface LoggingToken {
   /** Null where it is sealed under another SECRET. */
   readonly loggingToken: string | null;
-  readonly createdAt: string;
+  /** Null: the app has none. */
+  readonly createdAt: string | null;
   readonly previousValidUntil: string | null;
 }
 
@@ -150,6 +200,36 @@ export interface ResourceToken {
   readonly expiresAt: string | null;
   readonly revokedAt: string | null;
   readonly lastUsedAt: string | null;
+}
+
+export interface ResourceTokenList {
+  readonly tokens: readonly ResourceToken[];
+}
+
+/** A key that web pages write events with. */
+export interface BrowserKey {
+  readonly tokenId: string;
+  readonly name: string;
+  /** Names of the event types that it may write. */
+  readonly types: readonly string[];
+  /** Origins of the pages that may use it. */
+  readonly origins: readonly string[];
+  /** Null: created on the command line. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
+  readonly createdAt: string;
+  readonly revokedAt: string | null;
+  /** The key's own text, which is no secret; null where another SECRET sealed it. */
+  readonly browserKey: string | null;
+}
+
+export interface BrowserKeyList {
+  readonly keys: readonly BrowserKey[];
+}
+
+export interface NewResourceToken {
+  readonly tokenId: string;
+  /** Shown this once. */
+  readonly resourceToken: string;
 }
 
 export interface Member {
@@ -169,8 +249,97 @@ export interface Invitation {
   readonly expiresAt: string;
 }
 
+export interface MemberList {
+  readonly members: readonly Member[];
+  readonly invitations: readonly Invitation[];
+}
+
+/** An account that is there is a member at once; otherwise there is an invitation. */
+export type NewMember =
+  | { readonly added: true }
+  | { readonly invited: true; readonly link: string; readonly mailed: boolean };
+
+/** The tokens of a removed member. */
+export interface MemberRemoval {
+  readonly revokedTokens: readonly { readonly tokenId: string; readonly name: string }[];
+  readonly keptTokens: readonly { readonly tokenId: string; readonly name: string }[];
+}
+
+/** An invitation as its link shows it. */
+export interface InvitationDetails {
+  readonly appName: string;
+  readonly email: string;
+  readonly role: Role;
+}
+
+/** A sign-up: the account, or a message that was sent to its address. */
+export interface NewAccount {
+  readonly user?: User;
+  readonly checkMail?: true;
+  /** The app of the invitation. */
+  readonly appId?: string;
+}
+
+export interface VerificationDetails {
+  readonly email: string;
+  /** True for a pending sign-up: the password verifies that the owner of the mailbox is the one who signed up. */
+  readonly needsPassword: boolean;
+}
+
+/** The first step of a sign-in: it is complete, or its challenge needs a code. */
+export type SignInStep = { readonly user: User } | { readonly challenge: string };
+
+/** A sign-in by a code. */
+export interface CodeSignIn {
+  readonly user: User;
+  readonly recoveryCodesLeft: number;
+  /** Entered since the last right code: those of another person show that the password is known. */
+  readonly wrongCodes: number;
+}
+
+export interface SessionList {
+  readonly sessions: readonly {
+    readonly sessionId: string;
+    /** Null: an earlier release did not store it. */
+    readonly device: string | null;
+    readonly address: string | null;
+    readonly createdAt: string;
+    readonly lastUsedAt: string;
+    readonly isCurrent: boolean;
+  }[];
+}
+
+export interface EndedSessions {
+  /** How many. */
+  readonly ended: number;
+}
+
+export interface SecondFactorState {
+  /** Null: sign-ins need no code. */
+  readonly enabledAt: string | null;
+  readonly recoveryCodesLeft: number;
+  /** After too many wrong codes: until a recovery code is used, codes of the authenticator are refused. */
+  readonly recoveryCodeNeeded: boolean;
+}
+
+/** A second factor that is to be confirmed by a code. */
+export interface Enrollment {
+  readonly secret: string;
+  readonly uri: string;
+  readonly qr: { readonly size: number; readonly path: string };
+}
+
+export interface NewRecoveryCodes {
+  readonly recoveryCodes: readonly string[];
+}
+
+export interface AuditPage {
+  readonly entries: readonly AuditEntry[];
+  readonly hasMore: boolean;
+}
+
 export interface AuditEntry {
-  readonly entryId: string | number;
+  readonly entryId: number;
   readonly at: string;
   readonly actor: string;
   readonly action: string;
@@ -187,6 +356,10 @@ export interface SavedView {
   readonly savedAt: string;
 }
 
+export interface SavedViewList {
+  readonly views: readonly SavedView[];
+}
+
 export type AnnotationKind = 'deployment' | 'incident' | 'note';
 
 /** What happened to an app at a time. */
@@ -197,8 +370,14 @@ export interface Annotation {
   /** Null: it happened at one instant. */
   readonly until: string | null;
   readonly text: string;
-  /** Null: a logging token wrote it. */
-  readonly createdBy: string | null;
+  readonly createdAt: string;
+  /** Null: a logging token wrote it. For members alone. */
+  readonly createdBy?: string | null;
+}
+
+export interface AnnotationPage {
+  readonly annotations: readonly Annotation[];
+  readonly hasMore: boolean;
 }
 
 /** What an app uses, and its limits. */
@@ -304,6 +483,9 @@ export interface NumberStats {
   /** Events that no statistic includes: with several numbers, or with a number out of range. */
   readonly leftOut: { readonly several: number; readonly unrepresentable: number };
 }
+
+/** The statistics of a number field. */
+export type Stat = 'avg' | 'sum' | 'min' | 'max' | 'p50' | 'p90' | 'p95' | 'p99';
 
 /** A number for each bucket; null where there is none. */
 type Values = readonly (number | null)[];
