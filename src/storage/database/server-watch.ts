@@ -141,6 +141,8 @@ interface Session extends Purpose {
   turns: number;
   /** How often in a row the server has reported its backend as not busy. */
   silentVotes: number;
+  /** What was known of the write-ahead log when the connection was opened. What was noted later may be more than its greeting saw. */
+  readonly before: { readonly wal: DurableWal; readonly durable: number };
 }
 
 export interface ServerWatchOptions {
@@ -298,6 +300,7 @@ export class ServerWatch {
     const session: Session = {
       ...purpose,
       ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, silentVotes: 0 },
+      before: { wal: this.#wal, durable: this.#wal.durable },
     };
     this.#sessions.add(session);
   }
@@ -393,6 +396,7 @@ export class ServerWatch {
       inRecovery: inRecovery === 't',
       isReadOnly: readOnly === 'on',
       written: written === null ? null : Number(written),
+      durableBefore: session.before.wal === this.#wal ? session.before.durable : 0,
     });
     // Nothing may be written there any more, whatever else it is.
     if (movedTo !== null) return this.#refuse(session, 'moved', movedMessage(movedTo));
@@ -414,7 +418,7 @@ export class ServerWatch {
   #troubleWith(
     server: Server,
     error: string | null,
-    state: { inRecovery: boolean; isReadOnly: boolean; written: number | null },
+    state: { inRecovery: boolean; isReadOnly: boolean; written: number | null; durableBefore: number },
   ): ServerTrouble | null {
     const known = this.#server;
     if (state.inRecovery) return 'recovery';
@@ -426,7 +430,8 @@ export class ServerWatch {
     const isSame = server.systemId !== null && server.systemId === known.systemId;
     if (!isSame) return null;
     if ((server.timeline ?? 0) < (known.timeline ?? 0)) return 'older';
-    return server.timeline === known.timeline && this.#wal.isAhead(state.written) ? 'behind' : null;
+    const { written, durableBefore } = state;
+    return server.timeline === known.timeline && this.#wal.isAhead(written, durableBefore) ? 'behind' : null;
   }
 
   #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
@@ -494,12 +499,18 @@ class DurableWal {
     this.#noted = written;
   }
 
+  /** The end that the server has on disk for certain. */
+  get durable(): number {
+    return this.#durable;
+  }
+
   /**
    * Whether the server has less than it had, or once came back with less: others may write there, so that its log grows past the end
    * that is known here.
+   * @param durable what was known before the server was asked: answers of several connections arrive in any order
    */
-  isAhead(written: number | null): boolean {
-    if (written !== null && written < this.#durable) this.#missing = this.#durable - written;
+  isAhead(written: number | null, durable: number): boolean {
+    if (written !== null && written < durable) this.#missing = durable - written;
     return this.#missing > 0;
   }
 

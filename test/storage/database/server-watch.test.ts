@@ -11,7 +11,7 @@ import {
 } from '../../../src/storage/database/connect.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import type { PoolKind } from '../../../src/storage/database/pools.ts';
-import { ServerWatch } from '../../../src/storage/database/server-watch.ts';
+import { ASK_WAL, ServerWatch, type WalPositions } from '../../../src/storage/database/server-watch.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { CopyConnection, connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
@@ -280,6 +280,26 @@ test('events that were accepted for another database are not stored, and later o
   expect(await writer.write([event(watch.epoch)])).toEqual([null]);
   const [row] = await database.sql<{ stored: number }[]>`SELECT count(*)::int AS stored FROM events`;
   expect(row?.stored).toBe(2);
+});
+
+test('a connection whose greeting arrives late, after others have seen more of the log, is no older copy', async () => {
+  const sql = pool('reader', 'reads');
+  await sql`SELECT 1`;
+  const met = proxy.next((sent) => sent.includes('pg_control_system'), 'hold-answer');
+  const late = pool('late', 'reads')<{ one: number }[]>`SELECT 1 AS one`;
+  const settled = late.then(
+    (rows) => rows,
+    (error: unknown) => error,
+  );
+  await until(() => met() === 1, 'its greeting is answered, and held');
+  for (let round = 0; round < 2; round += 1) {
+    await database.sql`CREATE TABLE ${database.sql(`more_${round}`)} AS SELECT generate_series(1, 1000)`;
+    const [row] = await sql<WalPositions[]>`${sql.unsafe(ASK_WAL)}`;
+    if (row !== undefined) watch.noteWal(row);
+  }
+  proxy.release();
+  expect(await settled).toEqual([{ one: 1 }]);
+  expect(watch.trouble).toBeNull();
 });
 
 test.runIf(everyEngine().includes('postgres15'))(
