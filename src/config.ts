@@ -371,6 +371,37 @@ export const SETTINGS = {
     meaning: 'Events older than this are removed, whole UTC days at a time. 0 keeps all events.',
     parse: integer(0, 36_500),
   },
+  CONSUMER_REACH_HOURS: {
+    default: '168',
+    unit: 'hours',
+    meaning:
+      'How far back a consumer or a webhook may lag. One that lags more is lost, and has to be told where to go on.',
+    parse: integer(1, 720),
+  },
+  MAX_CONSUMERS_PER_APP: {
+    default: '100',
+    unit: '',
+    meaning: 'Consumers that an app may have.',
+    parse: integer(0, 10_000),
+  },
+  MAX_WEBHOOKS_PER_APP: {
+    default: '50',
+    unit: '',
+    meaning: 'Webhooks that an app may have.',
+    parse: integer(0, 10_000),
+  },
+  MAX_ALERT_RULES_PER_APP: {
+    default: '200',
+    unit: '',
+    meaning: 'Alert rules that an app may have.',
+    parse: integer(0, 10_000),
+  },
+  WEBHOOK_ALLOW_PRIVATE: {
+    default: 'false',
+    unit: '',
+    meaning: 'Whether webhooks may call addresses of private networks and of this machine. For development.',
+    parse: (value) => oneOf('true', 'false')(value) === 'true',
+  },
   COMPRESS_AFTER_DAYS: {
     default: '7',
     unit: 'days',

@@ -27,8 +27,12 @@ export const REFUSALS = {
   appNotFound: { code: 'APP_NOT_FOUND', status: 404, error: 'App not found' },
   eventTypeNotFound: { code: 'EVENT_TYPE_NOT_FOUND', status: 404, error: 'Event type not found' },
   eventNotFound: { code: 'EVENT_NOT_FOUND', status: 404, error: 'Event not found' },
+  consumerNotFound: { code: 'CONSUMER_NOT_FOUND', status: 404, error: 'Consumer not found' },
   notFound: { code: 'NOT_FOUND', status: 404, error: 'Not found' },
   methodNotAllowed: { code: 'METHOD_NOT_ALLOWED', status: 405, error: 'Method not allowed' },
+  consumerLeased: { code: 'CONSUMER_LEASED', status: 409, error: 'Consumer is leased', retryable: true },
+  consumerLost: { code: 'CONSUMER_LOST', status: 409, error: 'Consumer has lost its place' },
+  leaseOver: { code: 'LEASE_OVER', status: 409, error: 'Lease is over' },
   payloadTooLarge: { code: 'PAYLOAD_TOO_LARGE', status: 413, error: 'Payload too large' },
   unsupportedMediaType: { code: 'UNSUPPORTED_MEDIA_TYPE', status: 415, error: 'Unsupported media type' },
   unsupportedEncoding: { code: 'UNSUPPORTED_ENCODING', status: 415, error: 'Unsupported content encoding' },
@@ -55,6 +59,9 @@ export const REFUSALS = {
   tooManyHiddenTypes: { code: 'TOO_MANY_HIDDEN_TYPES', status: 400, error: 'Too many hidden types' },
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
   tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
+  tooManyConsumers: { code: 'TOO_MANY_CONSUMERS', status: 400, error: 'Too many consumers' },
+  tooManyWebhooks: { code: 'TOO_MANY_WEBHOOKS', status: 400, error: 'Too many webhooks' },
+  tooManyAlertRules: { code: 'TOO_MANY_ALERT_RULES', status: 400, error: 'Too many alert rules' },
   tooManyFields: { code: 'TOO_MANY_FIELDS', status: 400, error: 'Too many fields' },
   tooManyTokens: { code: 'TOO_MANY_TOKENS', status: 400, error: 'Too many resource tokens' },
   tooManyInvitations: { code: 'TOO_MANY_INVITATIONS', status: 400, error: 'Too many invitations' },
@@ -74,12 +81,16 @@ export const REFUSALS = {
   fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
   viewNotFound: { code: 'VIEW_NOT_FOUND', status: 404, error: 'Saved view not found' },
   annotationNotFound: { code: 'ANNOTATION_NOT_FOUND', status: 404, error: 'Annotation not found' },
+  webhookNotFound: { code: 'WEBHOOK_NOT_FOUND', status: 404, error: 'Webhook not found' },
+  alertRuleNotFound: { code: 'ALERT_RULE_NOT_FOUND', status: 404, error: 'Alert rule not found' },
   schemaNotFound: { code: 'SCHEMA_NOT_FOUND', status: 404, error: 'Schema not found' },
   memberNotFound: { code: 'MEMBER_NOT_FOUND', status: 404, error: 'Member not found' },
   sessionNotFound: { code: 'SESSION_NOT_FOUND', status: 404, error: 'Session not found' },
   tokenNotFound: { code: 'TOKEN_NOT_FOUND', status: 404, error: 'Resource token not found' },
   alreadyMember: { code: 'ALREADY_MEMBER', status: 409, error: 'Already a member' },
   emailTaken: { code: 'EMAIL_TAKEN', status: 409, error: 'Email has an account' },
+  consumerExists: { code: 'CONSUMER_EXISTS', status: 409, error: 'Consumer exists' },
+  alertRuleExists: { code: 'ALERT_RULE_EXISTS', status: 409, error: 'Alert rule exists' },
   fieldExists: { code: 'FIELD_EXISTS', status: 409, error: 'Field exists' },
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
   secondFactorOff: { code: 'SECOND_FACTOR_OFF', status: 409, error: 'Second factor is off' },
@@ -250,6 +261,11 @@ export class OperatorError extends Error {
     super(message, options);
     this.isRetryable = options.isRetryable ?? false;
   }
+}
+
+/** Something that was typed is wrong: as an {@link OperatorError}, and a command that gets it ends with exit code 2. */
+export class WrongInput extends OperatorError {
+  readonly exitCode = 2;
 }
 
 /** A text of any number of lines as one: what an operator reads, and what a log is searched for. */

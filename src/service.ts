@@ -10,6 +10,7 @@ import { withTimeout } from './base/timeout.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
+import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
 import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { ReadSlots } from './http/read-slots.ts';
@@ -287,6 +288,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
+    consumers: parts.consumerStats,
     exports: parts.exports,
     reads: parts.slots.stats,
     usage: parts.usage,
@@ -339,10 +341,11 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 
 function routesOf(
   { config, storage, worker, clock = SYSTEM_CLOCK }: ServiceOptions,
-  { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, watch }: Parts,
+  parts: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
+  const { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, watch } = parts;
   const { availability } = writePath;
   const nodes = storage.nodesAt(watch.address);
   const ownStats = (): Promise<string> => metrics.text();
@@ -356,6 +359,7 @@ function routesOf(
     annotate,
     { ...GET_EVENTS, handle: getEvents },
     ...readRoutes(dashboard.feeds),
+    ...parts.consumerRoutes,
     ...dashboard.routes,
   ];
   return [
@@ -453,6 +457,8 @@ interface Reads {
   /** The turns of all reads. */
   readonly slots: ReadSlots;
   readonly getEvents: Route['handle'];
+  readonly consumerRoutes: readonly Route[];
+  readonly consumerStats: ConsumerRouteStats;
   /** Those of /v1 for resource tokens. */
   readonly readRoutes: (feeds: LiveFeeds) => readonly Route[];
 }
@@ -493,12 +499,15 @@ function openReads(
     maxPageBytes: config.MAX_PAGE_BYTES,
     monotonic: clock.monotonic,
   };
+  const consumerStats = { leasedEvents: 0, acknowledgments: 0 };
   return {
     resourceTokens,
     publicIds,
     exports,
     slots,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
+    consumerStats,
+    consumerRoutes: consumerRoutes({ ...common, engine: storage.engine, stats: consumerStats }),
     readRoutes: (feeds) =>
       resourceTokenRoutes(common, [
         eventsRead(common),

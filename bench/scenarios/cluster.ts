@@ -29,7 +29,7 @@ const APPS_OF_NODE = 10;
 export const GROUP = 500;
 const CPU_GOAL = 1.1;
 const READ_GOAL = 1.5;
-const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 };
 const PAYLOAD = JSON.stringify({ text: 'x'.repeat(SMALL_PAYLOAD_BYTES - 11) });
 
 export const ONE_SERVER = 'one server';

@@ -6,6 +6,7 @@ import { addUserCommands } from './account-commands.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTypeCommands } from './commands.ts';
+import { addConsumerCommands } from './consumer-command.ts';
 import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
@@ -59,6 +60,7 @@ export function commandLine(): Command {
   addTypeCommands(program);
   addFieldCommands(program);
   addTokenCommands(program);
+  addConsumerCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
   addExportCommand(program);

@@ -1,5 +1,6 @@
 /** The public API: which routes it has, and its description at /openapi.json. */
 
+import { CONSUMER_ROUTES } from '../delivery/consumer-routes.ts';
 import { LIVEZ, READYZ } from '../http/health.ts';
 import { METRICS } from '../http/metrics-route.ts';
 import { type DescriptionOptions, describeApi } from '../http/openapi.ts';
@@ -40,6 +41,7 @@ const DESCRIPTION: Declaration = {
 export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
+  ...CONSUMER_ROUTES,
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
 ].map(withExamples);
 

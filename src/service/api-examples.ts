@@ -33,6 +33,8 @@ const COUNTS = { success: true, stored: 1, refused: 0, errors: [] };
 const EVENT = { id: EVENT_ID, typeId: TYPE_ID, payload: PAYLOAD, createdAt: AT };
 const EXPORTED = { id: EVENT_ID, typeId: TYPE_ID, type: 'order placed', createdAt: AT, payload: PAYLOAD };
 
+const POSITION = 'WyI4ODEyIl0';
+
 const CLOUD_EVENT = { specversion: '1.0', id: 'a1', source: '/shop', type: 'order.placed', data: PAYLOAD };
 
 const BROWSER_KEY = 'tdb_000000000000000000000000000000002zHjVn';
@@ -256,6 +258,20 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
   followEvents: {
     answers: { 200: { 'text/event-stream': [{ id: 'mwtp67kz.ly.', event: 'ready', data: '{}' }] } },
   },
+  leaseEvents: data({
+    events: [
+      {
+        ...{ id: EVENT_ID, typeId: TYPE_ID, typeName: 'order placed' },
+        ...{ payload: PAYLOAD, createdAt: AT, position: POSITION },
+      },
+    ],
+    ...{ position: POSITION, lease: '17', leasedUntil: '2026-01-31T08:30:31.000Z', hasMore: false },
+  }),
+  acknowledgeEvents: {
+    body: { [JSON_TYPE]: { lease: '17', position: POSITION } },
+    ...data({ position: POSITION }),
+  },
+  releaseEvents: { body: { [JSON_TYPE]: { lease: '17' } }, ...data({}) },
   exportEvents: {
     answers: {
       200: {

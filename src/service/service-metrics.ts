@@ -5,6 +5,7 @@ import type { ThrottledBy } from '../accounts/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
+import type { ConsumerRouteStats } from '../delivery/consumer-routes.ts';
 import type { ReadKind, ReadStats } from '../http/read-slots.ts';
 import type { HttpServer } from '../http/server.ts';
 import { spooledBytes } from '../http/spool.ts';
@@ -28,6 +29,7 @@ export interface ServiceParts {
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
+  readonly consumers: ConsumerRouteStats;
   readonly exports: Exports;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
   readonly usage: Usage;
@@ -379,7 +381,10 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
   );
 }
 
-function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: ServiceParts): void {
+function registerDatabase(
+  metrics: Metrics,
+  { maintenance, writePath, watch, consumers }: ServiceParts,
+): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
     'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
@@ -426,6 +431,36 @@ function registerDatabase(metrics: Metrics, { maintenance, writePath, watch }: S
     () => maintenance.failures,
   );
   registerFields(metrics, maintenance);
+  registerConsumers(metrics, maintenance, consumers);
+}
+
+/** Of consumers and webhooks. */
+function registerConsumers(
+  metrics: Metrics,
+  maintenance: MaintenanceLoop,
+  consumers: ConsumerRouteStats,
+): void {
+  metrics.gauge(
+    'tidemark_consumers',
+    'Consumers and webhooks by state (ok, lagging, lost), by the process that does the maintenance.',
+    () => Object.entries(maintenance.consumers.states).map(([state, count]) => sample({ state }, count)),
+    ['state'],
+  );
+  metrics.gauge(
+    'tidemark_consumer_lag_seconds',
+    'Age of the oldest events that a consumer or a webhook has not acknowledged, by the process that does the maintenance.',
+    () => maintenance.consumers.lagSeconds,
+  );
+  metrics.counter(
+    'tidemark_consumer_leased_events_total',
+    'Events that were leased to clients of consumers.',
+    () => consumers.leasedEvents,
+  );
+  metrics.counter(
+    'tidemark_consumer_acknowledgments_total',
+    'Batches that clients of consumers acknowledged.',
+    () => consumers.acknowledgments,
+  );
 }
 
 /** Of declared fields. */

@@ -20,7 +20,7 @@ import { hasTimescale, TIMESCALE } from '../support/timescale-home.ts';
 
 const DAY_MS = 86_400_000;
 const EVENTS = 2_500;
-const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 };
 
 type Made = Awaited<ReturnType<typeof createApp>> & { readonly id: number };
 
@@ -259,7 +259,7 @@ describe.runIf(hasCitus)('Citus', () => {
     await storage
       .maintenance(
         { sql, slow: sql },
-        { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 },
+        { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 },
         Date.now,
       )
       .prepare();

@@ -30,7 +30,12 @@ const DAYS = 6;
 const END = START + DAYS * DAY_MS;
 const PLENTY = 1_000_000_000;
 /** Without compression, which has tests of its own: the feed does not reach back to what is compressed, but the days here are old. */
-const SETTINGS: StorageSettings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const SETTINGS: StorageSettings = {
+  CHUNK_HOURS: 24,
+  COMPRESS_AFTER_DAYS: 0,
+  RETENTION_DAYS: 0,
+  CONSUMER_REACH_HOURS: 168,
+};
 const PAYLOADS = ['{ "b" : 1e400,\r\n"a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
 
 /** How a suite gets its databases. @param options.empty without the schema of this release */

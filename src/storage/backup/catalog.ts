@@ -89,6 +89,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'daily_prefix_sums',
   'profiled_days',
   'stale_buckets',
+  'changed_minutes',
   'snapshot_lock',
   'type_names',
   'field_folds',

@@ -8,6 +8,7 @@ import type { Interval } from '../counts/intervals.ts';
 import type { Sql } from '../database/connect.ts';
 import { GENERATION, newGeneration } from '../database/installation-id.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
+import { anchorConsumers, continueConsumers, stopDeliveries } from '../feed/restored.ts';
 import { migrate, readMigrations } from '../migrate.ts';
 import { countCopied } from '../write/count-copied.ts';
 import {
@@ -83,8 +84,14 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await endSessions(client, tables);
       const hasFields = tables.some(({ name }) => name === 'declared_fields');
       if (hasFields) await continueFields(client, hasFieldCounts);
+      const hasConsumers = tables.some(({ name }) => name === 'consumers');
+      if (hasConsumers) {
+        await continueConsumers(client);
+        await stopDeliveries(client);
+      }
       await client.query('COMMIT');
       await migrate(sql, engine.name);
+      if (hasConsumers) await anchorConsumers(engine, sql);
     },
   };
 }

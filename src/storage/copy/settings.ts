@@ -9,6 +9,7 @@ import {
 } from '../backup/catalog.ts';
 import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
+import { anchorConsumers, continueConsumers, isOfConsumers } from '../feed/restored.ts';
 import { copyTable } from './rows.ts';
 import type { Side } from './side.ts';
 
@@ -30,7 +31,8 @@ export async function copySettings(
   // The counts of values are those of all events: they are copied when no more come.
   const hasCounts = isLast && from.engine.keepsFieldCounts && to.engine.keepsFieldCounts;
   for (const table of tables)
-    if (hasCounts || !(isLast ? isOfFieldCounts(table) : isOfFields(table)))
+    if (isOfConsumers(table) && !isLast) continue;
+    else if (hasCounts || !(isLast ? isOfFieldCounts(table) : isOfFields(table)))
       await copyTable(sides, table.name, table.columns, selectKept(table, `'${boundary}'::timestamptz`));
   // Events of apps that were deleted meanwhile.
   await to.client.query(`
@@ -41,8 +43,10 @@ export async function copySettings(
   if (isLast) {
     await startGeneration(to.client);
     await continueFields(to.client, hasCounts);
+    await continueConsumers(to.client);
   }
   await to.client.query('COMMIT');
+  if (isLast) await anchorConsumers(to.engine, to.sql);
   await from.client.query('COMMIT');
 }
 

@@ -16,6 +16,9 @@ export const GENERATION = 'generation';
 /** Tells installations apart that share a Redis. A restored backup gets one of its own. */
 const ID = 'id';
 
+/** The row of `installation` that says whether anything is sent: `stopped` after a restore. */
+export const DELIVERIES = 'deliveries';
+
 /** Made at first, and the same in every process from then on. */
 export async function installationId(sql: Sql): Promise<string> {
   return await readOrMake(sql, ID, randomBytes(9).toString('base64url'));

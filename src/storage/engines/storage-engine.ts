@@ -6,7 +6,7 @@ import type { ExportSnapshot } from '../backup/export.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
-import type { DatabaseAddress, Sql } from '../database/connect.ts';
+import type { DatabaseAddress, Sql, Transaction } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
@@ -15,7 +15,10 @@ import type { StrayRows } from '../maintenance/stray-rows.ts';
 import type { EventReader } from '../read/event-reader.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
-export type StorageSettings = Pick<Config, 'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS'>;
+export type StorageSettings = Pick<
+  Config,
+  'CHUNK_HOURS' | 'COMPRESS_AFTER_DAYS' | 'RETENTION_DAYS' | 'CONSUMER_REACH_HOURS'
+>;
 
 export interface MaintenancePools {
   /** A pool of one connection, so that the session that works holds the session locks. */
@@ -37,6 +40,13 @@ export interface StorageEngine extends CountingEngine {
   nodesAt?(address: DatabaseAddress): Nodes;
   /** The pool on the node of an app, beside a pool on the coordinator. */
   poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
+  /**
+   * In a cluster, which table on the node of a transaction has the rows of an app; 0 if it is another node's. Absent: there is one
+   * table, and its place is 0.
+   */
+  placeOf?(tx: Transaction, appId: number): Promise<number>;
+  /** The end of the newest interval whose rows do not tell their transactions; null: all do. Absent: all do. */
+  compressedUntil?(tx: Transaction): Promise<string | null>;
   /** Reads that know on which node an app is, or which plans to keep; absent: every read uses the pool as it is. */
   reader?(sql: Sql): EventReader;
   /** @param now milliseconds since 1970 */

@@ -5,8 +5,11 @@ import { saysNodeIsAway } from '../database/nodes.ts';
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
 
-/** Tables that have days or months of an app, on every engine. */
-export const FROM_DAYS = ['month_counts', 'profiled_days', 'daily_prefix_sums', 'usage_days'] as const;
+/** Tables that have days or months of an app, or its consumers, on every engine. */
+export const FROM_DAYS = [
+  ...['month_counts', 'profiled_days', 'daily_prefix_sums', 'usage_days'],
+  ...['consumers', 'feed_ticks', 'changed_minutes'],
+] as const;
 
 /** Removes an engine's data of an app. Both functions are idempotent. */
 export interface AppRemoval {

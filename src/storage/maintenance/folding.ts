@@ -1,5 +1,7 @@
 /** When pending deltas are folded into the counts, and when they are only added up among themselves. */
 
+const NEVER = async (): Promise<boolean> => false;
+
 /** What a fold has done. */
 export interface Folded {
   /** Deltas that are gone. */
@@ -70,15 +72,20 @@ export class FoldPace {
 export class Folding {
   readonly #deltas: DeltaSource;
   readonly #now: () => number;
+  readonly #isFollowed: () => Promise<boolean>;
   readonly #pace: FoldPace;
   #foldedAt = Number.NEGATIVE_INFINITY;
   /** Pending when they were last added up. */
   #left = 0;
 
-  /** @param now milliseconds since 1970 */
-  constructor(deltas: DeltaSource, now: () => number) {
+  /**
+   * @param now        milliseconds since 1970
+   * @param isFollowed whether consumers wait for the deltas: then each round takes them up
+   */
+  constructor(deltas: DeltaSource, now: () => number, isFollowed: () => Promise<boolean> = NEVER) {
     this.#deltas = deltas;
     this.#now = now;
+    this.#isFollowed = isFollowed;
     this.#pace = new FoldPace(now);
   }
 
@@ -88,9 +95,10 @@ export class Folding {
    */
   async fold(oldestSnapshotSeconds: number): Promise<number | null> {
     const { fold, compact, pending } = this.#deltas;
+    const isFollowed = await this.#isFollowed();
     const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
     if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
-      if (!this.#pace.isDue) return 0;
+      if (!this.#pace.isDue && !isFollowed) return 0;
       const folded = await fold();
       if (folded === null) return null;
       this.#pace.folded(folded);
@@ -98,7 +106,8 @@ export class Folding {
       this.#left = 0;
       return folded.deltas;
     }
-    if ((await pending()) < 2 * this.#left + WORTH_ADDING_UP) return 0;
+    const worth = isFollowed ? this.#left + 1 : 2 * this.#left + WORTH_ADDING_UP;
+    if ((await pending()) < worth) return 0;
     const gone = await compact();
     if (gone !== null) this.#left = await pending();
     return gone;

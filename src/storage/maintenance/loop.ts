@@ -1,6 +1,7 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
 import { errorCode } from '../database/connect.ts';
+import type { ConsumerNotice, ConsumerStats } from '../feed/upkeep.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 
@@ -46,6 +47,8 @@ export interface MaintenanceTasks {
   readonly everyTenMinutes: () => Promise<readonly string[]>;
   /** Of declared fields, by the rounds of this process. */
   readonly fields: FieldStats;
+  /** Of consumers, by the rounds of this process. */
+  readonly consumers: ConsumerStats;
 }
 
 export interface MaintenanceLoopOptions {
@@ -102,6 +105,12 @@ export class MaintenanceLoop {
     return this.#isOurTurn ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
   }
 
+  /** Of consumers; as they are now only while this process does the rounds. */
+  get consumers(): Pick<ConsumerStats, 'states' | 'lagSeconds'> {
+    if (this.#isOurTurn) return this.#options.tasks.consumers;
+    return { states: { ok: 0, lagging: 0, lost: 0 }, lagSeconds: 0 };
+  }
+
   start(): void {
     this.#schedule(0);
   }
@@ -128,6 +137,7 @@ export class MaintenanceLoop {
     });
     if (!begun || !this.#isOurTurn) return;
     await this.#attempt('every second', () => tasks.everySecond(snapshots.seconds));
+    this.#report(tasks.consumers.takeNotices());
     if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS) return;
     this.#tenMinutesAt = now();
     const done = await this.#attempt('every ten minutes', async () => {
@@ -136,6 +146,21 @@ export class MaintenanceLoop {
         log.info({ dropped }, 'maintenance: dropped events before the retention boundary');
     });
     if (!done) this.#tenMinutesAt += RETRY_MS - TEN_MINUTES_MS;
+  }
+
+  #report(notices: readonly ConsumerNotice[]): void {
+    const { log } = this.#options;
+    for (const { app, name, state, lagSeconds } of notices) {
+      const fields = { app, consumer: name, lagSeconds: Math.round(lagSeconds) };
+      if (state === 'ok') log.info(fields, 'consumer: caught up');
+      else if (state === 'lagging')
+        log.warn(fields, 'consumer: lagging, half of CONSUMER_REACH_HOURS has passed');
+      else
+        log.error(
+          fields,
+          'consumer: lost, it lagged longer than CONSUMER_REACH_HOURS; seek tells it where to go on',
+        );
+    }
   }
 
   /** @returns false if the work, or a step of it, failed */

@@ -44,7 +44,12 @@ describe.each(availableEngines())('on %s,', (engine) => {
     database = await testDatabase(engine);
     const { sql } = database;
     const storage = await openStorage(sql);
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     await storage.maintenance({ sql, slow: sql }, settings, () => START).prepare();
     ({ appId } = await newApp());
     for (const name of TYPES) await createEventType(sql, { appId, name, maxTypes: 10 });

@@ -26,6 +26,7 @@ async function setUp(tasks: Pick<MaintenanceTasks, 'everySecond' | 'everyTenMinu
       ...tasks,
       prepare: async () => undefined,
       fields: { waitingSeconds: 0, uncountedMinutes: 0, others: 0 },
+      consumers: { states: { ok: 0, lagging: 0, lost: 0 }, lagSeconds: 0, takeNotices: () => [] },
     },
     // The loop uses no more of them.
     snapshots: { look: async () => undefined, seconds: 0 } as never,

@@ -1,5 +1,5 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
-import { countsOf } from '../../counts/levels.ts';
+import { countsOf, HOUR_MS } from '../../counts/levels.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -8,7 +8,7 @@ import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
 import { foldClusterFields } from './fields.ts';
 import { clusterMaintenance, settleCluster } from './maintenance.ts';
-import { clusterReader, poolOfApp } from './reads.ts';
+import { clusterReader, placeOf, poolOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { strayRows } from './stray-rows.ts';
@@ -19,8 +19,13 @@ export const citus: StorageEngine = {
   nodesAt: clusterAt,
   poolOfApp,
   reader: clusterReader,
-  maintenance: ({ sql }, { RETENTION_DAYS }, now) =>
-    clusterMaintenance(sql, { retentionDays: RETENTION_DAYS, now }),
+  placeOf,
+  maintenance: ({ sql }, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
+    clusterMaintenance(sql, {
+      retentionDays: RETENTION_DAYS,
+      reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
+      now,
+    }),
   removal,
   writes,
   createPartitions,

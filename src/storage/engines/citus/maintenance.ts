@@ -6,6 +6,8 @@
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { DAY_MS, MINUTES } from '../../counts/levels.ts';
 import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
+import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
+import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { noteUncounted } from '../../fields/uncounted.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
@@ -57,6 +59,7 @@ function foldStatement({ nameOf }: ShardGroup): string {
       DELETE FROM ${nameOf('count_deltas')} RETURNING app_id, type_id, bucket, count, fields
     ),
     ${noteUncounted('folded', { apps: true, nameOf: fieldTables(nameOf) })},
+    ${noteTicks('SELECT app_id, bucket, count FROM folded', { nameOf, place: `to_regclass('${nameOf('events')}')::oid::bigint` })},
     ${intoCounts(nameOf)}
     SELECT count(*)::float8 AS deltas, (SELECT count(*) FROM new_${MINUTES.name})::float8 AS minutes FROM folded`;
 }
@@ -125,7 +128,7 @@ async function foldCluster(
 ): Promise<void> {
   await onEveryNode(sql, async (pool) => {
     const { turns, pace } = foldsOf(pool);
-    if (!pace.isDue) return;
+    if (!pace.isDue && !(await hasConsumers(pool))) return;
     const groups = await groupsWithDeltas(pool);
     await turns.take(async (waitMs) => {
       let deltas = 0;
@@ -270,9 +273,9 @@ export async function clipPartitions(sql: Sql): Promise<number> {
 /** @param sql a pool of one connection: with it one on each node is used */
 export function clusterMaintenance(
   sql: Sql,
-  options: { retentionDays: number; now: () => number },
+  options: { retentionDays: number; reachMs: number; now: () => number },
 ): MaintenanceTasks {
-  const { retentionDays, now } = options;
+  const { retentionDays, reachMs, now } = options;
   const expiredMinutes = new ExpiredMinutes();
   const folds = new Map<Sql, NodeFolds>();
   const foldsOf = (pool: Sql): NodeFolds => {
@@ -283,10 +286,14 @@ export function clusterMaintenance(
   const deadDeltas = new ByShard<DeadRows>();
   const profiler = new PrefixSumBuilder(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now);
+  const consumers = new ConsumerUpkeep(sql, reachMs, now, async (prune) => {
+    await changeAllShards(sql, async (tx, { nameOf }) => prune(tx, nameOf));
+  });
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
     fields,
+    consumers,
     prepare,
     everySecond: () =>
       runSteps({
@@ -298,6 +305,7 @@ export function clusterMaintenance(
           });
         },
         fields: () => fields.everySecond(),
+        consumers: () => unlessAway(sql, () => consumers.look()),
         profiles: () => profiler.profileSome(),
       }),
     everyTenMinutes: async () => {

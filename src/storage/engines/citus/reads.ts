@@ -51,6 +51,13 @@ async function placeIn(tx: Transaction, shard: number): Promise<number> {
   return found?.id ?? 0;
 }
 
+/** Which table on the node of a transaction has the rows of an app; 0 if they are on another node. */
+export async function placeOf(tx: Transaction, appId: number): Promise<number> {
+  const [found] = await tx<{ shard: number }[]>`
+    SELECT get_shard_id_for_distribution_column('events', ${appId}::integer)::float8 AS shard`;
+  return found === undefined ? 0 : await placeIn(tx, found.shard);
+}
+
 /** Moves of an app that one read follows. */
 const MOST_MOVES = 3;
 

@@ -8,6 +8,7 @@
  */
 import { type Interval, startOfMonth } from '../../counts/intervals.ts';
 import { ALL_TYPES, countsOf, DAYS, floorTo, HOURS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { NOTE_CHANGED_MINUTES } from '../../feed/ticks.ts';
 import { type EventRow, timestamp } from '../../write/accepted-event.ts';
 import type { WriteConnection } from '../../write/copy-connection.ts';
 import type { CopyGroup } from '../../write/copy-group.ts';
@@ -85,6 +86,7 @@ export function countDirectly(
     counts = coarser(counts, startOf);
     return counts;
   });
+  const minutes = [...new Set(events.map(({ createdAt }) => floorTo(createdAt, MINUTES.ms)))];
   const days = [...new Set(events.map(({ createdAt }) => floorTo(createdAt, DAYS.ms)))];
   const [first, last] = [events[0]?.createdAt ?? 0, events.at(-1)?.createdAt ?? 0];
   const interval = { from: floorTo(first, HOURS.ms), until: last + 1 };
@@ -97,6 +99,7 @@ export function countDirectly(
         parts.map(({ fresh }) => fresh),
       ),
     );
+    await connection.query(NOTE_CHANGED_MINUTES, [appId, minutes.map(timestamp)]);
     await connection.query(ADD, [
       appId,
       days.map(timestamp),

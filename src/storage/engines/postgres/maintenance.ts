@@ -8,6 +8,8 @@ import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
 import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
+import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
+import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
@@ -59,6 +61,7 @@ const takeDeltas = (into: string, minutes: string): string => `
       RETURNING app_id, type_id, bucket, count, fields
     ),
     ${noteUncounted('folded', { apps: true })},
+    ${noteTicks('SELECT app_id, bucket, count FROM folded')},
     noted AS (
       UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
        WHERE (SELECT count(*) >= ${NOTED.deltas}
@@ -411,10 +414,11 @@ const VACUUM_AFTER_DELTAS = 2_000;
  */
 export function postgresMaintenance(
   { sql, slow }: MaintenancePools,
-  options: { retentionDays: number; now: () => number },
+  options: { retentionDays: number; reachMs: number; now: () => number },
 ): MaintenanceTasks {
-  const { retentionDays, now } = options;
-  const folding = new Folding(countDeltas(sql), now);
+  const { retentionDays, reachMs, now } = options;
+  const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
+  const consumers = new ConsumerUpkeep(sql, reachMs, now);
   const deadDeltas = new DeadRows(slow, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
@@ -424,6 +428,7 @@ export function postgresMaintenance(
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
   return {
     fields,
+    consumers,
     prepare,
     everySecond: (oldestSnapshotSeconds = 0) =>
       runSteps({
@@ -432,6 +437,7 @@ export function postgresMaintenance(
         profiles: () => profiler.profileSome(),
         vacuum: () => deadDeltas.vacuumIfDue(),
         fields: () => fields.everySecond(oldestSnapshotSeconds),
+        consumers: () => consumers.look(),
       }),
     everyTenMinutes: async () => {
       let dropped: readonly string[] = [];

@@ -1,6 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/month-counts.ts';
-import { countsOf } from '../../counts/levels.ts';
+import { countsOf, HOUR_MS } from '../../counts/levels.ts';
 import { foldFields } from '../../fields/fold.ts';
 import { createReader } from '../../read/event-reader.ts';
 import { useGenericPlans } from '../../read/snapshot.ts';
@@ -12,8 +12,12 @@ import { writes } from './writes.ts';
 export const postgres: StorageEngine = {
   name: 'postgres',
   reader: (sql) => createReader(useGenericPlans(sql)),
-  maintenance: (pools, { RETENTION_DAYS }, now) =>
-    postgresMaintenance(pools, { retentionDays: RETENTION_DAYS, now }),
+  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
+    postgresMaintenance(pools, {
+      retentionDays: RETENTION_DAYS,
+      reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
+      now,
+    }),
   removal,
   writes,
   createPartitions,

@@ -2,8 +2,10 @@
 
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { compareDay } from '../../counts/differences.ts';
-import { DAY_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { DAY_MS, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
+import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
+import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { foldFields } from '../../fields/fold.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
@@ -13,6 +15,7 @@ import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
+import { underCountsLock } from '../postgres/maintenance.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { Compression } from './compression.ts';
@@ -140,6 +143,43 @@ export async function refreshStale(
   }
 }
 
+/** Minutes that ended longer ago are not counted when a tick is noted: their rows may be in the columnstore. */
+const COUNTED = '6 hours';
+
+/**
+ * Notes a tick for each app that has consumers, and for which the marks tell of new rows. A mark does not tell its app, so that the
+ * rows of its minute are looked at.
+ */
+const TICK = `
+    WITH last AS MATERIALIZED (
+      SELECT DISTINCT ON (app_id) app_id, snapshot::pg_snapshot AS seen FROM feed_ticks
+       WHERE app_id IN (SELECT app_id FROM consumers) ORDER BY app_id, tick DESC
+    ),
+    marked AS MATERIALIZED (
+      SELECT DISTINCT last.app_id, marks.bucket
+        FROM last JOIN stale_buckets AS marks ON NOT pg_visible_in_snapshot(marks.written, last.seen)
+       WHERE marks.level = 0 AND marks.written >= (SELECT pending_from FROM last_fold)
+    ),
+    counted AS MATERIALIZED (
+      SELECT marked.app_id, marked.bucket, rows.count
+        FROM marked JOIN last USING (app_id) CROSS JOIN LATERAL (
+             SELECT count(*) AS count FROM events
+              WHERE events.app_id = marked.app_id AND created_at >= now() - interval '${COUNTED}'
+                AND created_at >= marked.bucket AND created_at < marked.bucket + interval '1 minute'
+                AND (age(xmin) <= age((pg_snapshot_xmax(seen)::text::numeric % 4294967296)::text::xid)
+                     OR xmin IN (SELECT (running::text::numeric % 4294967296)::text::xid FROM pg_snapshot_xip(seen) AS running))) AS rows
+       WHERE marked.bucket >= now() - interval '${COUNTED}' AND rows.count > 0
+       UNION ALL
+      SELECT app_id, bucket, 0 FROM marked WHERE bucket < now() - interval '${COUNTED}'
+    ),
+    ${noteTicks('SELECT app_id, bucket, count FROM counted')}
+    SELECT count(*) FROM counted`;
+
+async function tick(sql: Sql): Promise<void> {
+  if (!(await hasConsumers(sql))) return;
+  await underCountsLock(sql, 0, (tx) => tx.unsafe(TICK));
+}
+
 /** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it; in order of time. */
 async function endedMarks(sql: Sql, level: number, latest: number): Promise<readonly Mark[]> {
   return await sql.begin('isolation level read committed', async (tx) => {
@@ -185,7 +225,10 @@ async function propagateInvalidations(sql: Sql, level: number, marks: readonly M
     await sql`
       WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket, fields, level),
            minutes AS (SELECT bucket, fields FROM refreshed WHERE level = 0),
-           ${sql.unsafe(noteUncounted('minutes', { apps: false }))}
+           ${sql.unsafe(noteUncounted('minutes', { apps: false }))},
+           -- A mark that came after the last tick: the next one must know of its minute.
+           changed AS (INSERT INTO changed_minutes (app_id, bucket)
+                       SELECT DISTINCT 0, bucket FROM minutes WHERE EXISTS (SELECT FROM consumers))
       INSERT INTO stale_buckets (level, bucket)
       SELECT DISTINCT ${level + 1}::smallint, date_bin(${`${above.ms} ms`}::interval, bucket, 'epoch')
         FROM refreshed`;
@@ -340,8 +383,10 @@ export function timescaleMaintenance(
   const profiler = new PrefixSumBuilder(sql, now);
   const fields = new FieldUpkeep(sql, now);
   const compression = new Compression(slow, settings, now);
+  const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now);
   return {
     fields,
+    consumers,
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
       // such a job may have done so.
@@ -351,6 +396,7 @@ export function timescaleMaintenance(
     everySecond: (oldestSnapshotSeconds = 0) =>
       runSteps({
         marks: () => marks.merge(),
+        ticks: () => tick(sql),
         'expired keys': () => expiredKeys.remove(now()),
         profiles: () => profiler.profileSome(),
         refresh: async () => {
@@ -362,6 +408,7 @@ export function timescaleMaintenance(
           });
         },
         fields: () => fields.everySecond(oldestSnapshotSeconds),
+        consumers: () => consumers.look(),
         compression: async () => compression.throwFailure(),
       }),
     everyTenMinutes: async () => {

@@ -132,3 +132,11 @@ async function setRefreshPolicy(
              end_offset => ${`${endMs / MINUTE_MS} minutes`}::interval,
              schedule_interval => ${`${Math.max(ms, HOUR_MS) / MINUTE_MS} minutes`}::interval)`;
 }
+
+/** The end of the newest chunk of events with a columnstore, as PostgreSQL writes it; null: none has one. */
+export async function compressedUntil(tx: Transaction): Promise<string | null> {
+  const [row] = await tx<{ until: string | null }[]>`
+    SELECT max(range_end)::text AS until FROM timescaledb_information.chunks
+     WHERE hypertable_schema = current_schema() AND hypertable_name = 'events' AND is_compressed`;
+  return row?.until ?? null;
+}

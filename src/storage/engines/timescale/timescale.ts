@@ -6,7 +6,7 @@ import { countsOf } from '../../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
-import { readCompression } from './policies.ts';
+import { compressedUntil, readCompression } from './policies.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
 
@@ -15,6 +15,7 @@ const STAGED = 'staged_counts';
 export const timescale: StorageEngine = {
   name: 'timescale',
   maintenance: timescaleMaintenance,
+  compressedUntil,
   removal,
   writes,
   // Chunks are made by the rows that need them.

@@ -36,7 +36,7 @@ import { startTestService, type TestApp, type TestService, until } from '../../.
 import { storageContract } from '../../storage.contract.ts';
 import { fleetOnCluster } from './fleet.ts';
 
-const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 };
 const DAY_MS = 86_400_000;
 const FIELD = { appId: 1, path: ['a'], kind: 'value', typeName: null, backfill: true } as const;
 const SCOPE = { typeIds: null, from: null, until: null };

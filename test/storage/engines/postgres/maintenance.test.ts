@@ -158,7 +158,10 @@ describe.each([
 
   test('reads do not go through a version of each count for each second', async () => {
     let now = NOON;
-    const tasks = postgresMaintenance({ sql, slow: sql }, { retentionDays: 0, now: () => now });
+    const tasks = postgresMaintenance(
+      { sql, slow: sql },
+      { retentionDays: 0, reachMs: 604_800_000, now: () => now },
+    );
     /** An event of each of 300 types, in the same minute. */
     const insertTypes = (): Promise<number> =>
       insertSelected(
@@ -195,7 +198,10 @@ describe.each([
   });
 
   test('dead rows are not vacuumed in vain, and are when it is over', async () => {
-    const tasks = postgresMaintenance({ sql, slow: sql }, { retentionDays: 0, now: () => NOON });
+    const tasks = postgresMaintenance(
+      { sql, slow: sql },
+      { retentionDays: 0, reachMs: 604_800_000, now: () => NOON },
+    );
     await sql`CREATE EXTENSION pageinspect`;
     const dead = async (): Promise<number> => {
       const [row] = await sql<{ count: number }[]>`

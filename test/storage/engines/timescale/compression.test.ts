@@ -105,7 +105,12 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
   };
 
   test('is the work of the service, whatever policy an earlier release has made', async () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     await sql`CALL add_columnstore_policy('events', after => interval '7 days')`;
     await applyPolicies(sql, settings);
     await applyPolicies(sql, settings);
@@ -301,7 +306,12 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
   });
 
   test('is a task of maintenance, beside the others, which report its failure once', async () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     const slow = connect(database.address, { connections: 1, name: 'test slow' });
     let now = Date.now();
     const tasks = timescaleMaintenance({ sql, slow }, settings, () => now);

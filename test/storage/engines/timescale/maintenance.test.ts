@@ -193,7 +193,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   });
 
   test('a refresh by another program puts maintenance off, and whoever settles the counts waits for it', async () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 0,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     const alone = connect(database.address, { connections: 1, name: 'test upkeep' });
     const tasks = timescaleMaintenance({ sql: alone, slow: alone }, settings, Date.now);
     await insert([START + 7, START + DAY + 7]);
@@ -300,7 +305,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     });
 
     test('nor of marks that were lifted, and what the open transaction stores late is counted', async () => {
-      const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 };
+      const settings = {
+        CHUNK_HOURS: 24,
+        COMPRESS_AFTER_DAYS: 0,
+        RETENTION_DAYS: 0,
+        CONSUMER_REACH_HOURS: 168,
+      };
       let now = Date.now();
       const upkeep = connect(own.address, { connections: 1, name: 'test upkeep' });
       const tasks = timescaleMaintenance({ sql: upkeep, slow: upkeep }, settings, () => now);
@@ -345,22 +355,42 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
          WHERE hypertable_name = 'events' AND proc_name = 'policy_retention'`;
       return rows.map(({ value }) => value);
     };
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     await applyPolicies(sql, settings);
     await applyPolicies(sql, settings);
     expect(await policies()).toEqual([]);
-    await applyPolicies(sql, { CHUNK_HOURS: 12, COMPRESS_AFTER_DAYS: 3, RETENTION_DAYS: 90 });
+    await applyPolicies(sql, {
+      CHUNK_HOURS: 12,
+      COMPRESS_AFTER_DAYS: 3,
+      RETENTION_DAYS: 90,
+      CONSUMER_REACH_HOURS: 168,
+    });
     expect(await policies()).toEqual(['91 days']);
     const [dimension] = await sql<{ interval: string }[]>`
       SELECT time_interval::text AS interval FROM timescaledb_information.dimensions
        WHERE hypertable_name = 'events'`;
     expect(dimension?.interval).toBe('12:00:00');
-    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0 });
+    await applyPolicies(sql, {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 0,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    });
     expect(await policies()).toEqual([]);
   });
 
   test('batches of the columnstore are smaller than usual, unless somebody has chosen their size', async () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
     const sizeOfNewSession = async (): Promise<string | undefined> => {
       const session = connect({ url: database.url }, { connections: 1, name: 'test' });
       const [row] = await session<
@@ -382,9 +412,19 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       (
         await sql`SELECT FROM timescaledb_information.jobs WHERE proc_name = 'policy_refresh_continuous_aggregate'`
       ).length;
-    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 30 });
+    await applyPolicies(sql, {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 30,
+      CONSUMER_REACH_HOURS: 168,
+    });
     expect(await refreshed()).toBe(8);
-    await applyPolicies(sql, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 2 });
+    await applyPolicies(sql, {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 7,
+      RETENTION_DAYS: 2,
+      CONSUMER_REACH_HOURS: 168,
+    });
     expect(await refreshed()).toBe(6);
   });
 
@@ -421,7 +461,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     const now = START + DAYS * DAY + 1;
     const tasks = timescaleMaintenance(
       { sql, slow: sql },
-      { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3 },
+      { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 3, CONSUMER_REACH_HOURS: 168 },
       () => now,
     );
     const [hours] = await sql<
@@ -446,7 +486,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   });
 
   describe('retention that begins on old data', () => {
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 3 };
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 0,
+      RETENTION_DAYS: 3,
+      CONSUMER_REACH_HOURS: 168,
+    };
     const today = Math.floor(Date.now() / DAY) * DAY;
     let old: TestDatabase;
     beforeEach(async () => {
@@ -540,7 +585,12 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
           FROM generate_series(${new Date(START + 29 * DAY)}::timestamptz, ${new Date(START + 32 * DAY)}, '6 hours') at`;
       await insertSelected(owner, 'timescale', rows);
       await settle(owner);
-      await applyPolicies(owner, { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 7, RETENTION_DAYS: 0 });
+      await applyPolicies(owner, {
+        CHUNK_HOURS: 24,
+        COMPRESS_AFTER_DAYS: 7,
+        RETENTION_DAYS: 0,
+        CONSUMER_REACH_HOURS: 168,
+      });
       const months = await owner`
         SELECT type_id, count::integer FROM events_per_month WHERE app_id = 1 ORDER BY type_id, bucket`;
       expect(months.map(({ count }) => count)).toEqual([8, 5, 8, 5]);

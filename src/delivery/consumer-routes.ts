@@ -1,0 +1,341 @@
+/** Batches of a consumer for resource tokens: read under a lease, acknowledge, release. */
+import { bodyOf } from '../accounts/routes/body.ts';
+import type { ResourceToken } from '../apps/resource-token-lookup.ts';
+import { invalidField, Rejection } from '../errors.ts';
+import type { Exchange, Outcome } from '../http/exchange.ts';
+import { dataOf, json, objectOf } from '../http/operation.ts';
+import { Query, wholeNumber } from '../http/query.ts';
+import type { ReadSlots } from '../http/read-slots.ts';
+import type { Declaration, Parameter, Route } from '../http/route.ts';
+import { APP_ID, CURSOR, EVENT_ID, nullable, PAYLOAD, TIMESTAMP, TYPE_ID } from '../read/answer-shapes.ts';
+import type { ResourceTokenAccess } from '../read/resource-token-access.ts';
+import {
+  type CommittedEvent,
+  ConsumerStore,
+  comparePositions,
+  decodePosition,
+  type Engine,
+  encodePosition,
+  type Lease,
+} from '../storage/storage.ts';
+import { matcherOfChoice } from './consumers.ts';
+import { readBatch } from './read-batch.ts';
+
+const MAX_BATCH = 1_000;
+const DEFAULT_BATCH = 100;
+const DEFAULT_LEASE_SECONDS = 30;
+const MAX_LEASE_SECONDS = 3_600;
+const MAX_BODY_BYTES = 16_384;
+
+/** The token is checked first: without a valid one nothing is revealed. */
+const ANY: Parameter = {
+  form: /^[^\0]*$/,
+  refusal: new Rejection('notFound', 'There is nothing at this path.'),
+};
+
+const QUERY = new Query({
+  limit: wholeNumber('Most events of the batch.', {
+    minimum: 1,
+    absent: DEFAULT_BATCH,
+    largest: MAX_BATCH,
+  }),
+  leaseSeconds: wholeNumber('How long the batch is leased.', {
+    minimum: 1,
+    maximum: MAX_LEASE_SECONDS,
+    absent: DEFAULT_LEASE_SECONDS,
+  }),
+});
+
+const COMMITTED_EVENT = objectOf(
+  {
+    id: EVENT_ID,
+    typeId: TYPE_ID,
+    typeName: { type: 'string' },
+    payload: PAYLOAD,
+    createdAt: TIMESTAMP,
+    position: { ...CURSOR, description: 'Acknowledges this event and those before it.' },
+  },
+  { title: 'CommittedEvent' },
+);
+
+const LEASE = { type: 'string', pattern: '^\\d{1,16}$', examples: ['17'] };
+
+const PATH = {
+  appId: { description: 'The app.', schema: APP_ID },
+  name: { description: 'The name of the consumer.', schema: { type: 'string' } },
+};
+
+const COMMON = {
+  parameters: { appId: ANY, name: ANY },
+  headers: ['authorization'],
+} as const;
+
+export const READ_BATCH: Declaration = {
+  ...COMMON,
+  method: 'GET',
+  path: '/v1/apps/:appId/consumers/:name/events',
+  operation: {
+    id: 'leaseEvents',
+    tag: 'Read',
+    summary: 'Lease the next events of a consumer, in commit order.',
+    token: 'resourceToken',
+    isLimited: true,
+    path: PATH,
+    query: QUERY,
+    answers: {
+      200: json(
+        'The batch. Without events nothing is leased.',
+        dataOf(
+          objectOf({
+            events: { type: 'array', items: COMMITTED_EVENT, maxItems: MAX_BATCH },
+            position: { ...CURSOR, description: 'Acknowledges the whole batch.' },
+            lease: nullable(LEASE),
+            leasedUntil: nullable(TIMESTAMP),
+            hasMore: { type: 'boolean', description: 'Whether more events may be waiting.' },
+          }),
+        ),
+      ),
+    },
+    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'consumerLeased', 'consumerLost'],
+  },
+};
+
+const LEASE_BODY = { lease: LEASE };
+const ACK_BODY = objectOf({ ...LEASE_BODY, position: CURSOR }, { title: 'Acknowledgment' });
+
+export const ACKNOWLEDGE: Declaration = {
+  ...COMMON,
+  method: 'POST',
+  path: '/v1/apps/:appId/consumers/:name/ack',
+  operation: {
+    id: 'acknowledgeEvents',
+    tag: 'Read',
+    summary: 'Acknowledge leased events up to a position.',
+    token: 'resourceToken',
+    isLimited: true,
+    path: PATH,
+    body: {
+      description: 'The lease, and a position of its batch.',
+      content: { 'application/json': { schema: ACK_BODY } },
+    },
+    answers: {
+      200: json(
+        'They do not come again. The lease is over; what is left of the batch comes again.',
+        dataOf(objectOf({ position: CURSOR })),
+      ),
+    },
+    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'leaseOver'],
+  },
+};
+
+export const RELEASE: Declaration = {
+  ...COMMON,
+  method: 'POST',
+  path: '/v1/apps/:appId/consumers/:name/release',
+  operation: {
+    id: 'releaseEvents',
+    tag: 'Read',
+    summary: 'Give a leased batch back: it comes again at once.',
+    token: 'resourceToken',
+    isLimited: true,
+    path: PATH,
+    body: {
+      description: 'The lease.',
+      content: { 'application/json': { schema: objectOf(LEASE_BODY, { title: 'LeaseToEnd' }) } },
+    },
+    answers: { 200: json('The lease is over.', dataOf(objectOf({}))) },
+    refusals: ['accessDenied', 'appNotFound', 'consumerNotFound', 'leaseOver'],
+  },
+};
+
+export const CONSUMER_ROUTES = [READ_BATCH, ACKNOWLEDGE, RELEASE] as const;
+
+export interface ConsumerRouteOptions {
+  readonly access: ResourceTokenAccess;
+  readonly slots: ReadSlots;
+  readonly engine: Engine;
+  /** Payload bytes after which a batch ends early (MAX_PAGE_BYTES). */
+  readonly maxPageBytes: number;
+  readonly stats: ConsumerRouteStats;
+}
+
+/** For metrics. */
+export interface ConsumerRouteStats {
+  leasedEvents: number;
+  acknowledgments: number;
+}
+
+/** A consumer that a token may use. */
+interface Place {
+  readonly store: ConsumerStore;
+  readonly appId: number;
+  readonly name: string;
+}
+
+export function consumerRoutes(options: ConsumerRouteOptions): readonly Route[] {
+  return [
+    {
+      ...READ_BATCH,
+      handle: (exchange) =>
+        admitted(options, exchange, async (token, appId) => {
+          const unknown = QUERY.unknown(exchange.query);
+          if (unknown !== null) return unknown;
+          const query = QUERY.parse(exchange.query);
+          if (query instanceof Rejection) return query;
+          return await inPlace(options, exchange, { token, appId }, (place) => lease(options, place, query));
+        }),
+    },
+    {
+      ...ACKNOWLEDGE,
+      handle: (exchange) =>
+        withBody(options, exchange, ACK, (place, body) => acknowledge(options, place, body)),
+    },
+    { ...RELEASE, handle: (exchange) => withBody(options, exchange, END, release) },
+  ];
+}
+
+async function admitted(
+  { access }: ConsumerRouteOptions,
+  exchange: Exchange,
+  work: (token: ResourceToken, appId: number) => Promise<Outcome>,
+): Promise<Outcome> {
+  const token = await access.admit(exchange);
+  if (token instanceof Rejection) return token;
+  const appId = await access.app(token, exchange.parameters[0] ?? '');
+  if (appId instanceof Rejection) return appId;
+  return await work(token, appId);
+}
+
+async function inPlace(
+  { slots, engine }: ConsumerRouteOptions,
+  exchange: Exchange,
+  { token, appId }: { readonly token: ResourceToken; readonly appId: number },
+  work: (place: Place) => Promise<Outcome>,
+): Promise<Outcome> {
+  const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
+  const name = exchange.parameters[1] ?? '';
+  return await slots.run(turn, ({ sql }) => work({ store: new ConsumerStore(engine, sql), appId, name }));
+}
+
+const TEXT = { type: 'string', maxLength: 1_000 } as const;
+const ACK = bodyOf({ lease: TEXT, position: TEXT }, ['lease', 'position']);
+const END = bodyOf({ lease: TEXT }, ['lease']);
+
+async function withBody<B>(
+  options: ConsumerRouteOptions,
+  exchange: Exchange,
+  parse: (text: string) => B | Rejection,
+  work: (place: Place, body: B) => Promise<Outcome>,
+): Promise<Outcome> {
+  const text = await exchange.text({ maxBytes: MAX_BODY_BYTES });
+  if (text instanceof Rejection) return text;
+  return await admitted(options, exchange, async (token, appId) => {
+    const body = parse(text);
+    if (body instanceof Rejection) return body;
+    return await inPlace(options, exchange, { token, appId }, (place) => work(place, body));
+  });
+}
+
+async function lease(
+  { maxPageBytes, stats }: ConsumerRouteOptions,
+  { store, appId, name }: Place,
+  { limit, leaseSeconds }: { readonly limit: number; readonly leaseSeconds: number },
+): Promise<Outcome> {
+  const leased = await store.lease(appId, name, leaseSeconds * 1_000, 'consumer');
+  if (leased === 'unknown') return notFound(name);
+  if (leased === 'lost')
+    return new Rejection(
+      'consumerLost',
+      'The consumer has lagged longer than CONSUMER_REACH_HOURS. An operator tells it where to go on: tidemark consumer seek.',
+    );
+  if ('leasedForSeconds' in leased)
+    return new Rejection('consumerLeased', 'Another client has leased the next events.', {
+      retryAfterSeconds: leased.leasedForSeconds,
+    });
+  const leasedUntil = Date.now() + leaseSeconds * 1_000;
+  const batch = await readOrRelease({ store, appId, name }, leased, { limit, maxBytes: maxPageBytes });
+  const keeps = batch.events.length > 0;
+  const isOurs = await store.granted(appId, name, leased.epoch, { position: batch.position, keeps });
+  if (!isOurs) return over();
+  stats.leasedEvents += batch.events.length;
+  return {
+    status: 200,
+    body: batchBody(batch.events, {
+      position: encodePosition(batch.position),
+      lease: keeps ? String(leased.epoch) : null,
+      leasedUntil: keeps ? new Date(leasedUntil).toISOString() : null,
+      hasMore: batch.hasMore,
+    }),
+  };
+}
+
+/** A read that fails leaves no lease. */
+async function readOrRelease(
+  { store, appId, name }: Place,
+  { position, types, filter, epoch }: Lease,
+  options: { readonly limit: number; readonly maxBytes: number },
+): ReturnType<typeof readBatch> {
+  try {
+    const isAll = types.length === 0 && filter.length === 0;
+    const matches = isAll ? null : matcherOfChoice({ types, filter });
+    return await readBatch(store, appId, position, { ...options, matches });
+  } catch (error) {
+    await store.release(appId, name, epoch).catch(() => undefined);
+    throw error;
+  }
+}
+
+async function acknowledge(
+  { stats }: ConsumerRouteOptions,
+  { store, appId, name }: Place,
+  { lease: given, position: text }: { readonly lease: string; readonly position: string },
+): Promise<Outcome> {
+  const epoch = epochOf(given);
+  if (epoch === null) return invalidField('lease', 'must be the lease of a batch');
+  const position = decodePosition(text);
+  if (position === null) return invalidField('position', 'must be a position of the batch');
+  const leased = await store.leased(appId, name, epoch, 'consumer');
+  if (leased === 'unknown') return notFound(name);
+  if (leased === 'old') return over();
+  if (comparePositions(position, leased.from) < 0 || comparePositions(position, leased.to) > 0)
+    return invalidField('position', 'must be a position of the leased batch');
+  const outcome = await store.acknowledge(appId, name, { epoch, position, events: 0 });
+  if (outcome === 'unknown') return notFound(name);
+  if (outcome === 'old') return over();
+  stats.acknowledgments += 1;
+  return { status: 200, body: JSON.stringify({ success: true, data: { position: text } }) };
+}
+
+async function release(
+  { store, appId, name }: Place,
+  { lease: given }: { readonly lease: string },
+): Promise<Outcome> {
+  const epoch = epochOf(given);
+  if (epoch === null) return invalidField('lease', 'must be the lease of a batch');
+  const leased = await store.leased(appId, name, epoch, 'consumer');
+  const outcome = typeof leased === 'string' ? leased : await store.release(appId, name, epoch);
+  if (outcome === 'unknown') return notFound(name);
+  if (outcome === 'old') return over();
+  return { status: 200, body: '{"success":true,"data":{}}' };
+}
+
+function epochOf(text: string): number | null {
+  return /^\d{1,15}$/.test(text) ? Number(text) : null;
+}
+
+function notFound(name: string): Rejection {
+  return new Rejection('consumerNotFound', `The app has no consumer ${JSON.stringify(name)}.`);
+}
+
+function over(): Rejection {
+  return new Rejection('leaseOver', 'The lease has ended, or another one has begun: the batch comes again.');
+}
+
+function batchBody(events: readonly CommittedEvent[], rest: object): string {
+  const texts = events.map(
+    ({ id, typeId, typeName, payload, createdAt, position }) =>
+      `{"id":"${id}","typeId":${JSON.stringify(typeId)},"typeName":${JSON.stringify(typeName)},"payload":${payload},` +
+      `"createdAt":"${createdAt.toISOString()}","position":"${encodePosition(position)}"}`,
+  );
+  return `{"success":true,"data":{"events":[${texts.join(',')}],${JSON.stringify(rest).slice(1, -1)}}}`;
+}

@@ -1,0 +1,45 @@
+/** A batch of a consumer: the events that pass its choice, from where it is. */
+import type { CommittedEvent, ConsumerStore, FeedPosition } from '../storage/storage.ts';
+
+export interface Batch {
+  readonly events: readonly CommittedEvent[];
+  /** The position behind them, and behind all that was read and did not pass. */
+  readonly position: FeedPosition;
+  readonly hasMore: boolean;
+}
+
+/** Reads that one batch may take: a choice that few events pass goes on with the next batch. */
+const MOST_READS = 4;
+/** Events that one read looks at where only some of them pass. */
+const LOOKED_AT = 1_000;
+
+/**
+ * Reads up to `limit` events that pass.
+ * @param matches null: all events pass
+ */
+export async function readBatch(
+  store: ConsumerStore,
+  appId: number,
+  from: FeedPosition,
+  options: {
+    readonly limit: number;
+    readonly maxBytes: number;
+    readonly matches: ((event: CommittedEvent) => boolean) | null;
+  },
+): Promise<Batch> {
+  const { limit, maxBytes, matches } = options;
+  if (matches === null) return await store.read(appId, from, { limit, maxBytes });
+  const events: CommittedEvent[] = [];
+  let position = from;
+  for (let reads = 1; ; reads += 1) {
+    const read = await store.read(appId, position, { limit: LOOKED_AT, maxBytes });
+    for (const event of read.events) {
+      if (!matches(event)) continue;
+      events.push(event);
+      if (events.length === limit) return { events, position: event.position, hasMore: true };
+    }
+    position = read.position;
+    if (!read.hasMore || reads === MOST_READS || events.length > 0)
+      return { events, position, hasMore: read.hasMore };
+  }
+}

@@ -1,0 +1,408 @@
+/**
+ * Reads an app's events in commit order from a position on.
+ *
+ * The events of a tick are the rows of its minutes that its snapshot has and that of the tick before has not. Their order is that
+ * of their transactions' numbers: one that began after another had been committed has the greater number. Ticks follow each
+ * other a second apart, so that a transaction that stays open for longer comes with the tick that first sees it committed.
+ *
+ * Some rows do not tell their transaction: on TimescaleDB those of the columnstore, and on any engine those that were moved to
+ * another server since the tick. Their minutes are then read as a whole: none is missed, some come again.
+ */
+import type { Sql, Transaction } from '../database/connect.ts';
+import type { StorageEngine } from '../engines/storage-engine.ts';
+import { type FeedCursor, feedCursorOf } from '../read/feed-cursor.ts';
+import { readSnapshot } from '../read/snapshot.ts';
+import { readBoundary } from '../retention.ts';
+import type { EventKey, FeedPosition } from './position.ts';
+
+export interface CommittedEvent {
+  readonly id: string;
+  readonly typeId: string;
+  readonly typeName: string;
+  readonly createdAt: Date;
+  /** The payload's text as it was sent. */
+  readonly payload: string;
+  /** The position behind this event. */
+  readonly position: FeedPosition;
+}
+
+export interface CommittedEvents {
+  readonly events: readonly CommittedEvent[];
+  /** The position behind the last event, and behind everything that was read without finding one. */
+  readonly position: FeedPosition;
+  /** Whether there may be more. */
+  readonly hasMore: boolean;
+}
+
+export interface FeedRequest {
+  readonly appId: number;
+  readonly position: FeedPosition;
+  /** Most events. */
+  readonly limit: number;
+  /** Payload bytes after which the batch ends early; one event is always read. */
+  readonly maxBytes: number;
+}
+
+/** Ticks that one read goes through at most: those of ten minutes. */
+const MOST_TICKS = 600;
+
+interface Tick {
+  readonly tick: string;
+  readonly place: number;
+  readonly cursor: FeedCursor;
+  readonly minutes: readonly Date[];
+  readonly counts: readonly number[];
+}
+
+interface Key {
+  readonly id: string;
+  readonly at: string;
+  readonly xid: number | null;
+}
+
+/** A key with the tick before that of its event. */
+interface Found {
+  readonly key: Key;
+  readonly position: FeedPosition;
+}
+
+/** Reads a batch in one snapshot. @param sql a pool where the app is */
+export async function readCommitted(
+  engine: StorageEngine,
+  sql: Sql,
+  request: FeedRequest,
+): Promise<CommittedEvents> {
+  return await readSnapshot(sql, async (tx) => {
+    const place = (await engine.placeOf?.(tx, request.appId)) ?? 0;
+    const compressedUntil = (await engine.compressedUntil?.(tx)) ?? null;
+    const boundary = await readBoundary(tx);
+    const reader = new CommitReader(tx, request, { place, compressedUntil, boundary });
+    return await reader.read();
+  });
+}
+
+interface Scene {
+  readonly place: number;
+  readonly compressedUntil: string | null;
+  readonly boundary: number;
+}
+
+class CommitReader {
+  readonly #tx: Transaction;
+  readonly #request: FeedRequest;
+  readonly #scene: Scene;
+
+  constructor(tx: Transaction, request: FeedRequest, scene: Scene) {
+    this.#tx = tx;
+    this.#request = request;
+    this.#scene = scene;
+  }
+
+  async read(): Promise<CommittedEvents> {
+    const { position, limit } = this.#request;
+    if (position.after?.by === 'history') return await this.#readHistory(position.tick, position.after);
+    const [before, ...next] = await this.#ticks(position.tick);
+    if (before === undefined) throw new Error('The tick of a position is gone.');
+    const joined = groupOf(next, limit);
+    const group = this.#split(before, joined).whole.length > 0 ? joined.slice(0, 1) : joined;
+    const last = group.at(-1);
+    if (last === undefined) return { events: [], position, hasMore: false };
+    const found =
+      group.length === 1
+        ? await this.#keysOfTick(before, last, position.after)
+        : await this.#keysOfGroup(before, group, position.after);
+    const hasMore = found.length >= limit || next.length > group.length;
+    return await this.#withPayloads(
+      found.slice(0, limit),
+      found.length > limit ? null : { tick: last.tick, after: null },
+      hasMore,
+    );
+  }
+
+  /** The tick of a position, and those after it. */
+  async #ticks(tick: string): Promise<readonly Tick[]> {
+    const rows = await this.#tx<
+      { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
+    >`
+      SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
+       WHERE app_id = ${this.#request.appId} AND tick >= ${tick}::text::bigint ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
+    if (rows[0]?.tick !== tick) return [];
+    return rows.map(({ snapshot, counts, ...row }) => ({
+      ...row,
+      counts: counts.map(Number),
+      cursor: feedCursorOf(snapshot, 0),
+    }));
+  }
+
+  /** Whether the rows of two ticks tell which of them they belong to. */
+  #isExact(before: Tick, last: Tick): boolean {
+    const { place } = this.#scene;
+    return before.place === place && last.place === place;
+  }
+
+  /** One more than the limit, if there are as many, of one tick. */
+  async #keysOfTick(before: Tick, tick: Tick, after: EventKey | null): Promise<readonly Found[]> {
+    const { limit } = this.#request;
+    const { whole, exact } = this.#split(before, [tick]);
+    const found: Found[] = [];
+    const add = (keys: readonly Key[], by: 'minute' | null): void => {
+      for (const key of keys)
+        found.push({
+          key,
+          position: {
+            tick: before.tick,
+            after: { by: by ?? key.xid ?? 0, createdAt: key.at, id: key.id },
+          },
+        });
+    };
+    if (whole.length > 0 && typeof after?.by !== 'number')
+      add(await this.#wholeMinutes(whole, after, limit + 1), 'minute');
+    if (found.length <= limit && exact.length > 0) {
+      const from = typeof after?.by === 'number' ? after : null;
+      add(await this.#newRows(before, tick, exact, { from, most: limit + 1 - found.length }), null);
+    }
+    return found;
+  }
+
+  /** All events of several ticks, in their order. */
+  async #keysOfGroup(
+    before: Tick,
+    group: readonly Tick[],
+    after: EventKey | null,
+  ): Promise<readonly Found[]> {
+    const last = group.at(-1);
+    if (last === undefined) return [];
+    const { exact } = this.#split(before, group);
+    const rows = await this.#newRows(before, last, exact, { from: null, most: null });
+    const ticks = [before, ...group];
+    const placed = rows.flatMap((key) => {
+      const full = fullXid(key.xid ?? 0, last.cursor.xmax);
+      const at = ticks.findIndex(({ cursor }) => hasXid(cursor, full));
+      return at <= 0 ? [] : [{ key, full, at }];
+    });
+    placed.sort(
+      (a, b) =>
+        a.at - b.at ||
+        (a.full < b.full ? -1 : a.full > b.full ? 1 : 0) ||
+        compareText(a.key.at, b.key.at) ||
+        compareText(a.key.id, b.key.id),
+    );
+    const found = placed.map(({ key, at }): Found => {
+      const previous = ticks[at - 1] ?? before;
+      const after = { by: key.xid ?? 0, createdAt: key.at, id: key.id };
+      return { key, position: { tick: previous.tick, after } };
+    });
+    if (after === null) return found;
+    // The position is inside the first tick: its events are there, as nothing of a snapshot changes.
+    const at = found.findIndex(
+      ({ position, key }) => position.tick === before.tick && isAfter(key, after, last.cursor.xmax),
+    );
+    return found.filter(({ position }, index) => position.tick !== before.tick || (at !== -1 && index >= at));
+  }
+
+  /** Minutes that are read as a whole, and those whose rows tell their transaction. */
+  #split(before: Tick, group: readonly Tick[]): { whole: readonly Minute[]; exact: readonly Minute[] } {
+    const { boundary, compressedUntil } = this.#scene;
+    const counts = new Map<number, number>();
+    for (const { minutes, counts: added } of group)
+      for (const [index, minute] of minutes.entries()) {
+        const start = minute.getTime();
+        if (start + MINUTE_MS <= boundary) continue;
+        const known = counts.get(start);
+        const count = added[index] ?? 0;
+        counts.set(start, known === 0 || count === 0 ? 0 : (known ?? 0) + count);
+      }
+    const minutes = [...counts].sort(([a], [b]) => a - b).map(([start, most]) => ({ start, most }));
+    const last = group.at(-1);
+    if (last === undefined || !this.#isExact(before, last)) return { whole: minutes, exact: [] };
+    const border = compressedUntil === null ? 0 : Date.parse(compressedUntil);
+    return {
+      whole: minutes.filter(({ start }) => start < border),
+      exact: minutes.filter(({ start }) => start >= border),
+    };
+  }
+
+  async #wholeMinutes(
+    minutes: readonly Minute[],
+    after: EventKey | null,
+    most: number,
+  ): Promise<readonly Key[]> {
+    const tx = this.#tx;
+    const from = after?.by === 'minute' ? after : null;
+    const [first, end] = spanOf(minutes);
+    return await tx<Key[]>`
+      SELECT found.id, found.created_at::text AS at, NULL::float8 AS xid
+        FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[]) AS minute (start)
+       CROSS JOIN LATERAL (
+             SELECT id, created_at FROM events
+              WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
+                AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
+                ${from === null ? tx`` : tx`AND (created_at, id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`}
+              ORDER BY created_at, id LIMIT ${most}) AS found
+       ORDER BY found.created_at, found.id LIMIT ${most}`;
+  }
+
+  /** The rows that the snapshot of `tick` has, and that of `before` has not. */
+  async #newRows(
+    before: Tick,
+    tick: Tick,
+    minutes: readonly Minute[],
+    { from, most }: { readonly from: EventKey | null; readonly most: number | null },
+  ): Promise<readonly Key[]> {
+    const tx = this.#tx;
+    if (minutes.length === 0) return [];
+    const [first, end] = spanOf(minutes);
+    const xid = typeof from?.by === 'number' ? String(from.by) : null;
+    const later =
+      xid === null || from === null
+        ? tx``
+        : tx`WHERE age(found.writer) < age(${xid}::text::xid) OR found.writer = ${xid}::text::xid
+               AND (found.created_at, found.id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`;
+    return await tx<Key[]>`
+      SELECT found.id, found.created_at::text AS at, found.writer::text::float8 AS xid
+        FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[],
+                    ${minutes.map(({ most }) => (most === 0 ? ALL : Math.min(most, ALL)))}::bigint[]) AS minute (start, most)
+       CROSS JOIN LATERAL (
+             SELECT id, created_at, xmin AS writer FROM events
+              WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
+                AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
+                AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
+                     OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
+                AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
+                AND xmin <> ALL(${tick.cursor.running.map(xidOf)}::text[]::xid[])
+              ORDER BY created_at DESC, id DESC LIMIT most) AS found
+       ${later}
+       ORDER BY age(found.writer) DESC, found.created_at, found.id
+       ${most === null ? tx`` : tx`LIMIT ${most}`}`;
+  }
+
+  /** Events that the snapshot of a tick has, in order of time. */
+  async #readHistory(tick: string, after: EventKey): Promise<CommittedEvents> {
+    const tx = this.#tx;
+    const { appId, limit } = this.#request;
+    const [start] = await this.#ticks(tick);
+    if (start === undefined) throw new Error('The tick of a position is gone.');
+    const { compressedUntil, place, boundary } = this.#scene;
+    const isInside = compressedUntil !== null && Date.parse(after.createdAt) < Date.parse(compressedUntil);
+    const from = new Date(boundary).toISOString();
+    const known =
+      isInside || start.place !== place
+        ? tx``
+        : tx`AND NOT (age(xmin) BETWEEN 0 AND age(${xidOf(start.cursor.xmax)}::text::xid)
+                      OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
+    const keys = await tx<Key[]>`
+      SELECT id, created_at::text AS at, NULL::float8 AS xid FROM events
+       WHERE app_id = ${appId} AND created_at >= ${from} AND created_at >= ${after.createdAt}::text::timestamptz
+         AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
+         ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
+       ORDER BY created_at, id LIMIT ${limit + 1}`;
+    const found = keys.map((key): Found => {
+      return { key, position: { tick, after: { by: 'history', createdAt: key.at, id: key.id } } };
+    });
+    const isLast = keys.length <= limit;
+    const beyond: FeedPosition | null = !isLast
+      ? null
+      : isInside
+        ? { tick, after: { by: 'history', createdAt: compressedUntil, id: '' } }
+        : { tick, after: null };
+    return await this.#withPayloads(found.slice(0, limit), beyond, true);
+  }
+
+  /** @param beyond the position behind everything that was looked for; null: there was more than the limit */
+  async #withPayloads(
+    found: readonly Found[],
+    beyond: FeedPosition | null,
+    hasMore: boolean,
+  ): Promise<CommittedEvents> {
+    const { appId, maxBytes, position } = this.#request;
+    if (found.length === 0) return { events: [], position: beyond ?? position, hasMore };
+    const times = found.map(({ key }) => Date.parse(key.at));
+    const first = new Date(Math.min(...times)).toISOString();
+    const end = new Date(Math.max(...times) + 1).toISOString();
+    const rows = await this.#tx<(Omit<CommittedEvent, 'position'> & { place: number })[]>`
+      SELECT * FROM (
+        SELECT wanted.place::float8 AS place, events.id, type_names.public_id AS "typeId", type_names.name AS "typeName",
+               events.created_at AS "createdAt", events.payload::text AS payload,
+               sum(octet_length(events.payload::text)) OVER (ORDER BY wanted.place) AS bytes
+          FROM unnest(${found.map(({ key }) => key.id)}::uuid[], ${found.map(({ key }) => key.at)}::text[]::timestamptz[])
+               WITH ORDINALITY AS wanted (id, at, place)
+          JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
+                     AND events.created_at >= ${first} AND events.created_at <= ${end}
+          JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = events.type_id) AS read
+       WHERE bytes <= ${maxBytes} OR place = 1 ORDER BY place`;
+    const events = rows.flatMap(({ place, ...row }): CommittedEvent[] => {
+      const at = found[place - 1];
+      if (at === undefined) return [];
+      const { id, typeId, typeName, createdAt, payload } = row;
+      return [{ id, typeId, typeName, createdAt, payload, position: at.position }];
+    });
+    const isCut = events.length < found.length;
+    // The first is always read, unless nothing of them is left.
+    const lastPosition = events.at(-1)?.position ?? found.at(-1)?.position ?? position;
+    if (isCut || beyond === null) return { events, position: lastPosition, hasMore: true };
+    return { events, position: beyond, hasMore };
+  }
+}
+
+interface Minute {
+  /** Milliseconds since 1970. */
+  readonly start: number;
+  /** At most so many of its events are new; 0: not known. */
+  readonly most: number;
+}
+
+const MINUTE_MS = 60_000;
+const ALL = 1_000_000_000;
+
+/** The ticks that one batch may take: one, or as many as have no more events than the limit together. */
+function groupOf(ticks: readonly Tick[], limit: number): readonly Tick[] {
+  const [first] = ticks;
+  if (first === undefined) return [];
+  let events = 0;
+  const group: Tick[] = [];
+  for (const tick of ticks) {
+    if (tick.place !== first.place || tick.counts.includes(0)) break;
+    events += tick.counts.reduce((sum, count) => sum + count, 0);
+    if (events > limit) break;
+    group.push(tick);
+  }
+  return group.length === 0 ? [first] : group;
+}
+
+function spanOf(minutes: readonly Minute[]): [string, string] {
+  const starts = minutes.map(({ start }) => start);
+  return [
+    new Date(Math.min(...starts)).toISOString(),
+    new Date(Math.max(...starts) + MINUTE_MS).toISOString(),
+  ];
+}
+
+const BEFORE_ALL = '00000000-0000-0000-0000-000000000000';
+const idOf = ({ id }: EventKey): string => (id === '' ? BEFORE_ALL : id);
+
+/** xmin has the lower 32 bits of a transaction's number. */
+function xidOf(transaction: bigint): string {
+  return BigInt.asUintN(32, transaction).toString();
+}
+
+/** The number of a transaction before `xmax` with these lower bits. */
+function fullXid(xid: number, xmax: bigint): bigint {
+  return xmax - BigInt.asUintN(32, xmax - BigInt(xid));
+}
+
+/** Whether a snapshot has what a transaction wrote. */
+function hasXid({ xmax, running }: FeedCursor, xid: bigint): boolean {
+  return xid < xmax && !running.includes(xid);
+}
+
+function compareText(a: string, b: string): number {
+  return a < b ? -1 : a > b ? 1 : 0;
+}
+
+function isAfter(key: Key, after: EventKey, xmax: bigint): boolean {
+  if (typeof after.by !== 'number') return true;
+  const [a, b] = [fullXid(key.xid ?? 0, xmax), fullXid(after.by, xmax)];
+  if (a !== b) return a > b;
+  const byTime = compareText(key.at, after.createdAt);
+  return byTime > 0 || (byTime === 0 && compareText(key.id, after.id) > 0);
+}

@@ -1,0 +1,93 @@
+/**
+ * Ticks: snapshots that maintenance notes for the apps that have consumers, with the minutes in which events were committed since
+ * the tick before (sql/0005). Writers know nothing of them.
+ *
+ * Whoever notes a tick holds the lock of counts, so that of two ticks the later one has the later snapshot.
+ */
+
+import type { Sql, Transaction } from '../database/connect.ts';
+
+/** The tables that a tick is made of. */
+export type TickTable = 'consumers' | 'feed_ticks' | 'changed_minutes';
+
+interface TickOptions {
+  /** The name of a table, where it has another one. */
+  readonly nameOf?: (table: TickTable) => string;
+  /** An expression for the table that the rows are in. */
+  readonly place?: string;
+}
+
+/**
+ * CTEs that note a tick for each app with consumers that `changes` (app_id, bucket, count) has minutes of.
+ * @param changes a SELECT; a count of 0 says that it is not known
+ */
+export function noteTicks(
+  changes: string,
+  { nameOf = (table) => table, place = '0' }: TickOptions = {},
+): string {
+  return `
+    followed AS (SELECT DISTINCT app_id FROM ${nameOf('consumers')}),
+    changed AS (DELETE FROM ${nameOf('changed_minutes')} RETURNING app_id, bucket),
+    ticked AS (
+      INSERT INTO ${nameOf('feed_ticks')} (app_id, tick, place, snapshot, minutes, counts)
+      SELECT app_id, pg_current_xact_id()::text::bigint, ${place}, pg_current_snapshot()::text,
+             array_agg(bucket ORDER BY bucket), array_agg(count ORDER BY bucket)
+        FROM (SELECT app_id, bucket, CASE WHEN min(count) > 0 THEN sum(count)::bigint ELSE 0 END AS count
+                FROM (${changes}
+                       UNION ALL
+                      SELECT followed.app_id, changed.bucket, 0
+                        FROM changed JOIN followed ON changed.app_id IN (0, followed.app_id)) AS added (app_id, bucket, count)
+               WHERE app_id IN (SELECT app_id FROM followed)
+               GROUP BY 1, 2) AS minutes
+       GROUP BY app_id)`;
+}
+
+/** Whether any app has a consumer. */
+export async function hasConsumers(sql: Sql, table = 'consumers'): Promise<boolean> {
+  const [row] = await sql<{ found: boolean }[]>`SELECT EXISTS (SELECT FROM ${sql(table)}) AS found`;
+  return row?.found === true;
+}
+
+/** Notes minutes that counts were added to without deltas; in the transaction that adds them. */
+export const NOTE_CHANGED_MINUTES = `
+  INSERT INTO changed_minutes (app_id, bucket)
+  SELECT $1::integer, bucket FROM unnest($2::timestamptz[]) AS bucket
+   WHERE EXISTS (SELECT FROM consumers WHERE app_id = $1::integer)`;
+
+/** Transactions after which a tick is of no use: rows know the lower 32 bits of theirs. */
+const MOST_TRANSACTIONS = 1_500_000_000;
+
+/** What became of positions and ticks. */
+export interface PrunedTicks {
+  /** Consumers whose next events are too long ago. */
+  readonly lost: readonly { readonly appId: number; readonly name: string }[];
+}
+
+/**
+ * Marks the consumers as lost whose next tick is beyond the reach, and removes the ticks that nobody needs any more.
+ * @param reachMs how long ticks are kept for a consumer
+ * @param now     milliseconds since 1970
+ */
+export async function pruneTicks(
+  tx: Transaction,
+  { reachMs, now }: { readonly reachMs: number; readonly now: number },
+  nameOf: (table: TickTable) => string = (table) => table,
+): Promise<PrunedTicks> {
+  const oldest = new Date(now - reachMs);
+  const lost = await tx.unsafe<{ appId: number; name: string }[]>(
+    `UPDATE ${nameOf('consumers')} AS consumer SET lost_at = now(), leased_to = NULL, leased_until = NULL
+      WHERE lost_at IS NULL AND EXISTS (
+              SELECT FROM ${nameOf('feed_ticks')} AS next
+               WHERE next.app_id = consumer.app_id AND next.tick > consumer.tick
+                 AND (next.at < '${oldest.toISOString()}'::timestamptz
+                      OR pg_snapshot_xmax(pg_current_snapshot())::text::numeric
+                         - pg_snapshot_xmin(next.snapshot::pg_snapshot)::text::numeric > ${MOST_TRANSACTIONS}))
+     RETURNING app_id AS "appId", name`,
+  );
+  await tx.unsafe(
+    `DELETE FROM ${nameOf('feed_ticks')} AS old
+      WHERE NOT EXISTS (SELECT FROM ${nameOf('consumers')} AS consumer
+                         WHERE consumer.app_id = old.app_id AND consumer.lost_at IS NULL AND consumer.tick <= old.tick)`,
+  );
+  return { lost };
+}

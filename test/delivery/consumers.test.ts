@@ -1,0 +1,184 @@
+/** Consumers from outside: commands, and batches for resource tokens. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { availableEngines } from '../support/database.ts';
+import type { HttpResponse } from '../support/http-client.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
+
+interface BatchBody {
+  readonly events: readonly {
+    readonly id: string;
+    readonly typeName: string;
+    readonly payload: { readonly n: number };
+    readonly position: string;
+  }[];
+  readonly position: string;
+  readonly lease: string | null;
+  readonly hasMore: boolean;
+}
+
+describe.each(availableEngines())('on %s', (engine) => {
+  let service: TestService;
+  let token: string;
+  let folder: string;
+  beforeAll(async () => {
+    build();
+    folder = await mkdtemp(join(tmpdir(), 'tidemark-consumers-'));
+    service = await startTestService({ engine, config: { READ_LIMIT_PER_MINUTE: 0 } });
+    const { resourceToken } = await createResourceToken(service.sql, {
+      name: 'test',
+      appIds: [service.app.appId],
+      expiresInSeconds: null,
+    });
+    token = resourceToken;
+  });
+  afterAll(async () => {
+    await service.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const run = (...args: string[]): Promise<Outcome> =>
+    tidemark(['consumer', ...args], {
+      DATABASE_URL: service.database.url,
+      DATA_DIR: folder,
+      MAX_CONSUMERS_PER_APP: '6',
+    });
+  const add = (name: string, ...args: string[]): Promise<Outcome> =>
+    run('add', '--app', service.app.appId, '--name', name, '--json', ...args);
+  const call = (name: string, path: string, body?: object): Promise<HttpResponse> =>
+    service.request({
+      method: body === undefined ? 'GET' : 'POST',
+      path: `/v1/apps/${service.app.appId}/consumers/${encodeURIComponent(name)}${path}`,
+      headers: { Authorization: `Bearer ${token}` },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+  const read = async (name: string, query = ''): Promise<BatchBody> => {
+    const response = await call(name, `/events${query}`);
+    expect(response.status, response.body).toBe(200);
+    return JSON.parse(response.body).data;
+  };
+  /** Until events are there. */
+  const next = async (name: string, query = ''): Promise<BatchBody> => {
+    let batch: BatchBody | null = null;
+    await until(async () => {
+      batch = await read(name, query);
+      return batch.events.length > 0;
+    }, 'events');
+    if (batch === null) throw new Error('no batch');
+    return batch;
+  };
+  const post = async (n: number, typeName = 'test type'): Promise<string> => {
+    const response = await service.post({ typeId: undefined, typeName, payload: { n } });
+    expect(response.status).toBe(201);
+    return JSON.parse(response.body).eventId;
+  };
+
+  test('events are leased, acknowledged in parts, and come once', async () => {
+    expect((await add('orders')).code).toBe(0);
+    const ids = [await post(1), await post(2), await post(3)];
+    const seen: string[] = [];
+    while (seen.length < 3) {
+      const { events, lease, position } = await next('orders', '?limit=2');
+      const second = await call('orders', '/events');
+      expect(second.status, second.body).toBe(409);
+      expect(JSON.parse(second.body).code).toBe('CONSUMER_LEASED');
+      expect(Number(second.headers['retry-after'])).toBeGreaterThan(0);
+      seen.push(...events.map(({ id }) => id));
+      const acknowledged = await call('orders', '/ack', { lease, position });
+      expect(acknowledged.status, acknowledged.body).toBe(200);
+      const again = await call('orders', '/ack', { lease, position });
+      expect(again.status).toBe(409);
+      expect(JSON.parse(again.body).code).toBe('LEASE_OVER');
+    }
+    expect(seen).toEqual(ids);
+    expect(await read('orders')).toMatchObject({ events: [], lease: null });
+  });
+
+  test('a released batch comes again, to the client that asks next', async () => {
+    await add('released');
+    await post(7);
+    const first = await next('released');
+    expect((await call('released', '/release', { lease: first.lease })).status).toBe(200);
+    const { events, lease, position } = await next('released');
+    expect(events).toEqual(first.events);
+    const old = await call('released', '/ack', { lease: first.lease, position });
+    expect(old.status).toBe(409);
+    expect((await call('released', '/ack', { lease, position })).status).toBe(200);
+  });
+
+  test('types and filters choose events', async () => {
+    await service.post({ typeId: undefined, typeName: 'other', payload: {} });
+    expect((await add('chosen', '--type', 'other', '--filter', 'n>1')).code).toBe(0);
+    await post(1, 'other');
+    await post(2);
+    const id = await post(3, 'other');
+    const { events, lease, position } = await next('chosen');
+    expect(events.map((event) => event.id)).toEqual([id]);
+    expect(events[0]?.payload).toEqual({ n: 3 });
+    await call('chosen', '/ack', { lease, position });
+  });
+
+  test('what is wrong is refused with what was expected', async () => {
+    expect((await call('nobody', '/events')).status).toBe(404);
+    await add('strict');
+    await post(1);
+    const { lease, position } = await next('strict');
+    const refusals = [
+      await call('strict', '/ack', { lease, position: 'x' }),
+      await call('strict', '/ack', { lease }),
+      await call('strict', '/ack', { lease: 'x', position }),
+      await call('strict', '/ack', {
+        lease,
+        position: Buffer.from('["999999999999"]').toString('base64url'),
+      }),
+      await call('strict', '/events?limit=0'),
+      await call('strict', '/events?limti=1'),
+    ];
+    expect(refusals.map(({ status }) => status)).toEqual([400, 400, 400, 400, 400, 400]);
+    expect(refusals.at(-1)?.body).toContain('did you mean limit?');
+    expect((await call('strict', '/ack', { lease, position })).status).toBe(200);
+    const withoutToken = await service.request({
+      path: `/v1/apps/${service.app.appId}/consumers/strict/events`,
+    });
+    expect(withoutToken.status).toBe(401);
+  });
+
+  test('commands refuse what is wrong with exit code 2, and say how it is right', async () => {
+    const wrong = [
+      await add('x'.repeat(101)),
+      await add('a/b'),
+      await add('w1', '--filter', 'n>'),
+      await add('w2', '--type', 'test tipe'),
+      await add('w3', '--from', 'yesterday'),
+    ];
+    expect(wrong.map(({ code }) => code)).toEqual([2, 2, 2, 2, 2]);
+    expect(wrong[3]?.stderr).toContain('did you mean "test type"?');
+    expect((await add('orders')).code).toBe(1);
+    expect(
+      (await run('seek', '--app', service.app.appId, '--name', 'ordres', '--to', 'now')).stderr,
+    ).toContain('did you mean "orders"?');
+  });
+
+  test('consumers are listed, sought, limited and removed', async () => {
+    const app = ['--app', service.app.appId] as const;
+    expect((await add('one')).code).toBe(0);
+    expect((await add('two')).code).toBe(0);
+    const third = await add('three');
+    expect(third.code).toBe(1);
+    expect(third.stderr).toContain('MAX_CONSUMERS_PER_APP');
+    const { consumers } = JSON.parse((await run('list', ...app, '--json')).stdout);
+    expect(consumers).toHaveLength(6);
+    expect(consumers[0]).toMatchObject({ name: 'orders', state: 'ok' });
+    expect((await run('seek', ...app, '--name', 'one', '--to', 'start')).code).toBe(0);
+    expect((await next('one', '?limit=1')).events[0]?.payload).toEqual({ n: 1 });
+    expect((await run('remove', ...app, '--name', 'one')).code).toBe(0);
+    expect((await call('one', '/events')).status).toBe(404);
+    const [row] =
+      await service.sql`SELECT count(*)::integer AS count FROM audit_entries WHERE action LIKE 'consumer.%'`;
+    expect(row?.count).toBe(8);
+  });
+});
