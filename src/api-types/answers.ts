@@ -490,6 +490,19 @@ export type Stat = 'avg' | 'sum' | 'min' | 'max' | 'p50' | 'p90' | 'p95' | 'p99'
 /** A number for each bucket; null where there is none. */
 type Values = readonly (number | null)[];
 
+/** A series for tools: a row for each bucket, or for each bucket and line. */
+export interface SeriesRows {
+  readonly series: readonly object[];
+  /** The width of the buckets. */
+  readonly interval: string;
+  readonly timezone: string;
+  readonly from: string;
+  readonly to?: string;
+  readonly countsOnlyBefore?: string;
+  readonly overall?: object;
+  readonly leftOut?: object;
+}
+
 export interface Compared {
   readonly starts: readonly number[];
   readonly all: readonly number[];

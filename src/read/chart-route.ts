@@ -2,24 +2,18 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
-import type { Series } from '../api-types/answers.ts';
+import type { Compared, Series } from '../api-types/answers.ts';
 import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import type { EventReader, FieldFilter, SeriesFrame, SeriesRequest, TypeSeries } from '../storage/storage.ts';
+import type { EventReader, FieldFilter, FieldLine, SeriesRequest } from '../storage/storage.ts';
+import { CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
 import { spellPath } from './fields/payload-paths.ts';
+import { nameOf } from './fields/shown-value.ts';
 import { findTypes } from './scope-query.ts';
-import { parseSeriesQuery, type SeriesQuery } from './series-query.ts';
-import {
-  type Chart,
-  type ComparedChart,
-  type HiddenLine,
-  readValueLines,
-  sum,
-  totals,
-} from './value-chart.ts';
+import { type LinesQuery, readLines, type SeriesLines, sum } from './series-lines.ts';
 
 export interface ChartRouteOptions {
   readonly api: Api;
@@ -37,148 +31,143 @@ export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be 
  */
 export function chartRoute(options: ChartRouteOptions): Route {
   const { api, now } = options;
-  return api.readInTurn('/api/apps/:appId/series', 'viewer', async ({ app, exchange, sql, events }) => {
-    const query = parseSeriesQuery(exchange.query);
+  return api.readInTurn('/api/apps/:appId/series', 'viewer', async ({ app, exchange, ...reading }) => {
+    const { sql } = reading;
+    const query = CHART_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
-    const { from, timezone, buckets, lines, by, compared, filter, hasConditions } = query;
-    // The current millisecond is part of the present.
-    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
+    const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
+    const { filter, hasConditions } = conditionsOf(query);
     const exceptTypes = typeIds === null ? (await listHiddenTypes(sql, app.id)).map(({ id }) => id) : [];
-    const counting = { appId: app.id, typeIds, exceptTypes, timezone, exactEnds: 'both' } as const;
-    const request = { ...counting, from, until, buckets, topTypes: lines };
+    const request = {
+      ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
+      ...intervalOf(query, now()),
+      ...{ buckets, topTypes: lines },
+    };
+    const compared =
+      compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
     // What is counted of a field are its values alone: a filter on another field is not in them.
     const hasCounts = !hasConditions || (filter !== null && isDeepStrictEqual(filter.path, by));
-    const byValue = by && hasCounts ? await readValueLines(events, request, { compared, by, filter }) : null;
-    if (byValue !== null && by !== null) {
-      const hidden = await readHidden(events, { ...request, buckets: byValue.bucket }, { compared, filter });
-      return done<Series>({ ...byValue, hidden, by: spellPath(by), isFiltered: filter !== null });
-    }
-    const byType =
-      (filter && (await readTypeChart({ sql, events }, request, { compared, filter }))) ??
-      (await readTypeChart({ sql, events }, request, { compared, filter: null }));
-    return byType === null ? TOO_LONG : done<Series>({ ...byType, by: null });
+    const chart =
+      (by && hasCounts && (await readChart(reading, request, { by, filter, compared }))) ||
+      (filter && (await readChart(reading, request, { by: 'type', filter, compared }))) ||
+      (await readChart(reading, request, { by: 'type', filter: null, compared }));
+    return chart === null ? TOO_LONG : done<Series>(chart);
   });
 }
 
-type TypeChart = Chart & { readonly hidden: HiddenLine | null; readonly isFiltered: boolean };
-
-/** @returns null where counts do not answer it, or there would be too many buckets */
-async function readTypeChart(
-  reading: Reading,
-  request: SeriesRequest,
-  asked: Asked,
-): Promise<TypeChart | null> {
-  const chart = await readTypeLines(reading, request, asked);
-  if (chart === null) return null;
-  const hidden = await readHidden(reading.events, { ...request, buckets: chart.bucket }, asked);
-  return { ...chart, hidden, isFiltered: asked.filter !== null };
-}
-
 type Reading = Pick<ReadPlace, 'sql' | 'events'>;
-type Asked = Pick<SeriesQuery, 'compared' | 'filter'>;
 
-interface CountedTypes extends SeriesFrame {
-  /** Those with the most events first. */
-  readonly types: readonly (TypeSeries & { readonly before: number })[];
-  /** All types that are asked for. */
-  readonly all: readonly number[];
-  readonly before: number;
+interface ChartOf extends LinesQuery {
+  /** What is counted apart: event types or the values of a field. */
+  readonly by: Exclude<LinesQuery['by'], 'none'>;
+  /** An earlier interval to count as well; null: none. */
+  readonly compared: { readonly from: number; readonly until: number } | null;
 }
 
 /** @returns null where counts do not answer it, or there would be too many buckets */
-async function countTypes(
-  events: EventReader,
-  request: SeriesRequest,
-  filter: FieldFilter | null,
-): Promise<CountedTypes | null> {
-  if (filter !== null) return await countPassing(events, request, filter);
-  const series = await events.series(request);
-  if (typeof series === 'string') return null;
-  const { types, before, ...rest } = series;
-  const withBefore = types.map((type) => ({ ...type, before: before.byType[type.typeId] ?? 0 }));
-  return { ...rest, types: withBefore, before: before.all };
+async function readChart(reading: Reading, request: SeriesRequest, asked: ChartOf): Promise<Series | null> {
+  const { by, filter } = asked;
+  const counted = await readWithBefore(reading.events, request, asked);
+  if (counted === null) return null;
+  const { rest, all, lines, ...frame } = counted;
+  const same = { ...request, buckets: frame.bucket };
+  const shown = lines.map((line) => ({ ...line, key: keyOf(line), total: sum(line.counts) }));
+  shown.sort((a, b) => b.total - a.total);
+  const [numbers, hidden, compared] = await Promise.all([
+    by === 'type'
+      ? numberTypes(
+          reading.sql,
+          request.appId,
+          shown.map(({ key }) => key),
+        )
+      : null,
+    readHidden(reading.events, same, asked),
+    asked.compared && readCompared(reading, { ...same, ...asked.compared }, { ...asked, lines: shown }),
+  ]);
+  return {
+    ...frame,
+    lines: shown.map(({ key, type, counts, total, number = 0 }) => ({
+      key,
+      name: type?.name ?? nameOf(key),
+      counts,
+      total,
+      number: numbers === null ? number : (numbers.get(key)?.number ?? 0),
+    })),
+    all: all.counts,
+    other: rest?.counts.some((count) => count > 0) ? rest.counts : null,
+    before: { all: all.before, byKey: Object.fromEntries(shown.map(({ key, before }) => [key, before])) },
+    compared,
+    hidden,
+    by: by === 'type' ? null : spellPath(by),
+    isFiltered: filter !== null,
+  };
+}
+
+/** A type's public id, or a value as JSON. */
+function keyOf({ type, value }: FieldLine): string {
+  return type?.typeId ?? value ?? '';
 }
 
 /** Where the counts of a field do not reach back to the first event, lines begin at 0. */
-async function countPassing(
+async function readWithBefore(
   events: EventReader,
   request: SeriesRequest,
-  filter: FieldFilter,
-): Promise<CountedTypes | null> {
-  const whole = await events.filteredTypes({ ...request, withBefore: true }, filter);
-  const series =
-    whole === 'not counted' ? await events.filteredTypes({ ...request, withBefore: false }, filter) : whole;
-  if (typeof series === 'string') return null;
-  const { lines, ...rest } = series;
-  const types = lines.flatMap(({ type, counts, before }) =>
-    type === undefined ? [] : [{ ...type, counts, before, total: sum(counts) }],
-  );
-  types.sort((a, b) => b.total - a.total);
-  return { ...rest, types, all: totals(series), before: sum(lines.map(({ before }) => before)) };
-}
-
-/** The lines of the event types with the most events. @returns null as above */
-async function readTypeLines(
-  { sql, events }: Reading,
-  request: SeriesRequest,
-  { compared, filter }: Asked,
-): Promise<Chart | null> {
-  const counted = await countTypes(events, request, filter);
-  if (counted === null) return null;
-  const { types, all, before, ...rest } = counted;
-  const shown = types.map(({ typeId }) => typeId);
-  const [numbers, earlier] = await Promise.all([
-    numberTypes(sql, request.appId, shown),
-    compared &&
-      readCompared({ sql, events }, { ...request, ...compared, buckets: rest.bucket }, { shown, filter }),
-  ]);
-  const other = all.map((count, index) => count - sum(types.map(({ counts }) => counts[index] ?? 0)));
-  return {
-    ...rest,
-    lines: types.map(({ typeId, name, counts, total }) => {
-      return { key: typeId, name, counts, total, number: numbers.get(typeId)?.number ?? 0 };
-    }),
-    all,
-    other: other.some((count) => count > 0) ? other : null,
-    before: { all: before, byKey: Object.fromEntries(types.map((type) => [type.typeId, type.before])) },
-    compared: earlier,
-  };
+  asked: LinesQuery,
+): Promise<SeriesLines | null> {
+  const counting = { ...request, withNumbers: true };
+  const whole = await readLines(events, { ...counting, withBefore: true }, asked);
+  const lines =
+    whole === 'not counted' ? await readLines(events, { ...counting, withBefore: false }, asked) : whole;
+  return typeof lines === 'string' ? null : lines;
 }
 
 /** The types that charts leave out, in the buckets of the chart that does. */
 async function readHidden(
   events: EventReader,
   { exceptTypes = [], ...request }: SeriesRequest,
-  { compared, filter }: Asked,
-): Promise<HiddenLine | null> {
+  { compared, filter }: { readonly compared: ChartOf['compared']; readonly filter: FieldFilter | null },
+): Promise<NonNullable<Series['hidden']> | null> {
   if (exceptTypes.length === 0) return null;
   const ofHidden = { ...request, typeIds: exceptTypes };
+  const asked = { by: 'type', filter } as const;
   const [now, earlier] = await Promise.all([
-    countTypes(events, ofHidden, filter),
-    compared && countTypes(events, { ...ofHidden, ...compared }, filter),
+    readWithBefore(events, ofHidden, asked),
+    compared && readWithBefore(events, { ...ofHidden, ...compared }, asked),
   ]);
   if (now === null) return null;
-  return { types: exceptTypes.length, counts: now.all, before: now.before, compared: earlier?.all ?? null };
+  const { counts, before } = now.all;
+  return { types: exceptTypes.length, counts, before, compared: earlier?.all.counts ?? null };
 }
 
-/** An earlier interval in the same buckets and by the same types; null where such buckets are not kept. */
+/** An earlier interval in the same buckets and by the same lines; null where such buckets are not kept. */
 async function readCompared(
   { sql, events }: Reading,
   request: SeriesRequest,
-  { shown, filter }: { readonly shown: readonly string[]; readonly filter: FieldFilter | null },
-): Promise<ComparedChart | null> {
-  const typeIds = await findTypes(sql, request.appId, { typeId: shown, typeName: [] });
+  { by, filter, lines }: LinesQuery & { readonly lines: readonly (FieldLine & { readonly key: string })[] },
+): Promise<Compared | null> {
+  const keys = lines.map(({ key }) => key);
+  if (by !== 'type') {
+    const values = { values: keys, topTypes: keys.length, withBefore: false };
+    const earlier = await readLines(events, { ...request, ...values }, { by, filter });
+    return typeof earlier === 'string' ? null : comparedOf(earlier, earlier);
+  }
+  const typeIds = await findTypes(sql, request.appId, { typeId: keys, typeName: [] });
   // A type may have been deleted since.
   if (typeIds instanceof Rejection) return null;
+  const asked = { by, filter };
   const [apart, all] = await Promise.all([
-    typeIds === null ? undefined : countTypes(events, { ...request, typeIds, exceptTypes: [] }, filter),
-    request.typeIds === null ? countTypes(events, { ...request, topTypes: 0 }, filter) : undefined,
+    typeIds && readWithBefore(events, { ...request, typeIds, exceptTypes: [] }, asked),
+    request.typeIds === null ? readWithBefore(events, { ...request, topTypes: 0 }, asked) : null,
   ]);
   // With a choice of types these are all there are.
-  const whole = all === undefined ? apart : all;
-  if (!whole || apart === null) return null;
-  const byKey = Object.fromEntries((apart?.types ?? []).map(({ typeId, counts }) => [typeId, counts]));
-  return { starts: whole.starts, all: whole.all, byKey };
+  const whole = request.typeIds === null ? all : apart;
+  if (whole === null || (typeIds !== null && apart === null)) return null;
+  return comparedOf(whole, apart);
+}
+
+function comparedOf({ starts, all }: SeriesLines, apart: SeriesLines | null): Compared {
+  const byKey = Object.fromEntries((apart?.lines ?? []).map((line) => [keyOf(line), line.counts]));
+  return { starts, all: all.counts, byKey };
 }

@@ -12,16 +12,14 @@ import {
   type RowFilter,
   type SeriesRequest,
 } from '../storage/storage.ts';
+import { conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
 import { COUNTED_LATER } from './filter/counted-values.ts';
-import { parsePath } from './filter/parse-filter.ts';
 import { doublesOf, statColumns } from './number-stats.ts';
 import { EVERY_ROW } from './scan-route.ts';
 import { findTypesLeft } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
-import { parseSeriesQuery } from './series-query.ts';
 
-const NO_PATH = new Rejection('invalidParameters', 'of must be the path of a field.');
 const NOT_COUNTED = new Rejection(
   'invalidParameters',
   'of must be a declared field of the kind number that is counted for the whole interval.',
@@ -43,22 +41,20 @@ export function numbersRoute(options: ChartRouteOptions): Route {
   const { api, now } = options;
   return api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, ...place }) => {
     const { sql, events } = place;
-    const query = parseSeriesQuery(exchange.query);
+    const query = NUMBERS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    if (query.rows instanceof Rejection) return query.rows;
-    const parameters = new URLSearchParams(exchange.query);
-    const of = parameters.get('of') ?? '';
-    const path = parsePath(of);
-    if ('problem' in path) return NO_PATH;
-    const typeIds = await findTypesLeft(sql, app.id, {
-      ...{ typeId: query.typeIds, typeName: [] },
-      hidden: parameters.get('hidden') === 'exclude' ? 'exclude' : 'include',
-    });
+    const { rows } = conditionsOf(query);
+    if (rows instanceof Rejection) return rows;
+    const { typeId, hidden, timezone, buckets } = query;
+    // It is required.
+    const { sent, path } = query.of ?? { sent: '', path: [] };
+    const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], hidden });
     if (typeIds instanceof Rejection) return typeIds;
-    const { from, timezone, buckets, rows } = query;
-    // The current millisecond is part of the present.
-    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
-    const request = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
+    const request = {
+      ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
+      ...intervalOf(query, now()),
+      buckets,
+    };
     const counted = rows === null ? await events.numberSeries(request, path) : 'not counted';
     const series =
       counted === 'not counted' ? await numbersOfRows(options, place, request, { path, rows }) : counted;
@@ -69,7 +65,7 @@ export function numbersRoute(options: ChartRouteOptions): Route {
     if (rows === null && counted === 'not counted' && series.overall.count === 0) return NOT_COUNTED;
     const { stats, overall, ...rest } = series;
     const shown = { ...rest, stats: statColumns(stats), overall: doublesOf(overall) };
-    return done<NumberStats>({ of, counted: counted !== 'not counted', ...shown });
+    return done<NumberStats>({ of: sent, counted: counted !== 'not counted', ...shown });
   });
 }
 

@@ -11,20 +11,18 @@ import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import {
-  decodeCursor,
   encodeCursor,
   MANY,
   OTHER,
   PayloadValues,
   type RowFilter,
   type StoredEvent,
-  WIDTHS,
 } from '../storage/storage.ts';
+import { conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
 import { TOO_LONG } from './chart-route.ts';
+import { nameOf } from './fields/shown-value.ts';
 import { findTypes } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
-import { parseSeriesQuery } from './series-query.ts';
-import { nameOf } from './value-chart.ts';
 
 export interface ScanRouteOptions {
   readonly api: Api;
@@ -44,32 +42,27 @@ export const MOST_VALUES = 2_000;
 
 export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 
-const NO_CURSOR = new Rejection('invalidParameters', 'cursor must be the next of an earlier part.');
-const NO_WIDTH = new Rejection('invalidParameters', `width must be one of ${WIDTHS.join(', ')}.`);
-const NO_BY = new Rejection('invalidParameters', 'by must be the path of a field.');
-
 /** The parameters are those of the chart, with `cursor`, and `width` in place of `buckets`, for the parts that follow the first. */
 export function scanRoute(options: ScanRouteOptions): Route {
   const { api, now, monotonic, partBudget } = options;
   return api.readInTurn('/api/apps/:appId/scan', 'viewer', async ({ app, exchange, sql, events, pass }) => {
-    const query = parseSeriesQuery(exchange.query);
+    const query = SCAN_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    const { from, timezone, by, rows } = query;
+    const { timezone, by, width, cursor: after } = query;
+    const { rows } = conditionsOf(query);
     if (rows instanceof Rejection) return rows;
-    const parameters = new URLSearchParams(exchange.query);
-    if (by === null && (parameters.get('by') ?? '') !== '') return NO_BY;
-    const [width, cursor] = [parameters.get('width'), parameters.get('cursor')];
-    const buckets = width === null ? query.buckets : WIDTHS.find((name) => name === width);
-    if (buckets === undefined) return NO_WIDTH;
-    const after = cursor === null ? null : decodeCursor(cursor);
-    if (cursor !== null && after?.order !== 'desc') return NO_CURSOR;
-    const typeIds = await findTypes(sql, app.id, { typeId: query.typeIds, typeName: [] });
+    const buckets = width === 'auto' ? query.buckets : width;
+    const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
     const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
-    // The current millisecond is part of the present.
-    const until = query.until ?? Math.max(now(), from ?? 0) + 1;
-    const asked = { appId: app.id, typeIds, timezone, exactEnds: 'both', from, until, buckets } as const;
-    const frame = await events.frame(asked);
+    const asked = {
+      appId: app.id,
+      typeIds,
+      timezone: timezone ?? 'UTC',
+      exactEnds: 'both',
+      buckets,
+    } as const;
+    const frame = await events.frame({ ...asked, ...intervalOf(query, now()) });
     if (typeof frame === 'string') return TOO_LONG;
     const part = new Part(frame.starts, by, new Set(hidden.map(({ typeId }) => typeId)));
     const { next, searchedUntil, looked } = await searchThrough(

@@ -30,7 +30,7 @@ function noType(sent: string): Rejection {
 const INSTANT: Schema = { examples: ['2026-01-31', '2026-01-31T08:30:00.123Z', '2026-01-31T10:30:00+02:00'] };
 
 /** An instant, in milliseconds since 1970; null where it is absent. A date alone is its first millisecond, in UTC. */
-function instant(description: string): Parameter<number | null> {
+export function instant(description: string): Parameter<number | null> {
   return text(description, {
     schema: INSTANT,
     convert: (sent) => {

@@ -1,12 +1,14 @@
 /** Counts of events by bucket, for tools: one row for each bucket, or for each bucket and type. */
+
 import { isDeepStrictEqual } from 'node:util';
+import type { SeriesRows } from '../api-types/answers.ts';
 import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import {
   type EventReader,
-  type FieldLine,
   type NumberSeries,
   type Series,
   WIDTHS,
@@ -21,13 +23,12 @@ import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
 import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
 import { checkScope, findTypes, SCOPE, timezone } from './scope-query.ts';
+import { type By, readLines, type SeriesLines } from './series-lines.ts';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
-/** Types that are shown apart where none is chosen. */
-const TOP_TYPES = 50;
-/** Values of a field that are shown apart. */
-const TOP_VALUES = 50;
+/** Types, where none is chosen, or values of a field that are shown apart. */
+const TOP_LINES = 50;
 
 /** A month is `1M`, as minutes are `1m`. */
 const NAMES = ['auto', ...WIDTHS.map((width) => (width === '1mo' ? '1M' : width))] as const;
@@ -42,8 +43,8 @@ const SERIES_QUERY = new Query(
     ),
     timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
     by: text(
-      `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_TYPES} with the most events, and all others together. ` +
-        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_VALUES} values that have the most events; then \`filter\` may only be about the same field.`,
+      `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_LINES} with the most events, and all others together. ` +
+        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_LINES} values that have the most events; then \`filter\` may only be about the same field.`,
       {
         schema: { examples: ['type', 'order.country'] },
         convert: (sent) => {
@@ -87,9 +88,7 @@ const SERIES_QUERY = new Query(
   },
 );
 
-type By = readonly string[] | 'type' | 'none' | null;
-
-function isPath(by: By): by is readonly string[] {
+function isPath(by: By | null): by is readonly string[] {
   return by !== null && by !== 'type' && by !== 'none';
 }
 
@@ -137,7 +136,7 @@ export const SERIES = {
       200: json(
         'One row for each bucket; with `by=type` one for each type and bucket. Buckets without events have rows, too.',
         dataOf(
-          objectOf(
+          objectOf<SeriesRows>(
             {
               series: { type: 'array', items: ROW },
               interval: { type: 'string', enum: NAMES.slice(1), description: 'The width of the buckets.' },
@@ -194,7 +193,7 @@ export function seriesRead(now: () => number): AppRead {
     } as const;
     const series =
       query.of === null
-        ? await readLines(events, request, query)
+        ? await countLines(events, request, query)
         : await events.numberSeries(request, query.of);
     if (series === 'not counted yet') return COUNTED_LATER;
     if (series === 'not counted')
@@ -207,7 +206,7 @@ export function seriesRead(now: () => number): AppRead {
     const data = {
       series:
         'lines' in series
-          ? series.lines.flatMap((line) => rowsOf(line, series, shown))
+          ? labelled(series, query.by).flatMap((line) => rowsOf(line, series, shown))
           : rowsOfNumbers(series, query.stat, shown),
       ...('overall' in series && {
         overall: shownStats(series.overall, query.stat),
@@ -219,7 +218,7 @@ export function seriesRead(now: () => number): AppRead {
       ...(to !== null && { to: timestamp(series.interval.until) }),
       ...(countsOnlyBefore !== null && { countsOnlyBefore: timestamp(countsOnlyBefore) }),
     };
-    return { status: 200, body: JSON.stringify({ success: true, data }) };
+    return done<SeriesRows>(data);
   });
 }
 
@@ -227,7 +226,7 @@ export function seriesRead(now: () => number): AppRead {
 async function whyNotAnswered(
   sql: Sql,
   scope: Pick<UncountedRead, 'app' | 'typeIds' | 'from'>,
-  { of, by, filter }: { of: readonly string[] | null; by: By; filter: readonly Condition[] },
+  { of, by, filter }: { of: readonly string[] | null; by: By | null; filter: readonly Condition[] },
 ): Promise<Rejection | null> {
   if (of !== null) return await whyNotCounted(sql, { ...scope, param: 'of', path: of, kind: 'number' });
   if (isPath(by)) return await whyNotCounted(sql, { ...scope, param: 'by', path: by, kind: 'value' });
@@ -236,52 +235,15 @@ async function whyNotAnswered(
   return await whyNotCounted(sql, { ...scope, param: 'filter', path: field.path, kind: 'value' });
 }
 
-type Lines = Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> & {
-  readonly lines: readonly Line[];
-};
-
-/** The lines that a query asks for: of types, of values of a field, or one. */
-async function readLines(
+/** The counts that a query asks for. */
+async function countLines(
   events: EventReader,
-  request: Parameters<EventReader['valueSeries']>[0],
-  { by, filter }: { by: readonly string[] | 'type' | 'none' | null; filter: readonly Condition[] },
-): Promise<Lines | keyof typeof PROBLEMS | 'not counted yet'> {
+  request: Parameters<typeof readLines>[1],
+  { by, filter }: { readonly by: By | null; readonly filter: readonly Condition[] },
+): Promise<SeriesLines | keyof typeof PROBLEMS | 'not counted yet'> {
   const field = fieldFilterOf({ filter, q: null });
   if (field === null && filter.length > 0) return 'not counted';
-  if (field !== null && by === 'type') {
-    const series = await events.filteredTypes({ ...request, topTypes: TOP_TYPES }, field);
-    return typeof series === 'string'
-      ? series
-      : { ...series, lines: series.lines.filter(hasType).map(ofType) };
-  }
-  if (field !== null && !isPath(by)) {
-    const series = await events.filteredSeries(request, field);
-    return typeof series === 'string' ? series : { ...series, lines: series.lines.map(withoutLabel) };
-  }
-  if (isPath(by)) {
-    const series = await events.valueSeries({ ...request, topTypes: TOP_VALUES }, by, field);
-    return typeof series === 'string' ? series : { ...series, lines: series.lines.map(ofValue) };
-  }
-  const series = await events.series({ ...request, topTypes: by === 'type' ? TOP_TYPES : 0 });
-  return typeof series === 'string' ? series : { ...series, lines: linesOf(series, by ?? 'none') };
-}
-
-function withoutLabel({ counts, before }: FieldLine): Line {
-  return { label: {}, counts, before };
-}
-
-/** Whether a line is that of a type, or of others that there are. */
-function hasType({ type, counts, before }: FieldLine): boolean {
-  return type !== undefined || before > 0 || counts.some((count) => count > 0);
-}
-
-function ofType({ type, counts, before }: FieldLine): Line {
-  return { label: { typeId: type?.typeId ?? null, typeName: type?.name ?? null }, counts, before };
-}
-
-function ofValue({ value, counts, before }: FieldLine): Line {
-  if (value === null) return { label: { other: true }, counts, before };
-  return { label: { value: shownValue(value) }, counts, before };
+  return await readLines(events, { ...request, topTypes: TOP_LINES }, { by: by ?? 'none', filter: field });
 }
 
 function widthOf(name: Exclude<(typeof NAMES)[number], 'auto'>): WidthName {
@@ -301,21 +263,23 @@ interface Line {
   readonly before: number;
 }
 
-function linesOf({ types, all, other, before }: Series, by: 'none' | 'type'): Line[] {
-  if (by === 'none') return [{ label: {}, counts: all, before: before.all }];
-  const apart = types.map(({ typeId, name, counts }) => ({
-    label: { typeId, typeName: name },
+function labelled({ lines, rest, all }: SeriesLines, by: By | null): readonly Line[] {
+  if (by === null || by === 'none') return [{ label: {}, ...all }];
+  const apart = lines.map(({ value, type, counts, before }) => ({
+    label:
+      value === null
+        ? { typeId: type?.typeId ?? null, typeName: type?.name ?? null }
+        : { value: shownValue(value) },
     counts,
-    before: before.byType[typeId] ?? 0,
+    before,
   }));
-  if (other === null) return apart;
-  const rest = apart.reduce((sum, line) => sum - line.before, before.all);
-  return [...apart, { label: { typeId: null, typeName: null }, counts: other, before: rest }];
+  const others = by === 'type' ? { typeId: null, typeName: null } : ({ other: true } as const);
+  return rest === null ? apart : [...apart, { label: others, ...rest }];
 }
 
 function rowsOf(
   { label, counts, before }: Line,
-  { starts, end, interval }: Lines,
+  { starts, end, interval }: SeriesLines,
   { accumulated, isOpen }: { accumulated: boolean; isOpen: boolean },
 ): object[] {
   let running = before;

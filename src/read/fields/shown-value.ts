@@ -12,3 +12,14 @@ export function shownValue(value: string): string | number | boolean | null {
   const isExact = typeof parsed !== 'number' || String(parsed) === value;
   return isExact ? parsed : value;
 }
+
+/** A value for display: a text without quotes, unless it would look like something else. */
+export function nameOf(value: string): string {
+  const parsed: unknown = JSON.parse(value);
+  const isPlain = typeof parsed === 'string' && parsed.trim() !== '' && !isScalar(parsed);
+  return isPlain ? parsed : value;
+}
+
+function isScalar(text: string): boolean {
+  return ['true', 'false', 'null'].includes(text) || /^-?\d+(?:\.\d+)?(?:e[+-]?\d+)?$/i.test(text);
+}

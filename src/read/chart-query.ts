@@ -1,0 +1,146 @@
+/** The query of the dashboard's charts: which events, in which buckets, by which lines. */
+import { Rejection } from '../errors.ts';
+import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
+import { decodeCursor, type FieldFilter, type RowFilter, WIDTHS } from '../storage/storage.ts';
+import { fieldFilterOf } from './filter/counted-values.ts';
+import { MAX_FILTERS } from './filter/filter-query.ts';
+import { MAX_FILTER_LENGTH, parsePath } from './filter/parse-filter.ts';
+import { parseFilters, payloadFilter } from './filter/payload-filter.ts';
+import { checkScope, HIDDEN_TYPES, instant, SCOPE, timezone } from './scope-query.ts';
+
+const MAX_BUCKETS = 1_000;
+const DEFAULT_BUCKETS = 200;
+const MAX_LINES = 1_000;
+/** Lines that are easy to distinguish in a chart. */
+const DEFAULT_LINES = 5;
+
+/** What is wrong with the conditions of a chart is said once, by the list beside it: here they are read as they were sent. */
+const AS_SENT: Parameter<readonly string[]> = {
+  description: 'Only events whose payload meets these conditions.',
+  schema: { type: 'array', items: { type: 'string' } },
+  rule: 'must be texts',
+  convert: (value) => (value as readonly string[] | undefined) ?? [],
+};
+
+const NO_PATH = new Invalid('must be the path of a field');
+
+/** The path of a field, as a filter spells it; null where it is absent. @param problem what one that is none becomes */
+function path(description: string, problem: null | Invalid): Parameter<readonly string[] | null> {
+  return text(description, {
+    convert: (sent) => {
+      const parsed = parsePath(sent);
+      return 'problem' in parsed ? problem : parsed;
+    },
+  });
+}
+
+const BY = 'The field whose values are the lines; absent: event types are.';
+
+const { typeId, from, to } = SCOPE;
+
+const CHART = {
+  ...{ typeId, from, to },
+  compareFrom: instant('The start of an earlier interval to count as well.'),
+  compareTo: instant('Its end, exclusive.'),
+  timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
+  buckets: wholeNumber('Most buckets.', { minimum: 1, absent: DEFAULT_BUCKETS, largest: MAX_BUCKETS }),
+  lines: wholeNumber('Most lines that are counted apart.', {
+    minimum: 1,
+    absent: DEFAULT_LINES,
+    largest: MAX_LINES,
+  }),
+  // A path that is none is not counted either: the chart is by type, and says so.
+  by: path(BY, null),
+  filter: AS_SENT,
+  q: text('Only events whose payload contains this text.', { convert: (sent) => sent }),
+} as const;
+
+function checkChart(query: {
+  from: number | null;
+  to: number | null;
+  compareFrom: number | null;
+  compareTo: number | null;
+}): string | null {
+  const { compareFrom, compareTo } = query;
+  if (compareFrom !== null && compareTo !== null && compareFrom >= compareTo)
+    return 'compareFrom must be before compareTo.';
+  return checkScope(query);
+}
+
+export const CHART_QUERY = new Query(CHART, checkChart);
+
+/** Of statistics: also the field, and whether hidden types are left out. */
+export const NUMBERS_QUERY = new Query(
+  {
+    ...CHART,
+    ...HIDDEN_TYPES,
+    of: {
+      ...text('The field whose numbers are summarized.', {
+        convert: (sent) => {
+          const parsed = parsePath(sent);
+          return 'problem' in parsed ? NO_PATH : { sent, path: parsed };
+        },
+      }),
+      required: true,
+    },
+  },
+  checkChart,
+);
+
+/** Of a chart that is counted from rows, part by part: also where this part begins, and the width of the buckets of the first one. */
+export const SCAN_QUERY = new Query(
+  {
+    ...CHART,
+    by: path(BY, NO_PATH),
+    width: oneOf('The width of buckets, in place of how many.', ['auto', ...WIDTHS], 'auto'),
+    cursor: text('`next` of the part before.', {
+      convert: (sent) => {
+        const cursor = decodeCursor(sent);
+        return cursor?.order === 'desc' ? cursor : new Invalid('must be the next of an earlier part');
+      },
+    }),
+  },
+  checkChart,
+);
+
+/** The conditions of a chart as counts and rows answer them. */
+export interface ChartConditions {
+  /** What counts may answer; null: none, or one that has to be searched for. */
+  readonly filter: FieldFilter | null;
+  /** Whether there are conditions on payloads. */
+  readonly hasConditions: boolean;
+  /** The conditions as a search needs them, null where there are none; or what is wrong with them. */
+  readonly rows: RowFilter | null | Rejection;
+}
+
+export function conditionsOf(query: {
+  readonly filter: readonly string[];
+  readonly q: string | null;
+}): ChartConditions {
+  const { filter, q } = query;
+  const conditions = parseFilters(filter);
+  const hasConditions = q !== null || filter.length > 0;
+  if (typeof conditions === 'string')
+    return { filter: null, hasConditions, rows: refuse(`filter ${conditions}.`) };
+  const counted = fieldFilterOf({ filter: conditions, q });
+  return { filter: counted, hasConditions, rows: tooMuch(query) ?? payloadFilter(conditions, q) };
+}
+
+/** The limits are those of the list of the same events. */
+function tooMuch({ filter, q }: Parameters<typeof conditionsOf>[0]): Rejection | null {
+  if (filter.length > MAX_FILTERS) return refuse(`filter may be given at most ${MAX_FILTERS} times.`);
+  const isLong = q !== null && q.length > MAX_FILTER_LENGTH;
+  return isLong ? refuse(`q must have at most ${MAX_FILTER_LENGTH} characters.`) : null;
+}
+
+/** The interval of a chart. The current millisecond is part of the present. */
+export function intervalOf(
+  { from, to }: { readonly from: number | null; readonly to: number | null },
+  now: number,
+): { readonly from: number | null; readonly until: number } {
+  return { from, until: to ?? Math.max(now, from ?? 0) + 1 };
+}
+
+function refuse(details: string): Rejection {
+  return new Rejection('invalidParameters', details);
+}

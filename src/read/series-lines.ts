@@ -1,0 +1,90 @@
+/** The counts of a series by line: one reader, whose lines the dashboard's chart shows as columns and tools get as rows. */
+import type {
+  BucketsProblem,
+  EventReader,
+  FieldFilter,
+  FieldLine,
+  FieldSeries,
+  Series,
+  SeriesFrame,
+} from '../storage/storage.ts';
+
+/** What is counted apart: nothing, event types, or the values of the field of a path. */
+export type By = 'none' | 'type' | readonly string[];
+
+/** Events by bucket, and those before the first bucket. */
+export type Counted = Pick<FieldLine, 'counts' | 'before'>;
+
+export interface SeriesLines extends SeriesFrame {
+  /** What is counted apart: those with the most events, or those that were chosen. */
+  readonly lines: readonly FieldLine[];
+  /** All other events; null where there are none. */
+  readonly rest: Counted | null;
+  readonly all: Counted;
+}
+
+/** What lines a series has. */
+export interface LinesQuery {
+  readonly by: By;
+  /** Only events that pass it, where declared fields have counts of it. With values of a field: a filter on the same field. */
+  readonly filter: FieldFilter | null;
+}
+
+export type LinesProblem = BucketsProblem | Extract<Awaited<ReturnType<EventReader['valueSeries']>>, string>;
+
+/** @returns the problem if counts do not answer it, or there would be too many buckets */
+export async function readLines(
+  events: EventReader,
+  request: Parameters<EventReader['valueSeries']>[0],
+  { by, filter }: LinesQuery,
+): Promise<SeriesLines | LinesProblem> {
+  if (by !== 'none' && by !== 'type') return linesOf(await events.valueSeries(request, by, filter), true);
+  if (filter !== null)
+    return linesOf(await events[by === 'type' ? 'filteredTypes' : 'filteredSeries'](request, filter), false);
+  const series = await events.series(by === 'type' ? request : { ...request, topTypes: 0 });
+  return typeof series === 'string' ? series : typeLines(series, by);
+}
+
+/** @param keepsRest whether there is a rest even where it has no event */
+function linesOf<Problem extends string>(
+  series: FieldSeries | Problem,
+  keepsRest: boolean,
+): SeriesLines | Problem {
+  if (typeof series === 'string') return series;
+  const { lines, ...frame } = series;
+  const apart = lines.filter(({ value, type }) => value !== null || type !== undefined);
+  const rest = lines.find(({ value, type }) => value === null && type === undefined);
+  return {
+    ...frame,
+    lines: apart,
+    rest: rest !== undefined && (keepsRest || hasEvents(rest)) ? rest : null,
+    all: {
+      counts: frame.starts.map((_, index) => sum(lines.map(({ counts }) => counts[index] ?? 0))),
+      before: sum(lines.map(({ before }) => before)),
+    },
+  };
+}
+
+function typeLines({ types, all, other, before, ...frame }: Series, by: 'none' | 'type'): SeriesLines {
+  const lines = (by === 'none' ? [] : types).map(({ typeId, name, counts }) => ({
+    value: null,
+    type: { typeId, name },
+    counts,
+    before: before.byType[typeId] ?? 0,
+  }));
+  const beforeRest = before.all - sum(lines.map((line) => line.before));
+  return {
+    ...frame,
+    lines,
+    rest: other === null ? null : { counts: other, before: beforeRest },
+    all: { counts: all, before: before.all },
+  };
+}
+
+function hasEvents({ counts, before }: Counted): boolean {
+  return before > 0 || counts.some((count) => count > 0);
+}
+
+export function sum(counts: readonly number[]): number {
+  return counts.reduce((total, count) => total + count, 0);
+}
