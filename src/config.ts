@@ -72,6 +72,30 @@ function databaseUrl(value: string): string {
   return value;
 }
 
+/** The address of an OIDC issuer, as its discovery document names it. */
+function issuerUrl(value: string): string {
+  if (value === '') return '';
+  const url = URL.canParse(value) ? new URL(value) : null;
+  if (url === null || !/^https?:$/.test(url.protocol) || url.search + url.hash + url.username !== '')
+    throw new Error(`must be an address like https://login.example.com/realms/staff, not "${value}"`);
+  return value;
+}
+
+/** Scopes of OAuth, separated by spaces (RFC 6749, 3.3). */
+function scopes(value: string): string {
+  if (
+    !/^[\x21\x23-\x5b\x5d-\x7e]+( [\x21\x23-\x5b\x5d-\x7e]+)*$/.test(value) ||
+    !value.split(' ').includes('openid')
+  )
+    throw new Error(`must be scopes separated by single spaces, "openid" among them, not "${value}"`);
+  return value;
+}
+
+function buttonText(value: string): string {
+  if (value.length > 60) throw new Error('must have at most 60 characters');
+  return value;
+}
+
 /** An origin; a trailing slash is removed. */
 function publicUrl(value: string): string {
   if (value === '') return '';
@@ -182,6 +206,57 @@ export const SETTINGS = {
     default: 'Tidemark <tidemark@localhost>',
     unit: '',
     meaning: 'Sender of these mails.',
+    parse: text,
+  },
+  OIDC_ISSUER: {
+    default: '',
+    unit: '',
+    meaning:
+      'OpenID Connect issuer that users sign in with; needs PUBLIC_URL, OIDC_CLIENT_ID and a client secret.',
+    parse: issuerUrl,
+  },
+  OIDC_CLIENT_ID: { default: '', unit: '', meaning: 'Id of this service at the issuer.', parse: text },
+  OIDC_CLIENT_SECRET: {
+    default: '',
+    unit: '',
+    meaning: 'Secret of this service at the issuer.',
+    parse: text,
+  },
+  OIDC_CLIENT_SECRET_FILE: {
+    default: '',
+    unit: '',
+    meaning: 'File with that secret, in place of OIDC_CLIENT_SECRET.',
+    parse: text,
+  },
+  OIDC_NAME: {
+    default: 'single sign-on',
+    unit: '',
+    meaning: 'Text of the button: "Sign in with" this name.',
+    parse: buttonText,
+  },
+  OIDC_SCOPES: {
+    default: 'openid email profile',
+    unit: '',
+    meaning: 'Scopes that are asked of the issuer.',
+    parse: scopes,
+  },
+  OIDC_ONLY: {
+    default: 'false',
+    unit: '',
+    meaning:
+      'true: no sign-in, sign-up or reset by password, except for accounts of "tidemark user create --break-glass".',
+    parse: (value) => oneOf('true', 'false')(value) === 'true',
+  },
+  OIDC_TRUST_EMAIL: {
+    default: 'false',
+    unit: '',
+    meaning: 'true: an email that the issuer calls verified counts as verified here.',
+    parse: (value) => oneOf('true', 'false')(value) === 'true',
+  },
+  OIDC_GROUPS_CLAIM: {
+    default: '',
+    unit: '',
+    meaning: 'Claim with the groups of a user, such as groups. Empty: groups give no roles.',
     parse: text,
   },
   SESSION_IDLE_HOURS: {
@@ -475,8 +550,11 @@ export type Config = { readonly [N in SettingName]: ReturnType<(typeof SETTINGS)
 
 /** Inserts the passwords from files into their URLs. */
 function withPasswords(config: Config): Config {
+  const secretFile = config.OIDC_CLIENT_SECRET_FILE;
   return Object.freeze({
     ...config,
+    ...(config.OIDC_CLIENT_SECRET === '' &&
+      secretFile !== '' && { OIDC_CLIENT_SECRET: readPassword('OIDC_CLIENT_SECRET_FILE', secretFile) }),
     DATABASE_URL: addPassword(config.DATABASE_URL, 'PGPASSWORD_FILE', config.PGPASSWORD_FILE),
     REDIS_URL: config.REDIS_URL.split(',')
       .map((address) => addPassword(address, 'REDIS_PASSWORD_FILE', config.REDIS_PASSWORD_FILE))

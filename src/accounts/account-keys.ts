@@ -8,4 +8,6 @@ export interface AccountKeys {
   readonly challenges: KeyObject;
   /** HMAC key of the devices that an account has signed in from. */
   readonly devices: KeyObject;
+  /** AES-256 key of the state of a sign-in that is at an issuer. */
+  readonly oidc: KeyObject;
 }

@@ -48,6 +48,8 @@ export type AuditAction =
   | 'member.role'
   | 'member.remove'
   | 'member.leave'
+  | 'member.group'
+  | 'member.group-end'
   | 'invitation.create'
   | 'invitation.withdraw'
   | 'invitation.accept';
@@ -66,7 +68,9 @@ export type AccountAction =
   | 'second-factor.guessing'
   | 'second-factor.lock'
   | 'recovery-codes.create'
-  | 'recovery-code.use';
+  | 'recovery-code.use'
+  | 'identity.join'
+  | 'identity.leave';
 
 /** Details of the change: names and public identifiers, never a token, a link or a password. */
 export type AuditDetails = Readonly<Record<string, string | number | null>>;

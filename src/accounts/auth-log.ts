@@ -13,6 +13,10 @@ export const AUTH_EVENTS = {
   'sign-in.failure': ['warn', 'sign-in failed'],
   'sign-in.first-step': ['info', 'password correct, code needed'],
   'sign-in.new-device': ['info', 'signed in from a device that the account has not used before'],
+  'oidc.refusal': ['warn', 'sign-in at the issuer refused'],
+  'oidc.logout': ['info', 'sessions ended by the issuer'],
+  'identity.join': ['info', 'identity of the issuer joined to the account'],
+  'identity.leave': ['info', 'identity of the issuer removed from the account'],
   'sign-out': ['info', 'signed out'],
   'sign-out.one': ['info', 'another session of the account ended'],
   'sign-out.others': ['info', 'all other sessions of the account ended'],
@@ -79,6 +83,8 @@ export interface AuthFields {
   readonly device?: string;
   /** The purpose of a link, or how an account was created. */
   readonly purpose?: string;
+  /** Why the issuer's answer was refused, in the words of the library; never a token or a code. */
+  readonly cause?: string;
   /** The `code` of the refusal. */
   readonly reason?: string;
   readonly method?: string;

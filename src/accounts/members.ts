@@ -30,6 +30,8 @@ export interface Member {
   /** Whether the email address is verified: an account that joined through a link may not have verified it. */
   readonly emailVerified: boolean;
   readonly role: Role;
+  /** The group of the issuer that gives the role; null: a person gave it. */
+  readonly byGroup: string | null;
   readonly addedAt: Date;
 }
 
@@ -78,10 +80,14 @@ export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise
 export async function listMembers(sql: Sql, appId: number): Promise<Member[]> {
   return [
     ...(await sql<Member[]>`
-      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified", role, added_at AS "addedAt"
-        FROM app_members JOIN users ON users.id = user_id
-       WHERE app_id = ${appId}
-       ORDER BY role = 'owner' DESC, added_at, users.id`),
+      SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified", member.role,
+             by_group.group_name AS "byGroup", added_at AS "addedAt"
+        FROM app_members AS member JOIN users ON users.id = user_id
+             LEFT JOIN group_grants AS by_group
+               ON by_group.app_id = member.app_id AND by_group.user_id = member.user_id
+                  AND by_group.role = member.role AND by_group.own_role IS DISTINCT FROM member.role
+       WHERE member.app_id = ${appId}
+       ORDER BY member.role = 'owner' DESC, added_at, users.id`),
   ];
 }
 

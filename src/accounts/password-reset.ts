@@ -20,6 +20,8 @@ export interface PasswordResetOptions {
   readonly passwords: Passwords;
   readonly mailer: Mailer | null;
   readonly background: Background;
+  /** OIDC_ONLY: only accounts of the command line have passwords. */
+  readonly onlyBreakGlass: boolean;
   readonly wall: () => number;
   readonly monotonic: () => number;
 }
@@ -45,11 +47,11 @@ export class PasswordReset {
     if (wait > 0) return throttled(wait);
     this.#ofEmail.begin(email.key);
     this.#ofClient.begin(networks);
-    const { sql, mailer, publicUrl, background, wall } = this.#options;
+    const { sql, mailer, publicUrl, background, onlyBreakGlass, wall } = this.#options;
     if (mailer === null) return null;
     background.run('password reset', async () => {
       const found = await findUser(sql, email);
-      if (found === null) return;
+      if (found === null || (onlyBreakGlass && !found.breakGlass)) return;
       const token = await createLink(
         sql,
         { purpose: 'reset-password', userId: found.user.id, verifiesEmail: true },

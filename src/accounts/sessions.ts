@@ -29,6 +29,8 @@ export interface SessionOrigin {
 }
 
 export interface StartedSession {
+  /** What the database knows the session by. */
+  readonly digest: Buffer;
   /** The Set-Cookie value. */
   readonly setCookie: string;
   /** Whether the account has not been used from this device before. */
@@ -102,7 +104,7 @@ export class Sessions {
                          ORDER BY last_seen_at DESC, digest OFFSET ${MAX_OF_ACCOUNT - 1}
                            FOR UPDATE SKIP LOCKED)`;
     const isNewDevice = await devices.remember(sql, user, { device, address }, now);
-    return { setCookie: this.#cookie(text, maxMs / 1_000), isNewDevice };
+    return { digest, setCookie: this.#cookie(text, maxMs / 1_000), isNewDevice };
   }
 
   /** The session of a Cookie header; null if there is none or it has ended. */

@@ -36,6 +36,8 @@ export interface SignInOptions {
   readonly secondFactors: SecondFactors;
   readonly codes: CodeChecks;
   readonly challenges: SignInChallenges;
+  /** OIDC_ONLY: only accounts of the command line sign in by a password. */
+  readonly onlyBreakGlass: boolean;
 }
 
 export interface SignedIn extends StartedSession {
@@ -157,7 +159,9 @@ export class SignIn {
       attempt.notChecked();
       return matches;
     }
-    return matches && found !== null ? { verified: found, attempt } : FAILED;
+    // The same answer as for a wrong password, after the same work.
+    const mayEnter = isKnown || !this.#options.onlyBreakGlass || found?.breakGlass === true;
+    return matches && found !== null && mayEnter ? { verified: found, attempt } : FAILED;
   }
 
   /** A password was set by a link: earlier failures from this client no longer count. */

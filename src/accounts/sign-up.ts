@@ -248,14 +248,15 @@ function tooManyMails(limit: number, waitMs: number): Rejection {
 export async function createVerifiedUser(
   sql: Sql,
   passwords: Passwords,
-  account: { email: Email; password: string },
+  account: { email: Email; password: string; breakGlass?: boolean },
 ): Promise<User> {
   const problem = await passwordProblem(account.password, account.email);
   if (problem !== null) throw refused('weakPassword', `the password ${problem}`);
   const passwordHash = await passwords.hash(account.password);
   return await sql.begin('isolation level read committed', async (tx) => {
     const isFirst = !(await hasUsers(tx));
-    const user = await createUser(tx, { email: account.email, passwordHash, verified: true });
+    const { email, breakGlass = false } = account;
+    const user = await createUser(tx, { email, passwordHash, verified: true, breakGlass });
     if (isFirst) await adoptApps(tx, user, COMMAND_LINE);
     return user;
   });

@@ -19,6 +19,8 @@ export interface User {
 export interface AuthenticatedUser {
   readonly user: User;
   readonly passwordHash: string;
+  /** Whether the password is a way in where OIDC_ONLY is set. */
+  readonly breakGlass: boolean;
 }
 
 export interface UserInList {
@@ -34,19 +36,20 @@ const UNIQUE_VIOLATION = '23505';
 
 /**
  * Creates an account.
- * @param account.verified whether ownership of the email is verified
+ * @param account.verified   whether ownership of the email is verified
+ * @param account.breakGlass whether its password is a way in where OIDC_ONLY is set; no by default
  * @throws Refused emailTaken
  */
 export async function createUser(
   sql: Sql | Transaction,
-  account: { email: Email; passwordHash: string; verified: boolean },
+  account: { email: Email; passwordHash: string; verified: boolean; breakGlass?: boolean },
 ): Promise<User> {
-  const { email, passwordHash, verified } = account;
+  const { email, passwordHash, verified, breakGlass = false } = account;
   const userId = createPublicId('usr');
   try {
     const [made] = await sql<{ id: number }[]>`
-      INSERT INTO users (public_id, email, email_key, password_hash, email_verified_at)
-      VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${verified} THEN now() END)
+      INSERT INTO users (public_id, email, email_key, password_hash, email_verified_at, break_glass)
+      VALUES (${userId}, ${email.text}, ${email.key}, ${passwordHash}, CASE WHEN ${verified} THEN now() END, ${breakGlass})
       RETURNING id`;
     if (made === undefined) throw new Error('INSERT INTO users returned no row');
     return { id: made.id, userId, email: email.text, emailKey: email.key, emailVerified: verified };
@@ -59,13 +62,13 @@ export async function createUser(
 
 /** The account with this email, and its password hash. */
 export async function findUser(sql: Sql | Transaction, email: Email): Promise<AuthenticatedUser | null> {
-  const [row] = await sql<(User & { passwordHash: string })[]>`
+  const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass"
       FROM users WHERE email_key = ${email.key}`;
   if (row === undefined) return null;
-  const { passwordHash, ...user } = row;
-  return { user, passwordHash };
+  const { passwordHash, breakGlass, ...user } = row;
+  return { user, passwordHash, breakGlass };
 }
 
 /** The account with this public id, and its password hash. */
@@ -73,13 +76,13 @@ export async function findUserById(
   sql: Sql | Transaction,
   userId: string,
 ): Promise<AuthenticatedUser | null> {
-  const [row] = await sql<(User & { passwordHash: string })[]>`
+  const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass"
       FROM users WHERE public_id = ${userId}`;
   if (row === undefined) return null;
-  const { passwordHash, ...user } = row;
-  return { user, passwordHash };
+  const { passwordHash, breakGlass, ...user } = row;
+  return { user, passwordHash, breakGlass };
 }
 
 /** @throws Refused memberNotFound */

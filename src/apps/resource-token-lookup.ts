@@ -139,7 +139,11 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
            (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt", revoked_at IS NOT NULL AS revoked,
            (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id)), '[]')
               FROM resource_token_apps JOIN apps ON apps.id = app_id
-             WHERE token_id = resource_tokens.id) AS apps
+             WHERE token_id = resource_tokens.id
+               -- What its creator may read by a group alone, while the issuer has ended the sessions of that account.
+               AND NOT EXISTS (SELECT FROM group_grants AS suspended
+                                WHERE suspended.app_id = apps.id AND suspended.user_id = resource_tokens.created_by
+                                  AND suspended.suspended AND suspended.own_role IS NULL)) AS apps
       FROM resource_tokens
      WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)`;
   return new Map(

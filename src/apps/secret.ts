@@ -116,6 +116,7 @@ function deriveSecret(text: string): Secret {
       secondFactors: createSecretKey(derive(text, 'seal second factors', 32)),
       challenges: createSecretKey(derive(text, 'sign challenges', 32)),
       devices: createSecretKey(derive(text, 'recognize devices', 32)),
+      oidc: createSecretKey(derive(text, 'seal sign-ins at an issuer', 32)),
     },
     fingerprint: derive(text, 'fingerprint', 16).toString('hex'),
   };

@@ -1,6 +1,7 @@
 /** Commands for accounts and their roles in apps. */
 
 import type { Command } from 'commander';
+import { COMMAND_LINE } from '../accounts/audit.ts';
 import { type Email, requireEmail } from '../accounts/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/members.ts';
 import { listUsers, requireUser, verifyEmail } from '../accounts/users.ts';
@@ -27,10 +28,13 @@ interface Json {
 }
 
 /** Loads what it needs only now: the packages take longer to load than most commands run. */
-async function createAccount(sql: Sql, email: Email, password: string): Promise<{ userId: string }> {
+async function createAccount(
+  sql: Sql,
+  account: { email: Email; password: string; breakGlass: boolean },
+): Promise<{ userId: string }> {
   const { Passwords } = await import('../accounts/passwords.ts');
   const { createVerifiedUser } = await import('../accounts/sign-up.ts');
-  return await createVerifiedUser(sql, new Passwords(), { email, password });
+  return await createVerifiedUser(sql, new Passwords(), account);
 }
 
 function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
@@ -53,15 +57,21 @@ export function addUserCommands(program: Command): void {
     .description('create an account with a verified email')
     .requiredOption(...EMAIL_OPTION)
     .requiredOption('--password-stdin', 'read the password from standard input')
+    .option('--break-glass', 'let the account sign in by its password also where OIDC_ONLY is set')
     .option(...JSON_OPTION)
-    .action((options: Json & { email: string }) =>
+    .action((options: Json & { email: string; breakGlass?: true }) =>
       runCommand(options, async ({ sql }) => {
+        const { breakGlass = false } = options;
         const email = requireEmail(options.email);
         const password = await readPassword();
-        const { userId } = await createAccount(sql, email, password);
+        const { userId } = await createAccount(sql, { email, password, breakGlass });
         return {
-          json: { userId, email: email.text },
-          text: formatFields({ Account: userId, Email: email.text }),
+          json: { userId, email: email.text, breakGlass },
+          text: formatFields({
+            Account: userId,
+            Email: email.text,
+            'Break glass': breakGlass ? 'yes' : 'no',
+          }),
         };
       }),
     );
@@ -109,6 +119,39 @@ export function addUserCommands(program: Command): void {
       }),
     );
   addSecondFactorCommand(user);
+  addIdentityCommand(user);
+}
+
+function addIdentityCommand(user: Command): void {
+  user
+    .command('join')
+    .description(
+      'let an identity of the OIDC issuer sign in to an account, if you know that both are the same person',
+    )
+    .requiredOption(...EMAIL_OPTION)
+    .requiredOption('--subject <subject>', 'the subject of the identity: claim "sub" of its tokens')
+    .option('--issuer <url>', 'the issuer; OIDC_ISSUER by default')
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string; subject: string; issuer?: string }) =>
+      runCommand(options, async ({ sql, config }) => {
+        const { issuer = config.OIDC_ISSUER, subject } = options;
+        if (issuer === '')
+          throw refused('invalidBody', 'there is no issuer: set OIDC_ISSUER, or name one with --issuer');
+        const { joinIdentity } = await import('../accounts/oidc/identities.ts');
+        const account = await requireUser(sql, requireEmail(options.email));
+        const joined = await sql.begin((tx) => joinIdentity(tx, account, { issuer, subject }, COMMAND_LINE));
+        if (!joined)
+          throw refused(
+            'wrongAccount',
+            "the identity is another account's, or the account has another one of this issuer",
+          );
+        const { userId, email } = account;
+        return {
+          json: { userId, email, issuer, subject },
+          text: formatFields({ Account: userId, Email: email, Issuer: issuer, Subject: subject }),
+        };
+      }),
+    );
 }
 
 function addSecondFactorCommand(user: Command): void {
@@ -156,7 +199,7 @@ export function addGrantCommand(app: Command): void {
     );
 }
 
-function requireRole(text: string): Role {
+export function requireRole(text: string): Role {
   const role = ROLES.find((one) => one === text);
   if (role !== undefined) return role;
   throw refused('invalidBody', `the role must be ${ROLES.slice(0, -1).join(', ')} or ${ROLES.at(-1)}`);

@@ -12,6 +12,7 @@ import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addExportCommand } from './export-command.ts';
 import { addFieldCommands } from './field-command.ts';
+import { addGroupCommands } from './group-commands.ts';
 import { addImportCommand } from './import-command.ts';
 import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
@@ -70,6 +71,7 @@ export function commandLine(): Command {
   addRecountCommand(program);
   addRecoverRowsCommand(program);
   addUserCommands(program);
+  addGroupCommands(program);
   addAuditCommands(program);
   addDoctorCommand(program);
   addDemoCommand(program);

@@ -17,8 +17,11 @@ export interface Answer {
   /** Default: `no-store`. */
   readonly cacheControl?: string;
   /** Further headers. Values must not contain text from a request: a transport does not filter CR and LF. */
-  readonly headers?: Readonly<Record<string, string>>;
+  readonly headers?: AnswerHeaders;
 }
+
+/** Headers by name; a list makes a line of each value, as several Set-Cookie headers need. */
+export type AnswerHeaders = Readonly<Record<string, string | readonly string[]>>;
 
 /** The result of a handler: the response, or a refusal, which becomes one. */
 export type Outcome = Answer | StreamAnswer | Rejection;
@@ -27,7 +30,7 @@ export type Outcome = Answer | StreamAnswer | Rejection;
 interface AnswerHead {
   readonly contentType?: string | undefined;
   readonly cacheControl?: string;
-  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly headers?: AnswerHeaders | undefined;
 }
 
 /** A transport's side of one request. */
@@ -404,8 +407,12 @@ function commonHeaders(head: AnswerHead): string {
   return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }
 
-function headerLines(headers: Readonly<Record<string, string>> | undefined): string {
+function headerLines(headers: AnswerHeaders | undefined): string {
   let lines = '';
-  for (const name in headers) lines += `\r\n${name}: ${headers[name]}`;
+  for (const name in headers) {
+    const value = headers[name] ?? '';
+    if (typeof value === 'string') lines += `\r\n${name}: ${value}`;
+    else for (const one of value) lines += `\r\n${name}: ${one}`;
+  }
   return lines;
 }

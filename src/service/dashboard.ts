@@ -7,14 +7,17 @@ import { CodeChecks } from '../accounts/code-checks.ts';
 import { KnownDevices } from '../accounts/known-devices.ts';
 import { Mailer } from '../accounts/mail.ts';
 import { Notices } from '../accounts/notices.ts';
+import { OidcIssuer, oidcSettings } from '../accounts/oidc/issuer.ts';
+import { OidcSignIn } from '../accounts/oidc/sign-in.ts';
 import { PasswordChange } from '../accounts/password-change.ts';
 import { PasswordReset } from '../accounts/password-reset.ts';
 import { Passwords } from '../accounts/passwords.ts';
 import { Api } from '../accounts/routes/api.ts';
 import { memberRoutes } from '../accounts/routes/members.ts';
+import { oidcRoutes } from '../accounts/routes/oidc.ts';
 import { peopleRoutes } from '../accounts/routes/people.ts';
 import { secondFactorRoutes } from '../accounts/routes/second-factor.ts';
-import { sessionRoutes } from '../accounts/routes/sessions.ts';
+import { type OidcShown, sessionRoutes } from '../accounts/routes/sessions.ts';
 import { SecondFactorChange } from '../accounts/second-factor-change.ts';
 import { SecondFactors } from '../accounts/second-factors.ts';
 import { Sessions } from '../accounts/sessions.ts';
@@ -23,6 +26,7 @@ import { SignIn } from '../accounts/sign-in.ts';
 import { SignInChallenges } from '../accounts/sign-in-challenge.ts';
 import { SignInLimits } from '../accounts/sign-in-limits.ts';
 import { SignUp } from '../accounts/sign-up.ts';
+import { applyGroups, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
 import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
 import { savedViewRoutes } from '../apps/routes/saved-views.ts';
@@ -110,7 +114,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
   const accounts = createAccounts(options, sql);
   const { api, mailer, passwords, setup } = accounts;
   const { feeds, pools } = openFeeds(options, accounts.sessions);
-  const allowed = config.ALLOW_SIGNUP;
+  const allowed = signUpOf(config);
   const prover = new SchemaProver();
 
   const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(sql, accounts.sessions, call);
@@ -130,7 +134,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       sql,
       secret,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
-      maxAppsPerAccount: allowed === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
+      maxAppsPerAccount: config.ALLOW_SIGNUP === 'open' ? config.MAX_APPS_PER_ACCOUNT : 0,
       now: wall,
       monotonic,
     }),
@@ -188,7 +192,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
   const { config, log, wall, monotonic } = options;
   const { accounts: keys } = options.secret;
   const publicUrl = config.PUBLIC_URL;
-  const allowed = config.ALLOW_SIGNUP;
+  const allowed = signUpOf(config);
   const passwords = new Passwords({ now: monotonic, log });
   const background = new Background(log);
   const authLog = new AuthLog({ log, now: monotonic });
@@ -216,7 +220,17 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     now: wall,
   });
   const codes = new CodeChecks({ sql, limits, secondFactors });
-  const signIn = new SignIn({ sql, sessions, passwords, limits, secondFactors, codes, challenges });
+  const onlyBreakGlass = config.OIDC_ONLY;
+  const signIn = new SignIn({
+    sql,
+    sessions,
+    passwords,
+    limits,
+    secondFactors,
+    codes,
+    challenges,
+    onlyBreakGlass,
+  });
   const addresses = config.SESSION_ADDRESSES;
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
@@ -231,15 +245,27 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     onChange: options.onChange,
     monotonic,
   });
+  const oidc = createOidc(options, { api, sql, sessions, passwords, authLog });
   const routes = [
-    ...sessionRoutes({ api, sql, sessions, signIn, setup, mailer, allowed, version: readVersion() }),
+    ...sessionRoutes({
+      api,
+      sql,
+      sessions,
+      signIn,
+      setup,
+      mailer,
+      allowed,
+      oidc: oidc.shown,
+      version: readVersion(),
+    }),
+    ...oidc.routes,
     ...peopleRoutes({
       api,
       sessions,
       signIn,
       signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
       passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
-      passwordReset: new PasswordReset(common),
+      passwordReset: new PasswordReset({ ...common, onlyBreakGlass }),
       mailer,
     }),
     ...secondFactorRoutes({
@@ -251,6 +277,47 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
   ];
   const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
   return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
+}
+
+/** Who can create an account with a password. */
+function signUpOf(config: Config): Config['ALLOW_SIGNUP'] {
+  return config.OIDC_ONLY ? 'closed' : config.ALLOW_SIGNUP;
+}
+
+/** Sign-in at the issuer; without one, or with settings that contradict each other, no routes. */
+function createOidc(
+  { config, secret, generation, log, wall, monotonic, onChange }: DashboardOptions,
+  parts: { api: Api; sql: Sql; sessions: Sessions; passwords: Passwords; authLog: AuthLog },
+): { readonly routes: readonly Route[]; readonly shown: () => OidcShown | null } {
+  const settings = oidcSettings(config);
+  if (typeof settings === 'string') log.warn(`oidc: sign-in at the issuer is off: ${settings}`);
+  if (settings === null || typeof settings === 'string') return { routes: [], shown: () => null };
+  const issuer = new OidcIssuer({ ...settings, log, now: wall });
+  // The start does not wait: what is wrong is logged, and the button says so.
+  issuer.check().catch(() => undefined);
+  const signIn = new OidcSignIn({
+    ...parts,
+    issuer,
+    key: secret.accounts.oidc,
+    generation,
+    secure: config.PUBLIC_URL.startsWith('https:'),
+    createsAccounts: config.ALLOW_SIGNUP !== 'closed',
+    trustsEmail: config.OIDC_TRUST_EMAIL,
+    applyGroups,
+    suspendGroups,
+    now: wall,
+  });
+  const routes = oidcRoutes({
+    ...parts,
+    issuer,
+    issuerUrl: settings.issuer,
+    signIn,
+    trustedProxies: config.TRUST_PROXY,
+    onChange,
+    monotonic,
+  });
+  const { OIDC_NAME: name, OIDC_ONLY: only } = config;
+  return { routes, shown: () => ({ name, only, available: issuer.isAvailable }) };
 }
 
 /** The live feeds with their connections. */

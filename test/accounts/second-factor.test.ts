@@ -318,7 +318,9 @@ describe('signing in', () => {
     const [row] = await service.sql<{ hash: string; userId: string }[]>`
       SELECT password_hash AS hash, public_id AS "userId" FROM users WHERE email = ${email}`;
     const user = { id: 1, userId: row?.userId ?? '', email, emailKey: email, emailVerified: true };
-    expect(await complete(elsewhere.create({ user, passwordHash: row?.hash ?? '' }))).toMatchObject(expired);
+    expect(
+      await complete(elsewhere.create({ user, breakGlass: false, passwordHash: row?.hash ?? '' })),
+    ).toMatchObject(expired);
     const other = (await newProtected(service, clock, anEmail())).email;
     const swapped = [
       (await challengeFor(new Person(service), other)).split('.')[0],

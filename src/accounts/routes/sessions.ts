@@ -29,7 +29,19 @@ export interface SessionRoutesOptions {
   readonly setup: Setup;
   readonly mailer: Mailer | null;
   readonly allowed: Config['ALLOW_SIGNUP'];
+  /** What the sign-in page shows of the issuer; null without one. */
+  readonly oidc: () => OidcShown | null;
   readonly version: string;
+}
+
+/** Sign-in at an OIDC issuer, as the page offers it. */
+export interface OidcShown {
+  /** Text of the button, after "Sign in with". */
+  readonly name: string;
+  /** Whether passwords are for break-glass accounts alone. */
+  readonly only: boolean;
+  /** Whether the issuer answered the last time. */
+  readonly available: boolean;
 }
 
 const CREDENTIALS = bodyOf({ email, password }, ['email', 'password']);
@@ -86,6 +98,7 @@ function currentSessionRoute({
   setup,
   allowed,
   mailer,
+  oidc,
   version,
 }: SessionRoutesOptions): Route {
   return api.read('/api/session', 'public', async ({ exchange, cookies }) => {
@@ -96,6 +109,7 @@ function currentSessionRoute({
       setup: pending ? (setup.isOpenTo(exchange) ? 'open' : 'link') : null,
       signup: allowed,
       mail: mailer !== null,
+      oidc: oidc(),
       version,
     });
   });

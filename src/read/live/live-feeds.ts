@@ -212,7 +212,10 @@ export class LiveFeeds {
         FROM unnest(${apps}::integer[], ${tokens}::integer[]) WITH ORDINALITY AS feed (app_id, token_id, index)
         JOIN resource_token_apps USING (app_id, token_id)
         JOIN resource_tokens ON id = token_id
-       WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})`;
+       WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})
+         AND NOT EXISTS (SELECT FROM group_grants AS suspended
+                          WHERE suspended.app_id = feed.app_id AND suspended.user_id = created_by
+                            AND suspended.suspended AND suspended.own_role IS NULL)`;
     const isValid = new Set(valid.map(({ index }) => index));
     return feeds.filter((_, index) => !isValid.has(index)).map((feed) => [feed, 'access']);
   }

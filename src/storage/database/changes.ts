@@ -8,6 +8,7 @@ export type ChangedTable =
   | 'browser_keys'
   | 'declared_fields'
   | 'event_types'
+  | 'group_grants'
   | 'type_schemas'
   | 'logging_tokens'
   | 'resource_tokens'

@@ -1,0 +1,340 @@
+/**
+ * The OpenID Connect issuer: discovery, the authorization code flow with PKCE, and its logout tokens.
+ *
+ * Sources: OpenID Connect Core 1.0, Discovery 1.0, Back-Channel Logout 1.0; RFC 7636 (PKCE), RFC 9207 (`iss` in the answer).
+ */
+import { createRemoteJWKSet, jwtVerify } from 'jose';
+import * as oidc from 'openid-client';
+import type { Logger } from 'pino';
+import type { Config } from '../../config.ts';
+import { isLoopbackName } from '../../http/client-address.ts';
+
+export interface OidcSettings {
+  readonly issuer: string;
+  readonly clientId: string;
+  readonly clientSecret: string;
+  readonly scopes: string;
+  /** Empty: no claim has groups. */
+  readonly groupsClaim: string;
+  /** PUBLIC_URL, without a trailing slash. */
+  readonly publicUrl: string;
+}
+
+/**
+ * What the settings say of an issuer.
+ * @returns null without one; a text that says what is missing, with which sign-in at the issuer is off
+ */
+export function oidcSettings(config: Config): OidcSettings | string | null {
+  const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: clientSecret } = config;
+  if (issuer === '') {
+    if (config.OIDC_ONLY) return 'OIDC_ONLY is true, and OIDC_ISSUER is not set: set it, or remove OIDC_ONLY';
+    return clientId === '' && clientSecret === ''
+      ? null
+      : 'OIDC_CLIENT_ID or OIDC_CLIENT_SECRET is set without OIDC_ISSUER';
+  }
+  if (clientId === '') return 'OIDC_ISSUER needs OIDC_CLIENT_ID, the id of this service at the issuer';
+  if (clientSecret === '') return 'OIDC_ISSUER needs OIDC_CLIENT_SECRET or OIDC_CLIENT_SECRET_FILE';
+  if (config.PUBLIC_URL === '')
+    return 'OIDC_ISSUER needs PUBLIC_URL, to which the issuer sends browsers back';
+  return {
+    issuer,
+    clientId,
+    clientSecret,
+    scopes: config.OIDC_SCOPES,
+    groupsClaim: config.OIDC_GROUPS_CLAIM,
+    publicUrl: config.PUBLIC_URL,
+  };
+}
+
+export interface OidcIssuerOptions extends OidcSettings {
+  readonly log: Logger;
+  /** Milliseconds since the Unix epoch. */
+  readonly now: () => number;
+}
+
+/** What a browser takes to the issuer and must bring back. */
+export interface OidcChecks {
+  readonly state: string;
+  readonly nonce: string;
+  readonly verifier: string;
+}
+
+/** Who signed in at the issuer. */
+export interface OidcIdentity {
+  readonly issuer: string;
+  readonly subject: string;
+  /** The session at the issuer; null if it names none. */
+  readonly sid: string | null;
+  readonly email: string | null;
+  /** Whether the issuer says that the address is verified. */
+  readonly emailVerified: boolean;
+  /** Null: no claim has groups, so they say nothing. */
+  readonly groups: readonly string[] | null;
+}
+
+/** What a logout token ends: all sessions of a subject, or one session at the issuer. */
+export interface LogoutOrder {
+  readonly issuer: string;
+  readonly subject: string | null;
+  readonly sid: string | null;
+}
+
+/** An answer of the issuer that is refused, or an issuer that does not answer. The log has the message, the user does not. */
+export class OidcFailure extends Error {
+  override readonly name = 'OidcFailure';
+  /** `unreachable`: nobody was found to be guilty, so it may work later. `denied`: the user or the issuer said no. */
+  readonly kind: 'unreachable' | 'denied' | 'invalid';
+
+  constructor(kind: OidcFailure['kind'], message: string, options?: ErrorOptions) {
+    super(message, options);
+    this.kind = kind;
+  }
+}
+
+export const CALLBACK_PATH = '/sign-in/oidc/callback';
+/** Timeout of each request to the issuer: a user waits for it. */
+const TIMEOUT_SECONDS = 5;
+/** After a failure the issuer is asked again no sooner; after a success its document is renewed this late. */
+const RETRY_AFTER_MS = 10_000;
+const RENEW_AFTER_MS = 3_600_000;
+/** Clocks that differ by more make tokens expire early or late. */
+export const MAX_CLOCK_DIFFERENCE_MS = 60_000;
+/** A logout token older than this is refused, whatever its `exp` says. */
+const MAX_LOGOUT_AGE = '10m';
+const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout';
+const MAX_GROUPS = 1_000;
+const MAX_GROUP_CHARACTERS = 200;
+
+interface Discovered {
+  readonly config: oidc.Configuration;
+  readonly keys: ReturnType<typeof createRemoteJWKSet>;
+  readonly at: number;
+}
+
+export class OidcIssuer {
+  readonly #options: OidcIssuerOptions;
+  #discovered: Discovered | null = null;
+  #discovering: Promise<Discovered> | null = null;
+  /** The last failure of a discovery; null after a success. */
+  #failure: { readonly at: number; readonly error: OidcFailure } | null = null;
+
+  constructor(options: OidcIssuerOptions) {
+    this.#options = options;
+  }
+
+  /** Whether the last question was answered, as far as this process knows. Asks again in the background where it is time to. */
+  get isAvailable(): boolean {
+    this.#discover().catch(() => undefined); // The failure is kept, and logged when it begins.
+    return this.#failure === null;
+  }
+
+  /** Asks for the issuer's document now. @throws OidcFailure */
+  async check(): Promise<void> {
+    await this.#discover();
+  }
+
+  /** @throws OidcFailure if the issuer does not answer */
+  async authorizationUrl(checks: OidcChecks): Promise<string> {
+    const { config } = await this.#discover();
+    return oidc.buildAuthorizationUrl(config, {
+      redirect_uri: this.#redirectUri,
+      scope: this.#options.scopes,
+      state: checks.state,
+      nonce: checks.nonce,
+      code_challenge: await oidc.calculatePKCECodeChallenge(checks.verifier),
+      code_challenge_method: 'S256',
+    }).href;
+  }
+
+  /**
+   * Exchanges the code of a callback for the identity of the user. Signature, issuer, audience, nonce, state, times and the
+   * `iss` parameter are checked.
+   * @param query of the callback, without the question mark
+   * @throws OidcFailure
+   */
+  async identity(query: string, checks: OidcChecks): Promise<OidcIdentity> {
+    const { config } = await this.#discover();
+    try {
+      const tokens = await oidc.authorizationCodeGrant(config, new URL(`${this.#redirectUri}?${query}`), {
+        expectedState: checks.state,
+        expectedNonce: checks.nonce,
+        pkceCodeVerifier: checks.verifier,
+        idTokenExpected: true,
+      });
+      const claims = tokens.claims();
+      if (claims === undefined) throw new OidcFailure('invalid', 'the answer has no ID token');
+      const hasUserInfo = config.serverMetadata().userinfo_endpoint !== undefined;
+      const more = hasUserInfo ? await oidc.fetchUserInfo(config, tokens.access_token, claims.sub) : {};
+      return this.#identityOf({ ...more, ...claims }, claims.iss, claims.sub);
+    } catch (error) {
+      throw failureOf(error);
+    }
+  }
+
+  /**
+   * Reads a logout token (Back-Channel Logout 1.0, 2.6). Its order may be carried out twice.
+   * @throws OidcFailure if it is not one of this issuer for this service
+   */
+  async logoutOrder(token: string): Promise<LogoutOrder> {
+    const { config, keys } = await this.#discover();
+    try {
+      const { payload } = await jwtVerify(token, keys, {
+        issuer: config.serverMetadata().issuer,
+        audience: this.#options.clientId,
+        algorithms: [
+          'RS256',
+          'RS384',
+          'RS512',
+          'PS256',
+          'PS384',
+          'PS512',
+          'ES256',
+          'ES384',
+          'ES512',
+          'EdDSA',
+        ],
+        requiredClaims: ['iat', 'jti', 'events'],
+        maxTokenAge: MAX_LOGOUT_AGE,
+        clockTolerance: MAX_CLOCK_DIFFERENCE_MS / 1_000,
+        currentDate: new Date(this.#options.now()),
+      });
+      const { events, nonce, sid, sub } = payload;
+      if (typeof events !== 'object' || events === null || !(LOGOUT_EVENT in events))
+        throw new OidcFailure('invalid', 'the token is not one for a logout');
+      // It would be an ID token.
+      if (nonce !== undefined) throw new OidcFailure('invalid', 'a logout token has no nonce');
+      const order = { issuer: this.#options.issuer, subject: sub ?? null, sid: textOf(sid) };
+      if (order.subject === null && order.sid === null)
+        throw new OidcFailure('invalid', 'the token names no subject and no session');
+      return order;
+    } catch (error) {
+      throw failureOf(error);
+    }
+  }
+
+  get #redirectUri(): string {
+    return this.#options.publicUrl + CALLBACK_PATH;
+  }
+
+  #identityOf(claims: Readonly<Record<string, unknown>>, issuer: string, subject: string): OidcIdentity {
+    const { groupsClaim } = this.#options;
+    return {
+      issuer,
+      subject,
+      sid: textOf(claims.sid),
+      email: textOf(claims.email),
+      emailVerified: claims.email_verified === true,
+      groups: groupsClaim === '' ? null : groupsOf(claims[groupsClaim]),
+    };
+  }
+
+  /** The issuer's document: from memory, or asked for, once for all who wait. */
+  #discover(): Promise<Discovered> {
+    const now = this.#options.now();
+    const known = this.#discovered;
+    if (known !== null && this.#failure === null && now - known.at < RENEW_AFTER_MS)
+      return Promise.resolve(known);
+    if (this.#failure !== null && Math.abs(now - this.#failure.at) < RETRY_AFTER_MS)
+      return Promise.reject(this.#failure.error);
+    this.#discovering ??= this.#ask().finally(() => {
+      this.#discovering = null;
+    });
+    return this.#discovering;
+  }
+
+  async #ask(): Promise<Discovered> {
+    const { log, now, issuer } = this.#options;
+    try {
+      const discovered = await discover(this.#options);
+      if (this.#failure !== null) log.info({ issuer }, 'oidc: the issuer answers again');
+      this.#failure = null;
+      this.#discovered = discovered;
+      return discovered;
+    } catch (error) {
+      const failure = failureOf(error);
+      if (this.#failure === null)
+        log.warn({ issuer, reason: failure.message }, 'oidc: sign-in is off until the issuer answers');
+      this.#failure = { at: now(), error: failure };
+      throw failure;
+    }
+  }
+}
+
+/**
+ * Reads the issuer's document and compares the clocks.
+ * @throws OidcFailure, or an error of the client
+ */
+async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptions): Promise<Discovered> {
+  let date = '';
+  const isLocal = isLoopbackName(new URL(issuer).hostname.replace(/^\[|\]$/g, ''));
+  if (issuer.startsWith('http:') && !isLocal)
+    throw new OidcFailure('invalid', 'OIDC_ISSUER must begin with https://, except on this machine');
+  const config = await oidc.discovery(
+    new URL(issuer),
+    clientId,
+    undefined,
+    clientAuthentication(clientSecret),
+    {
+      timeout: TIMEOUT_SECONDS,
+      execute: [oidc.enableNonRepudiationChecks, ...(isLocal ? [oidc.allowInsecureRequests] : [])],
+      [oidc.customFetch]: async (url, options) => {
+        const answer = await fetch(url, { ...options, body: options.body ?? null });
+        date = answer.headers.get('date') ?? '';
+        return answer;
+      },
+    },
+  );
+  const asked = Date.parse(date);
+  if (!Number.isNaN(asked) && Math.abs(asked - now()) > MAX_CLOCK_DIFFERENCE_MS + 1_000) {
+    const seconds = Math.round((now() - asked) / 1_000);
+    throw new OidcFailure(
+      'invalid',
+      `the clock of this machine is ${Math.abs(seconds)} seconds ${seconds > 0 ? 'ahead of' : 'behind'} the issuer's: set both by NTP`,
+    );
+  }
+  const { jwks_uri: keysAt } = config.serverMetadata();
+  if (keysAt === undefined) throw new OidcFailure('invalid', 'the discovery document has no jwks_uri');
+  const keys = createRemoteJWKSet(new URL(keysAt), { timeoutDuration: TIMEOUT_SECONDS * 1_000 });
+  return { config, keys, at: now() };
+}
+
+/** The way of the issuer's choice: a header where it takes one (RFC 6749, 2.3.1), else the body. */
+function clientAuthentication(secret: string): oidc.ClientAuth {
+  const basic = oidc.ClientSecretBasic(secret);
+  const post = oidc.ClientSecretPost(secret);
+  return (server, client, body, headers) => {
+    const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
+    (methods.includes('client_secret_basic') ? basic : post)(server, client, body, headers);
+  };
+}
+
+function failureOf(error: unknown): OidcFailure {
+  if (error instanceof OidcFailure) return error;
+  const message = error instanceof Error ? error.message : String(error);
+  if (error instanceof oidc.AuthorizationResponseError)
+    return new OidcFailure('denied', `the issuer refused: ${error.error}`, { cause: error });
+  if (error instanceof oidc.ResponseBodyError)
+    return new OidcFailure('invalid', `the issuer refused the code: ${error.error}`, { cause: error });
+  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
+  return new OidcFailure(isOutage(error) ? 'unreachable' : 'invalid', message + cause, { cause: error });
+}
+
+/** Whether nothing was answered: a connection that failed, a timeout, or a status of a server in trouble. */
+function isOutage(error: unknown): boolean {
+  if (!(error instanceof Error)) return false;
+  if (error instanceof TypeError && error.message === 'fetch failed') return true;
+  const code = 'code' in error ? error.code : undefined;
+  if (code === 'OAUTH_TIMEOUT' || code === 'ERR_JWKS_TIMEOUT' || error.name === 'TimeoutError') return true;
+  return code === 'OAUTH_RESPONSE_IS_NOT_CONFORM' || (error.cause !== undefined && isOutage(error.cause));
+}
+
+function textOf(value: unknown): string | null {
+  return typeof value === 'string' && value !== '' && !value.includes('\0') ? value : null;
+}
+
+/** Groups are texts; some issuers send one text in place of a list. */
+function groupsOf(value: unknown): readonly string[] {
+  const list: readonly unknown[] = Array.isArray(value) ? value : [value];
+  const texts = list.map(textOf).filter((text) => text !== null && text.length <= MAX_GROUP_CHARACTERS);
+  return [...new Set(texts as string[])].slice(0, MAX_GROUPS);
+}

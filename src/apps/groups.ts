@@ -1,0 +1,196 @@
+/** Groups of an issuer as roles in apps: which group gives what, and what an account gets and loses by it. */
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { lockMembers, type Role, roleOf } from '../accounts/members.ts';
+import type { User } from '../accounts/users.ts';
+import { appNotFound, refused } from '../errors.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { endTokensOf } from './resource-tokens.ts';
+
+/** What a group gives. */
+export interface GroupMapping {
+  readonly group: string;
+  /** Public id; null: every app. */
+  readonly appId: string | null;
+  readonly role: Role;
+}
+
+/** What a group gives an account in one app. */
+interface Grant {
+  readonly role: Role;
+  readonly group: string;
+}
+
+interface StoredGrant extends Grant {
+  /** Internal id. */
+  readonly appId: number;
+  readonly ownRole: Role | null;
+  readonly suspended: boolean;
+}
+
+const MAX_GROUP_CHARACTERS = 200;
+const RANK: Readonly<Record<Role, number>> = { viewer: 1, maintainer: 2, owner: 3 };
+
+function higher(a: Role | null, b: Role): Role {
+  return a !== null && RANK[a] > RANK[b] ? a : b;
+}
+
+/**
+ * Makes a group give a role, in one app or in every app. Applies at each user's next sign-in.
+ * @param mapping.appId public id; null: every app
+ * @throws Refused appNotFound, invalidBody
+ */
+export async function mapGroup(sql: Sql, { group, appId, role }: GroupMapping): Promise<void> {
+  if (group === '' || group.length > MAX_GROUP_CHARACTERS || /\p{Cc}/u.test(group))
+    throw refused(
+      'invalidBody',
+      `a group has 1 to ${MAX_GROUP_CHARACTERS} characters, without control characters`,
+    );
+  const app = appId === null ? null : await requireApp(sql, appId);
+  await (app === null
+    ? sql`INSERT INTO group_mappings (group_name, role) VALUES (${group}, ${role})
+          ON CONFLICT (group_name) WHERE app_id IS NULL DO UPDATE SET role = excluded.role`
+    : sql`INSERT INTO group_mappings (group_name, app_id, role) VALUES (${group}, ${app}, ${role})
+          ON CONFLICT (group_name, app_id) WHERE app_id IS NOT NULL DO UPDATE SET role = excluded.role`);
+}
+
+/**
+ * Ends what a group gives. Its members lose the access at once.
+ * @returns false if there is no such mapping
+ * @throws Refused appNotFound
+ */
+export async function unmapGroup(sql: Sql, { group, appId }: Omit<GroupMapping, 'role'>): Promise<boolean> {
+  const app = appId === null ? null : await requireApp(sql, appId);
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const ended = await tx`
+      DELETE FROM group_mappings
+       WHERE group_name = ${group} AND app_id IS NOT DISTINCT FROM ${app} RETURNING 1`;
+    if (ended.length === 0) return false;
+    const grants = await tx<(StoredGrant & { user: User })[]>`
+      SELECT app_id AS "appId", role, own_role AS "ownRole", group_name AS "group", suspended,
+             json_build_object('id', users.id, 'userId', public_id, 'email', email, 'emailKey', email_key,
+                               'emailVerified', email_verified_at IS NOT NULL) AS "user"
+        FROM group_grants JOIN users ON users.id = user_id
+       WHERE group_name = ${group} AND (${app}::int IS NULL OR app_id = ${app})
+       ORDER BY app_id, user_id`;
+    // Another group may give the same: the next sign-in says so, as after every change of groups.
+    for (const { user, ...grant } of grants) await endGrant(tx, user, grant, COMMAND_LINE);
+    return true;
+  });
+}
+
+export async function listGroupMappings(sql: Sql): Promise<GroupMapping[]> {
+  return [
+    ...(await sql<GroupMapping[]>`
+      SELECT group_name AS "group", public_id AS "appId", role
+        FROM group_mappings LEFT JOIN apps ON apps.id = app_id
+       ORDER BY group_name, app_id NULLS FIRST`),
+  ];
+}
+
+/**
+ * Gives an account the roles of its groups, and takes away those of groups that are gone with the tokens that it made there.
+ * A role that a person gave stays where it is the higher one. Call after lockUser.
+ */
+export async function applyGroups(tx: Transaction, user: User, groups: readonly string[]): Promise<void> {
+  const wanted = await grantsOf(tx, groups);
+  const stored = new Map((await storedGrants(tx, user)).map((grant) => [grant.appId, grant]));
+  const by = { userId: user.id, email: user.email };
+  for (const appId of [...new Set([...wanted.keys(), ...stored.keys()])].sort((a, b) => a - b)) {
+    const [want, have] = [wanted.get(appId), stored.get(appId)];
+    if (want !== undefined) await grant(tx, user, { appId, want, have });
+    else if (have !== undefined) await endGrant(tx, user, have, by);
+  }
+}
+
+/**
+ * Takes the access away that an account has by groups, until the next sign-in says which are left. Its tokens are refused
+ * for these apps meanwhile, and not revoked. Call after the account's row is locked.
+ */
+export async function suspendGroups(tx: Transaction, user: User): Promise<void> {
+  for (const grant of await storedGrants(tx, user)) {
+    if (grant.suspended || !(await lockMembers(tx, grant.appId))) continue;
+    const ownRole = await ownRoleOf(tx, user, grant);
+    await setRole(tx, user, grant.appId, ownRole);
+    await tx`
+      UPDATE group_grants SET suspended = true, own_role = ${ownRole} WHERE app_id = ${grant.appId} AND user_id = ${user.id}`;
+  }
+}
+
+/** The highest role that the groups give in each app, by internal id. */
+async function grantsOf(tx: Transaction, groups: readonly string[]): Promise<Map<number, Grant>> {
+  const rows = await tx<(Grant & { appId: number })[]>`
+    SELECT apps.id AS "appId", role, group_name AS "group"
+      FROM group_mappings JOIN apps ON app_id IS NULL OR apps.id = app_id
+     WHERE group_name = ANY(${[...groups]}::text[])
+     ORDER BY apps.id, group_name`;
+  const grants = new Map<number, Grant>();
+  for (const { appId, role, group } of rows) {
+    const before = grants.get(appId);
+    if (before === undefined || RANK[role] > RANK[before.role]) grants.set(appId, { role, group });
+  }
+  return grants;
+}
+
+async function storedGrants(tx: Transaction, user: User): Promise<StoredGrant[]> {
+  return await tx<StoredGrant[]>`
+    SELECT app_id AS "appId", role, own_role AS "ownRole", group_name AS "group", suspended
+      FROM group_grants WHERE user_id = ${user.id} ORDER BY app_id FOR UPDATE`;
+}
+
+async function grant(
+  tx: Transaction,
+  user: User,
+  { appId, want, have }: { appId: number; want: Grant; have: StoredGrant | undefined },
+): Promise<void> {
+  if (!(await lockMembers(tx, appId))) return;
+  const now = await roleOf(tx, appId, user.id);
+  const ownRole = have === undefined ? now : await ownRoleOf(tx, user, have);
+  const role = higher(ownRole, want.role);
+  await setRole(tx, user, appId, role);
+  await tx`
+    INSERT INTO group_grants (app_id, user_id, role, own_role, group_name)
+    VALUES (${appId}, ${user.id}, ${role}, ${ownRole}, ${want.group})
+    ON CONFLICT (app_id, user_id)
+    DO UPDATE SET role = excluded.role, own_role = excluded.own_role, group_name = excluded.group_name, suspended = false`;
+  if (now === role) return;
+  const by = { userId: user.id, email: user.email };
+  await writeAudit(tx, {
+    appId,
+    by,
+    action: 'member.group',
+    details: { email: user.email, role, group: want.group },
+  });
+}
+
+async function endGrant(tx: Transaction, user: User, grant: StoredGrant, by: Actor): Promise<void> {
+  const { appId, group } = grant;
+  if (!(await lockMembers(tx, appId))) return;
+  const before = await roleOf(tx, appId, user.id);
+  const ownRole = await ownRoleOf(tx, user, grant);
+  await setRole(tx, user, appId, ownRole);
+  await tx`DELETE FROM group_grants WHERE app_id = ${appId} AND user_id = ${user.id}`;
+  if (ownRole === null) await endTokensOf(tx, { appId, userId: user.id, keep: [], by });
+  if (before !== ownRole || grant.suspended)
+    await writeAudit(tx, { appId, by, action: 'member.group-end', details: { email: user.email, group } });
+}
+
+/** The role that the account has without the group: another one than the group's was given by a person since. */
+async function ownRoleOf(tx: Transaction, user: User, grant: StoredGrant): Promise<Role | null> {
+  const now = await roleOf(tx, grant.appId, user.id);
+  if (grant.suspended) return now;
+  return now === null || now === grant.role ? grant.ownRole : now;
+}
+
+async function setRole(tx: Transaction, user: User, appId: number, role: Role | null): Promise<void> {
+  if (role === null) await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${user.id}`;
+  else
+    await tx`
+      INSERT INTO app_members (app_id, user_id, role) VALUES (${appId}, ${user.id}, ${role})
+      ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role WHERE app_members.role <> excluded.role`;
+}
+
+async function requireApp(sql: Sql, appId: string): Promise<number> {
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  if (app === undefined) throw appNotFound(appId);
+  return app.id;
+}
