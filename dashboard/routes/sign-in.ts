@@ -21,8 +21,24 @@ export function SignInPage(): VNode {
   useEffect(() => {
     if (current?.user != null) route(next, true);
   }, [current]);
-  return html`<div class="narrow"><${SignInSteps} head="h1" onSignedIn=${signedIn} /></div>`;
+  return html`<div class="narrow">
+    ${PROBLEMS[query.problem ?? ''] && html`<p class="problem" role="alert">${PROBLEMS[query.problem ?? '']}</p>`}
+    <${SignInSteps} head="h1" next=${next} onSignedIn=${signedIn} />
+  </div>`;
 }
+
+/** Why the way back from the issuer led here. The log explains each code. */
+const PROBLEMS: Readonly<Record<string, string>> = {
+  OIDC_EXPIRED: 'The sign-in took too long, or began in another browser. Sign in again. (OIDC_EXPIRED)',
+  OIDC_REFUSED: 'The answer of the issuer was refused. Sign in again, or ask your operator. (OIDC_REFUSED)',
+  OIDC_DENIED: 'The issuer did not let you in. (OIDC_DENIED)',
+  OIDC_UNREACHABLE: 'The issuer does not answer. Try again shortly. (OIDC_UNREACHABLE)',
+  OIDC_NO_EMAIL: 'The issuer gave no email address. Ask your operator for the scope “email”. (OIDC_NO_EMAIL)',
+  OIDC_EMAIL_TAKEN:
+    'There is an account with your email address. Sign in to it by password, and join your identity on the page of the account. (OIDC_EMAIL_TAKEN)',
+  OIDC_NO_ACCOUNT: 'There is no account for you. Ask your operator to make one. (OIDC_NO_ACCOUNT)',
+  OIDC_BUSY: 'Too many accounts are being made. Try again shortly. (OIDC_BUSY)',
+};
 
 /** Over the page whose session has ended, which goes on afterwards with what was typed. */
 export function SignInAgain(): VNode | null {
@@ -43,6 +59,8 @@ export function SignInAgain(): VNode | null {
 interface StepsProps {
   /** The heading's tag, where there is one. */
   readonly head?: 'h1';
+  /** The page to go on with. */
+  readonly next?: string;
   /** Of the account that is expected. */
   readonly email?: string;
   readonly onSignedIn: (user: User) => void;
@@ -51,7 +69,7 @@ interface StepsProps {
 }
 
 /** Email and password, and then a code where the account has a second factor. */
-function SignInSteps({ head, email, onSignedIn, onLeave }: StepsProps): VNode {
+function SignInSteps({ head, next, email, onSignedIn, onLeave }: StepsProps): VNode {
   const [challenge, setChallenge] = useState<string | null>(null);
   const current = session.value;
   const action = useAction(async (values: Record<string, string>) => {
@@ -63,7 +81,16 @@ function SignInSteps({ head, email, onSignedIn, onLeave }: StepsProps): VNode {
   });
   if (challenge !== null)
     return html`<${CodeStep} head=${head} challenge=${challenge} onSignedIn=${onSignedIn} onBack=${() => setChallenge(null)} />`;
+  const oidc = current?.oidc ?? null;
   return html`${head && html`<h1>Sign in</h1>`}
+    ${
+      oidc !== null &&
+      html`<p class="links">
+        <a class="button primary" href=${`/sign-in/oidc?next=${encodeURIComponent(next ?? location.pathname + location.search)}`} target="_self">Sign in with ${oidc.name}</a>
+        ${!oidc.available && html`<span class="muted" role="status">It does not answer at the moment.</span>`}
+      </p>
+      ${oidc.only && html`<p class="muted">Passwords are for break-glass accounts only.</p>`}`
+    }
     <${Form} action=${action} submit=${action.busy ? 'Signing in…' : 'Sign in'} cancel="Sign out" onCancel=${onLeave}>
       <${Field} label="Email" name="email" type="email" autocomplete="username" defaultValue=${email} autofocus=${email === undefined} />
       <${Field} label="Password" name="password" type="password" autocomplete="current-password" data-first />

@@ -15,6 +15,14 @@ export interface Session {
   readonly setup: 'open' | 'link' | null;
   readonly signup: 'first' | 'open' | 'closed';
   readonly mail: boolean;
+  /** Sign-in at an OIDC issuer; null: there is none. */
+  readonly oidc: {
+    readonly name: string;
+    /** Whether passwords are for break-glass accounts alone. */
+    readonly only: boolean;
+    /** Whether the issuer answered the last time. */
+    readonly available: boolean;
+  } | null;
   readonly version: string;
 }
 
@@ -238,6 +246,8 @@ export interface Member {
   /** False where the account came by a link and never verified its address. */
   readonly emailVerified: boolean;
   readonly role: Role;
+  /** The group of the issuer that gives the role; null: a person gave it. */
+  readonly byGroup: string | null;
   readonly addedAt: string;
 }
 

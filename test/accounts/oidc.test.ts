@@ -100,15 +100,22 @@ test('an account with a password is joined by its signed-in user alone', async (
   const email = String(issuer.user.claims.email);
   const owner = await newPerson(service, email);
   expect((await signIn(new Person(service))).headers.location).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
-  expect((await signIn(owner, '?join=true')).headers.location).toBe('/account');
+  const { data } = await owner.post('/api/identity');
+  const arrived = new URL(await issuer.signIn(String(data.location)));
+  expect((await owner.get(arrived.pathname + arrived.search)).headers.location).toBe('/account');
+  expect((await owner.get('/api/identity')).data).toEqual({ issuer: issuer.url, joined: true });
   const later = new Person(service);
   await signIn(later);
   expect(await userOf(later)).toMatchObject({ email });
+  expect((await owner.delete('/api/identity')).status).toBe(200);
+  expect((await signIn(new Person(service))).headers.location).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
   // Who has only begun to join it cannot complete it in another session.
   become();
-  const back = new URL(await issuer.signIn(await leave(owner, '?join=true')));
-  await owner.delete('/api/session');
-  const cut = await owner.get(back.pathname + back.search);
+  const other = await newPerson(service, 'other@staff.example');
+  const { data: way } = await other.post('/api/identity');
+  const back = new URL(await issuer.signIn(String(way.location)));
+  await other.delete('/api/session');
+  const cut = await other.get(back.pathname + back.search);
   expect(cut.headers.location).toBe('/account?problem=OIDC_OTHER_SESSION');
 });
 

@@ -1,10 +1,11 @@
 /** What protects one's own account: the second factor, the sessions, and what has happened. Loaded with the page of the account. */
-
 import { Fragment, type VNode } from 'preact';
 import type { AuditPage, SecondFactorState, SessionList } from '../../../src/api-types/answers.ts';
 import { html } from '../../html.ts';
 import { useResource } from '../../resource.ts';
+import { session } from '../../state.ts';
 import { AccountActivity } from './activity.ts';
+import { Identity } from './identity.ts';
 import { SecondFactor } from './second-factor.ts';
 import { Sessions } from './sessions.ts';
 
@@ -16,6 +17,7 @@ export function Security(): VNode {
     for (const { reload } of [factor, sessions, activity]) reload();
   };
   return html`<${Fragment}>
+    ${session.value?.oidc && html`<${Identity} name=${session.value.oidc.name} />`}
     <${SecondFactor} resource=${factor} onChanged=${onChanged} />
     <${Sessions} resource=${sessions} onChanged=${onChanged} />
     <${AccountActivity} resource=${activity} />

@@ -88,6 +88,8 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'member.role': ({ email, role }) => `made ${email} ${role}`,
   'member.remove': ({ email }) => `removed ${email}`,
   'member.leave': () => 'left the app',
+  'member.group': ({ role, group }) => `became ${role} by the group “${group}”`,
+  'member.group-end': ({ email, group }) => `${email} lost the access by the group “${group}”`,
   'invitation.create': ({ email, role }) => `invited ${email} as ${role}`,
   'invitation.withdraw': ({ email }) => `withdrew the invitation of ${email}`,
   'invitation.accept': ({ role, invited }) =>

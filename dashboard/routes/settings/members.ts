@@ -75,7 +75,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
       html`<ul class="people">
         ${data.members.map(
           (member) => html`<li key=${member.userId}>
-            <span class="people-who"><span>${member.email}</span> ${!isOwner || member.role === 'owner' ? html`<span class="badge">${member.role}</span>` : null}
+            <span class="people-who"><span>${member.email}</span> ${!isOwner || member.role === 'owner' ? html`<span class="badge">${member.role}</span>` : null} ${member.byGroup !== null && html`<span class="badge" title=${`By the group ${member.byGroup} of the issuer`}>by group</span>`}
             ${!member.emailVerified && html` <span class="badge">email not verified</span>`}</span>
             ${
               isOwner &&

@@ -42,6 +42,12 @@ export async function joinIdentity(
   return true;
 }
 
+/** Whether the account has an identity of the issuer. */
+export async function hasIdentity(sql: Sql, user: User, issuer: string): Promise<boolean> {
+  const found = await sql`SELECT FROM user_identities WHERE user_id = ${user.id} AND issuer = ${issuer}`;
+  return found.length > 0;
+}
+
 /** Ends an identity as a way into an account. @returns false if the account has none of the issuer */
 export async function leaveIdentity(
   tx: Transaction,

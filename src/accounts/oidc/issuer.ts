@@ -278,7 +278,10 @@ async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptio
       timeout: TIMEOUT_SECONDS,
       execute: [oidc.enableNonRepudiationChecks, ...(isLocal ? [oidc.allowInsecureRequests] : [])],
       [oidc.customFetch]: async (url, options) => {
-        const answer = await fetch(url, { ...options, body: options.body ?? null });
+        const answer = await fetch(url, {
+          ...options,
+          body: (options.body ?? null) as NonNullable<RequestInit['body']> | null,
+        });
         date = answer.headers.get('date') ?? '';
         return answer;
       },

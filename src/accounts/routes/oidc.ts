@@ -8,7 +8,7 @@ import type { AuthLog } from '../auth-log.ts';
 import { NetworkBackoff, throttled } from '../backoff.ts';
 import { deviceText } from '../device.ts';
 import { networksOf } from '../networks.ts';
-import { leaveIdentity } from '../oidc/identities.ts';
+import { hasIdentity, leaveIdentity } from '../oidc/identities.ts';
 import { OidcFailure, type OidcIssuer } from '../oidc/issuer.ts';
 import type { OidcProblem, OidcSignIn } from '../oidc/sign-in.ts';
 import type { Sessions } from '../sessions.ts';
@@ -37,17 +37,53 @@ export interface OidcRoutesOptions {
 /** A logout token has some hundred bytes, with certificates some thousand. */
 const MAX_LOGOUT_BYTES = 16_384;
 const NO_IDENTITY = new Rejection('notFound', 'The account has no identity of the issuer.');
+const AWAY = new Rejection('unavailable', 'The issuer does not answer; try again shortly.', {
+  retryAfterSeconds: 10,
+});
 const NO_LOGOUT = new Rejection('invalidBody', 'This is not a logout token of the issuer for this service.', {
   param: 'logout_token',
 });
 
 export function oidcRoutes(options: OidcRoutesOptions): readonly Route[] {
-  const { api, sql, issuerUrl } = options;
+  const { api } = options;
   const attempts = new NetworkBackoff(CLIENT_LEVELS, options.monotonic);
   return [
     api.read('/sign-in/oidc', 'public', (call) => leave(options, call)),
     api.read('/sign-in/oidc/callback', 'public', (call) => comeBack(options, attempts, call)),
     logoutRoute(options, attempts),
+    ...identityRoutes(options),
+  ];
+}
+
+/** Sends the browser to the issuer. */
+async function leave({ signIn }: OidcRoutesOptions, call: Call): Promise<Outcome> {
+  try {
+    const next = new URLSearchParams(call.exchange.query).get('next');
+    const { location, setCookie } = await signIn.begin(next, null);
+    return redirect(location, [setCookie]);
+  } catch (error) {
+    return refuse(call, error);
+  }
+}
+
+/**
+ * The identity of the account: whether it has one, the way to the issuer to get one, and its end. Another site cannot begin
+ * it for the user, whom it may have signed in at the issuer as somebody else.
+ */
+function identityRoutes({ api, sql, issuerUrl, signIn }: OidcRoutesOptions): Route[] {
+  return [
+    api.read('/api/identity', 'signed-in', async ({ user }) =>
+      done({ issuer: issuerUrl, joined: await hasIdentity(sql, user, issuerUrl) }),
+    ),
+    api.change('POST', '/api/identity', 'signed-in', NO_FIELDS, async (call) => {
+      try {
+        const { location, setCookie } = await signIn.begin('/account', call.session);
+        return done({ location }, { setCookie });
+      } catch (error) {
+        call.note('oidc.refusal', { reason: codeOf(error) });
+        return AWAY;
+      }
+    }),
     api.change('DELETE', '/api/identity', 'signed-in', NO_FIELDS, async ({ user, by, note }) => {
       const left = await sql.begin('isolation level read committed', async (tx) => {
         await lockUser(tx, user.id);
@@ -58,20 +94,6 @@ export function oidcRoutes(options: OidcRoutesOptions): readonly Route[] {
       return done({});
     }),
   ];
-}
-
-/** Sends the browser to the issuer: for a sign-in, or to join an identity to the account of the session. */
-async function leave({ signIn, sessions }: OidcRoutesOptions, call: Call): Promise<Outcome> {
-  const query = new URLSearchParams(call.exchange.query);
-  const joins = query.get('join') === 'true';
-  const session = joins ? await sessions.find(call.cookies) : null;
-  if (joins && session === null) return redirect('/sign-in?next=%2Faccount');
-  try {
-    const { location, setCookie } = await signIn.begin(joins ? '/account' : query.get('next'), session);
-    return redirect(location, [setCookie]);
-  } catch (error) {
-    return refuse(call, error);
-  }
 }
 
 /** The issuer has sent the browser back: starts a session, or leads to the sign-in page with a code. */

@@ -10,6 +10,7 @@ import { findings } from './checks.ts';
 import type { Facts } from './facts.ts';
 import type { Finding } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
+import { oidcFacts } from './oidc-facts.ts';
 import { redisFacts } from './redis-facts.ts';
 import { serviceFacts } from './service-facts.ts';
 
@@ -25,6 +26,7 @@ export async function examine(
     machine,
     service: await serviceFacts(config),
     redis: await redisFacts(config),
+    oidc: await oidcFacts(config),
     secretFingerprint: await fingerprint(config, machine),
     database: await database(config, machine, log),
     now: Date.now(),

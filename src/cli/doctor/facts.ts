@@ -2,6 +2,7 @@
 import type { Config } from '../../config.ts';
 import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { MachineFacts } from './machine-facts.ts';
+import type { OidcFacts } from './oidc-facts.ts';
 import type { RedisFacts } from './redis-facts.ts';
 import type { ServiceFacts } from './service-facts.ts';
 
@@ -11,6 +12,7 @@ export interface Facts {
   readonly service: ServiceFacts;
   /** Null if REDIS_URL is not set. */
   readonly redis: RedisFacts | null;
+  readonly oidc: OidcFacts | null;
   /** Fingerprint of the secret of these settings; null if none can be read. */
   readonly secretFingerprint: string | null;
   /** Facts of the database; null before the first start, or why it cannot be reached. */

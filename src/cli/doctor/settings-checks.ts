@@ -13,6 +13,7 @@ export const SETTINGS_CHECKS: readonly ((facts: Facts) => readonly Finding[])[] 
   signUp,
   limits,
   redis,
+  oidc,
   journal,
   quarantine,
   dataFolder,
@@ -197,6 +198,19 @@ function limits({ config }: Facts): Finding[] {
       'Set a limit, unless this is intended.',
     ),
   ];
+}
+
+function oidc({ oidc: facts }: Facts): Finding[] {
+  if (facts === null) return [];
+  if (facts.problem !== null)
+    return [
+      warning(
+        'oidc',
+        `sign-in at the issuer is off: ${facts.problem}`,
+        'Correct the settings OIDC_…, or the clock. Sessions go on meanwhile.',
+      ),
+    ];
+  return [ok('oidc', `${facts.issuer} answers; it must know the redirect address ${facts.redirectUri}`)];
 }
 
 function redis({ config, redis: facts }: Facts): Finding[] {

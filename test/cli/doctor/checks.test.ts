@@ -3,6 +3,7 @@ import { findings } from '../../../src/cli/doctor/checks.ts';
 import type { Facts } from '../../../src/cli/doctor/facts.ts';
 import type { Level } from '../../../src/cli/doctor/finding.ts';
 import type { MachineFacts } from '../../../src/cli/doctor/machine-facts.ts';
+import type { OidcFacts } from '../../../src/cli/doctor/oidc-facts.ts';
 import type { RedisFacts } from '../../../src/cli/doctor/redis-facts.ts';
 import type { ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
 import { readConfig, type SettingName } from '../../../src/config.ts';
@@ -74,21 +75,37 @@ const SETTINGS: Partial<Record<SettingName, string>> = {
   REDIS_URL: 'redis://127.0.0.1',
 };
 
+const OIDC: OidcFacts = {
+  issuer: 'https://login.example.com',
+  redirectUri: 'https://events.example.com/sign-in/oidc/callback',
+  problem: null,
+};
+
 interface Changes {
   readonly settings?: Partial<Record<SettingName, string>>;
   readonly machine?: Partial<MachineFacts>;
   readonly service?: Partial<ServiceFacts>;
   readonly database?: Partial<DatabaseFacts>;
   readonly redis?: Partial<RedisFacts>;
+  readonly oidc?: Partial<OidcFacts>;
   readonly fingerprint?: string | null;
 }
 
-function installation({ settings, machine, service, redis, database, fingerprint = 'a1' }: Changes): Facts {
+function installation({
+  settings,
+  machine,
+  service,
+  redis,
+  oidc,
+  database,
+  fingerprint = 'a1',
+}: Changes): Facts {
   return {
     config: readConfig({ ...SETTINGS, ...settings }),
     machine: { ...MACHINE, ...machine },
     service: { ...READY, ...service },
     redis: { failure: '', evictionPolicy: 'noeviction', ...redis },
+    oidc: oidc === undefined ? null : { ...OIDC, ...oidc },
     secretFingerprint: fingerprint,
     database: { ...DATABASE, ...database },
     now: NOW,
@@ -326,6 +343,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'problem',
     'service',
     /not ready \(503\)/,
+  ],
+  [
+    'an issuer that does not answer',
+    { oidc: { problem: 'fetch failed' } },
+    'warning',
+    'oidc',
+    /fetch failed/,
   ],
   ['a Redis that is away', { redis: { failure: 'ECONNREFUSED' } }, 'warning', 'redis', /ECONNREFUSED/],
   ['a Redis that forgets', { redis: { evictionPolicy: 'allkeys-lru' } }, 'warning', 'redis', /allkeys-lru/],

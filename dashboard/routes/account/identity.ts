@@ -1,0 +1,47 @@
+/** The account's identity at the OIDC issuer: joined by its user alone. */
+import type { VNode } from 'preact';
+import { useLocation } from 'preact-iso/router';
+import { call } from '../../api.ts';
+import { Section } from '../../components/section.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { html } from '../../html.ts';
+import { useAction, useResource } from '../../resource.ts';
+import { notify } from '../../state.ts';
+
+interface IdentityState {
+  readonly issuer: string;
+  readonly joined: boolean;
+}
+
+/** Why the way back from the issuer led here. */
+const PROBLEMS: Readonly<Record<string, string>> = {
+  OIDC_JOINED_ELSEWHERE:
+    'That identity belongs to another account, or this account has another one of the issuer.',
+  OIDC_OTHER_SESSION: 'Your session changed meanwhile. Begin again.',
+};
+
+export function Identity({ name }: { readonly name: string }): VNode {
+  const { query } = useLocation();
+  const resource = useResource<IdentityState>('/api/identity');
+  const { data } = resource;
+  const join = useAction(async () => {
+    const { location: there } = await call<{ location: string }>('POST', '/api/identity');
+    location.assign(there);
+  });
+  const leave = useAction(async () => {
+    await call('DELETE', '/api/identity');
+    notify(`You no longer sign in with ${name}`);
+    resource.reload();
+  });
+  const action = data?.joined ? leave : join;
+  return html`<${Section} title=${`Sign-in with ${name}`} about="The identity that signs in to this account at the issuer.">
+    <${Waiting} for=${resource} lines=${1} />
+    ${PROBLEMS[query.problem ?? ''] && html`<p class="problem" role="alert">${PROBLEMS[query.problem ?? '']}</p>`}
+    ${action.problem && html`<p class="problem" role="alert">${action.problem.message}. ${action.problem.details}</p>`}
+    ${
+      data &&
+      html`<p>${data.joined ? `Your identity at ${data.issuer} is joined.` : `No identity at ${data.issuer} is joined.`}</p>
+        <button type="button" class="button" aria-disabled=${action.busy} onClick=${() => action.run()}>${data.joined ? 'Remove it' : `Join my identity`}</button>`
+    }
+  <//>`;
+}
