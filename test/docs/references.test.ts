@@ -2,6 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
+import { OIDC_PROBLEMS } from '../../src/accounts/oidc/sign-in.ts';
 import { SETTINGS } from '../../src/config.ts';
 import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
@@ -94,7 +95,7 @@ const OTHER_VARIABLES = [
 test.each(PAGES)('the variables that %s names are settings', (path) => {
   const page = readPage(path);
   const codes = Object.values(REFUSALS).map(({ code }) => code);
-  const known = [...Object.keys(SETTINGS), ...OTHER_VARIABLES, ...codes];
+  const known = [...Object.keys(SETTINGS), ...OTHER_VARIABLES, ...codes, ...OIDC_PROBLEMS];
   const spans = codeSpans(page).map((text) => /^([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)(?:=.*)?$/.exec(text)?.[1]);
   const assigned = codeBlocks(page)
     .filter(({ notRun }) => notRun !== null)

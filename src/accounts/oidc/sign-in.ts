@@ -54,17 +54,20 @@ export interface OidcSignedIn extends StartedSession {
 }
 
 /** Why a callback leads back to the sign-in page. The page has a sentence for each, the log has the cause. */
-export type OidcProblem =
-  | 'OIDC_EXPIRED'
-  | 'OIDC_REFUSED'
-  | 'OIDC_DENIED'
-  | 'OIDC_UNREACHABLE'
-  | 'OIDC_NO_EMAIL'
-  | 'OIDC_EMAIL_TAKEN'
-  | 'OIDC_NO_ACCOUNT'
-  | 'OIDC_BUSY'
-  | 'OIDC_JOINED_ELSEWHERE'
-  | 'OIDC_OTHER_SESSION';
+export const OIDC_PROBLEMS = [
+  'OIDC_EXPIRED',
+  'OIDC_REFUSED',
+  'OIDC_DENIED',
+  'OIDC_UNREACHABLE',
+  'OIDC_NO_EMAIL',
+  'OIDC_EMAIL_TAKEN',
+  'OIDC_NO_ACCOUNT',
+  'OIDC_BUSY',
+  'OIDC_JOINED_ELSEWHERE',
+  'OIDC_OTHER_SESSION',
+] as const;
+
+export type OidcProblem = (typeof OIDC_PROBLEMS)[number];
 
 /** Time in which a user signs in at the issuer. */
 const VALID_FOR_MS = 10 * 60_000;
