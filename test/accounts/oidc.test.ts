@@ -301,3 +301,12 @@ test('with OIDC_ONLY a password is a way in for break-glass accounts alone', asy
     expect(signUp.code).toBe('SIGN_UP_CLOSED');
   });
 });
+
+test('the log has what happened, and no token, code or secret', () => {
+  const events = new Set(service.log.map(({ event }) => event));
+  for (const event of ['identity.join', 'identity.leave', 'oidc.logout', 'oidc.refusal'])
+    expect(events).toContain(event);
+  const text = JSON.stringify(service.log);
+  expect(text).not.toContain(CLIENT_SECRET);
+  expect(text).not.toMatch(/eyJ[\w-]+\.[\w-]+\./);
+});

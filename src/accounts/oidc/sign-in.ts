@@ -51,6 +51,8 @@ export interface OidcSignedIn extends StartedSession {
   readonly page: string;
   /** Whether the account was made by this sign-in. */
   readonly isNew: boolean;
+  /** Whether the identity was joined to the account of a session. */
+  readonly isJoined: boolean;
 }
 
 /** Why a callback leads back to the sign-in page. The page has a sentence for each, the log has the cause. */
@@ -146,7 +148,7 @@ export class OidcSignIn {
           await verifyEmail(tx, user.id);
         if (identity.groups !== null) await this.#options.applyGroups(tx, user, identity.groups);
         const started = await this.#start(tx, user, identity, origin);
-        return { user, isNew, page: pending.page, ...started };
+        return { user, isNew, isJoined: pending.joins !== null, page: pending.page, ...started };
       });
     } catch (error) {
       if (error instanceof Refused && error.rejection.reason === 'emailTaken') return 'OIDC_EMAIL_TAKEN';

@@ -112,8 +112,9 @@ async function comeBack(
     if (typeof outcome === 'string') return refuse(call, outcome, [signIn.forget()]);
     attempt.undo();
     onChange();
-    const { user, isNew, isNewDevice, page, setCookie } = outcome;
+    const { user, isNew, isJoined, isNewDevice, page, setCookie } = outcome;
     if (isNew) call.note('account.create', { ...named(user), purpose: 'oidc' });
+    if (isJoined) call.note('identity.join', named(user));
     call.note('sign-in.success', { ...named(user), purpose: 'oidc' });
     if (isNewDevice)
       call.note('sign-in.new-device', { ...named(user), device: deviceText(call.origin.device) });
