@@ -15,15 +15,25 @@ export interface Session {
   readonly setup: 'open' | 'link' | null;
   readonly signup: 'first' | 'open' | 'closed';
   readonly mail: boolean;
-  /** Sign-in at an OIDC issuer; null: there is none. */
-  readonly oidc: {
-    readonly name: string;
-    /** Whether passwords are for break-glass accounts alone. */
-    readonly only: boolean;
-    /** Whether the issuer answered the last time. */
-    readonly available: boolean;
-  } | null;
+  /** Null: there is no issuer. */
+  readonly oidc: OidcShown | null;
   readonly version: string;
+}
+
+/** Sign-in at an OIDC issuer, as the page offers it. */
+export interface OidcShown {
+  /** Text of the button, after "Sign in with". */
+  readonly name: string;
+  /** Whether passwords are for break-glass accounts alone. */
+  readonly only: boolean;
+  /** Whether the issuer answered the last time. */
+  readonly available: boolean;
+}
+
+/** The account's identity at the issuer. */
+export interface IdentityState {
+  readonly issuer: string;
+  readonly joined: boolean;
 }
 
 export type Role = 'owner' | 'maintainer' | 'viewer';

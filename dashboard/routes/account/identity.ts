@@ -1,17 +1,13 @@
 /** The account's identity at the OIDC issuer: joined by its user alone. */
 import type { VNode } from 'preact';
 import { useLocation } from 'preact-iso/router';
+import type { IdentityState } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { html } from '../../html.ts';
 import { useAction, useResource } from '../../resource.ts';
 import { notify } from '../../state.ts';
-
-interface IdentityState {
-  readonly issuer: string;
-  readonly joined: boolean;
-}
 
 /** Why the way back from the issuer led here. */
 const PROBLEMS: Readonly<Record<string, string>> = {

@@ -1,6 +1,8 @@
 /** Routes of sign-in by an OIDC issuer: to the issuer, back from it, and what ends sessions from there. */
+import type { IdentityState } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
 import { clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
+import { done, type Nothing } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -14,7 +16,7 @@ import type { OidcProblem, OidcSignIn } from '../oidc/sign-in.ts';
 import type { Sessions } from '../sessions.ts';
 import { CLIENT_LEVELS } from '../sign-in-limits.ts';
 import { lockUser } from '../users.ts';
-import { type Api, type Call, done } from './api.ts';
+import type { Api, Call } from './api.ts';
 import { NO_FIELDS } from './body.ts';
 import { named } from './people.ts';
 
@@ -73,12 +75,12 @@ async function leave({ signIn }: OidcRoutesOptions, call: Call): Promise<Outcome
 function identityRoutes({ api, sql, issuerUrl, signIn }: OidcRoutesOptions): Route[] {
   return [
     api.read('/api/identity', 'signed-in', async ({ user }) =>
-      done({ issuer: issuerUrl, joined: await hasIdentity(sql, user, issuerUrl) }),
+      done<IdentityState>({ issuer: issuerUrl, joined: await hasIdentity(sql, user, issuerUrl) }),
     ),
     api.change('POST', '/api/identity', 'signed-in', NO_FIELDS, async (call) => {
       try {
         const { location, setCookie } = await signIn.begin('/account', call.session);
-        return done({ location }, { setCookie });
+        return done<{ location: string }>({ location }, { setCookie });
       } catch (error) {
         call.note('oidc.refusal', { reason: codeOf(error) });
         return AWAY;
@@ -91,7 +93,7 @@ function identityRoutes({ api, sql, issuerUrl, signIn }: OidcRoutesOptions): Rou
       });
       if (!left) return NO_IDENTITY;
       note('identity.leave');
-      return done({});
+      return done<Nothing>({});
     }),
   ];
 }

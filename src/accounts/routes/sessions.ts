@@ -1,5 +1,5 @@
 /** Routes of sessions: signing in, in one or two steps, the list of one's sessions, and ending them. */
-import type { EndedSessions, Session, SessionList, SignInStep } from '../../api-types/answers.ts';
+import type { EndedSessions, OidcShown, Session, SessionList, SignInStep } from '../../api-types/answers.ts';
 import type { Config } from '../../config.ts';
 import { Rejection } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
@@ -32,16 +32,6 @@ export interface SessionRoutesOptions {
   /** What the sign-in page shows of the issuer; null without one. */
   readonly oidc: () => OidcShown | null;
   readonly version: string;
-}
-
-/** Sign-in at an OIDC issuer, as the page offers it. */
-export interface OidcShown {
-  /** Text of the button, after "Sign in with". */
-  readonly name: string;
-  /** Whether passwords are for break-glass accounts alone. */
-  readonly only: boolean;
-  /** Whether the issuer answered the last time. */
-  readonly available: boolean;
 }
 
 const CREDENTIALS = bodyOf({ email, password }, ['email', 'password']);
