@@ -49,7 +49,7 @@ import { ServerWatch } from './storage/database/server-watch.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
-import type { Storage } from './storage/storage.ts';
+import type { Nodes, Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -185,7 +185,9 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   usage = openUsage(options, pools.reads);
   const counted = usage;
   opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
-  const writePath = openWritePath(options, { pools, limits, journal, watch, usage });
+  const nodes = options.storage.nodesAt(watch.address);
+  await nodes.ready().catch(() => undefined); // It is read again soon; until then the coordinator takes all events.
+  const writePath = openWritePath(options, { pools, limits, journal, watch, nodes, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
@@ -219,7 +221,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, usage },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage },
     ...reads,
   });
 }
@@ -257,6 +259,7 @@ interface Parts extends Reads {
   readonly maintenance: MaintenanceLoop;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
+  readonly nodes: Nodes;
   readonly usage: Usage;
 }
 
@@ -309,7 +312,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
       ...parts.publicIds.queues,
     },
     engine: options.storage.description,
-    nodes: options.storage.nodesAt(watch.address),
+    nodes: parts.nodes,
   });
   opened.push(registerProcessMetrics(metrics));
   opened.push(() => server.stop());
@@ -345,9 +348,8 @@ function routesOf(
   metrics: Metrics,
   isStopping: () => boolean,
 ): Route[] {
-  const { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, watch } = parts;
+  const { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, nodes } = parts;
   const { availability } = writePath;
-  const nodes = storage.nodesAt(watch.address);
   const ownStats = (): Promise<string> => metrics.text();
   const annotate = createAnnotationRoute({
     loggingTokens: writePath.loggingTokens,
@@ -376,7 +378,7 @@ function routesOf(
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       acceptsIdempotencyKeys: () => writePath.acceptsIdempotencyKeys,
       trouble: () => availability.trouble,
-      nodesAway: () => nodes?.away ?? [],
+      nodesAway: () => nodes.unreachable,
       journal,
     }),
     descriptionRoute({
@@ -421,17 +423,17 @@ function openPools({ address, config }: ServiceOptions): Pools {
 }
 
 function openWritePath(
-  { config, address, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: { pools: Pools; limits: Limits; journal: Journal | null; watch: ServerWatch; usage: Usage },
+  { config, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  parts: Pick<Parts, 'pools' | 'limits' | 'journal' | 'watch' | 'nodes' | 'usage'>,
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
     accounts: new AppAccounts(),
     config,
-    address,
-    engine: storage.engine,
-    nodes: storage.nodesAt(address),
+    engine: storage.writes,
+    nodes: parts.nodes,
     lookups,
+    lookupsAt: (appId) => storage.poolOfApp(lookups, appId),
     limiter: parts.limits.create,
     browserLimits: { ofKeys: parts.limits.browserKey, ofNetworks: parts.limits.browserNetwork },
     onStored: parts.usage.stored,

@@ -2,11 +2,11 @@
 import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, poolOnNode, type Sql } from '../../src/storage/database/connect.ts';
-import type { DataNode, Nodes } from '../../src/storage/database/nodes.ts';
+import { connectionsTo } from '../../src/storage/database/copy-connection.ts';
+import { ByNode, HOME, type Nodes, oneServer, partsByNode } from '../../src/storage/database/nodes.ts';
 import { type EventReader, openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
-import { COORDINATOR, type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
+import { EventWriter, type Outcomes } from '../../src/storage/write/event-writer.ts';
 import { startCitusServers } from '../citus-servers.ts';
 import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
@@ -50,13 +50,18 @@ interface App {
 interface Side {
   readonly installation: Installation;
   readonly storage: Storage;
-  readonly nodes: Nodes | null;
+  readonly nodes: Nodes;
   readonly writer: GroupWriter;
   /** A pool of one connection, for maintenance. */
   readonly alone: Sql;
 }
 
 /** A way of writing, with its apps. */
+/** Writes events of several apps, each on its server. */
+interface GroupWriter {
+  write(events: readonly AcceptedEvent[]): Promise<Outcomes>;
+}
+
 interface Way {
   readonly name: string;
   readonly side: Side;
@@ -78,13 +83,18 @@ function openWriterOn(
   side: Pick<Side, 'installation' | 'storage' | 'nodes'>,
   nodes = side.nodes,
 ): GroupWriter {
-  const { installation, storage } = side;
-  const writer = openWriter({
-    ...{ connect: connectionsTo(installation.address), nodes, engine: storage.engine, connections: 2 },
-    ...{ log: pino({ level: 'silent' }), now: () => performance.now() },
-  });
-  bench.keep({ stop: () => writer.close() });
-  return writer;
+  const options = { engine: side.storage.writes, connections: 2, log: pino({ level: 'silent' }) };
+  const writers = new ByNode(
+    nodes,
+    (node) => new EventWriter({ ...options, node, now: () => performance.now() }),
+  );
+  bench.keep({ stop: () => Promise.all(writers.all.map((writer) => writer.close())) });
+  return {
+    write: async (events) => {
+      const parts = partsByNode(nodes, events);
+      return (await Promise.all(parts.map(({ node, units }) => writers.at(node).write(units)))).flat();
+    },
+  };
 }
 
 async function openSide(bench: Workbench, url: string): Promise<Side> {
@@ -93,7 +103,7 @@ async function openSide(bench: Workbench, url: string): Promise<Side> {
   const storage = await openStorage(sql);
   await storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
   const nodes = storage.nodesAt(address);
-  await nodes?.ready();
+  await nodes.ready();
   const alone = connect(address, { connections: 1, name: 'tidemark bench' });
   bench.keep({ stop: () => alone.end() });
   const side = { installation, storage, nodes, alone };
@@ -137,7 +147,7 @@ async function makeApps(
   const found = new Map<string, App[]>(names.map((name) => [name, []]));
   while ([...found.values()].some((apps) => apps.length < APPS_OF_NODE)) {
     const app = await makeApp(installation, 'cluster');
-    const apps = found.get(nodes.nodeOf(app.id)?.name ?? '');
+    const apps = found.get(nodes.nodeOf(app.id).name);
     if (apps !== undefined && apps.length < APPS_OF_NODE) apps.push(app);
   }
   return [...found.values()];
@@ -155,7 +165,7 @@ function inTurns(apps: readonly (readonly App[])[]): App[] {
 
 async function waysOf(bench: Workbench, server: Side, cluster: Side): Promise<Way[]> {
   const { nodes, installation } = cluster;
-  if (nodes === null || nodes.names.length < MOST_NODES) throw new Error('The cluster has too few nodes.');
+  if (nodes.names.length < MOST_NODES) throw new Error('The cluster has too few nodes.');
   const ways: Way[] = [];
   const add = (way: Omit<Way, 'written' | 'micros'>): void => {
     ways.push({ ...way, written: 0, micros: [] });
@@ -168,7 +178,7 @@ async function waysOf(bench: Workbench, server: Side, cluster: Side): Promise<Wa
   });
   const names = nodes.names.slice(0, MOST_NODES);
   const apps = await makeApps(installation, nodes, names);
-  const coordinator = openWriterOn(bench, cluster, null);
+  const coordinator = openWriterOn(bench, cluster, oneServer(connectionsTo(installation.address)));
   for (const count of NODE_COUNTS) {
     const pools = names.slice(0, count).map((name) => poolOnNode(installation.sql, dataNode(name)));
     const shared = { side: cluster, cpu: await postmasters([installation.sql, ...pools]) };
@@ -181,9 +191,9 @@ async function waysOf(bench: Workbench, server: Side, cluster: Side): Promise<Wa
   return ways;
 }
 
-function dataNode(name: string): DataNode {
+function dataNode(name: string): { readonly host: string; readonly port: number } {
   const [host = '', port = ''] = name.split(/:(?=\d+$)/);
-  return { name, host, port: Number(port) };
+  return { host, port: Number(port) };
 }
 
 async function measureWrites(
@@ -358,18 +368,18 @@ async function measureFleet(
   }
   const generator = bench.startGenerator();
   for (const { installation, nodes } of sides) {
-    const pools = (nodes?.names ?? []).map((name) => poolOnNode(installation.sql, dataNode(name)));
+    const pools = nodes.names.map((name) => poolOnNode(installation.sql, dataNode(name)));
     const databaseCpu = await postmasters([installation.sql, ...pools]);
     const apps = await installation.makeApps(count, 'fleet');
     const settings = { WORKERS: '2', READ_CONNECTIONS: '1', REDIS_URL: redis.url, REDIS_TIMEOUT_MS: '5000' };
     const service = await bench.startService({ limits: 'kept', installation, settings });
     const { port, pid } = service;
-    const name = `fleet on ${nodes === null ? ONE_SERVER : 'the cluster'}`;
+    const name = `fleet on ${nodes.names.length === 0 ? ONE_SERVER : 'the cluster'}`;
     await runFleet(bench, findings, generator, {
       ...{ name, prefix: `${name}: `, sql: installation.sql, apps, seconds, port, pid, databaseCpu },
       serverCpu: () => cpuOfFamily(pid),
     });
-    if (nodes !== null) await checkRouted(findings, name, port, nodes.names);
+    if (nodes.names.length > 0) await checkRouted(findings, name, port, nodes.names);
     await service.stop();
   }
 }
@@ -387,10 +397,10 @@ async function checkRouted(
   );
   const sent = (node: string): number =>
     samples.reduce((sum, [labels, groups]) => sum + (labels.includes(`node="${node}"`) ? groups : 0), 0);
-  const seen = [...nodes, COORDINATOR].map((node) => `${sent(node)} to ${node}`).join(', ');
+  const seen = [...nodes, HOME].map((node) => `${sent(node)} to ${node}`).join(', ');
   findings.check(
     `${name}: all groups go to the nodes of their apps`,
-    nodes.every((node) => sent(node) > 0) && sent(COORDINATOR) === 0,
+    nodes.every((node) => sent(node) > 0) && sent(HOME) === 0,
     seen,
   );
 }

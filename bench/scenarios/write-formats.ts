@@ -2,9 +2,9 @@
 
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts';
+import { CopyConnection } from '../../src/storage/database/copy-connection.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { type EventRow, timestamp } from '../../src/storage/write/accepted-event.ts';
-import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
 import { copyGroup } from '../../src/storage/write/copy-group.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';

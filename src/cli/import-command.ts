@@ -100,7 +100,7 @@ async function runImport(
   const startedAt = performance.now();
   const writer = new ImportWriter<ImportedEvent>({
     address: watchedAddress(address, storage.engine),
-    engine: storage.engine,
+    engine: storage.writes,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),
     timeoutMs: TIMEOUT_MS,

@@ -2,28 +2,32 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../errors.ts';
 import { Availability, type AvailabilityOptions } from '../storage/database/availability.ts';
-import type { Engine, Nodes } from '../storage/storage.ts';
+import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import type { Connect } from '../storage/write/copy-connection.ts';
-import { type Outcomes, tablesOfWrites } from '../storage/write/event-writer.ts';
+import {
+  EventWriter,
+  type GroupCounts,
+  newGroupCounts,
+  type Outcomes,
+  tablesOfWrites,
+} from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
 import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
-import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
 import { PastWriter } from './past-writer.ts';
 
 export interface DurableWriterOptions {
-  readonly connect: Connect;
-  readonly engine: Engine;
+  /** The servers that hold events. */
+  readonly nodes: Nodes;
+  readonly engine: EngineWrites;
+  /** To each server. */
   readonly connections: number;
   /** For events of past days. */
   readonly pastConnections: number;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
-  /** Of a cluster; null or absent for one server. */
-  readonly nodes?: Nodes | null;
   /** Watches the connections to the database. */
   readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
@@ -40,33 +44,38 @@ const STILL_MS = 5_000;
 export class DurableWriter {
   readonly availability: Availability;
   readonly #options: DurableWriterOptions;
-  /** Writes while the database is available. */
-  readonly writer: GroupWriter;
+  /** Counts of the groups of events of the current day. */
+  readonly counts: GroupCounts = newGroupCounts();
+  /** They write while the database is available. */
+  readonly #writers: ByNode<EventWriter>;
   /** The same for events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
   readonly #replayWriter: ReplayGroupWriter | null;
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
-    const { journal, log, now, connect, nodes = null, engine } = options;
+    const { journal, log, now, nodes, engine } = options;
     this.#options = options;
-    this.writer = openWriter({
-      connect,
+    this.#writers = new ByNode(
       nodes,
-      engine,
-      connections: options.connections,
-      timeouts: journal === null ? REFUSING : JOURNALING,
-      onExhausted: (group, { refusal, failure, node }) => {
-        // The other nodes of a cluster take events.
-        if (node === undefined) this.availability.writeFailed();
-        // A missing partition for the current day is an outage, not an error of the events.
-        return this.#keep(group, failure === 'no-partition' ? this.availability.refusal : refusal);
-      },
-      log,
-      now,
-    });
+      (node) =>
+        new EventWriter({
+          node,
+          engine,
+          connections: options.connections,
+          timeouts: journal === null ? REFUSING : JOURNALING,
+          counts: this.counts,
+          onExhausted: (group, { refusal, failure }) => {
+            // The other nodes of a cluster take events.
+            if (node === nodes.home) this.availability.writeFailed();
+            // A missing partition for the current day is an outage, not an error of the events.
+            return this.#keep(group, failure === 'no-partition' ? this.availability.refusal : refusal);
+          },
+          log,
+          now,
+        }),
+    );
     this.past = new PastWriter({
-      connect,
       nodes,
       engine,
       connections: options.pastConnections,
@@ -76,8 +85,7 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal &&
-      openReplayWriter({ connect, nodes, engine, identity: journal.installation.identity, log, now });
+      journal && openReplayWriter({ nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&
@@ -91,7 +99,7 @@ export class DurableWriter {
         now,
       });
     this.availability = new Availability({
-      connect,
+      connect: nodes.home.connect,
       tables: tablesOfWrites(engine),
       log,
       now,
@@ -105,27 +113,53 @@ export class DurableWriter {
     const { nodes, log, now } = this.#options;
     this.availability.start();
     this.#replay?.start();
-    nodes?.start({ log, now, onBack: () => this.#replay?.run() });
+    nodes.start({ log, now, onBack: () => this.#replay?.run() });
   }
 
-  /** Stores a commit group, or keeps it in the journal during an outage. */
-  readonly write: WriteGroup = (group) =>
-    this.availability.writable ? this.writer.write(group) : this.#keep(group, this.availability.refusal);
+  /** Stores the commit groups of a server, or keeps them in the journal during an outage. */
+  readonly writeAt = (node: DataNode): WriteGroup => {
+    const writer = this.#writers.at(node);
+    return (group) => this.#write(group, () => writer.write(group));
+  };
 
   /** The same for events of past days. A failure of one of these days does not put its events into the journal. */
-  readonly writePast: WriteGroup = (group) =>
-    this.availability.writable ? this.past.write(group) : this.#keep(group, this.availability.refusal);
+  readonly writePastAt = (node: DataNode): WriteGroup => {
+    const write = this.past.writeAt(node);
+    return (group) => this.#write(group, () => write(group));
+  };
+
+  #write(group: readonly AcceptedEvent[], write: () => Promise<Outcomes>): Promise<Outcomes> {
+    return this.availability.writable ? write() : this.#keep(group, this.availability.refusal);
+  }
+
+  /** Number of groups by the name of the node of a cluster that they were sent to. */
+  get groupsByNode(): ReadonlyMap<string, number> {
+    if (this.#options.nodes.names.length === 0) return new Map();
+    return new Map(this.#writers.entries.map(([{ name }, { groups }]) => [name, groups]));
+  }
+
+  /** Number of tries of groups after their first one. */
+  get retries(): number {
+    return this.#writers.all.reduce((sum, { retries }) => sum + retries, 0);
+  }
+
+  /** Milliseconds for which groups have been in flight and none has ended. Of a node that does not answer nothing is expected. */
+  get #stillMs(): number {
+    const present = this.#writers.entries.filter(([node]) => !node.isUnreachable);
+    return Math.max(0, ...present.map(([, { stillMs }]) => stillMs));
+  }
 
   /** False while the database takes no events of the current day, or has not ended a commit group for seconds. */
   get takesEvents(): boolean {
-    return this.availability.writable && this.writer.stillMs < STILL_MS;
+    return this.availability.writable && this.#stillMs < STILL_MS;
   }
 
   /** Call it when no commit group is in flight. Waiting events stay in the journal for the next start. */
   async stop(): Promise<void> {
     const { journal, log, nodes } = this.#options;
-    await Promise.all([this.availability.stop(), nodes?.stop()]);
-    await Promise.all([this.#replay?.stop(), this.writer.close(), this.past.close()]);
+    await Promise.all([this.availability.stop(), nodes.stop()]);
+    const writers = this.#writers.all.map((writer) => writer.close());
+    await Promise.all([this.#replay?.stop(), ...writers, this.past.close()]);
     await this.#replayWriter?.close();
     if (journal === null) return;
     const { waitingEvents, waitingBytes } = journal.stats;
@@ -135,8 +169,17 @@ export class DurableWriter {
 
   /** A stored event proves more than a response of the server. Events of the journal are stored before new ones. */
   async #canWrite(): Promise<boolean> {
-    if (!(await this.writer.canWrite(this.#options.wall()))) return false;
+    if (!(await this.#someServerTakesEvents())) return false;
     return !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty');
+  }
+
+  /** One node that takes no events does not keep the others from taking some. */
+  async #someServerTakesEvents(): Promise<boolean> {
+    const { nodes, wall } = this.#options;
+    await nodes.ready().catch(() => undefined); // The coordinator then says what is wrong with it.
+    for (const [node, appId] of nodes.sampleApps())
+      if (!node.isUnreachable && (await this.#writers.at(node).canWrite(wall(), appId))) return true;
+    return false;
   }
 
   /** @param refusal the outcome of the events if there is no journal, or it does not take them */

@@ -1,45 +1,109 @@
 /**
- * Queues of a cluster: one for each node, with a share of the room. What waits for a node that does not answer takes neither the
- * room nor the turns of what is for the others.
+ * Queues by server: one for each that holds events, with a share of the room and with a writer of its own. What waits for a node that
+ * does not answer takes neither the room nor the turns of what is for the others.
  */
-import type { DataNode, Nodes } from '../storage/storage.ts';
+import { ByNode, type DataNode, type Nodes } from '../storage/storage.ts';
 import { CommitBuffer, type CommitBufferOptions } from './commit-buffer.ts';
 import { IdempotentQueue, type IdempotentQueueOptions } from './idempotent-queue.ts';
 
-/** What events wait in. */
-export type EventBuffer = Pick<CommitBuffer, 'add' | 'addAll' | 'depth' | 'stored' | 'repeated' | 'drain'>;
+type Placement = Pick<Nodes, 'nodeOf' | 'names'>;
 
-/** What idempotent requests wait in. */
-export type RequestQueue = Pick<IdempotentQueue, 'add' | 'depth' | 'stored' | 'repeated' | 'drain'>;
+/** Commit buffers. */
+export class EventBuffer {
+  readonly #queues: ByNode<CommitBuffer>;
 
-/**
- * @param nodes   of a cluster; null for one server
- * @param largest most events of one request: each share has room for it
- */
-export function openEventBuffer(
-  nodes: Pick<Nodes, 'nodeOf' | 'names'> | null,
-  options: CommitBufferOptions,
-  largest: number,
-): EventBuffer {
-  if (nodes === null) return new CommitBuffer(options);
-  const queues = new NodeQueues(nodes, () => new CommitBuffer(shared(nodes, options, largest)));
-  return Object.assign(queues, {
-    add: (event: Parameters<EventBuffer['add']>[0]) => queues.of(event.appId).add(event),
-    addAll: (events: Parameters<EventBuffer['addAll']>[0]) => queues.of(events[0]?.appId ?? 0).addAll(events),
-  });
+  /**
+   * @param writeAt how the groups of a server are written
+   * @param largest most events of one request: each share has room for it
+   */
+  constructor(
+    nodes: Placement,
+    options: Omit<CommitBufferOptions, 'write'>,
+    largest: number,
+    writeAt: (node: DataNode) => CommitBufferOptions['write'],
+  ) {
+    this.#queues = new ByNode(
+      nodes,
+      (node) => new CommitBuffer(shared(nodes, { ...options, write: writeAt(node) }, largest)),
+    );
+  }
+
+  add(event: Parameters<CommitBuffer['add']>[0]): ReturnType<CommitBuffer['add']> {
+    return this.#queues.of(event.appId).add(event);
+  }
+
+  /** @param events of one app */
+  addAll(events: Parameters<CommitBuffer['addAll']>[0]): ReturnType<CommitBuffer['addAll']> {
+    return this.#queues.of(events[0]?.appId ?? 0).addAll(events);
+  }
+
+  get depth(): number {
+    return this.#queues.all.reduce((sum, { depth }) => sum + depth, 0);
+  }
+
+  get stored(): number {
+    return this.#queues.all.reduce((sum, { stored }) => sum + stored, 0);
+  }
+
+  get repeated(): number {
+    return this.#queues.all.reduce((sum, { repeated }) => sum + repeated, 0);
+  }
+
+  async drain(): Promise<void> {
+    await Promise.all(this.#queues.all.map((queue) => queue.drain()));
+  }
 }
 
-/** The same for idempotent requests. */
-export function openRequestQueue(
-  nodes: Pick<Nodes, 'nodeOf' | 'names'> | null,
-  options: IdempotentQueueOptions,
-  largest: number,
-): RequestQueue {
-  if (nodes === null) return new IdempotentQueue(options);
-  const queues = new NodeQueues(nodes, () => new IdempotentQueue(shared(nodes, options, largest)));
-  return Object.assign(queues, {
-    add: (request: Parameters<RequestQueue['add']>[0]) => queues.of(request.appId).add(request),
-  });
+/** What writes the idempotent requests of a server. */
+export interface RequestWriter {
+  readonly write: IdempotentQueueOptions['write'];
+  close(): Promise<void>;
+}
+
+/** Queues of idempotent requests. */
+export class RequestQueue {
+  readonly #queues: ByNode<{ readonly queue: IdempotentQueue; readonly writer: RequestWriter }>;
+
+  /** The parameters are those of {@link EventBuffer}. */
+  constructor(
+    nodes: Placement,
+    options: Omit<IdempotentQueueOptions, 'write'>,
+    largest: number,
+    writerAt: (node: DataNode) => RequestWriter,
+  ) {
+    this.#queues = new ByNode(nodes, (node) => {
+      const writer = writerAt(node);
+      return {
+        writer,
+        queue: new IdempotentQueue(shared(nodes, { ...options, write: writer.write }, largest)),
+      };
+    });
+  }
+
+  add(request: Parameters<IdempotentQueue['add']>[0]): ReturnType<IdempotentQueue['add']> {
+    return this.#queues.of(request.appId).queue.add(request);
+  }
+
+  get depth(): number {
+    return this.#queues.all.reduce((sum, { queue }) => sum + queue.depth, 0);
+  }
+
+  get stored(): number {
+    return this.#queues.all.reduce((sum, { queue }) => sum + queue.stored, 0);
+  }
+
+  get repeated(): number {
+    return this.#queues.all.reduce((sum, { queue }) => sum + queue.repeated, 0);
+  }
+
+  async drain(): Promise<void> {
+    await Promise.all(this.#queues.all.map(({ queue }) => queue.drain()));
+  }
+
+  /** Closes the writers of a queue that is drained. */
+  async close(): Promise<void> {
+    await Promise.all(this.#queues.all.map(({ writer }) => writer.close()));
+  }
 }
 
 interface Limits {
@@ -47,7 +111,7 @@ interface Limits {
   readonly maxBytes: number;
 }
 
-/** Options with the limits of one node's share, which follows the number of nodes. */
+/** Options with the limits of one server's share, which follows the number of nodes. */
 function shared<Options extends Limits>(
   nodes: Pick<Nodes, 'names'>,
   options: Options,
@@ -63,45 +127,4 @@ function shared<Options extends Limits>(
       return share(options.maxBytes);
     },
   };
-}
-
-/** Queues by the nodes of their apps; null: the coordinator, and apps of which the node is not known yet. */
-class NodeQueues<Queue extends Pick<CommitBuffer, 'depth' | 'stored' | 'repeated' | 'drain'>> {
-  readonly #nodes: Pick<Nodes, 'nodeOf'>;
-  readonly #open: () => Queue;
-  readonly #queues = new Map<DataNode | null, Queue>();
-
-  constructor(nodes: Pick<Nodes, 'nodeOf'>, open: () => Queue) {
-    this.#nodes = nodes;
-    this.#open = open;
-  }
-
-  of(appId: number): Queue {
-    const node = this.#nodes.nodeOf(appId);
-    const known = this.#queues.get(node);
-    if (known !== undefined) return known;
-    const queue = this.#open();
-    this.#queues.set(node, queue);
-    return queue;
-  }
-
-  get depth(): number {
-    return this.#sum(({ depth }) => depth);
-  }
-
-  get stored(): number {
-    return this.#sum(({ stored }) => stored);
-  }
-
-  get repeated(): number {
-    return this.#sum(({ repeated }) => repeated);
-  }
-
-  async drain(): Promise<void> {
-    await Promise.all([...this.#queues.values()].map((queue) => queue.drain()));
-  }
-
-  #sum(of: (queue: Queue) => number): number {
-    return [...this.#queues.values()].reduce((sum, queue) => sum + of(queue), 0);
-  }
 }

@@ -5,18 +5,17 @@
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../errors.ts';
-import type { Engine, Nodes } from '../storage/storage.ts';
+import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../storage/storage.ts';
 import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
-import type { Connect } from '../storage/write/copy-connection.ts';
-import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
+import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
 import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
-import { type GroupWriter, openWriter } from '../storage/write/routed-writer.ts';
+import type { FinalFailure } from '../storage/write/group-commit.ts';
+import type { WriteGroup } from './commit-buffer.ts';
 
 export interface PastWriterOptions {
-  readonly connect: Connect;
-  /** Of a cluster; null for one server. */
-  readonly nodes: Nodes | null;
-  readonly engine: Engine;
+  readonly nodes: Nodes;
+  readonly engine: EngineWrites;
+  /** To each server. */
   readonly connections: number;
   readonly timeouts: WriteTimeouts;
   /** Called for events that were not stored for another reason than their day. Never rejects. */
@@ -54,23 +53,24 @@ export function startOfCurrentDay(now: number): number {
 
 export class PastWriter {
   readonly #options: PastWriterOptions;
-  readonly #writer: GroupWriter;
+  readonly #writers: ByNode<EventWriter>;
   readonly #closed = new Map<number, ClosedDay>();
   /** Events that were refused for their day. */
   readonly refused: Record<Closure, number> = { blocked: 0, 'no-partition': 0 };
 
   constructor(options: PastWriterOptions) {
     this.#options = options;
-    const { connect, nodes, engine, connections, timeouts, log, now } = options;
-    this.#writer = openWriter({
-      connect,
-      nodes,
+    const { nodes, engine, connections, timeouts, log, now } = options;
+    const about = {
       engine,
       connections,
       name: 'tidemark past writer',
       timeouts,
       past: true,
-      onExhausted: async (events, { refusal, failure, error }) => {
+      onExhausted: async (
+        events: readonly AcceptedEvent[],
+        { refusal, failure, error }: FinalFailure,
+      ): Promise<Outcomes> => {
         if (refusal.reason === 'outcomeUnknown' || failure === 'unreachable')
           return await options.keep(events, refusal);
         const closure = closureOf(failure);
@@ -83,7 +83,8 @@ export class PastWriter {
       },
       log,
       now,
-    });
+    };
+    this.#writers = new ByNode(nodes, (node) => new EventWriter({ ...about, node }));
   }
 
   /** Days that take no events now. */
@@ -100,16 +101,18 @@ export class PastWriter {
     return closed !== undefined && closed.until > this.#options.now() ? closed.refusal : null;
   }
 
-  /**
-   * Stores events; at most `connections` calls may be in progress. Never rejects.
-   * @returns the outcome of each event, in order
-   */
-  async write(group: readonly AcceptedEvent[]): Promise<Outcomes> {
-    if (this.#closed.size === 0) return await this.#writer.write(group);
+  /** Stores groups on a server, with the outcome of each event; at most `connections` may be in progress there. Never rejects. */
+  writeAt(node: DataNode): WriteGroup {
+    const writer = this.#writers.at(node);
+    return (group) => this.#write(writer, group);
+  }
+
+  async #write(writer: EventWriter, group: readonly AcceptedEvent[]): Promise<Outcomes> {
+    if (this.#closed.size === 0) return await writer.write(group);
     const outcomes: WriteOutcome[] = group.map(({ createdAt }) => this.#refuse(createdAt));
     const open = group.filter((_, index) => outcomes[index] === null);
     if (open.length === 0) return outcomes;
-    const written = await this.#writer.write(open);
+    const written = await writer.write(open);
     let at = 0;
     for (const [index, event] of group.entries()) {
       if (outcomes[index] !== null) continue;
@@ -123,7 +126,7 @@ export class PastWriter {
   }
 
   async close(): Promise<void> {
-    await this.#writer.close();
+    await Promise.all(this.#writers.all.map((writer) => writer.close()));
   }
 
   #refuse(time: number): Rejection | null {

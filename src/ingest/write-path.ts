@@ -13,18 +13,18 @@ import type { Route } from '../http/route.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import type { Availability } from '../storage/database/availability.ts';
 import type { ChangedTable } from '../storage/database/changes.ts';
-import type { DatabaseAddress, Sql } from '../storage/database/connect.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import { areKeysLocked } from '../storage/maintenance/expired-keys.ts';
-import { type Engine, type Nodes, poolOfApp } from '../storage/storage.ts';
+import type { DataNode, EngineWrites, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { type Connect, connectionsTo } from '../storage/write/copy-connection.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
 import {
-  type IdempotentGroupWriter,
-  openIdempotentWriter,
-} from '../storage/write/routed-idempotent-writer.ts';
+  type IdempotentOutcome,
+  type IdempotentRequest,
+  IdempotentWriter,
+  type IdempotentWriterOptions,
+} from '../storage/write/idempotent-writer.ts';
 import type { BrowserLimits } from './browser/create-browser-events.ts';
 import { browserRoutes } from './browser/routes.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
@@ -37,7 +37,7 @@ import { formatRoutes } from './formats/routes.ts';
 import { type FindRepeated, findRepeated } from './idempotency-store.ts';
 import type { Journal } from './journal/journal.ts';
 import { KeyTable } from './key-table.ts';
-import { type EventBuffer, openEventBuffer, openRequestQueue, type RequestQueue } from './node-queues.ts';
+import { EventBuffer, RequestQueue, type RequestWriter } from './node-queues.ts';
 import { PayloadChecks } from './payload-checks.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
@@ -47,12 +47,13 @@ import { TokenScreen } from './token-screen.ts';
 export interface WritePathOptions {
   readonly accounts: AppAccounts;
   readonly config: Config;
-  readonly address: DatabaseAddress;
-  readonly engine: Engine;
-  /** Of a cluster; null for one server. */
-  readonly nodes: Nodes | null;
+  readonly engine: EngineWrites;
+  /** The servers that hold events. */
+  readonly nodes: Nodes;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
+  /** The same where the events of an app are. */
+  readonly lookupsAt: (appId: number) => Promise<Sql>;
   readonly limiter: Limiter;
   readonly browserLimits: BrowserLimits;
   /** Called with each acknowledged event. */
@@ -110,15 +111,12 @@ export class WritePath {
    * has the limits of the buffer.
    */
   readonly #idempotentQueues: readonly RequestQueue[];
-  readonly #idempotentWriters: readonly IdempotentGroupWriter[];
   readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { accounts, config, engine, journal, watch, log, monotonic, wall } = options;
-    const connect = connectionsTo(options.address);
     this.refusedEvents = new RefusedEvents(options.onRefused);
     this.store = new DurableWriter({
-      connect,
       engine,
       nodes: options.nodes,
       connections: config.COMMIT_CONNECTIONS,
@@ -140,9 +138,8 @@ export class WritePath {
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
     this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
-    const idempotent = openIdempotentQueues({ ...options, connect }, this.availability, this.#keyTable);
-    this.#idempotentQueues = Object.values(idempotent.queues);
-    this.#idempotentWriters = idempotent.writers;
+    const idempotent = openIdempotentQueues(options, this.availability, this.#keyTable);
+    this.#idempotentQueues = Object.values(idempotent);
     this.stageTimes = new StageTimes(monotonic);
     const memory = lookupOptions(options, this.outage);
     this.loggingTokens = new LoggingTokens({ ...memory, accounts });
@@ -151,13 +148,13 @@ export class WritePath {
       ...memory,
       epoch: () => watch.epoch,
       holderOf: (appId) => accounts.holderOf(appId),
-      reach: (appId) => poolOfApp(engine, options.lookups, appId),
+      reach: options.lookupsAt,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
     this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
-    this.routes = this.#openRoutes(options, idempotent.queues);
+    this.routes = this.#openRoutes(options, idempotent);
   }
 
   #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
@@ -213,14 +210,12 @@ export class WritePath {
     ];
   }
 
-  #findRepeated({ engine, lookups, wall }: WritePathOptions): FindRepeated {
+  #findRepeated({ lookupsAt, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
       if (this.outage.isUnreachable()) throw new LookupUnavailable('The database is away');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
-        const found = poolOfApp(engine, lookups, appId).then((sql) =>
-          findRepeated(sql, appId, request, wall()),
-        );
+        const found = lookupsAt(appId).then((sql) => findRepeated(sql, appId, request, wall()));
         return await answerInTime(found, this.outage);
       } catch (error) {
         if (error instanceof LookupUnavailable || error instanceof LookupBusy) void this.#keyTable.suspect();
@@ -283,7 +278,7 @@ export class WritePath {
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.payloadChecks.close();
     await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...this.#idempotentWriters.map((writer) => writer.close())]);
+    await Promise.all([this.store.stop(), ...this.#idempotentQueues.map((queue) => queue.close())]);
   }
 }
 
@@ -294,15 +289,16 @@ function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number;
 
 /** What the queues of a write path need. */
 export interface QueueOptions
-  extends Pick<WritePathOptions, 'accounts' | 'engine' | 'journal' | 'log' | 'monotonic' | 'onStored'> {
-  /** Of a cluster; null or absent for one server. */
-  readonly nodes?: Nodes | null;
+  extends Pick<
+    WritePathOptions,
+    'accounts' | 'engine' | 'nodes' | 'journal' | 'log' | 'monotonic' | 'onStored'
+  > {
   readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
 }
 
 export function openBuffers(
-  { accounts, config, nodes = null, journal, monotonic, onStored }: QueueOptions,
-  store: Pick<DurableWriter, 'write' | 'writePast' | 'availability' | 'takesEvents'>,
+  { accounts, config, nodes, journal, monotonic, onStored }: QueueOptions,
+  store: Pick<DurableWriter, 'writeAt' | 'writePastAt' | 'availability' | 'takesEvents'>,
 ): { readonly now: EventBuffer; readonly past: EventBuffer } {
   const stall = {
     afterMs: STALL_MS,
@@ -311,7 +307,6 @@ export function openBuffers(
   };
   const holderOf = (appId: number): Path => accounts.holderOf(appId);
   const now = {
-    write: store.write,
     onStored,
     holderOf,
     connections: config.COMMIT_CONNECTIONS,
@@ -320,12 +315,12 @@ export function openBuffers(
     ...(journal === null && { stall }),
   };
   const past = {
-    ...{ write: store.writePast, onStored, holderOf, connections: PAST_CONNECTIONS },
+    ...{ onStored, holderOf, connections: PAST_CONNECTIONS },
     ...limitsOf(config),
   };
   return {
-    now: openEventBuffer(nodes, now, MAX_BATCH_EVENTS),
-    past: openEventBuffer(nodes, past, MAX_BATCH_EVENTS),
+    now: new EventBuffer(nodes, now, MAX_BATCH_EVENTS, store.writeAt),
+    past: new EventBuffer(nodes, past, MAX_BATCH_EVENTS, store.writePastAt),
   };
 }
 
@@ -338,7 +333,7 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
 
 /** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
 async function writeUnlessLocked(
-  writer: IdempotentGroupWriter,
+  writer: IdempotentWriter,
   requests: readonly IdempotentRequest[],
   refusal: Rejection | null,
 ): Promise<readonly IdempotentOutcome[]> {
@@ -356,50 +351,37 @@ export interface IdempotentQueues {
 }
 
 export function openIdempotentQueues(
-  {
-    accounts,
-    config,
-    connect,
-    nodes = null,
-    engine,
-    log,
-    monotonic,
-    onStored,
-  }: QueueOptions & { readonly connect: Connect },
+  { accounts, config, nodes, engine, log, monotonic, onStored }: QueueOptions,
   availability: Availability,
   keyTable: KeyTable,
-): { readonly writers: readonly IdempotentGroupWriter[]; readonly queues: IdempotentQueues } {
-  const options = { connect, nodes, engine, log, now: monotonic };
+): IdempotentQueues {
+  const limits = limitsOf(config);
+  const options = { onStored, holderOf: (appId: number) => accounts.holderOf(appId), ...limits };
+  const queueOf = (about: Pick<IdempotentWriterOptions, 'name' | 'past' | 'onBlocked'>): RequestQueue => {
+    const writerAt = (node: DataNode): RequestWriter => {
+      const writer = new IdempotentWriter({ ...about, node, engine, log, now: monotonic });
+      return {
+        // The journal does not take them: without the table of keys a repeated request is not recognized.
+        write: async (requests) => {
+          if (!availability.writable) return requests.map(() => UNAVAILABLE);
+          return await writeUnlessLocked(writer, requests, keyTable.refusal);
+        },
+        close: () => writer.close(),
+      };
+    };
+    return new RequestQueue(nodes, options, MAX_BATCH_EVENTS, writerAt);
+  };
   const onBlocked = async (): Promise<void> => {
     if (!(await keyTable.suspect())) availability.writeFailed();
   };
-  const writers = {
-    events: openIdempotentWriter({ ...options, onBlocked, name: 'tidemark idempotent events' }),
-    batches: openIdempotentWriter({ ...options, onBlocked, name: 'tidemark idempotent batches' }),
-    past: openIdempotentWriter({
-      ...options,
+  return {
+    events: queueOf({ name: 'tidemark idempotent events', onBlocked }),
+    batches: queueOf({ name: 'tidemark idempotent batches', onBlocked }),
+    past: queueOf({
       name: 'tidemark idempotent past',
       past: true,
       // That may be a lock on one of the past days.
       onBlocked: async () => void (await keyTable.suspect()),
     }),
   };
-  const queueOf = (writer: IdempotentGroupWriter): RequestQueue => {
-    // The journal does not take them: without the table of keys a repeated request is not recognized.
-    const write = async (requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]> => {
-      if (!availability.writable) return requests.map(() => UNAVAILABLE);
-      return await writeUnlessLocked(writer, requests, keyTable.refusal);
-    };
-    return openRequestQueue(
-      nodes,
-      { write, onStored, holderOf: (appId) => accounts.holderOf(appId), ...limitsOf(config) },
-      MAX_BATCH_EVENTS,
-    );
-  };
-  const queues = {
-    events: queueOf(writers.events),
-    batches: queueOf(writers.batches),
-    past: queueOf(writers.past),
-  };
-  return { writers: Object.values(writers), queues };
 }

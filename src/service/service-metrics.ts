@@ -41,8 +41,7 @@ export interface ServiceParts {
   readonly lookups: Readonly<Record<string, readonly LookupQueue[]>>;
   /** Name and version of the database engine. */
   readonly engine: string;
-  /** Of a cluster; null for one server. */
-  readonly nodes: Nodes | null;
+  readonly nodes: Nodes;
 }
 
 /** Stats of sign-ins, including refused ones. */
@@ -83,17 +82,16 @@ function registerNodes(metrics: Metrics, { nodes, writePath }: ServiceParts): vo
     'tidemark_database_node_up',
     '1 while a node of the database cluster takes events, 0 while it does not; absent without a cluster.',
     () => {
-      const away = new Set(nodes?.away);
-      return map(nodes?.names ?? [], (node) => sample({ node }, away.has(node) ? 0 : 1));
+      const unreachable = new Set(nodes.unreachable);
+      return map(nodes.names, (node) => sample({ node }, unreachable.has(node) ? 0 : 1));
     },
     ['node'],
   );
-  const { writer } = writePath.store;
   metrics.counter(
     'tidemark_database_node_batches_total',
     'Batches by the node of the database cluster that they were sent to; coordinator: it holds their apps itself, or the ' +
       'node is not known. Absent without a cluster.',
-    () => map(writer.groupsByNode ?? [], ([node, count]) => sample({ node }, count)),
+    () => map(writePath.store.groupsByNode, ([node, count]) => sample({ node }, count)),
     ['node'],
   );
 }
@@ -162,7 +160,6 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
 
 function registerWrites(metrics: Metrics, writePath: WritePath): void {
   const { stageTimes, store } = writePath;
-  const { writer } = store;
   metrics.histogram(
     'tidemark_stage_seconds',
     `Time of a create request in a stage once its body is there, refused or not. ${MEASURED}`,
@@ -190,16 +187,16 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     () => writePath.depth,
   );
   registerPast(metrics, writePath);
-  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => writer.groupEvents);
+  metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => store.counts.groupEvents);
   metrics.histogram(
     'tidemark_batch_seconds',
     'Writing of a batch, retries included, whatever its outcome.',
-    () => writer.groupSeconds,
+    () => store.counts.groupSeconds,
   );
   metrics.counter(
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',
-    () => writer.retries,
+    () => store.retries,
   );
 }
 

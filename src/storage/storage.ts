@@ -9,9 +9,10 @@ import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import type { DatabaseAddress, Sql } from './database/connect.ts';
+import { connectionsTo } from './database/copy-connection.ts';
 import { chooseEngine, type Engine } from './database/engine.ts';
 import { refuseUnfit } from './database/fitness.ts';
-import type { Nodes } from './database/nodes.ts';
+import { type Nodes, oneServer } from './database/nodes.ts';
 import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-facts.ts';
 import { ENGINES } from './engines/engines.ts';
 import type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
@@ -19,6 +20,7 @@ import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
 import { createReader, type EventReader } from './read/event-reader.ts';
+import type { EngineWrites } from './write/engine-writes.ts';
 
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
@@ -36,10 +38,9 @@ export type { Series, SeriesFrame, SeriesRequest, TypeSeries } from './counts/se
 export { isTimezone } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { Engine } from './database/engine.ts';
-export type { DataNode, Nodes } from './database/nodes.ts';
+export { ByNode, type DataNode, type Nodes } from './database/nodes.ts';
 export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
-export { poolOfApp } from './engines/engines.ts';
 export type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 export type { CommittedEvent, CommittedEvents } from './feed/commit-order.ts';
 export type { Consumer, ConsumerKind, Lease, StartingPoint } from './feed/consumers.ts';
@@ -74,6 +75,7 @@ export type { EventSearch, SearchStep } from './read/event-search.ts';
 export type { FeedCursor } from './read/feed-cursor.ts';
 export { decodeFeedCursor, encodeFeedCursor } from './read/feed-cursor.ts';
 export { readBoundary } from './retention.ts';
+export type { EngineWrites } from './write/engine-writes.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
 export interface Storage {
@@ -86,8 +88,12 @@ export interface Storage {
   migrate(sql: Sql): Promise<{ applied: string[] }>;
   /** Reads with the connections of a pool. */
   reader(sql: Sql): EventReader;
-  /** The nodes of the cluster at an address; null for one server. */
-  nodesAt(address: DatabaseAddress): Nodes | null;
+  /** How rows are written, for writers. */
+  readonly writes: EngineWrites;
+  /** The servers that hold events. */
+  nodesAt(address: DatabaseAddress): Nodes;
+  /** The pool where the events of an app are: in a cluster, one on its node. @throws if that node is known not to answer */
+  poolOfApp(sql: Sql, appId: number): Promise<Sql>;
   /**
    * What has to be done from time to time.
    * @param now milliseconds since 1970
@@ -156,13 +162,17 @@ export async function openStorage(sql: Sql): Promise<Storage> {
   await refuseMoved(sql);
   await refuseUnfit(sql, name);
   const engine = ENGINES[name];
+  const nodesAt = (address: DatabaseAddress): Nodes =>
+    engine.nodesAt?.(address) ?? oneServer(connectionsTo(address));
   return {
     engine: name,
     description,
     note,
     migrate: (pool) => migrate(pool, name),
     reader: (pool) => engine.reader?.(pool) ?? createReader(pool),
-    nodesAt: (address) => engine.nodesAt?.(address) ?? null,
+    writes: engine.writes,
+    nodesAt,
+    poolOfApp: async (pool, appId) => (await engine.poolOfApp?.(pool, appId)) ?? pool,
     maintenance: engine.maintenance,
     settleCounts: engine.settleCounts,
     settleBesideWriters: async (pool, now) => {
@@ -175,8 +185,12 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
     recoverRows: async (pool, address, onBatch) => {
       const sources = (await engine.strayRows?.gather(pool)) ?? [];
-      const nodes = engine.nodesAt?.(address) ?? null;
-      return await recoverRows(sources, { sql: pool, address, engine: name, nodes, onBatch });
+      return await recoverRows(sources, {
+        sql: pool,
+        nodes: nodesAt(address),
+        writes: engine.writes,
+        onBatch,
+      });
     },
   };
 }

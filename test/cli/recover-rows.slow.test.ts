@@ -7,7 +7,6 @@ import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../src/storage/write/event-writer.ts';
 import { TestCitus } from '../support/citus.ts';
 import { hasCitus } from '../support/citus-home.ts';
@@ -17,6 +16,7 @@ import { totalBy } from '../support/field-totals.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
 import { testSecret, until } from '../support/service.ts';
 import { hasTimescale, TIMESCALE } from '../support/timescale-home.ts';
+import { writingTo } from '../support/writers.ts';
 
 const DAY_MS = 86_400_000;
 const EVENTS = 2_500;
@@ -62,8 +62,7 @@ class World {
     address: DatabaseAddress = this.database.address,
   ): Promise<void> {
     const writer = new EventWriter({
-      connect: connectionsTo(address),
-      engine: this.database.engine,
+      ...writingTo({ ...this.database, address }),
       connections: 1,
       log: { warn: () => undefined, error: () => undefined },
       now: () => performance.now(),

@@ -1,7 +1,7 @@
 /** Events of the past, straight into the database: the service itself only writes now. */
 import { randomBytes } from 'node:crypto';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
-import { insertSelected } from '../../src/storage/write/insert-events.ts';
+import { insertSelected } from '../support/insert-selected.ts';
 import type { TestService } from '../support/service.ts';
 
 export interface PastEvent {

@@ -3,10 +3,10 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { createSecretText } from '../../src/accounts/one-time-secret.ts';
 import { openEmbedded } from '../../src/embedded/embedded.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
-import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { tidemark } from '../support/command-line.ts';
 import { goodTraffic, type Latency, percentile, residentMiB, span } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
+import { insertSelected } from '../support/insert-selected.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 

@@ -1,7 +1,7 @@
 /** A lock on the whole table of events, as CREATE INDEX or a migration takes it: producers are told soon, and nothing piles up. */
 import { afterEach, describe, expect, test } from 'vitest';
 import type { Sql } from '../../src/storage/database/connect.ts';
-import { CopyConnection } from '../../src/storage/write/copy-connection.ts';
+import { CopyConnection } from '../../src/storage/database/copy-connection.ts';
 import { refused } from '../http/answers.ts';
 import { answered, EVENTS, postBatch } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';

@@ -2,12 +2,19 @@
 import { expect, test } from 'vitest';
 import type { Path } from '../../src/base/turns.ts';
 import { Rejection } from '../../src/errors.ts';
-import { openEventBuffer, openRequestQueue } from '../../src/ingest/node-queues.ts';
+import { EventBuffer, RequestQueue } from '../../src/ingest/node-queues.ts';
+import type { DataNode } from '../../src/storage/database/nodes.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
 
-const SILENT = { name: 'silent', host: 'silent', port: 1 };
-const OTHER = { name: 'other', host: 'other', port: 1 };
+const nodeNamed = (name: string): DataNode => ({
+  ...{ name, isUnreachable: false, suspect: () => undefined },
+  connect: () => {
+    throw new Error('Nothing connects here.');
+  },
+});
+const SILENT = nodeNamed('silent');
+const OTHER = nodeNamed('other');
 /** Odd apps are on the silent node. */
 const NODES = { names: ['silent', 'other'], nodeOf: (appId: number) => (appId % 2 === 1 ? SILENT : OTHER) };
 
@@ -36,20 +43,15 @@ const holderOf = (appId: number): Path => [appId, appId];
 
 test('events for a silent node fill its share of the room alone, and no group of another node waits for it', async () => {
   const { wait, end } = silence<null[]>();
-  const buffer = openEventBuffer(
+  const buffer = new EventBuffer(
     NODES,
-    {
-      write: (group) =>
-        wait(
-          group.some(({ appId }) => appId % 2 === 1),
-          group.map(() => null),
-        ),
-      connections: 2,
-      holderOf,
-      maxEvents: 100,
-      maxBytes: 1_000_000,
-    },
+    { connections: 2, holderOf, maxEvents: 100, maxBytes: 1_000_000 },
     10,
+    (node) => (group) =>
+      wait(
+        node === SILENT,
+        group.map(() => null),
+      ),
   );
   const silent = Array.from({ length: 60 }, () => buffer.add(event(1)));
   const batch = buffer.addAll(Array.from({ length: 10 }, () => event(3)));
@@ -74,11 +76,8 @@ test('events for a silent node fill its share of the room alone, and no group of
 test('a share has room for the largest batch, however many nodes there are', async () => {
   const many = { ...NODES, names: Array.from({ length: 32 }, (_, at) => String(at)) };
   const write = async (group: readonly AcceptedEvent[]) => group.map(() => null);
-  const buffer = openEventBuffer(
-    many,
-    { write, holderOf, connections: 2, maxEvents: 100, maxBytes: 3_200 },
-    40,
-  );
+  const options = { holderOf, connections: 2, maxEvents: 100, maxBytes: 3_200 };
+  const buffer = new EventBuffer(many, options, 40, () => write);
   const batch = await buffer.addAll(Array.from({ length: 40 }, () => event(2)));
   expect(batch).toEqual(Array.from({ length: 40 }, () => null));
   const larger = await buffer.addAll(Array.from({ length: 41 }, () => event(2)));
@@ -88,20 +87,15 @@ test('a share has room for the largest batch, however many nodes there are', asy
 test('idempotent requests for a silent node keep those of another node from nothing', async () => {
   const { wait, end } = silence<{ answer: { status: number; body: string }; stored: []; repeated: 0 }[]>();
   const answer = { status: 201, body: '{}' };
-  const queue = openRequestQueue(
-    NODES,
-    {
-      write: (requests) =>
-        wait(
-          requests.some(({ appId }) => appId % 2 === 1),
-          requests.map(() => ({ answer, stored: [], repeated: 0 })),
-        ),
-      holderOf,
-      maxEvents: 20,
-      maxBytes: 1_000_000,
-    },
-    10,
-  );
+  const closed: string[] = [];
+  const queue = new RequestQueue(NODES, { holderOf, maxEvents: 20, maxBytes: 1_000_000 }, 10, (node) => ({
+    write: (requests) =>
+      wait(
+        node === SILENT,
+        requests.map(() => ({ answer, stored: [], repeated: 0 })),
+      ),
+    close: async () => void closed.push(node.name),
+  }));
   const request = (appId: number): IdempotentRequest => ({
     ...{ appId, identity: null, acceptedAt: 0, events: [event(appId)], answer },
     answerRepeated: () => answer,
@@ -113,4 +107,7 @@ test('idempotent requests for a silent node keep those of another node from noth
   const timer = setInterval(end, 1);
   expect(await Promise.all(silent.slice(0, 10))).toEqual(Array.from({ length: 10 }, () => answer));
   clearInterval(timer);
+  await queue.drain();
+  await queue.close();
+  expect(closed).toEqual(['silent', 'other']);
 });

@@ -3,8 +3,10 @@ import pg from 'pg';
 import { expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
 import { PastWriter, startOfCurrentDay } from '../../src/ingest/past-writer.ts';
+import { ConnectionLost, type WriteConnection } from '../../src/storage/database/copy-connection.ts';
+import { oneServer } from '../../src/storage/database/nodes.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import { ConnectionLost, type WriteConnection } from '../../src/storage/write/copy-connection.ts';
 import { REFUSING_PAST } from '../../src/storage/write/failures.ts';
 import { captured } from '../support/service.ts';
 import { SOURCE } from '../support/source.ts';
@@ -39,10 +41,10 @@ function setUp() {
     },
     close: async () => undefined,
   };
-  const writer = new PastWriter({
-    connect: () => connection,
-    nodes: null,
-    engine: 'postgres',
+  const nodes = oneServer(() => connection);
+  const past = new PastWriter({
+    nodes,
+    engine: ENGINES.postgres.writes,
     connections: 1,
     timeouts: { ...REFUSING_PAST, unreachableMs: 0, retryMs: 0 },
     keep: async (group, { reason }) => {
@@ -53,6 +55,7 @@ function setUp() {
     now: () => clock.ms,
   });
   const messages = (): unknown[] => lines.flatMap(({ msg, day }) => (day === undefined ? [] : [msg]));
+  const writer = { write: past.writeAt(nodes.home), past };
   return { writer, database, clock, kept, messages, copies: () => copies };
 }
 
@@ -73,9 +76,9 @@ test('a locked day is closed for a second, for twice as long each time, and for 
     const wait = Number(outcome.headers['Retry-After']);
     waits.push(wait);
     clock.ms += wait * 1_000 - 1;
-    expect(writer.refusalOf(event(1).createdAt)).toBe(outcome);
+    expect(writer.past.refusalOf(event(1).createdAt)).toBe(outcome);
     clock.ms += 1;
-    expect(writer.refusalOf(event(1).createdAt)).toBeNull();
+    expect(writer.past.refusalOf(event(1).createdAt)).toBeNull();
   }
   expect(waits).toEqual([1, 2, 4, 8, 16, 32, 60, 60, 60]);
   // Ten minutes without events later it starts again.
@@ -95,7 +98,7 @@ test('events of a closed day are refused without a statement, those of other day
   expect(await writer.write([event(2)])).toMatchObject([{ reason: 'unavailable' }]);
   expect(copies()).toBe(before + 1);
   // The one that found it, and three that came later.
-  expect(writer.refused).toEqual({ blocked: 4, 'no-partition': 0 });
+  expect(writer.past.refused).toEqual({ blocked: 4, 'no-partition': 0 });
 });
 
 test('a day whose partition cannot be made is closed for another reason, which its events are told', async () => {
@@ -107,8 +110,8 @@ test('a day whose partition cannot be made is closed for another reason, which i
   ]);
   [database.copy, database.query] = [LOCKED, null];
   await writer.write([event(2)]);
-  expect([writer.closedDays('blocked'), writer.closedDays('no-partition')]).toEqual([1, 1]);
-  expect(writer.refused).toEqual({ blocked: 1, 'no-partition': 2 });
+  expect([writer.past.closedDays('blocked'), writer.past.closedDays('no-partition')]).toEqual([1, 1]);
+  expect(writer.past.refused).toEqual({ blocked: 1, 'no-partition': 2 });
 });
 
 test('a day is logged when it is closed and when it takes events again, however often it is retried', async () => {
@@ -118,7 +121,7 @@ test('a day is logged when it is closed and when it takes events again, however 
     await writer.write([event(1)]);
     clock.ms += 60_000;
   }
-  expect(writer.closedDays('blocked')).toBe(0);
+  expect(writer.past.closedDays('blocked')).toBe(0);
   expect(messages()).toEqual([CLOSED]);
   database.copy = null;
   expect(await writer.write([event(1)])).toEqual([null]);
@@ -137,16 +140,16 @@ test('a database that is away, or whose commit is uncertain, closes no day: its 
     expect(await writer.write([event(1)])).toEqual([null]);
   }
   expect(kept.map(({ reason }) => reason)).toEqual(['unavailable', 'outcomeUnknown']);
-  expect(writer.closedDays('blocked') + writer.closedDays('no-partition')).toBe(0);
+  expect(writer.past.closedDays('blocked') + writer.past.closedDays('no-partition')).toBe(0);
 });
 
 test('of ten thousand closed days the one that was closed first makes room for another', async () => {
   const { writer, database } = setUp();
   database.copy = LOCKED;
   for (let day = 1; day <= 10_001; day += 1) await writer.write([event(day)]);
-  expect(writer.closedDays('blocked')).toBe(10_000);
-  expect(writer.refusalOf(event(1).createdAt)).toBeNull();
-  expect(writer.refusalOf(event(2).createdAt)).not.toBeNull();
+  expect(writer.past.closedDays('blocked')).toBe(10_000);
+  expect(writer.past.refusalOf(event(1).createdAt)).toBeNull();
+  expect(writer.past.refusalOf(event(2).createdAt)).not.toBeNull();
 });
 
 test('until an hour after midnight the day before is of now', () => {

@@ -9,9 +9,9 @@ import { createGetEvents } from '../../src/read/get-events.ts';
 import { ResourceTokenAccess } from '../../src/read/resource-token-access.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import { insertSelected } from '../../src/storage/write/insert-events.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { exchangeLimits } from '../support/exchange-limits.ts';
+import { insertSelected } from '../support/insert-selected.ts';
 
 const AT = Date.UTC(2026, 0, 31, 8, 30, 15, 123);
 const ID = '019c1111-2222-7333-8444-555566667777';

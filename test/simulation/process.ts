@@ -11,9 +11,10 @@ import {
   openIdempotentQueues,
   PAST_CONNECTIONS,
 } from '../../src/ingest/write-path.ts';
+import type { Connect } from '../../src/storage/database/copy-connection.ts';
+import { oneServer } from '../../src/storage/database/nodes.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import type { Connect } from '../../src/storage/write/copy-connection.ts';
-import type { IdempotentGroupWriter } from '../../src/storage/write/routed-idempotent-writer.ts';
 import { IDENTITY } from './database.ts';
 import type { Disk } from './disk.ts';
 import { HeldEvents } from './held-events.ts';
@@ -48,7 +49,6 @@ export class SimulatedProcess {
   readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };
   /** How often each event was acknowledged. */
   readonly stored = new Map<AcceptedEvent, number>();
-  readonly #idempotentWriters: readonly IdempotentGroupWriter[];
   readonly #keyTable: KeyTable;
 
   /** Starts in its owner's name. */
@@ -78,7 +78,7 @@ export class SimulatedProcess {
   ) {
     this.owner = owner;
     this.journal = journal;
-    const { engine } = server.database;
+    const engine = ENGINES[server.database.engine].writes;
     const log = logOf(world, name);
     const monotonic = (): number => world.now;
     const connections: SimulatedConnection[] = [];
@@ -90,8 +90,9 @@ export class SimulatedProcess {
     const breakConnections = (evenIfWaiting: boolean): void => {
       for (const connection of connections) connection.break(evenIfWaiting);
     };
+    const nodes = oneServer(connect);
     this.store = new DurableWriter({
-      connect,
+      nodes,
       engine,
       connections: settings.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
@@ -114,6 +115,7 @@ export class SimulatedProcess {
       accounts: new AppAccounts(),
       config: settings,
       engine,
+      nodes,
       journal,
       log,
       monotonic,
@@ -122,8 +124,8 @@ export class SimulatedProcess {
     this.held = { now: new HeldEvents(world, settings), past: new HeldEvents(world, settings) };
     const { store } = this;
     this.buffers = openBuffers(options, {
-      write: this.held.now.observed(store.write),
-      writePast: this.held.past.observed(store.writePast),
+      writeAt: (node) => this.held.now.observed(store.writeAt(node)),
+      writePastAt: (node) => this.held.past.observed(store.writePastAt(node)),
       availability: store.availability,
       get takesEvents() {
         return store.takesEvents;
@@ -136,9 +138,7 @@ export class SimulatedProcess {
       return server.state === 'up' && server.database.areKeysLocked;
     };
     this.#keyTable = new KeyTable(areKeysLocked, log);
-    const keyed = openIdempotentQueues({ ...options, connect }, store.availability, this.#keyTable);
-    this.queues = keyed.queues;
-    this.#idempotentWriters = keyed.writers;
+    this.queues = openIdempotentQueues(options, store.availability, this.#keyTable);
   }
 
   /** True where nothing waits, neither in memory nor in the journal. */
@@ -152,7 +152,7 @@ export class SimulatedProcess {
     const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
     await Promise.all(queues.map((queue) => queue.drain()));
     await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...this.#idempotentWriters.map((writer) => writer.close())]);
+    await Promise.all([this.store.stop(), ...Object.values(this.queues).map((queue) => queue.close())]);
     await this.journal?.close();
   }
 }

@@ -1,11 +1,11 @@
 /** The server around the database, and the network to it: sessions, answers that come late or never, and connections to it. */
 import type pg from 'pg';
+import type { CopyGroup } from '../../src/storage/database/copy-connection.ts';
 import {
   ConnectionLost,
   type ConnectionTimeouts,
   type WriteConnection,
-} from '../../src/storage/write/copy-connection.ts';
-import type { CopyGroup } from '../../src/storage/write/copy-group.ts';
+} from '../../src/storage/database/copy-connection.ts';
 import { type Database, Locked, type Result, sqlError, type Transaction } from './database.ts';
 import type { Owner, World } from './world.ts';
 

@@ -6,19 +6,19 @@ import type { Nodes } from '../../src/storage/database/nodes.ts';
 import { ClusterFields, foldClusterFields } from '../../src/storage/engines/citus/fields.ts';
 import { settleCluster } from '../../src/storage/engines/citus/maintenance.ts';
 import { readFieldsOfApp } from '../../src/storage/engines/citus/reads.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { readWithoutSnapshotLock } from '../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import { connectionsTo } from '../../src/storage/write/copy-connection.ts';
-import { type GroupWriter, openWriter } from '../../src/storage/write/routed-writer.ts';
 import type { TestCitus } from './citus.ts';
 import { type TestDatabase, testDatabase } from './database.ts';
 import type { TestEngine } from './global-setup.ts';
 import { SOURCE } from './source.ts';
 import { storeRows } from './stored-events.ts';
 import { upkeepOf } from './upkeep.ts';
+import { RoutedWriter, writingTo } from './writers.ts';
 
 /** An event of a test. */
 export interface FieldEvent {
@@ -38,15 +38,14 @@ export interface FieldDatabase {
   /** Where the fields of app 1 are counted: it takes transactions. */
   readonly counts: Sql;
   readonly upkeep: Pick<FieldUpkeep, 'everySecond' | 'everyTenMinutes'>;
-  /** Of a cluster. */
-  readonly nodes: Nodes | null;
+  readonly nodes: Nodes;
   /** Milliseconds since 1970, as the upkeep has them; may be moved. */
   readonly clock: { now: number };
   newId(at: number): string;
   /** Another writer; closed with the database. */
-  writer(connections: number): GroupWriter;
+  writer(connections: number): RoutedWriter;
   /** Stores events with the writer. @param isUncertain whether some may be stored already, as far as the writer knows */
-  write(events: readonly FieldEvent[], by?: GroupWriter, isUncertain?: boolean): Promise<void>;
+  write(events: readonly FieldEvent[], by?: RoutedWriter, isUncertain?: boolean): Promise<void>;
   /** Stores events whose values are left to maintenance, as a replay leaves them. */
   store(events: readonly FieldEvent[]): Promise<void>;
   /** Brings the counts of events up to date. */
@@ -68,7 +67,8 @@ export type OpenFieldDatabase = (time: FieldTime) => Promise<FieldDatabase>;
 /** On one server. */
 export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promise<FieldDatabase> {
   const { prepare, settle } = upkeepOf(engine);
-  const opened = await open(await testDatabase(engine), time, null);
+  const made = await testDatabase(engine);
+  const opened = await open(made, time, writingTo(made).nodes);
   const { sql, alone, clock, database } = opened;
   await prepare(sql, time.from, time.until);
   return {
@@ -132,15 +132,15 @@ function appOf({ typeId }: FieldEvent): number {
 
 type Opened = Omit<FieldDatabase, 'counts' | 'upkeep' | 'store' | 'settle' | 'fold'>;
 
-async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes | null): Promise<Opened> {
+async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes): Promise<Opened> {
   const { sql, address, engine } = database;
   const alone = connect(address, { connections: 1, name: 'test upkeep' });
   const clock = { now };
-  const writers: GroupWriter[] = [];
-  const writer = (connections: number): GroupWriter => {
+  const writers: RoutedWriter[] = [];
+  const writer = (connections: number): RoutedWriter => {
     const log = pino({ level: 'silent' });
-    const about = { connect: connectionsTo(address), engine, connections, log };
-    const made = openWriter({ ...about, nodes, now: () => performance.now() });
+    const about = { engine: ENGINES[engine].writes, connections, log };
+    const made = new RoutedWriter(nodes, { ...about, now: () => performance.now() });
     writers.push(made);
     return made;
   };

@@ -1,7 +1,7 @@
 /** Events straight into a database, without the service, and with the counts that belong to them. */
 import type { Sql, Transaction } from '../../src/storage/database/connect.ts';
 import type { Engine } from '../../src/storage/database/engine.ts';
-import { insertSelected } from '../../src/storage/write/insert-events.ts';
+import { insertSelected } from './insert-selected.ts';
 
 export interface EventRow {
   readonly id: string;

@@ -2,8 +2,8 @@
 import { to as copyTo } from 'pg-copy-streams';
 import { copyInto } from '../backup/restore.ts';
 import type { Interval } from '../counts/intervals.ts';
+import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../database/copy-connection.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
-import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../write/copy-connection.ts';
 import { countCopied } from '../write/count-copied.ts';
 import { insertMissingValues } from '../write/insert-events.ts';
 import { insertRows, inTransaction } from '../write/insert-steps.ts';

@@ -1,6 +1,6 @@
 /** Makes the profiles of days that are over (sql/0002), from which charts of long intervals are read. */
 import type { Sql } from '../database/connect.ts';
-import { saysNodeIsAway } from '../database/nodes.ts';
+import { saysNodeUnreachable } from '../database/nodes.ts';
 import { DAY_MS } from './levels.ts';
 
 /** A day is profiled this long after its end: until then a late commit would have it made again. */
@@ -96,7 +96,7 @@ export class PrefixSumBuilder {
     try {
       await profileDay((await this.#poolOf?.(day.appId)) ?? this.#sql, day);
     } catch (error) {
-      if (!saysNodeIsAway(error)) throw error;
+      if (!saysNodeUnreachable(error)) throw error;
     }
   }
 }

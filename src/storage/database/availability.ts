@@ -1,15 +1,9 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
-import { type Connect, ConnectionLost, type WriteConnection } from '../write/copy-connection.ts';
-import { DEADLINES } from './pools.ts';
-import {
-  ASK_WAL,
-  type ServerTrouble,
-  type ServerWatch,
-  TROUBLE_TEXTS,
-  type WalPositions,
-} from './server-watch.ts';
+import type { Connect } from './copy-connection.ts';
+import { Probe } from './probe.ts';
+import { type ServerTrouble, type ServerWatch, TROUBLE_TEXTS } from './server-watch.ts';
 
 export interface AvailabilityOptions {
   readonly connect: Connect;
@@ -32,15 +26,16 @@ const HEARTBEAT_MS = 500;
 const PROBE_MS = 250;
 /** An answer that takes longer than this is late. */
 const LATE_MS = 250;
-const TIMEOUT = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
-/** Unanswered questions in a row after which a database counts as gone that was there until then. */
-const MISSES = 2;
-
-type Answer = 'writable' | 'read-only' | 'forbidden' | 'refused' | 'silent';
 
 const UNREACHABLE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 /** Built once each: many requests are refused for the same reason. */
 const REFUSALS = new Map<ServerTrouble, Rejection>();
+
+interface State {
+  readonly isReadOnly: boolean;
+  /** Tables without the privilege that writing needs. */
+  readonly forbidden: readonly string[];
+}
 
 const QUESTION = `
   SELECT current_setting('transaction_read_only') = 'on' AS "isReadOnly",
@@ -49,10 +44,9 @@ const QUESTION = `
 
 export class Availability {
   readonly #options: AvailabilityOptions;
-  readonly #connection: WriteConnection;
+  readonly #probe: Probe;
   #reachable = true;
   #writable = true;
-  #misses = 0;
   /** When the question was asked that waits for its answer. */
   #askedAt: number | null = null;
   /** Since when something is wrong. */
@@ -65,7 +59,7 @@ export class Availability {
 
   constructor(options: AvailabilityOptions) {
     this.#options = options;
-    this.#connection = options.connect('tidemark probe', TIMEOUT);
+    this.#probe = new Probe(options.connect, 'tidemark probe', options.watch);
   }
 
   /** False while the database does not answer. */
@@ -95,7 +89,7 @@ export class Availability {
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */
   get suspect(): boolean {
     const isLate = this.#askedAt !== null && this.#options.now() - this.#askedAt >= LATE_MS;
-    return isLate || this.#misses > 0 || !this.#writable;
+    return isLate || this.#probe.misses > 0 || !this.#writable;
   }
 
   start(): void {
@@ -106,7 +100,7 @@ export class Availability {
     this.#stopped = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
     await this.#round;
-    await this.#connection.close();
+    await this.#probe.close();
   }
 
   /** A commit group could not be stored for want of a database that takes it. */
@@ -132,21 +126,24 @@ export class Availability {
 
   async #ask(): Promise<void> {
     this.#askedAt = this.#options.now();
-    const answer = await this.#answer();
+    const answer = await this.#probe.ask<State>(QUESTION, [this.#options.tables]);
     this.#askedAt = null;
     if (this.#stopped) return;
-    if (answer !== 'writable' && answer !== 'forbidden') {
-      this.#misses += 1;
-      // A server that takes no writes is none: it may have been the primary until a moment ago.
-      if (answer === 'read-only') this.#options.watch.breakAll();
-      // A database that was well until now may only be busy; one that refuses is not there.
-      if (answer !== 'silent' || this.#misses >= MISSES || !this.#writable) this.#lose();
+    if ('error' in answer) {
+      if (answer.isGone || !this.#writable) this.#lose();
       return;
     }
-    this.#misses = 0;
+    const { isReadOnly, forbidden } = answer.row;
+    this.#noteForbidden(forbidden);
+    if (isReadOnly) {
+      // A server that takes no writes is none: it may have been the primary until a moment ago.
+      this.#options.watch.breakAll();
+      this.#lose();
+      return;
+    }
     if (!this.#reachable) this.#options.log.info(this.#outage(), 'database: available again');
     this.#reachable = true;
-    if (answer === 'forbidden') {
+    if (forbidden.length > 0) {
       this.#forbid();
       return;
     }
@@ -175,33 +172,6 @@ export class Availability {
 
   #outage(): { ms: number } {
     return { ms: Math.round(this.#options.now() - this.#since) };
-  }
-
-  async #answer(): Promise<Answer> {
-    const ask = (): Promise<{ readonly rows: readonly { isReadOnly: boolean; forbidden: string[] }[] }> =>
-      this.#connection.query(QUESTION, [this.#options.tables]);
-    try {
-      // An idle connection may have been closed: the second try opens a new one.
-      const { rows } = await ask().catch((error: unknown) => {
-        if (error instanceof ConnectionLost && error.sent && !error.timedOut) return ask();
-        throw error;
-      });
-      const [state] = rows;
-      if (state === undefined) return 'silent';
-      this.#noteForbidden(state.forbidden);
-      if (state.isReadOnly) return 'read-only';
-      await this.#noteWal();
-      return state.forbidden.length > 0 ? 'forbidden' : 'writable';
-    } catch (error) {
-      return error instanceof ConnectionLost && error.timedOut ? 'silent' : 'refused';
-    }
-  }
-
-  async #noteWal(): Promise<void> {
-    const { watch } = this.#options;
-    if (!watch.followsWal) return;
-    const { rows } = await this.#connection.query<WalPositions>(ASK_WAL, []);
-    if (rows[0] !== undefined) watch.noteWal(rows[0]);
   }
 
   /** Logs each change once. */

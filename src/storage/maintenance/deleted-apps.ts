@@ -1,6 +1,6 @@
 /** Removes the events and counts of deleted apps in the background. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { saysNodeIsAway } from '../database/nodes.ts';
+import { saysNodeUnreachable } from '../database/nodes.ts';
 
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
@@ -45,7 +45,7 @@ export async function removeDeletedApps(
       if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
       await removal.removeCounts(sql, id);
     } catch (error) {
-      if (!saysNodeIsAway(error)) throw error;
+      if (!saysNodeUnreachable(error)) throw error;
       isAllGone = false;
       continue;
     }

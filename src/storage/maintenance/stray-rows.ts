@@ -4,13 +4,13 @@
  * (connections/fitness.ts).
  */
 import { OperatorError, Rejection } from '../../errors.ts';
-import type { DatabaseAddress, Sql, Transaction } from '../database/connect.ts';
-import type { Engine } from '../database/engine.ts';
-import type { Nodes } from '../database/nodes.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import { BULK_TIMEOUTS } from '../database/copy-connection.ts';
+import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
 import { type AcceptedEvent, isKeyed } from '../write/accepted-event.ts';
-import { BULK_TIMEOUTS, connectionsTo } from '../write/copy-connection.ts';
+import type { EngineWrites } from '../write/engine-writes.ts';
+import { EventWriter } from '../write/event-writer.ts';
 import type { WriteLog } from '../write/group-commit.ts';
-import { type GroupWriter, openWriter } from '../write/routed-writer.ts';
 
 /** The stray rows of one server. */
 export interface StrayCount {
@@ -62,9 +62,8 @@ const BATCH = 1_000;
 export interface RecoverOptions {
   /** A pool of one connection. */
   readonly sql: Sql;
-  readonly address: DatabaseAddress;
-  readonly engine: Engine;
-  readonly nodes: Nodes | null;
+  readonly nodes: Nodes;
+  readonly writes: EngineWrites;
   readonly onBatch: (rows: RecoveredRows) => void;
 }
 
@@ -75,27 +74,32 @@ export interface RecoverOptions {
  */
 export async function recoverRows(
   sources: readonly StraySource[],
-  { sql, address, engine, nodes, onBatch }: RecoverOptions,
+  { sql, nodes, writes, onBatch }: RecoverOptions,
 ): Promise<RecoveredRows> {
-  const writer = openWriter({
-    connect: connectionsTo(address),
-    ...{ engine, nodes, log: NO_LOG },
-    connections: 1,
-    name: 'tidemark recover-rows',
-    timeouts: {
-      ...BULK_TIMEOUTS,
-      unreachableMs: 60_000,
-      blockedMs: BULK_TIMEOUTS.answerMs,
-      retryMs: BULK_TIMEOUTS.answerMs,
-    },
-    past: true,
-    now: () => performance.now(),
-  });
+  const timeouts = {
+    ...BULK_TIMEOUTS,
+    unreachableMs: 60_000,
+    blockedMs: BULK_TIMEOUTS.answerMs,
+    retryMs: BULK_TIMEOUTS.answerMs,
+  };
+  const options = { engine: writes, connections: 1, name: 'tidemark recover-rows', timeouts, past: true };
+  const writers = new ByNode(
+    nodes,
+    (node) => new EventWriter({ ...options, node, log: NO_LOG, now: () => performance.now() }),
+  );
+  await nodes.ready();
+  const write = async (events: readonly AcceptedEvent[]): Promise<void> => {
+    for (const { node, units } of partsByNode(nodes, events)) {
+      const refusal = (await writers.at(node).write(units, true)).find((one) => one instanceof Rejection);
+      if (refusal !== undefined)
+        throw new OperatorError(`the database does not take the events: ${refusal.details}`);
+    }
+  };
   const sum = { recovered: 0, dropped: 0 };
   try {
     for (const source of sources) {
       for (;;) {
-        const batch = await moveBatch(sql, source, writer);
+        const batch = await moveBatch(sql, source, write);
         if (batch === null) break;
         sum.recovered += batch.recovered;
         sum.dropped += batch.dropped;
@@ -105,18 +109,21 @@ export async function recoverRows(
     }
     return sum;
   } finally {
-    await writer.close();
+    await Promise.all(writers.all.map((writer) => writer.close()));
     for (const source of sources) await source.close();
   }
 }
 
+/** Stores the missing ones of events. @throws OperatorError where the database does not take one */
+type Write = (events: readonly AcceptedEvent[]) => Promise<void>;
+
 /** @returns null if the source is empty */
-async function moveBatch(sql: Sql, source: StraySource, writer: GroupWriter): Promise<RecoveredRows | null> {
+async function moveBatch(sql: Sql, source: StraySource, write: Write): Promise<RecoveredRows | null> {
   return await sql.begin('isolation level read committed', async (tx) => {
     await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark recover'))`;
     return source.sql === sql
-      ? await move(tx, tx, source, writer)
-      : await source.sql.begin('isolation level read committed', (there) => move(tx, there, source, writer));
+      ? await move(tx, tx, source, write)
+      : await source.sql.begin('isolation level read committed', (there) => move(tx, there, source, write));
   });
 }
 
@@ -128,7 +135,7 @@ async function move(
   tx: Transaction,
   there: Transaction,
   { table }: StraySource,
-  writer: GroupWriter,
+  write: Write,
 ): Promise<RecoveredRows | null> {
   const rows = await there.unsafe<StrayRow[]>(`
     SELECT ctid::text AS place, id::text, app_id AS "appId", type_id AS "typeId",
@@ -145,10 +152,7 @@ async function move(
     .filter(({ appId, createdAt }) => createdAt >= (boundaries.get(appId) ?? Number.POSITIVE_INFINITY))
     .map((row): AcceptedEvent => ({ ...row, source: SOURCE }));
   for (const part of [kept.filter(isKeyed), kept.filter((event) => !isKeyed(event))]) {
-    if (part.length === 0) continue;
-    const refusal = (await writer.write(part, true)).find((outcome) => outcome instanceof Rejection);
-    if (refusal !== undefined)
-      throw new OperatorError(`the database does not take the events: ${refusal.details}`);
+    if (part.length > 0) await write(part);
   }
   await there.unsafe(`DELETE FROM ${table} WHERE ctid = ANY($1::text[]::tid[])`, [
     rows.map(({ place }) => place),

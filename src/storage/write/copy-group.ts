@@ -1,4 +1,6 @@
 /** A commit group as one write to the socket: a COPY of the rows, and one of their changes of the counts. */
+
+import type { CopyGroup } from '../database/copy-connection.ts';
 import { type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
@@ -6,15 +8,6 @@ import { EVENT_COLUMNS } from './insert-events.ts';
 
 /** Of a row, without its payload. */
 const ROW_BYTES = 54;
-
-/** A group as one query of COPY commands, for {@link CopyConnection.copy}. */
-export interface CopyGroup {
-  readonly messages: Buffer;
-  /** Their number. If they are an implicit transaction, it is committed when the last of them completes. */
-  readonly commands: number;
-  /** To be called once when the server has answered that it has all of it. */
-  readonly release: () => void;
-}
 
 /** What a group consists of: its rows, and what they change in the counts of events. */
 export type Part = 'rows' | 'changes';

@@ -1,6 +1,7 @@
 /** What engines do differently when rows are written: how they are counted. */
+
+import type { WriteConnection } from '../database/copy-connection.ts';
 import type { EventRow } from './accepted-event.ts';
-import type { WriteConnection } from './copy-connection.ts';
 import type { CopyMessages } from './copy-messages.ts';
 
 /**

@@ -1,13 +1,26 @@
 /** Writes commit groups: rows and counts by COPY, and by INSERT if some rows may be stored already. */
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
-import type { Engine } from '../database/engine.ts';
-import { ENGINES } from '../engines/engines.ts';
+import type { WriteConnection } from '../database/copy-connection.ts';
+import { type DataNode, nodeUnreachable } from '../database/nodes.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
-import type { Connect, WriteConnection } from './copy-connection.ts';
 import { copyGroup } from './copy-group.ts';
-import { classify, OUTCOME_UNKNOWN, POISON, REFUSING, type WriteTimeouts } from './failures.ts';
-import { type FinalFailure, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
+import type { EngineWrites } from './engine-writes.ts';
+import {
+  classify,
+  NODE_UNREACHABLE,
+  OUTCOME_UNKNOWN,
+  POISON,
+  REFUSING,
+  type WriteTimeouts,
+} from './failures.ts';
+import {
+  type Attempt,
+  type FinalFailure,
+  GroupCommit,
+  type GroupKind,
+  type WriteLog,
+} from './group-commit.ts';
 import {
   columns,
   insertKeyedValues,
@@ -24,8 +37,9 @@ export type WriteOutcome = Rejection | 'repeated' | null;
 export type Outcomes = readonly WriteOutcome[];
 
 export interface EventWriterOptions {
-  readonly connect: Connect;
-  readonly engine: Engine;
+  /** The server that it writes to. */
+  readonly node: DataNode;
+  readonly engine: EngineWrites;
   readonly connections: number;
   /** Shown in pg_stat_activity. */
   readonly name?: string;
@@ -40,8 +54,6 @@ export interface EventWriterOptions {
   readonly onExhausted?:
     | ((events: readonly AcceptedEvent[], end: FinalFailure) => Promise<Outcomes>)
     | undefined;
-  /** Whether it is known that the server does not answer. */
-  readonly isUnreachable?: () => boolean;
   /** Where groups are counted, if not in histograms of its own. */
   readonly counts?: GroupCounts;
   readonly log: WriteLog;
@@ -58,8 +70,8 @@ const TRIAL_ID = '00000000-0000-0000-0000-000000000000';
 const TRIAL_LOCK_MS = 200;
 
 /** The tables into which events, keys and new types are inserted. */
-export function tablesOfWrites(engine: Engine): readonly string[] {
-  const [changes = ''] = ENGINES[engine].writes.changes.split(' ', 1);
+export function tablesOfWrites(engine: EngineWrites): readonly string[] {
+  const [changes = ''] = engine.changes.split(' ', 1);
   return ['events', changes, 'idempotency_keys', 'event_types'];
 }
 
@@ -88,17 +100,17 @@ export class EventWriter implements GroupCounts {
   readonly #trial: string;
   /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
+  #groups = 0;
 
   constructor(options: EventWriterOptions) {
     this.#options = options;
-    const { connect, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
+    const { node, engine, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
     ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
-    const engine = ENGINES[options.engine].writes;
     this.#commit = new GroupCommit({
       engine,
       timeouts,
       past,
-      isUnreachable: options.isUnreachable,
+      isUnreachable: () => node.isUnreachable,
       log,
       now,
     });
@@ -125,6 +137,7 @@ export class EventWriter implements GroupCounts {
         return POISON;
       },
       onExhausted: async (events, end) => {
+        if (end.failure === 'unreachable' || end.failure === 'lost') node.suspect(end.error);
         // A replay of the journal could not store it either.
         const kept = end.failure === 'fault' ? undefined : await options.onExhausted?.(events, end);
         return kept ?? events.map(() => end.refusal);
@@ -143,7 +156,7 @@ export class EventWriter implements GroupCounts {
       },
     };
     this.#all = Array.from({ length: options.connections }, (_, index) =>
-      connect(`${name} ${index + 1}`, timeouts, engine.session),
+      node.connect(`${name} ${index + 1}`, timeouts, engine.session),
     );
     this.#idle = [...this.#all];
   }
@@ -153,13 +166,14 @@ export class EventWriter implements GroupCounts {
     return this.#commit.retries;
   }
 
-  /** Whether another group may be written now. */
-  get hasIdleConnection(): boolean {
-    return this.#idle.length > 0;
+  /** Number of the groups that it was given. */
+  get groups(): number {
+    return this.#groups;
   }
 
   /**
-   * Commits events together; at most `connections` calls may be in progress. All events have keys, or none.
+   * Commits events together; at most `connections` calls may be in progress. All events have keys, or none. Events for a node that is
+   * known not to answer are given up at once.
    * @param uncertain true if some of them may be stored already: then only missing ones are inserted
    */
   async write(events: readonly AcceptedEvent[], uncertain = false): Promise<Outcomes> {
@@ -167,8 +181,10 @@ export class EventWriter implements GroupCounts {
     const connection = this.#idle.pop();
     if (connection === undefined) throw new Error('More groups at once than connections.');
     const attempt = this.#commit.begin(uncertain);
+    this.#groups += 1;
     if (isFirst) this.#movedAt = attempt.startedAt;
     try {
+      if (this.#options.node.isUnreachable) return await this.#giveUp(events, attempt);
       const kind = events[0] !== undefined && isKeyed(events[0]) ? this.#keyedKind : this.#kind;
       return await this.#commit.run(kind, connection, events, attempt);
     } catch (error) {
@@ -181,6 +197,13 @@ export class EventWriter implements GroupCounts {
       this.groupEvents.observe(events.length);
       this.groupSeconds.observe((this.#movedAt - attempt.startedAt) / 1_000);
     }
+  }
+
+  async #giveUp(events: readonly AcceptedEvent[], attempt: Attempt): Promise<Outcomes> {
+    const { node, onExhausted } = this.#options;
+    const error = nodeUnreachable(node);
+    const end = { refusal: NODE_UNREACHABLE, failure: 'unreachable', error, attempt } as const;
+    return (await onExhausted?.(events, end)) ?? events.map(() => NODE_UNREACHABLE);
   }
 
   /** Milliseconds for which groups have been in flight and none has ended. */

@@ -1,7 +1,7 @@
 /** What the failure of a write means, and how long it is retried. */
 import pg from 'pg';
 import { Rejection } from '../../errors.ts';
-import { ConnectionLost, type ConnectionTimeouts } from './copy-connection.ts';
+import { ConnectionLost, type ConnectionTimeouts } from '../database/copy-connection.ts';
 
 /** What a failure of a commit group means. */
 export type Failure =
@@ -127,6 +127,10 @@ export async function backOff(retries: number): Promise<void> {
 }
 
 export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
+export const NODE_UNREACHABLE = new Rejection(
+  'unavailable',
+  'The part of the database that holds this app does not answer; try again shortly.',
+);
 export const OUTCOME_UNKNOWN = new Rejection(
   'outcomeUnknown',
   'The connection to the database was lost during the commit: the event may be stored.',

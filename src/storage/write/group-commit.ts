@@ -4,8 +4,8 @@
  * way for all of them.
  */
 import type { Rejection } from '../../errors.ts';
+import type { WriteConnection } from '../database/copy-connection.ts';
 import { datesOf, type EventContent } from './accepted-event.ts';
-import type { WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
   backOff,
@@ -72,8 +72,6 @@ export interface FinalFailure {
   readonly failure: Failure;
   readonly error: unknown;
   readonly attempt: Attempt;
-  /** The node of a cluster that did not take them, if others do. */
-  readonly node?: string;
 }
 
 /** The methods of a logger that the writer uses. */

@@ -5,13 +5,20 @@
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { Sql } from '../database/connect.ts';
-import type { Engine } from '../database/engine.ts';
-import { ENGINES } from '../engines/engines.ts';
+import type { WriteConnection } from '../database/copy-connection.ts';
+import type { DataNode } from '../database/nodes.ts';
 import { KEY_LIFE_MS } from '../maintenance/expired-keys.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
-import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { NO_PARTITION, OUTCOME_UNKNOWN, POISON, REFUSING, REFUSING_PAST, UNAVAILABLE } from './failures.ts';
+import {
+  NO_PARTITION,
+  NODE_UNREACHABLE,
+  OUTCOME_UNKNOWN,
+  POISON,
+  REFUSING,
+  REFUSING_PAST,
+  UNAVAILABLE,
+} from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
 import {
   AWAITS_STANDBY,
@@ -163,16 +170,13 @@ const FIND_KEYS = `
     JOIN idempotency_keys USING (app_id, key_digest)`;
 
 export interface IdempotentWriterOptions {
-  readonly connect: Connect;
-  readonly engine: Engine;
+  /** The server that it writes to. */
+  readonly node: DataNode;
+  readonly engine: EngineWrites;
   /** Name of its connection, shown in pg_stat_activity. */
   readonly name: string;
   /** For requests with events of past days, whose partitions may be locked or impossible to create. */
   readonly past?: boolean;
-  /** Whether it is known that the server does not answer. */
-  readonly isUnreachable?: () => boolean;
-  /** Called when the server did not take requests. */
-  readonly onAway?: (error: unknown) => void;
   /** Called when requests could not get a lock in time. Never rejects. */
   readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
@@ -202,15 +206,14 @@ export class IdempotentWriter {
 
   constructor(options: IdempotentWriterOptions) {
     this.#options = options;
-    const { connect, name, past = false, log, now } = options;
+    const { node, engine, name, past = false, log, now } = options;
     const timeouts = past ? REFUSING_PAST : REFUSING;
-    const engine = ENGINES[options.engine].writes;
-    this.#connection = connect(name, timeouts, engine.session);
+    this.#connection = node.connect(name, timeouts, engine.session);
     this.#commit = new GroupCommit({
       engine,
       timeouts,
       past,
-      isUnreachable: options.isUnreachable,
+      isUnreachable: () => node.isUnreachable,
       log,
       now,
     });
@@ -226,7 +229,7 @@ export class IdempotentWriter {
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
       onExhausted: async (works, { refusal, failure, error, attempt }) => {
         if (failure === 'blocked') await options.onBlocked();
-        if (failure === 'unreachable' || failure === 'lost') options.onAway?.(error);
+        if (failure === 'unreachable' || failure === 'lost') node.suspect(error);
         if (failure !== 'no-partition') return works.map(() => refusal);
         // On the current day it is an outage, not an error of the events.
         if (!past) return works.map(() => UNAVAILABLE);
@@ -254,6 +257,7 @@ export class IdempotentWriter {
    * @returns the outcome of each, in order
    */
   async write(requests: readonly IdempotentRequest[]): Promise<readonly IdempotentOutcome[]> {
+    if (this.#options.node.isUnreachable) return requests.map(() => NODE_UNREACHABLE);
     const works = requests.map((request) => ({ request, events: request.events, answer: request.answer }));
     try {
       return await this.#commit.run(this.#kind, this.#connection, works, this.#commit.begin(false));

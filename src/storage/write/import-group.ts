@@ -2,8 +2,9 @@
  * A group of imported events of one app. Their rows are built as they are read, in the form in which they are copied: no text is
  * made of a payload unless the group cannot be stored as it is.
  */
+
+import type { CopyGroup } from '../database/copy-connection.ts';
 import type { EventRow } from './accepted-event.ts';
-import type { CopyGroup } from './copy-group.ts';
 import { CopyMessages, idOf, payloadOf, type TextBytes } from './copy-messages.ts';
 import { EVENT_COLUMNS } from './insert-events.ts';
 

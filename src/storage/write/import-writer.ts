@@ -2,11 +2,16 @@
 import { OperatorError } from '../../errors.ts';
 import { floorTo, MINUTE_MS } from '../counts/levels.ts';
 import { type DatabaseAddress, errorCode } from '../database/connect.ts';
-import type { Engine } from '../database/engine.ts';
-import { ENGINES } from '../engines/engines.ts';
+import {
+  BULK_SESSION,
+  BULK_TIMEOUTS,
+  ConnectionLost,
+  CopyConnection,
+  type CopyGroup,
+} from '../database/copy-connection.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
-import { BULK_SESSION, BULK_TIMEOUTS, ConnectionLost, CopyConnection } from './copy-connection.ts';
-import { type CopyGroup, copyGroup } from './copy-group.ts';
+import { copyGroup } from './copy-group.ts';
+import type { EngineWrites } from './engine-writes.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, insertMissingValues } from './insert-events.ts';
@@ -27,7 +32,7 @@ export interface RefusedImport<Event> {
 
 export interface ImportWriterOptions {
   readonly address: DatabaseAddress;
-  readonly engine: Engine;
+  readonly engine: EngineWrites;
   /** Internal id of the app that all events belong to. */
   readonly appId: number;
   /** Retention boundary of RETENTION_DAYS in milliseconds since 1970; the later one of it and the database's applies. */
@@ -93,8 +98,7 @@ export class ImportWriter<Event extends EventRow> {
 
   constructor(options: ImportWriterOptions) {
     this.#options = options;
-    const { address, timeoutMs } = options;
-    const engine = ENGINES[options.engine].writes;
+    const { address, engine, timeoutMs } = options;
     const timeouts = {
       ...BULK_TIMEOUTS,
       unreachableMs: timeoutMs,
@@ -164,7 +168,7 @@ export class ImportWriter<Event extends EventRow> {
 
   async #begin(): Promise<BegunGroup> {
     const { appId } = this.#options;
-    const holdsFields = ENGINES[this.#options.engine].writes.countDirectly !== undefined;
+    const holdsFields = this.#options.engine.countDirectly !== undefined;
     const results: unknown = await this.#connection.query(beginGroup(appId, holdsFields), []);
     // Each statement has a result, which the type of the connection does not tell.
     const [, started, fields] = results as readonly { readonly rows: readonly Partial<BegunGroup>[] }[];
@@ -190,7 +194,7 @@ export class ImportWriter<Event extends EventRow> {
       return { imported: kept.length, skipped: 0, refused };
     }
     const [connection, rows, bytes] = [this.#connection, columns(kept), sizeOf(kept)];
-    const inserted = ENGINES[this.#options.engine].writes.insertsInSteps
+    const inserted = this.#options.engine.insertsInSteps
       ? await insertRows(connection, rows, { bytes })
       : (await connection.query<{ stored: number }>(this.#insertMissing, rows, bytes)).rows[0];
     const imported = inserted?.stored ?? 0;
@@ -200,8 +204,7 @@ export class ImportWriter<Event extends EventRow> {
 
   /** Copies new events, and counts them. */
   async #copy(events: readonly Event[], generation: number): Promise<void> {
-    const { appId } = this.#options;
-    const engine = ENGINES[this.#options.engine].writes;
+    const { appId, engine } = this.#options;
     const rows = this.#whole?.events === events ? this.#whole.rows : copyGroup(engine, events, ['rows']);
     const copying = this.#connection.copy(rows);
     copying.catch(() => undefined); // Awaited below.

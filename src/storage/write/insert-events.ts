@@ -1,8 +1,4 @@
 /** The INSERTs into the events table, each with the changes of the counts. */
-import type postgres from 'postgres';
-import type { Sql, Transaction } from '../database/connect.ts';
-import type { Engine } from '../database/engine.ts';
-import { ENGINES } from '../engines/engines.ts';
 import { EVENT_COLUMN_NAMES, type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
@@ -131,20 +127,4 @@ export function columns(events: readonly EventRow[]): readonly (readonly unknown
     events.map(({ createdAt }) => timestamp(createdAt)),
     events.map(({ payload }) => payload),
   ];
-}
-
-/**
- * Stores the missing rows of a query, for tests and benches that make events inside of the database.
- * @param rows SELECT of {@link EVENT_COLUMNS}
- * @returns how many were stored
- */
-export async function insertSelected(
-  sql: Sql | Transaction,
-  engine: Engine,
-  rows: postgres.PendingQuery<postgres.Row[]>,
-): Promise<number> {
-  const { before, after } = insertMissing(ENGINES[engine].writes);
-  const [result] = await sql<{ stored: number }[]>`
-    WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
-  return result?.stored ?? 0;
 }

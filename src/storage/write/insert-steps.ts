@@ -3,8 +3,8 @@
  * twice would need every node of it, where each of these needs the node of its rows alone.
  */
 import { MINUTE_MS } from '../counts/levels.ts';
+import { ConnectionLost, type WriteConnection } from '../database/copy-connection.ts';
 import { timestamp } from './accepted-event.ts';
-import { ConnectionLost, type WriteConnection } from './copy-connection.ts';
 import { EVENT_COLUMNS, type KeyedInsert } from './insert-events.ts';
 
 type Columns = readonly (readonly unknown[])[];

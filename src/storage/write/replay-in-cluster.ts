@@ -3,11 +3,10 @@
  * first, and then the events of each node are stored on it. Those of a node that is away wait, and keep nothing else waiting.
  */
 
+import type { WriteConnection } from '../database/copy-connection.ts';
 import { IDENTITY } from '../database/installation-id.ts';
-import type { DataNode, Nodes } from '../database/nodes.ts';
-import { ENGINES } from '../engines/engines.ts';
+import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
 import { type EventRow, type JournaledEvent, sizeOf } from './accepted-event.ts';
-import { connectionsTo, type WriteConnection } from './copy-connection.ts';
 import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind } from './group-commit.ts';
 import { columns } from './insert-events.ts';
@@ -27,12 +26,8 @@ export interface ReplayGroupWriter {
   close(): Promise<void>;
 }
 
-/** @param options.nodes of a cluster; null for one server */
-export function openReplayWriter({
-  nodes,
-  ...options
-}: ReplayWriterOptions & { readonly nodes: Nodes | null }): ReplayGroupWriter {
-  return nodes === null ? new ReplayWriter(options) : new ReplayInCluster(options, nodes);
+export function openReplayWriter(options: ReplayWriterOptions): ReplayGroupWriter {
+  return options.engine.insertsInSteps ? new ReplayInCluster(options) : new ReplayWriter(options);
 }
 
 /** An app and a type by internal ids; null where the database has none. */
@@ -62,17 +57,17 @@ const MAKE_TYPES = `
 class ReplayInCluster implements ReplayGroupWriter {
   readonly #options: ReplayWriterOptions;
   readonly #nodes: Nodes;
-  readonly #coordinator: WriteConnection;
-  readonly #connections = new Map<DataNode, WriteConnection>();
+  readonly #connections: ByNode<WriteConnection>;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<EventRow, ReplayOutcome>;
 
-  constructor(options: ReplayWriterOptions, nodes: Nodes) {
-    const { connect, log, now } = options;
+  constructor(options: ReplayWriterOptions) {
+    const { nodes, engine, log, now } = options;
     this.#options = options;
     this.#nodes = nodes;
-    const engine = ENGINES[options.engine].writes;
-    this.#coordinator = connect('tidemark replay', REPLAYING, engine.session);
+    this.#connections = new ByNode(nodes, ({ connect }) =>
+      connect('tidemark replay', REPLAYING, engine.session),
+    );
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
     this.#kind = {
       name: 'events',
@@ -107,7 +102,7 @@ class ReplayInCluster implements ReplayGroupWriter {
       return events.map(() => 'fault');
     }
     const outcomes: ReplayOutcome[] = events.map(() => 'fault');
-    const parts = new Map<DataNode | null, { index: number; row: EventRow }[]>();
+    const rows: { index: number; appId: number; row: EventRow }[] = [];
     for (const [index, event] of events.entries()) {
       const found = known.get(sources.numberOf(event));
       const obstacle = this.#obstacleTo(event, found);
@@ -115,30 +110,31 @@ class ReplayInCluster implements ReplayGroupWriter {
       if (obstacle !== null || found?.appId == null || found.typeId === null) continue;
       const { id, createdAt, payload } = event;
       const row = { id, createdAt, payload, appId: found.appId, typeId: found.typeId };
-      const node = this.#nodes.nodeOf(found.appId);
-      const part = parts.get(node);
-      if (part === undefined) parts.set(node, [{ index, row }]);
-      else part.push({ index, row });
+      rows.push({ index, appId: found.appId, row });
     }
     await Promise.all(
-      [...parts].map(async ([node, part]) => {
-        const rows = part.map(({ row }) => row);
-        const found = await this.#store(node, rows);
-        for (const [at, { index }] of part.entries()) outcomes[index] = found[at] ?? 'fault';
+      partsByNode(this.#nodes, rows).map(async ({ node, units }) => {
+        const found = await this.#store(
+          this.#connections.at(node),
+          units.map(({ row }) => row),
+        );
+        for (const [at, { index }] of units.entries()) outcomes[index] = found[at] ?? 'fault';
       }),
     );
     return outcomes;
   }
 
   async close(): Promise<void> {
-    await Promise.all(
-      [this.#coordinator, ...this.#connections.values()].map((connection) => connection.close()),
-    );
+    await Promise.all(this.#connections.all.map((connection) => connection.close()));
+  }
+
+  get #home(): WriteConnection {
+    return this.#connections.at(this.#nodes.home);
   }
 
   async #resolve(sources: Sources): Promise<ReadonlyMap<number, Resolved>> {
     const values = [this.#options.identity, ...sources.columns];
-    const { rows } = await this.#coordinator.query<Resolved>(RESOLVE, values);
+    const { rows } = await this.#home.query<Resolved>(RESOLVE, values);
     return new Map(rows.map((row) => [row.number, row]));
   }
 
@@ -152,13 +148,12 @@ class ReplayInCluster implements ReplayGroupWriter {
     for (const event of events) {
       const found = known.get(sources.numberOf(event));
       if (found?.isOurs !== true || found.appId === null || found.typeId !== null) continue;
-      const node = this.#nodes.nodeOf(found.appId);
-      if (node !== null && this.#nodes.isUnreachable(node)) continue;
+      if (this.#nodes.nodeOf(found.appId).isUnreachable) continue;
       missing.set(found.number, [event.source.typeId, found.appId, event.source.typeName]);
     }
     if (missing.size === 0) return false;
     const rows = [...missing.values()];
-    await this.#coordinator.query(MAKE_TYPES, [
+    await this.#home.query(MAKE_TYPES, [
       rows.map(([id]) => id),
       rows.map(([, appId]) => appId),
       rows.map(([, , name]) => name),
@@ -171,24 +166,13 @@ class ReplayInCluster implements ReplayGroupWriter {
     if (found?.isOurs !== true) return 'foreign';
     if (found.appId === null)
       return { reason: 'unknown-app', details: `the database has no app ${source.appId}` };
-    const node = this.#nodes.nodeOf(found.appId);
-    if (node !== null && this.#nodes.isUnreachable(node)) return 'blocked';
+    if (this.#nodes.nodeOf(found.appId).isUnreachable) return 'blocked';
     if (found.typeId !== null) return null;
     return { reason: 'type-conflict', details: `another app has the event type ${source.typeId}` };
   }
 
-  async #store(node: DataNode | null, rows: readonly EventRow[]): Promise<readonly ReplayOutcome[]> {
-    return await this.#commit.run(this.#kind, this.#connectionTo(node), rows, this.#commit.begin(true));
-  }
-
-  #connectionTo(node: DataNode | null): WriteConnection {
-    if (node === null) return this.#coordinator;
-    const known = this.#connections.get(node);
-    if (known !== undefined) return known;
-    const { session } = ENGINES[this.#options.engine].writes;
-    const connection = connectionsTo(this.#nodes.addressOf(node))('tidemark replay', REPLAYING, session);
-    this.#connections.set(node, connection);
-    return connection;
+  async #store(connection: WriteConnection, rows: readonly EventRow[]): Promise<readonly ReplayOutcome[]> {
+    return await this.#commit.run(this.#kind, connection, rows, this.#commit.begin(true));
   }
 }
 

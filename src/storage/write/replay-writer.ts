@@ -2,11 +2,11 @@
  * Writes events that come back from a journal or from quarantine. They name their app and type as clients do, so that they
  * find the right ones in a database that was restored or has failed over, and none in another installation's.
  */
-import type { Engine } from '../database/engine.ts';
+
+import type { WriteConnection } from '../database/copy-connection.ts';
 import { IDENTITY } from '../database/installation-id.ts';
-import { ENGINES } from '../engines/engines.ts';
+import type { Nodes } from '../database/nodes.ts';
 import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
-import type { Connect, WriteConnection } from './copy-connection.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
@@ -42,8 +42,8 @@ export type ReplayOutcome =
   | Unstorable;
 
 export interface ReplayWriterOptions {
-  readonly connect: Connect;
-  readonly engine: Engine;
+  readonly nodes: Nodes;
+  readonly engine: EngineWrites;
   /** The identity of the installation that the events belong to. */
   readonly identity: string;
   readonly log: WriteLog;
@@ -70,10 +70,9 @@ export class ReplayWriter {
   readonly #kind: GroupKind<JournaledEvent, TryOutcome>;
 
   constructor(options: ReplayWriterOptions) {
-    const { connect, identity, log, now } = options;
-    const engine = ENGINES[options.engine].writes;
+    const { nodes, engine, identity, log, now } = options;
     const statement = insertResolved(engine);
-    this.#connection = connect('tidemark replay', REPLAYING, engine.session);
+    this.#connection = nodes.home.connect('tidemark replay', REPLAYING, engine.session);
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
     this.#kind = {
       name: 'events',

@@ -29,7 +29,6 @@ import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { decodeCursor, encodeCursor, readEventList } from '../../../src/storage/read/event-list.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import {
   availableEngines,
@@ -38,6 +37,7 @@ import {
   type TestEngine,
   testDatabase,
 } from '../../support/database.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 

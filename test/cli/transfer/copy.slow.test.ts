@@ -11,9 +11,9 @@ import { DAYS } from '../../../src/storage/counts/levels.ts';
 import { connect, type DatabaseAddress } from '../../../src/storage/database/connect.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { Ledger } from '../../support/ledger.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import {

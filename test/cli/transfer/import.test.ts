@@ -10,12 +10,12 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { profileDay } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, floorTo } from '../../../src/storage/counts/levels.ts';
+import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
 import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import type { ImportedEvent } from '../../../src/storage/write/import-group.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
@@ -27,6 +27,7 @@ import { testSecret, until } from '../../support/service.ts';
 import { beginRefresh } from '../../support/slow-refresh.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
+import { writingTo } from '../../support/writers.ts';
 
 const START = Date.UTC(2026, 1, 27, 23, 50);
 const MINUTE = 60_000;
@@ -183,7 +184,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const storage = engine === 'timescale' ? 'timescale' : 'postgres';
     const writer = new ImportWriter<ImportedEvent>({
       address,
-      engine: storage,
+      engine: ENGINES[storage].writes,
       appId: app.id,
       boundary: 0,
       timeoutMs: 10_000,
@@ -238,8 +239,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     const newId = createEventIds();
     const log = pino({ level: 'silent' });
     const live = new EventWriter({
-      connect: connectionsTo(database.address),
-      engine: database.engine,
+      ...writingTo(database),
       connections: 1,
       log,
       now: performance.now.bind(performance),
@@ -348,7 +348,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect(refused).toEqual([{ line: 4, reason: expect.stringContaining('(MAX_EVENT_TYPES_PER_APP)') }]);
     const writer = new ImportWriter({
       address: database.address,
-      engine: 'timescale',
+      engine: ENGINES.timescale.writes,
       appId: -1,
       boundary: 0,
       timeoutMs: 0,

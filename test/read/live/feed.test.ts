@@ -1,7 +1,7 @@
 /** The live feed over HTTP: what comes, in which form, for whom, and for how long. */
 import { randomUUID } from 'node:crypto';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
 import {

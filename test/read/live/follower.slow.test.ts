@@ -6,8 +6,8 @@ import { Follower, type Watcher } from '../../../src/read/live/follower.ts';
 import type { Sql } from '../../../src/storage/database/connect.ts';
 import { ensurePartitions } from '../../../src/storage/engines/postgres/maintenance.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { until } from '../../support/service.ts';
 
 const APP = 1;

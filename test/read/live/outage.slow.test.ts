@@ -1,7 +1,7 @@
 /** The database goes away while somebody watches: the feed stays, says so, and is complete afterwards. */
 import { randomUUID } from 'node:crypto';
 import { afterEach, expect, test } from 'vitest';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson } from '../../support/person.ts';
 import { FaultyProxy } from '../../support/proxy.ts';

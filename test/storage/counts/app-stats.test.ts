@@ -4,8 +4,8 @@ import { readAppSpan, readAppStats, readTypeActivity } from '../../../src/storag
 import { readSeries } from '../../../src/storage/counts/series.ts';
 import { readTypeStats } from '../../../src/storage/counts/type-stats.ts';
 import type { Sql } from '../../../src/storage/database/connect.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const HOUR_MS = 3_600_000;

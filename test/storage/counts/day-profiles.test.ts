@@ -8,8 +8,8 @@ import type { Sql } from '../../../src/storage/database/connect.ts';
 import { postgres } from '../../../src/storage/engines/postgres/postgres.ts';
 import { timescale } from '../../../src/storage/engines/timescale/timescale.ts';
 import { removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 

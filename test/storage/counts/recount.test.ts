@@ -9,12 +9,12 @@ import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.t
 import { sampleOf } from '../../../src/storage/counts/recount.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { openStorage, type RecountedDay, type Storage } from '../../../src/storage/storage.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { sized } from '../../support/fuzz.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
+import { writingTo } from '../../support/writers.ts';
 
 /** Over the end of a month. */
 const START = Date.UTC(2026, 3, 29);
@@ -37,8 +37,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     alone = connect(database.address, { connections: 1, name: 'test recount' });
     storage = await openStorage(sql);
     writer = new EventWriter({
-      connect: connectionsTo(database.address),
-      engine: database.engine,
+      ...writingTo(database),
       connections: 2,
       log: pino({ level: 'silent' }),
       now: () => performance.now(),

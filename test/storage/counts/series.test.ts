@@ -7,9 +7,9 @@ import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-pr
 import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import { useGenericPlans } from '../../../src/storage/read/snapshot.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { runs, sized } from '../../support/fuzz.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { testSecret } from '../../support/service.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 

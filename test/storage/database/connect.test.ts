@@ -11,9 +11,9 @@ import {
   type Sql,
 } from '../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
+import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
 import { openSocket } from '../../../src/storage/database/dial.ts';
 import { PoolSockets } from '../../../src/storage/database/pool-sockets.ts';
-import { CopyConnection } from '../../../src/storage/write/copy-connection.ts';
 import { freePort } from '../../support/cluster.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';

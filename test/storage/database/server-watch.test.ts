@@ -9,15 +9,16 @@ import {
   isUnavailable,
   type Sql,
 } from '../../../src/storage/database/connect.ts';
+import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import type { PoolKind } from '../../../src/storage/database/pools.ts';
 import { ASK_WAL, ServerWatch, type WalPositions } from '../../../src/storage/database/server-watch.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
-import { CopyConnection, connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';
+import { writingTo } from '../../support/writers.ts';
 
 const opened: (() => Promise<unknown>)[] = [];
 let database: TestDatabase;
@@ -261,7 +262,7 @@ test('events that were accepted for another database are not stored, and later o
   await database.sql`SELECT create_events_partition(now()::date)`;
   const log = pino({ level: 'silent' });
   const writer = new EventWriter({
-    ...{ connect: connectionsTo(watch.address), engine: database.engine, connections: 1, log },
+    ...{ ...writingTo({ ...database, address: watch.address }), connections: 1, log },
     now: () => performance.now(),
   });
   opened.push(() => writer.close());

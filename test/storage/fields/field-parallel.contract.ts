@@ -12,7 +12,6 @@ import { createReader } from '../../../src/storage/read/event-reader.ts';
 import { readWithoutSnapshotLock, SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { openReplayWriter, type ReplayGroupWriter } from '../../../src/storage/write/replay-in-cluster.ts';
 import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
@@ -58,13 +57,13 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
     fields = await open({ now: NOW, from: NOW - 4 * DAY_MS, until: NOW + DAY_MS });
     const { sql, database } = fields;
     const { address, engine: name } = database;
-    const about = { address, engine: name, appId: 1, boundary: 0, timeoutMs: 60_000 };
+    const about = { address, engine: ENGINES[name].writes, appId: 1, boundary: 0, timeoutMs: 60_000 };
     importer = new ImportWriter(about);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const now = (): number => performance.now();
     replayer = openReplayWriter({
-      ...{ connect: connectionsTo(address), nodes: fields.nodes, engine: name, identity, log, now },
+      ...{ nodes: fields.nodes, engine: ENGINES[name].writes, identity, log, now },
     });
     for (const field of DECLARED.slice(0, 2)) await declareField(sql, { appId: 2, ...field });
   });
@@ -134,7 +133,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
   /** Compares reads with all rows, in one snapshot. @param answers takes note of the reads that the counts could answer */
   async function expectExact(random: Random, answers: Answers): Promise<void> {
     return await fields.counts.begin('isolation level repeatable read read only', async (tx) => {
-      const isOneServer = fields.nodes === null;
+      const isOneServer = fields.nodes.names.length === 0;
       if (isOneServer) await tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`;
       const events = await tx<FieldEvent[]>`
         SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at, type_id AS "typeId", payload::text AS payload

@@ -17,14 +17,14 @@ import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintena
 import { Folding } from '../../../src/storage/maintenance/folding.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { countedTotal } from '../../support/field-totals.ts';
 import { heldLock } from '../../support/held-lock.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { SOURCE } from '../../support/source.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
+import { writingTo } from '../../support/writers.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
 const EVENTS = 200;
@@ -53,8 +53,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     for (let made = 0; made < 2; made += 1)
       writers.push(
         new EventWriter({
-          connect: connectionsTo(database.address),
-          engine: database.engine,
+          ...writingTo(database),
           connections: 1,
           log: pino({ level: 'silent' }),
           now: () => performance.now(),

@@ -12,7 +12,6 @@ import {
 } from '../../../src/storage/read/event-page.ts';
 import { useGenericPlans } from '../../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
-import { insertSelected } from '../../../src/storage/write/insert-events.ts';
 import {
   availableEngines,
   type TestDatabase,
@@ -20,6 +19,7 @@ import {
   testDatabase,
 } from '../../support/database.ts';
 import { runs, sized } from '../../support/fuzz.ts';
+import { insertSelected } from '../../support/insert-selected.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
 const MINUTE = 60_000;

@@ -6,13 +6,13 @@ import { Rejection } from '../../../src/errors.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { jsonObject } from '../../json/json-text.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { FaultyProxy, isBatch } from '../../support/proxy.ts';
 import { until } from '../../support/service.ts';
 import { SOURCE } from '../../support/source.ts';
+import { writingTo } from '../../support/writers.ts';
 
 const DAY_MS = 86_400_000;
 const newId = createEventIds();
@@ -29,8 +29,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     const log = pino({ level: 'silent' });
     const { address } = database;
     return new EventWriter({
-      connect: connectionsTo(address),
-      engine: database.engine,
+      ...writingTo({ ...database, address }),
       connections: 2,
       log,
       now: () => clock.ms,
@@ -297,8 +296,7 @@ describe.each(availableEngines())('on %s a batch', (engine) => {
     const { address } = proxy;
     const log = pino({ level: 'silent' });
     const proxied = new EventWriter({
-      connect: connectionsTo(address),
-      engine: database.engine,
+      ...writingTo({ ...database, address }),
       connections: 1,
       log,
       now: () => 0,

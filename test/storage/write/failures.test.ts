@@ -1,7 +1,7 @@
 /** What each failure of PostgreSQL means for a commit group, and for how long the group is tried again. */
 import pg from 'pg';
 import { afterEach, expect, test, vi } from 'vitest';
-import { ConnectionLost } from '../../../src/storage/write/copy-connection.ts';
+import { ConnectionLost } from '../../../src/storage/database/copy-connection.ts';
 import {
   backOff,
   classify,

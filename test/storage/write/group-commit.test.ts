@@ -1,8 +1,8 @@
 /** What a commit group does after each failure, with a database that answers as the test says. */
 import pg from 'pg';
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { ConnectionLost, type WriteConnection } from '../../../src/storage/database/copy-connection.ts';
 import { writes } from '../../../src/storage/engines/postgres/writes.ts';
-import { ConnectionLost, type WriteConnection } from '../../../src/storage/write/copy-connection.ts';
 import type { EngineWrites } from '../../../src/storage/write/engine-writes.ts';
 import {
   FAULT,

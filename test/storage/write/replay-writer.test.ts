@@ -6,10 +6,10 @@ import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import type { EventSource, JournaledEvent } from '../../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../../src/storage/write/copy-connection.ts';
 import { type ReplayOutcome, ReplayWriter } from '../../../src/storage/write/replay-writer.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
+import { writingTo } from '../../support/writers.ts';
 
 const newId = createEventIds();
 const NOW = Date.now();
@@ -46,10 +46,8 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   function writerFor(identity: string): ReplayWriter {
     const log = { warn: () => undefined, error: () => undefined };
-    const { address, engine: name } = database;
     return new ReplayWriter({
-      connect: connectionsTo(address),
-      engine: name,
+      ...writingTo(database),
       identity,
       log,
       now: () => performance.now(),

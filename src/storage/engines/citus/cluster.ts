@@ -1,10 +1,10 @@
 /** The nodes of a cluster in this process: where apps are, and which nodes answer. */
 import type { DatabaseAddress } from '../../database/connect.ts';
+import { type Connect, CopyConnection, connectionsTo } from '../../database/copy-connection.ts';
 import { addressOfNode } from '../../database/node-address.ts';
-import type { DataNode, Nodes, NodeWatchOptions } from '../../database/nodes.ts';
-import { ASK_WAL, type WalPositions } from '../../database/server-watch.ts';
-import { ConnectionLost, CopyConnection } from '../../write/copy-connection.ts';
-import { type Place, type PlaceRow, PlaceTable, READ_PLACES } from './placement.ts';
+import { type DataNode, HOME, type Nodes, type NodeWatchOptions } from '../../database/nodes.ts';
+import { Probe } from '../../database/probe.ts';
+import { type NodeAddress, type Place, type PlaceRow, PlaceTable, READ_PLACES } from './placement.ts';
 
 const CLUSTERS = new WeakMap<DatabaseAddress, Cluster>();
 
@@ -15,39 +15,110 @@ export function clusterAt(address: DatabaseAddress): Cluster {
   return known;
 }
 
-/** Of a question to a node, in milliseconds. */
-const TIMEOUTS = { pool: 'probe', connectMs: 700, answerMs: 700 } as const;
-const QUESTION = 'SELECT 1';
-/** Between two questions to each node. */
+/** Between two questions to each node, in milliseconds. */
 const ASK_MS = 1_000;
 /** Where apps are is read again after so long, because shards are moved: until then moved apps are reached by a detour. */
 const RENEW_MS = 10_000;
 /** A node that could not be written to is left alone for so long, also if it answers. */
 const REST_MS = 1_000;
-/** Questions in a row without an answer after which a node counts as away. One that refuses a connection is away at once. */
-const MISSES = 2;
 
-interface Health {
-  readonly connection: CopyConnection;
-  misses: number;
-  away: boolean;
-  awaySince: number;
-  asking: Promise<void> | null;
+/** A node of a cluster that holds shards. */
+export class ClusterNode implements DataNode, NodeAddress {
+  readonly name: string;
+  readonly host: string;
+  readonly port: number;
+  readonly address: DatabaseAddress;
+  readonly connect: Connect;
+  readonly #cluster: Cluster;
+  #probe: Probe | null = null;
+  #unreachableSince: number | null = null;
+  #asking: Promise<void> | null = null;
+
+  constructor(cluster: Cluster, coordinator: DatabaseAddress, { name, host, port }: NodeAddress) {
+    this.#cluster = cluster;
+    this.name = name;
+    this.host = host;
+    this.port = port;
+    this.address = addressOfNode(coordinator, this);
+    this.connect = connectionsTo(this.address);
+  }
+
+  get isUnreachable(): boolean {
+    return this.#unreachableSince !== null;
+  }
+
+  suspect(error: unknown): void {
+    this.#cluster.renew().catch(() => undefined); // What is known stays; the next round reads again.
+    this.#lose(error);
+  }
+
+  /** Asks whether it answers. Concurrent calls share one question. Never rejects. */
+  ask(): Promise<void> {
+    this.#asking ??= this.#ask().finally(() => {
+      this.#asking = null;
+    });
+    return this.#asking;
+  }
+
+  async #ask(): Promise<void> {
+    const { watch } = this.address;
+    this.#probe ??= new Probe(this.connect, 'tidemark node probe', watch);
+    const probe = this.#probe;
+    const answer = await probe.ask('SELECT 1');
+    // Otherwise it holds nothing any more, or the cluster is watched no longer.
+    if (this.#probe !== probe) return;
+    if ('error' in answer) {
+      if (answer.isGone) this.#lose(answer.error);
+    } else this.#findAgain();
+  }
+
+  #findAgain(): void {
+    const { watching } = this.#cluster;
+    if (this.#unreachableSince === null || watching === null) return;
+    const ms = Math.round(watching.now() - this.#unreachableSince);
+    if (ms < REST_MS) return;
+    this.#unreachableSince = null;
+    watching.log.info({ node: this.name, ms }, 'cluster: a node takes events again');
+    watching.onBack();
+  }
+
+  #lose(error: unknown): void {
+    const { watching } = this.#cluster;
+    if (this.isUnreachable || watching === null) return;
+    this.#unreachableSince = watching.now();
+    watching.log.warn({ node: this.name, err: error }, 'cluster: node not writable');
+    // What waits for it fails now, and keeps nothing of other nodes waiting.
+    this.address.watch?.breakAll();
+  }
+
+  /** Ends its probe, and forgets whether it answered. */
+  async close(): Promise<void> {
+    const probe = this.#probe;
+    this.#probe = null;
+    this.#unreachableSince = null;
+    await probe?.close();
+  }
 }
 
 export class Cluster implements Nodes {
+  readonly home: DataNode;
   readonly #address: DatabaseAddress;
-  readonly #health = new Map<string, Health>();
-  readonly #known = new Map<string, DataNode>();
-  #table: PlaceTable | null = null;
+  readonly #nodes = new Map<string, ClusterNode>();
+  #table: PlaceTable<ClusterNode> | null = null;
   #loading: Promise<void> | null = null;
   #loadedAt = 0;
-  #watch: NodeWatchOptions | null = null;
+  #watching: NodeWatchOptions | null = null;
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> | null = null;
 
   constructor(address: DatabaseAddress) {
     this.#address = address;
+    this.home = {
+      name: HOME,
+      connect: connectionsTo(address),
+      isUnreachable: false,
+      suspect: () => undefined,
+    };
   }
 
   async ready(): Promise<void> {
@@ -66,33 +137,49 @@ export class Cluster implements Nodes {
     const connection = new CopyConnection(this.#address, 'tidemark placement');
     try {
       const { rows } = await connection.query<PlaceRow>(READ_PLACES, []);
-      this.#table = new PlaceTable(rows, this.#known);
-      this.#loadedAt = this.#watch?.now() ?? 0;
+      this.#table = new PlaceTable(rows, (node) => this.#nodeAt(node));
+      this.#loadedAt = this.#watching?.now() ?? 0;
     } finally {
       await connection.close();
     }
     await this.#leaveRemoved();
   }
 
-  /** Ends the connections to nodes that hold nothing any more. */
+  /** A node stays the same object from one table of places to the next. */
+  #nodeAt(address: NodeAddress): ClusterNode {
+    const node = this.#nodes.get(address.name) ?? new ClusterNode(this, this.#address, address);
+    this.#nodes.set(address.name, node);
+    return node;
+  }
+
+  /** Ends the probes of nodes that hold nothing any more. */
   async #leaveRemoved(): Promise<void> {
-    const removed = [...this.#health].filter(([name]) => !this.names.includes(name));
-    for (const [name] of removed) this.#health.delete(name);
-    await Promise.all(removed.map(([, { connection }]) => connection.close()));
+    const removed = [...this.#nodes.values()].filter(({ name }) => !this.names.includes(name));
+    await Promise.all(removed.map((node) => node.close()));
   }
 
   /** The place of an app, once the cluster is {@link ready}. */
-  placeOf(appId: number): Place | null {
+  placeOf(appId: number): Place<ClusterNode> | null {
     return this.#table?.placeOf(appId) ?? null;
   }
 
-  nodeOf(appId: number): DataNode | null {
-    const place = this.placeOf(appId);
-    return place === null || place.isCoordinator ? null : place.node;
+  nodeOf(appId: number): DataNode {
+    return this.#writerOf(this.placeOf(appId));
+  }
+
+  /** What the coordinator holds is written by the connections to the address. */
+  #writerOf(place: Place<ClusterNode> | null): DataNode {
+    return place === null || place.isCoordinator ? this.home : place.node;
+  }
+
+  sampleApps(): ReadonlyMap<DataNode, number> {
+    const samples = this.#table?.samples ?? [];
+    const apps = [...samples].map(([place, appId]) => [this.#writerOf(place), appId] as const);
+    return new Map(apps.length === 0 ? [[this.home, 0]] : apps);
   }
 
   /** All places, once the cluster is {@link ready}. */
-  get places(): readonly Place[] {
+  get places(): readonly Place<ClusterNode>[] {
     return this.#table?.places ?? [];
   }
 
@@ -100,35 +187,17 @@ export class Cluster implements Nodes {
     return this.#table?.nodes.map(({ name }) => name) ?? [];
   }
 
-  get away(): readonly string[] {
-    return this.names.filter((name) => this.#health.get(name)?.away === true);
+  get unreachable(): readonly string[] {
+    return (this.#table?.nodes ?? []).filter(({ isUnreachable }) => isUnreachable).map(({ name }) => name);
   }
 
-  addressOf(node: DataNode): DatabaseAddress {
-    return addressOfNode(this.#address, node);
-  }
-
-  isUnreachable({ name }: DataNode): boolean {
-    return this.#health.get(name)?.away === true;
-  }
-
-  suspect(node: DataNode, error: unknown): void {
-    this.renew().catch(() => undefined); // What is known stays; the next round reads again.
-    this.#lose(node, this.#healthOf(node), error);
-  }
-
-  #lose(node: DataNode, health: Health, error: unknown): void {
-    const watch = this.#watch;
-    if (health.away || watch === null) return;
-    health.away = true;
-    health.awaySince = watch.now();
-    watch.log.warn({ node: node.name, err: error }, 'cluster: node not writable');
-    // What waits for it fails now, and keeps nothing of other nodes waiting.
-    this.addressOf(node).watch?.breakAll();
+  /** How its nodes are watched; null while they are not. */
+  get watching(): NodeWatchOptions | null {
+    return this.#watching;
   }
 
   start(options: NodeWatchOptions): void {
-    this.#watch = options;
+    this.#watching = options;
     this.#timer = setInterval(() => {
       this.#round ??= this.#look().finally(() => {
         this.#round = null;
@@ -140,60 +209,15 @@ export class Cluster implements Nodes {
   async stop(): Promise<void> {
     if (this.#timer !== null) clearInterval(this.#timer);
     this.#timer = null;
-    this.#watch = null;
+    this.#watching = null;
     await this.#round;
-    await this.#loading?.catch(() => undefined);
-    await Promise.all([...this.#health.values()].map(({ connection }) => connection.close()));
-    this.#health.clear();
+    await this.#loading?.catch(() => undefined); // It is closed either way.
+    await Promise.all([...this.#nodes.values()].map((node) => node.close()));
   }
 
   async #look(): Promise<void> {
-    const now = this.#watch?.now() ?? 0;
-    if (this.#table === null || now - this.#loadedAt >= RENEW_MS) await this.renew().catch(() => undefined);
-    await Promise.all((this.#table?.nodes ?? []).map((node) => this.#ask(node)));
-  }
-
-  /** Asks a node whether it answers. Concurrent calls share one question. Never rejects. */
-  #ask(node: DataNode): Promise<void> {
-    const health = this.#healthOf(node);
-    health.asking ??= this.#answer(node, health).finally(() => {
-      health.asking = null;
-    });
-    return health.asking;
-  }
-
-  async #answer(node: DataNode, health: Health): Promise<void> {
-    try {
-      const { watch } = this.addressOf(node);
-      const { rows } = await health.connection.query<Partial<WalPositions>>(
-        watch?.followsWal === true ? ASK_WAL : QUESTION,
-        [],
-      );
-      const { written = null, flushed = null } = rows[0] ?? {};
-      watch?.noteWal({ written, flushed });
-      health.misses = 0;
-      const ms = Math.round((this.#watch?.now() ?? 0) - health.awaySince);
-      if (!health.away || this.#watch === null || ms < REST_MS) return;
-      health.away = false;
-      this.#watch.log.info({ node: node.name, ms }, 'cluster: a node takes events again');
-      this.#watch.onBack();
-    } catch (error) {
-      // The node holds nothing any more, and its connection has just been ended.
-      if (this.#health.get(node.name) !== health) return;
-      health.misses += 1;
-      const isSilent = error instanceof ConnectionLost && error.timedOut;
-      // An idle connection may have been closed: the next question opens a new one.
-      const isClosed = error instanceof ConnectionLost && error.sent && !error.timedOut;
-      if ((!isSilent && !isClosed) || health.misses >= MISSES) this.#lose(node, health, error);
-    }
-  }
-
-  #healthOf(node: DataNode): Health {
-    const known = this.#health.get(node.name);
-    if (known !== undefined) return known;
-    const connection = new CopyConnection(this.addressOf(node), 'tidemark node probe', TIMEOUTS);
-    const made = { connection, misses: 0, away: false, awaySince: 0, asking: null };
-    this.#health.set(node.name, made);
-    return made;
+    const now = this.#watching?.now() ?? 0;
+    if (this.#table === null || now - this.#loadedAt >= RENEW_MS) await this.renew().catch(() => undefined); // What is known stays.
+    await Promise.all((this.#table?.nodes ?? []).map((node) => node.ask()));
   }
 }

@@ -333,7 +333,7 @@ async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null
   try {
     return await task();
   } catch (error) {
-    if (isUnavailable(error) && clusterAt(addressOfPool(sql)).away.length > 0) return null;
+    if (isUnavailable(error) && clusterAt(addressOfPool(sql)).unreachable.length > 0) return null;
     throw error;
   }
 }

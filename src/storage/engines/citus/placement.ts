@@ -1,9 +1,16 @@
 /** Where the apps of a cluster are: which shard holds an app, and which node holds the shard. */
-import type { DataNode } from '../../database/nodes.ts';
+
+/** A node of a cluster. */
+export interface NodeAddress {
+  /** Host and port. */
+  readonly name: string;
+  readonly host: string;
+  readonly port: number;
+}
 
 /** The shards of all tables with the same apps, and where they are. */
-export interface Place {
-  readonly node: DataNode;
+export interface Place<Node = NodeAddress> {
+  readonly node: Node;
   /** Whether the node is the coordinator. */
   readonly isCoordinator: boolean;
   /** Smallest and largest hash of the apps. */
@@ -26,24 +33,26 @@ export interface PlaceRow extends Omit<Place, 'node'> {
   readonly port: number;
 }
 
-/** All places of a cluster at one time. */
-export class PlaceTable {
-  readonly nodes: readonly DataNode[];
-  readonly places: readonly Place[];
+/** Numbers that are tried to find an app of each node. */
+const MOST_TRIED = 10_000;
 
-  /** @param known takes every node once, so that a node stays the same object from one table to the next */
-  constructor(rows: readonly PlaceRow[], known: Map<string, DataNode>) {
-    this.places = rows.map(({ host, port, ...place }) => {
-      const name = `${host}:${port}`;
-      const node = known.get(name) ?? { name, host, port };
-      known.set(name, node);
-      return { ...place, node };
-    });
+/** All places of a cluster at one time. */
+export class PlaceTable<Node = NodeAddress> {
+  readonly nodes: readonly Node[];
+  readonly places: readonly Place<Node>[];
+  #samples: ReadonlyMap<Place<Node>, number> | null = null;
+
+  /** @param nodeAt the node at an address: the same object from one table to the next */
+  constructor(rows: readonly PlaceRow[], nodeAt: (address: NodeAddress) => Node) {
+    this.places = rows.map(({ host, port, ...place }) => ({
+      ...place,
+      node: nodeAt({ name: `${host}:${port}`, host, port }),
+    }));
     this.nodes = [...new Set(this.places.map(({ node }) => node))];
   }
 
   /** @returns null for a cluster without shards */
-  placeOf(appId: number): Place | null {
+  placeOf(appId: number): Place<Node> | null {
     const hash = hashOf(appId);
     let [low, high] = [0, this.places.length - 1];
     while (low < high) {
@@ -52,6 +61,21 @@ export class PlaceTable {
       else high = middle;
     }
     return this.places[low] ?? null;
+  }
+
+  /** For each node one of its places, with an app that is there. */
+  get samples(): ReadonlyMap<Place<Node>, number> {
+    if (this.#samples !== null) return this.#samples;
+    const samples = new Map<Place<Node>, number>();
+    const seen = new Set<Node>();
+    for (let appId = 0; appId < MOST_TRIED && seen.size < this.nodes.length; appId += 1) {
+      const place = this.placeOf(appId);
+      if (place === null || seen.has(place.node)) continue;
+      seen.add(place.node);
+      samples.set(place, appId);
+    }
+    this.#samples = samples;
+    return samples;
   }
 }
 

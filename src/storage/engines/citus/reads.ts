@@ -10,14 +10,14 @@ import {
   type Sql,
   type Transaction,
 } from '../../database/connect.ts';
-import { nodeIsAway } from '../../database/nodes.ts';
+import { nodeUnreachable } from '../../database/nodes.ts';
 import { readFeed } from '../../read/arrivals.ts';
 import { openCountedLines } from '../../read/counted-lines.ts';
 import type { LineReader } from '../../read/event-lines.ts';
 import { createReader, type EventReader } from '../../read/event-reader.ts';
 import type { RowFilter, ScanRequest } from '../../read/event-scan.ts';
 import { readWithoutSnapshotLock } from '../../read/snapshot.ts';
-import { clusterAt } from './cluster.ts';
+import { type ClusterNode, clusterAt } from './cluster.ts';
 import type { Place } from './placement.ts';
 import { makeShardSchema, NoShardSchema, ShardsElsewhere, shardsAsDatabase } from './shard-schema.ts';
 
@@ -29,12 +29,12 @@ export async function poolOfApp(sql: Sql, appId: number): Promise<Sql> {
   return (await placeOfApp(sql, appId)).pool;
 }
 
-async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: Place | null }> {
+async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: Place<ClusterNode> | null }> {
   const cluster = clusterAt(addressOfPool(sql));
   await cluster.ready();
   const place = cluster.placeOf(appId);
   if (place === null || place.isCoordinator) return { pool: readWithoutSnapshotLock(sql), place };
-  if (cluster.isUnreachable(place.node)) throw nodeIsAway(place.node);
+  if (place.node.isUnreachable) throw nodeUnreachable(place.node);
   return { pool: readWithoutSnapshotLock(poolOnNode(sql, place.node)), place };
 }
 
@@ -84,7 +84,7 @@ export async function readFieldsOfApp<T>(
         if (field === undefined) return null;
         await makeShardSchema(sql, pool, shard).catch(unlessMoved);
       } else unlessMoved(error);
-      if (tries === MOST_MOVES) throw nodeIsAway(place.node);
+      if (tries === MOST_MOVES) throw nodeUnreachable(place.node);
       await clusterAt(addressOfPool(sql)).renew();
     }
   }

@@ -59,7 +59,7 @@ export class ByShard<T> {
 export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
   const cluster = clusterAt(addressOfPool(sql));
   await cluster.renew();
-  const present = cluster.places.filter(({ node }) => !cluster.isUnreachable(node));
+  const present = cluster.places.filter(({ node }) => !node.isUnreachable);
   return [
     ...new Set(present.map(({ isCoordinator, node }) => (isCoordinator ? sql : poolOnNode(sql, node)))),
   ];

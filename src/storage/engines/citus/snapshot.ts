@@ -8,8 +8,8 @@ import type { ExportSnapshot, RowPlace } from '../../backup/export.ts';
 import { countsOf, type Level } from '../../counts/levels.ts';
 import { type DatabaseAddress, errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
 import { openCopyClient } from '../../database/copy-client.ts';
-import { type DataNode, nodeIsAway } from '../../database/nodes.ts';
-import { clusterAt } from './cluster.ts';
+import { nodeUnreachable } from '../../database/nodes.ts';
+import { type ClusterNode, clusterAt } from './cluster.ts';
 import { groupsOf, SHARD_ROWS, type ShardGroup, type ShardRow } from './shards.ts';
 
 const NAME = 'tidemark backup';
@@ -34,7 +34,7 @@ const KEEPER_TIMEOUT_MS = 5_000;
 const CLOSE_TIMEOUT_MS = 1_000;
 
 interface NodeSession {
-  readonly node: DataNode;
+  readonly node: ClusterNode;
   readonly reader: pg.Client;
   /** Keeps writers out while it has a transaction. */
   readonly lockSession: pg.Client;
@@ -75,11 +75,8 @@ export async function beginClusterSnapshot(
 async function openSessions(address: DatabaseAddress): Promise<NodeSession[]> {
   const cluster = clusterAt(address);
   await cluster.renew();
-  const nodes = new Map<DataNode, DatabaseAddress>(
-    cluster.places.map(({ node, isCoordinator }) => [
-      node,
-      isCoordinator ? address : cluster.addressOf(node),
-    ]),
+  const nodes = new Map<ClusterNode, DatabaseAddress>(
+    cluster.places.map(({ node, isCoordinator }) => [node, isCoordinator ? address : node.address]),
   );
   const sessions: NodeSession[] = [];
   try {
@@ -162,8 +159,8 @@ async function onAll<T>(
   return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
 }
 
-function notAnswering(node: DataNode, cause: unknown): OperatorError {
-  return new OperatorError(`${nodeIsAway(node).message}: a backup needs all nodes`, { cause });
+function notAnswering(node: ClusterNode, cause: unknown): OperatorError {
+  return new OperatorError(`${nodeUnreachable(node).message}: a backup needs all nodes`, { cause });
 }
 
 async function rollBack(client: pg.Client): Promise<void> {

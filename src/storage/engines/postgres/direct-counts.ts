@@ -8,10 +8,9 @@
  */
 import { type Interval, startOfMonth } from '../../counts/intervals.ts';
 import { ALL_TYPES, countsOf, DAYS, floorTo, HOURS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import type { CopyGroup, WriteConnection } from '../../database/copy-connection.ts';
 import { NOTE_CHANGED_MINUTES } from '../../feed/ticks.ts';
 import { type EventRow, timestamp } from '../../write/accepted-event.ts';
-import type { WriteConnection } from '../../write/copy-connection.ts';
-import type { CopyGroup } from '../../write/copy-group.ts';
 import { CopyMessages } from '../../write/copy-messages.ts';
 
 /** Most buckets of a table that are looked for; with more of them, all counts are added as if their buckets were known. */

@@ -22,8 +22,6 @@ import {
   type Storage,
 } from '../../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../../src/storage/write/accepted-event.ts';
-import { connectionsTo } from '../../../../src/storage/write/copy-connection.ts';
-import { type GroupWriter, openWriter } from '../../../../src/storage/write/routed-writer.ts';
 import { documentedSql, TestCitus } from '../../../support/citus.ts';
 import { hasCitus } from '../../../support/citus-home.ts';
 import { holdersInTurns, isWaitedFor } from '../../../support/counts-lock.ts';
@@ -33,6 +31,7 @@ import { Ledger as Producers } from '../../../support/ledger.ts';
 import { FaultyProxy } from '../../../support/proxy.ts';
 import type { RestartablePostgres } from '../../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../../support/service.ts';
+import { RoutedWriter } from '../../../support/writers.ts';
 import { storageContract } from '../../storage.contract.ts';
 import { fleetOnCluster } from './fleet.ts';
 
@@ -175,7 +174,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       expect(rows).toHaveLength(ids.length);
       for (const { id, hash, name } of rows) {
         expect(hashOf(id)).toBe(hash);
-        expect(world.nodes.nodeOf(id)?.name).toBe(name);
+        expect(world.nodes.nodeOf(id).name).toBe(name);
       }
     });
 
@@ -289,7 +288,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
 
     test('a backup is one moment of all nodes while events are written', async () => {
       const [first] = world.apps;
-      const nodeOf = (appId: number): string => world.nodes.nodeOf(appId)?.name ?? '';
+      const nodeOf = (appId: number): string => world.nodes.nodeOf(appId).name;
       const second = world.apps.find(({ id }) => nodeOf(id) !== nodeOf(first?.id ?? 0));
       const [one, other] = [
         first === undefined ? -1 : world.apps.indexOf(first),
@@ -637,10 +636,10 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         onBack: () => undefined,
       });
       const isUnreachable = async (): Promise<boolean> =>
-        nodes.away.length > 0 || (await readiness(service)).nodesAway !== undefined;
+        nodes.unreachable.length > 0 || (await readiness(service)).nodesAway !== undefined;
       await worker.kill();
       try {
-        await until(() => nodes.away.length > 0, 'the worker counts as away');
+        await until(() => nodes.unreachable.length > 0, 'the worker counts as away');
         await maintenance.everySecond();
         expect(await maintenance.everyTenMinutes()).toEqual([]);
         expect(await eventsOf(ids[1])).toBe(0);
@@ -677,7 +676,7 @@ class World {
   readonly database: TestDatabase;
   readonly sql: Sql;
   readonly storage: Storage;
-  readonly writer: GroupWriter;
+  readonly writer: RoutedWriter;
   readonly apps: readonly OwnApp[];
   /** What was acknowledged. */
   readonly written: AcceptedEvent[] = [];
@@ -687,10 +686,8 @@ class World {
     this.sql = database.sql;
     this.storage = storage;
     this.apps = apps;
-    this.writer = openWriter({
-      connect: connectionsTo(database.address),
-      nodes: storage.nodesAt(database.address),
-      engine: database.engine,
+    this.writer = new RoutedWriter(storage.nodesAt(database.address), {
+      engine: storage.writes,
       connections: 2,
       log: pino({ level: 'silent' }),
       now: () => performance.now(),
@@ -761,9 +758,9 @@ class World {
 
   /** The node of an app. */
   addressOf(appId: number): DatabaseAddress {
-    const node = this.nodes.nodeOf(appId);
-    if (node === null) throw new Error('The app is on the coordinator.');
-    return this.nodes.addressOf(node);
+    const place = this.nodes.placeOf(appId);
+    if (place === null || place.isCoordinator) throw new Error('The app is on the coordinator.');
+    return place.node.address;
   }
 
   /** Transactions that were committed in two phases, as far as the nodes still remember them. */

@@ -54,10 +54,10 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       fields = await open({ now: DAY + DAY_MS, from: DAY, until: DAY + 4 * DAY_MS });
       reader = (await openStorage(fields.sql)).reader(fields.sql);
       events = [];
-      await fields.nodes?.ready();
+      await fields.nodes.ready();
     });
     afterEach(async () => {
-      await fields.nodes?.stop();
+      await fields.nodes.stop();
       await fields.close();
     });
 
@@ -164,7 +164,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await expectExact(1, lateReader);
         await expectExact();
         await clusterAt(fields.database.address).renew();
-        expect(fields.nodes?.nodeOf(1) === null).toBe(toCoordinator);
+        expect(fields.nodes.nodeOf(1) === fields.nodes.home).toBe(toCoordinator);
         await expectExact();
         await fields.settle();
         await fields.upkeep.everySecond();
@@ -191,11 +191,11 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await write(30, 2);
       await declare(1);
       const { sql, nodes } = fields;
-      nodes?.start({ log: pino({ level: 'silent' }), now: () => performance.now(), onBack: () => undefined });
+      nodes.start({ log: pino({ level: 'silent' }), now: () => performance.now(), onBack: () => undefined });
       const worker = cluster.workers.find(({ port }) => port === place(2)?.node.port);
       await worker?.kill();
       try {
-        await until(() => nodes?.away.length === 1, 'the worker counts as away');
+        await until(() => nodes.unreachable.length === 1, 'the worker counts as away');
         // Declared, and not yet counted.
         await declareField(sql, { ...FIELD, appId: 2, backfill: true });
         await fields.upkeep.everySecond();
@@ -207,7 +207,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       } finally {
         await worker?.start();
       }
-      await until(() => nodes?.away.length === 0, 'the worker is back');
+      await until(() => nodes.unreachable.length === 0, 'the worker is back');
       await completed(2);
       await write(30, 2);
       await expectExact(2);

@@ -1,9 +1,9 @@
 /** Counts that an import adds itself: beside buckets that are known, new ones, and more than are looked for. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { MINUTE_MS } from '../../../../src/storage/counts/levels.ts';
+import { CopyConnection, type WriteConnection } from '../../../../src/storage/database/copy-connection.ts';
 import { countDirectly } from '../../../../src/storage/engines/postgres/direct-counts.ts';
 import type { EventRow } from '../../../../src/storage/write/accepted-event.ts';
-import { CopyConnection, type WriteConnection } from '../../../../src/storage/write/copy-connection.ts';
 import { inTransaction } from '../../../../src/storage/write/insert-steps.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 

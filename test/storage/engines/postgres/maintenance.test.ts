@@ -12,7 +12,6 @@ import {
 import { writes } from '../../../../src/storage/engines/postgres/writes.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
 import { useGenericPlans } from '../../../../src/storage/read/snapshot.ts';
-import { insertSelected } from '../../../../src/storage/write/insert-events.ts';
 import { holdersInTurns } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 import {
@@ -21,6 +20,7 @@ import {
   heldSnapshot,
   passTransactions,
 } from '../../../support/held-snapshot.ts';
+import { insertSelected } from '../../../support/insert-selected.ts';
 import { until } from '../../../support/service.ts';
 
 const DAY_MS = 86_400_000;

@@ -17,7 +17,6 @@ import { applyPolicies } from '../../../../src/storage/engines/timescale/policie
 import { removeDeletedApps } from '../../../../src/storage/maintenance/deleted-apps.ts';
 import { migrate } from '../../../../src/storage/migrate.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
-import { insertSelected } from '../../../../src/storage/write/insert-events.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../../support/database.ts';
 import {
   blocksOf,
@@ -25,6 +24,7 @@ import {
   heldSnapshot,
   passTransactions,
 } from '../../../support/held-snapshot.ts';
+import { insertSelected } from '../../../support/insert-selected.ts';
 import { until } from '../../../support/service.ts';
 import { beginRefresh } from '../../../support/slow-refresh.ts';
 import { upkeepOf } from '../../../support/upkeep.ts';

@@ -1,8 +1,8 @@
 /** Chunks for events of long ago: as wide as their age allows, beside those that exist. */
 import { expect, test } from 'vitest';
 import { writes } from '../../../../src/storage/engines/timescale/writes.ts';
-import { insertSelected } from '../../../../src/storage/write/insert-events.ts';
 import { availableEngines, testDatabase } from '../../../support/database.ts';
+import { insertSelected } from '../../../support/insert-selected.ts';
 
 const DAY_MS = 86_400_000;
 

@@ -3,11 +3,19 @@
  * reports a failed COPY.
  */
 import pg from 'pg';
-import { cancelStatement } from '../database/cancel-statement.ts';
-import { type DatabaseAddress, SESSION_PARAMETERS } from '../database/connect.ts';
-import { clientSettings, openSocket, type Purpose, pgClient } from '../database/dial.ts';
-import { DEADLINES, type PoolKind } from '../database/pools.ts';
-import type { CopyGroup } from './copy-group.ts';
+import { cancelStatement } from './cancel-statement.ts';
+import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
+import { clientSettings, openSocket, type Purpose, pgClient } from './dial.ts';
+import { DEADLINES, type PoolKind } from './pools.ts';
+
+/** Rows as one query of COPY commands, for {@link CopyConnection.copy}. */
+export interface CopyGroup {
+  readonly messages: Buffer;
+  /** Number of the commands. If they are an implicit transaction, it is committed when the last of them completes. */
+  readonly commands: number;
+  /** To be called once when the server has answered that it has all of it. */
+  readonly release: () => void;
+}
 
 /** The connection broke, or could not be made. */
 export class ConnectionLost extends Error {
@@ -71,8 +79,8 @@ export interface ConnectionTimeouts {
   /** For the response to a statement, after which its connection counts as lost; large statements have longer. */
   readonly answerMs: number;
   /**
-   * For a lock; set for sessions that write. The server ends their statements a little before the client gives them up. A
-   * statement that is given up nevertheless is canceled, so that no backend stays in a queue for a lock.
+   * For a lock; set for sessions that write. The server ends their statements before the client gives them up, which waits longer for
+   * large ones. A statement that is given up nevertheless is canceled, so that no backend stays in a queue for a lock.
    */
   readonly lockMs?: number;
 }

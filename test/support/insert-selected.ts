@@ -1,0 +1,22 @@
+/** Events that are made inside of the database. */
+import type postgres from 'postgres';
+import type { Sql, Transaction } from '../../src/storage/database/connect.ts';
+import type { Engine } from '../../src/storage/database/engine.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { insertMissing } from '../../src/storage/write/insert-events.ts';
+
+/**
+ * Stores the missing rows of a query, with their counts.
+ * @param rows SELECT of `EVENT_COLUMNS`
+ * @returns how many were stored
+ */
+export async function insertSelected(
+  sql: Sql | Transaction,
+  engine: Engine,
+  rows: postgres.PendingQuery<postgres.Row[]>,
+): Promise<number> {
+  const { before, after } = insertMissing(ENGINES[engine].writes);
+  const [result] = await sql<{ stored: number }[]>`
+    WITH ${sql.unsafe(before)} ${rows} ${sql.unsafe(after)}`;
+  return result?.stored ?? 0;
+}
