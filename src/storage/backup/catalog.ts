@@ -1,7 +1,6 @@
 /** What of a database belongs in a backup, read from its catalog: a table that a later migration adds is included. */
 import type pg from 'pg';
 import type { COARSE_LEVELS } from '../counts/levels.ts';
-import type { StorageEngine } from '../engines/storage-engine.ts';
 
 /** Rows of one kind, in COPY's text format. */
 export type RowSection =
@@ -156,7 +155,7 @@ export async function readSequences(client: pg.Client): Promise<SequenceValue[]>
 /** The intervals of partitions or chunks of events from the boundary on, in order of time. */
 export async function readEventIntervals(
   client: pg.Client,
-  { eventIntervals }: StorageEngine,
+  { eventIntervals }: { readonly eventIntervals: string },
   boundary: string,
 ): Promise<TimeBounds[]> {
   const { rows } = await client.query<{ from: Date; until: Date }>(

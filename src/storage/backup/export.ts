@@ -2,8 +2,8 @@
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
+import type { CountingEngine } from '../counts/recount.ts';
 import { type DatabaseAddress, errorCode, SQLSTATE } from '../database/connect.ts';
-import type { StorageEngine } from '../engines/storage-engine.ts';
 import { SNAPSHOT_LOCK } from '../read/snapshot.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
@@ -58,11 +58,27 @@ export interface ExportSnapshot {
   end(): Promise<void>;
 }
 
+/** What an export needs of an engine. */
+export interface EngineExport extends Pick<CountingEngine, 'totalsOfAllApps' | 'eventIntervals'> {
+  /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
+  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
+  /**
+   * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
+   * during the export. Writers do not wait for these locks.
+   */
+  tablesToExport(client: pg.Client): Promise<readonly string[]>;
+  /**
+   * Whether backups and copies have the counts of declared fields. Otherwise they have the declarations alone, and what these count
+   * is counted again from the rows.
+   */
+  readonly keepsFieldCounts: boolean;
+}
+
 /** Takes a snapshot. @param client a dedicated connection */
 export async function beginExport(
   client: pg.Client,
   address: DatabaseAddress,
-  engine: StorageEngine,
+  engine: EngineExport,
 ): Promise<Export> {
   const snapshot = (await engine.beginSnapshot?.(client, address)) ?? (await beginOnServer(client, engine));
   const { boundary, schema, events } = await readState(client, engine);
@@ -75,7 +91,7 @@ export async function beginExport(
   };
 }
 
-async function beginOnServer(client: pg.Client, engine: StorageEngine): Promise<ExportSnapshot> {
+async function beginOnServer(client: pg.Client, engine: EngineExport): Promise<ExportSnapshot> {
   for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
     if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
   const server = { client, nameOf: (table: string) => table, countsOf: ({ view }: Level) => view };
@@ -111,7 +127,7 @@ async function beginLocked(client: pg.Client, tables: readonly string[]): Promis
 
 async function readState(
   client: pg.Client,
-  { totalsOfAllApps }: StorageEngine,
+  { totalsOfAllApps }: EngineExport,
 ): Promise<{ boundary: string; schema: number; events: number }> {
   // One after the other: a cluster does not join what is in different places.
   const only = async <Row extends pg.QueryResultRow>(query: string, values: string[] = []): Promise<Row> => {
@@ -134,7 +150,7 @@ async function readState(
 
 async function sectionsOf(
   { client, placesOf }: ExportSnapshot,
-  engine: StorageEngine,
+  engine: EngineExport,
   boundary: string,
 ): Promise<ExportedSection[]> {
   const tables = (await readTables(client)).filter(

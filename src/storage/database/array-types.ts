@@ -3,9 +3,10 @@
  * fails (lock, timeout, cancel), the rejection reaches no caller and the connection continues without array support. The
  * object ids of built-in types are the same in every PostgreSQL.
  */
+
+import type postgres from 'postgres';
 import type { PostgresType } from 'postgres';
 import { parse } from 'postgres-array';
-import type { Sql, Transaction } from './connect.ts';
 
 /** Converts values of one type from and to PostgreSQL's text format. */
 interface Codec {
@@ -53,7 +54,10 @@ const ARRAY_TYPES: Readonly<Record<string, readonly [oid: number, element: Codec
 };
 
 /** Bytes as an array parameter: the client takes an array that begins with bytes for bytes. */
-export function bytesArray(sql: Sql | Transaction, values: readonly (Uint8Array | null)[]) {
+export function bytesArray(
+  sql: postgres.Sql | postgres.TransactionSql,
+  values: readonly (Uint8Array | null)[],
+) {
   return sql.typed([...values] as never, BYTES_ARRAY);
 }
 

@@ -5,8 +5,8 @@
 import pg from 'pg';
 import { cancelStatement } from './cancel-statement.ts';
 import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
-import { clientSettings, openSocket, type Purpose, pgClient } from './dial.ts';
-import { DEADLINES, type PoolKind } from './pools.ts';
+import { clientSettings, openSocket, pgClient } from './dial.ts';
+import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
 
 /** Rows as one query of COPY commands, for {@link CopyConnection.copy}. */
 export interface CopyGroup {
@@ -261,7 +261,7 @@ export class CopyConnection {
     let isOver = false;
     // If this process itself was busy, a response that has arrived is handled first (setImmediate).
     const breakOff = (): void => {
-      this.#address.watch?.expired(client.connection.stream);
+      this.#address.watch?.reportDeadline(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
     const giveUp = (): void => {

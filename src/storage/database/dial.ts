@@ -3,25 +3,13 @@ import { isIP, type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:
 import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
-import { type PoolKind, sessionTimeouts } from './pools.ts';
+import { type Purpose, sessionTimeouts } from './pools.ts';
 import {
   type DatabaseAddress,
   readServerAddress,
   type ServerAddress,
   type Target,
 } from './server-address.ts';
-
-/** The use of a connection. */
-export interface Purpose {
-  /** Shown in pg_stat_activity. */
-  readonly name: string;
-  /** Null if no timeout is needed: in commands and tests. */
-  readonly kind: PoolKind | null;
-  /** The client enforces the deadlines of its statements itself, because large statements take long to send. */
-  readonly keepsDeadline?: boolean;
-  /** What the socket delivers is valid during the call alone, and is not read in any other way. */
-  readonly readsInPlace?: boolean;
-}
 
 const CONNECT_TIMEOUT_MS = 5_000;
 /** Finds out whether one of several servers takes writes. */

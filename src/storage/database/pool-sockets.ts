@@ -1,7 +1,8 @@
 /** The sockets of a pool: made for its client, and kept in sight, so that all of them end with the pool. */
 import { Socket } from 'node:net';
 import { withRowsTogether } from './copy-tap.ts';
-import { openSocket, type Purpose, withCode } from './dial.ts';
+import { openSocket, withCode } from './dial.ts';
+import type { Purpose } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
 export class PoolSockets {

@@ -39,6 +39,18 @@ export const DEADLINES = {
 
 export type PoolKind = keyof typeof DEADLINES;
 
+/** The use of a connection. */
+export interface Purpose {
+  /** Shown in pg_stat_activity. */
+  readonly name: string;
+  /** Null if no timeout is needed: in commands and tests. */
+  readonly kind: PoolKind | null;
+  /** The client enforces the deadlines of its statements itself, because large statements take long to send. */
+  readonly keepsDeadline?: boolean;
+  /** What the socket delivers is valid during the call alone, and is not read in any other way. */
+  readonly readsInPlace?: boolean;
+}
+
 /** The startup options that set the session's timeouts; empty if it has none. A pooler passes them on or ignores them. */
 export function sessionTimeouts(kind: PoolKind): string {
   const { statementMs, lockMs }: Deadlines = DEADLINES[kind];

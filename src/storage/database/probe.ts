@@ -1,14 +1,15 @@
 /** Asks a server whether it answers, on a connection of its own. */
 import { type Connect, ConnectionLost, type WriteConnection } from './copy-connection.ts';
 import { DEADLINES } from './pools.ts';
-import { ASK_WAL, type ServerWatch, type WalPositions } from './server-watch.ts';
+import type { ConnectionWatch, WalPositions } from './server-address.ts';
+import { ASK_WAL } from './server-watch.ts';
 
 const TIMEOUTS = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
 /** Unanswered questions in a row after which a server counts as gone that was there until then. */
 const MISSES = 2;
 
 /** What a probe tells the watch of the server's connections. */
-export type ProbeWatch = Pick<ServerWatch, 'followsWal' | 'noteWal'>;
+export type ProbeWatch = Pick<ConnectionWatch, 'followsWal' | 'noteWal'>;
 
 /** The answer to a question, or why there is none. */
 export type ProbeAnswer<Row> =

@@ -7,13 +7,12 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import { askBackends } from './ask-backends.ts';
-import type { Purpose } from './dial.ts';
 import { chooseAgain, withCode } from './dial.ts';
 import type { Engine } from './engine.ts';
 import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
 import { MOVED_TO, movedMessage } from './moved.ts';
-import { DEADLINES, type PoolKind } from './pools.ts';
-import { type DatabaseAddress, hostsOf } from './server-address.ts';
+import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
+import { type ConnectionWatch, type DatabaseAddress, hostsOf, type WalPositions } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
 
 /** Why a connection was replaced. */
@@ -96,12 +95,6 @@ const WAL_POSITIONS = `CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg
 /** The question of a probe, for {@link ServerWatch.noteWal}. */
 export const ASK_WAL = `SELECT ${WAL_POSITIONS}`;
 
-/** The answer to {@link ASK_WAL}: numbers as texts. */
-export interface WalPositions {
-  readonly written: string | null;
-  readonly flushed: string | null;
-}
-
 /** The queries of each new connection before its first statement, in one round trip. */
 const GREETING = [
   "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')",
@@ -155,7 +148,7 @@ export interface ServerWatchOptions {
   readonly onForeign: (isForeign: boolean) => void;
 }
 
-export class ServerWatch {
+export class ServerWatch implements ConnectionWatch {
   readonly #options: ServerWatchOptions;
   /** The address of the database, with this watch. */
   readonly address: DatabaseAddress;
@@ -239,7 +232,7 @@ export class ServerWatch {
     return [...this.#replaced.values()];
   }
 
-  /** True once {@link leave} was called. */
+  /** True once {@link disconnect} was called. */
   get isDisconnecting(): boolean {
     return this.#isDisconnecting;
   }
@@ -306,7 +299,7 @@ export class ServerWatch {
   }
 
   /** Called when a client has given up a connection itself, after a statement without a response. */
-  expired(socket: Duplex): void {
+  reportDeadline(socket: Duplex): void {
     for (const session of this.#sessions) if (session.socket === socket) this.#report(session, 'deadline');
   }
 

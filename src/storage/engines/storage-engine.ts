@@ -2,7 +2,7 @@
 import type pg from 'pg';
 import type { Config } from '../../config.ts';
 import type { CoarseLevelName } from '../backup/catalog.ts';
-import type { ExportSnapshot } from '../backup/export.ts';
+import type { EngineExport } from '../backup/export.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
@@ -34,7 +34,7 @@ export interface CompressionFacts {
   readonly chunks: readonly { readonly name: string; readonly end: number }[];
 }
 
-export interface StorageEngine extends CountingEngine {
+export interface StorageEngine extends CountingEngine, EngineExport {
   readonly name: Engine;
   /** The nodes of the cluster behind an address; absent for engines of one server. */
   nodesAt?(address: DatabaseAddress): Nodes;
@@ -77,20 +77,8 @@ export interface StorageEngine extends CountingEngine {
   readonly strayRows?: StrayRows;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
   unsettled(sql: Sql): Promise<number>;
-  /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
-  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
-  /**
-   * Whether backups and copies have the counts of declared fields. Otherwise they have the declarations alone, and what these count
-   * is counted again from the rows.
-   */
-  readonly keepsFieldCounts: boolean;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
-  /**
-   * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
-   * during the export. Writers do not wait for these locks.
-   */
-  tablesToExport(client: pg.Client): Promise<readonly string[]>;
   /**
    * Adds counts that outlive their rows, in the transaction of a restore.
    * @param copyTo copies the counts into a table and returns their number

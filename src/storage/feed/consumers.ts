@@ -1,7 +1,7 @@
 /** Consumers of an app, where the app is: their positions and leases. */
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
-import { ENGINES, poolOfApp } from '../engines/engines.ts';
+import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type CommittedEvents, readCommitted } from './commit-order.ts';
 import { decodePosition, encodePosition, type FeedPosition } from './position.ts';
@@ -220,7 +220,7 @@ export class ConsumerStore {
   }
 
   async #pool(appId: number): Promise<Sql> {
-    return await poolOfApp(this.#engine, this.#sql, appId);
+    return (await ENGINES[this.#engine].poolOfApp?.(this.#sql, appId)) ?? this.#sql;
   }
 
   async #withTick<T>(appId: number, change: (tx: Transaction, tick: string) => Promise<T>): Promise<T> {

@@ -1,8 +1,7 @@
 /** Declared fields, and what reads them from payloads. */
-import { PayloadValues } from './payload-values.ts';
+import { type FieldKind, PayloadValues } from './payload-values.ts';
 
-/** `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. */
-export type FieldKind = 'value' | 'number';
+export type { FieldKind } from './payload-values.ts';
 
 export interface DeclaredField {
   /** Internal id. */

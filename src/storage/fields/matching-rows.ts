@@ -3,8 +3,8 @@
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
-import { passes, type RowFilter } from '../read/event-scan.ts';
 import type { Fragment } from './counts-relation.ts';
+import { passes, type RowFilter } from './row-filter.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
 const ROWS_AT_ONCE = 1_000;

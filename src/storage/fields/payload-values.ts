@@ -4,7 +4,6 @@
  * counts, and a path that comes to an array goes on in each of its elements. Objects are no values.
  */
 import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
-import type { FieldKind } from './declared-fields.ts';
 import { MANY, scalarValue, stringValue } from './value-text.ts';
 
 const QUOTE = 0x22;
@@ -27,6 +26,9 @@ interface Step {
   /** Where the member of each of `names` was last seen; meaningful during one object. */
   readonly found: number[];
 }
+
+/** `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. */
+export type FieldKind = 'value' | 'number';
 
 export class PayloadValues {
   readonly #root: Step = newStep();

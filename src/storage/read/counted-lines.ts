@@ -1,18 +1,23 @@
 /** Events with a value of a declared field as lines of JSON: through the counts of the field, where that is the shorter way. */
+import type { AppSpan } from '../counts/app-stats.ts';
 import type { Sql } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
+import type { RowFilter } from '../fields/row-filter.ts';
 import type { EventLines, LineReader } from './event-lines.ts';
-import type { EventList } from './event-list.ts';
-import type { StoredEvent } from './event-page.ts';
-import type { EventReader } from './event-reader.ts';
+import type { EventList, EventListRequest } from './event-list.ts';
 import type { Position, ScanRequest } from './event-scan.ts';
+import type { StoredEvent } from './page-request.ts';
 
 const PAGE = { limit: 4_000, maxBytes: 2 * 1_048_576 };
 /** Of values with more events than one in so many, looking through all rows finds more in the same time. */
 const RARE_ONE_IN = 20;
 
 /** What reads the events of an app. */
-type Events = Pick<EventReader, 'appSpan' | 'filteredList' | 'lines'>;
+interface Events {
+  appSpan(appId: number): Promise<AppSpan>;
+  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | NotCounted>;
+  lines(request: ScanRequest, filter: RowFilter | null): LineReader;
+}
 
 /**
  * The lines of events that pass a filter. Of rare values only minutes that have them are looked at. From where the counts do

@@ -1,7 +1,8 @@
 /** Events as lines of JSON, as many as a scope has, for exports. */
 import type { Sql } from '../database/connect.ts';
+import type { RowFilter } from '../fields/row-filter.ts';
 import { type CopiedRows, RowBuffer } from './copied-rows.ts';
-import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
+import { EventScan, type Position, type ScanRequest } from './event-scan.ts';
 import { LineWriter, lineHead } from './line-writer.ts';
 import { eachWanted } from './wanted-rows.ts';
 

@@ -10,14 +10,8 @@ import {
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
 import { ofTypes } from './count-descent.ts';
-import {
-  countScope,
-  type EventPage,
-  type Order,
-  readPageIn,
-  type Scope,
-  type StoredEvent,
-} from './event-page.ts';
+import { countScope, readPageIn } from './event-page.ts';
+import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
 import { readCounts, readSnapshot, withCustomPlan } from './snapshot.ts';
 
 /**

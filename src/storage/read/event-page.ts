@@ -31,8 +31,6 @@ import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
 import { keepsPlans, readCounts, withCustomPlan } from './snapshot.ts';
 
-export type { EventPage, Order, PageRequest, Scope, StoredEvent } from './page-request.ts';
-
 // What a bound may be in SQL: far from every event, and written with a year of four digits.
 const EARLIEST = Date.UTC(1900, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);

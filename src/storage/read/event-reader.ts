@@ -26,6 +26,7 @@ import {
 import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
 import type { Sql } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
+import type { RowFilter } from '../fields/row-filter.ts';
 import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
 import { openCountedLines } from './counted-lines.ts';
 import { type LineReader, openLines } from './event-lines.ts';
@@ -37,9 +38,10 @@ import {
   readFilteredList,
   type SingleEvent,
 } from './event-list.ts';
-import { type EventPage, type PageRequest, readEventPage } from './event-page.ts';
-import type { RowFilter, ScanRequest } from './event-scan.ts';
+import { readEventPage } from './event-page.ts';
+import type { ScanRequest } from './event-scan.ts';
 import { type EventSearch, openSearch } from './event-search.ts';
+import type { EventPage, PageRequest } from './page-request.ts';
 
 /** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
 export interface EventReader {

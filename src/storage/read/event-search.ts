@@ -1,7 +1,8 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
 import type { Sql } from '../database/connect.ts';
 import type { MatchingRow } from '../fields/matching-rows.ts';
-import { EventScan, type Position, type RowFilter, type ScanRequest } from './event-scan.ts';
+import type { RowFilter } from '../fields/row-filter.ts';
+import { EventScan, type Position, type ScanRequest } from './event-scan.ts';
 import { withTypes } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
 import { eachWanted } from './wanted-rows.ts';

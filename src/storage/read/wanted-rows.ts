@@ -1,6 +1,7 @@
 /** The rows of a scan whose payload passes a filter: what the database has let through, the service decides. */
+
+import type { Prefilter, RowFilter } from '../fields/row-filter.ts';
 import type { CopiedRows } from './copied-rows.ts';
-import type { Prefilter, RowFilter } from './event-scan.ts';
 
 /**
  * Calls back with the cursor on each wanted row.

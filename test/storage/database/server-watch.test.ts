@@ -12,7 +12,8 @@ import {
 import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import type { PoolKind } from '../../../src/storage/database/pools.ts';
-import { ASK_WAL, ServerWatch, type WalPositions } from '../../../src/storage/database/server-watch.ts';
+import type { WalPositions } from '../../../src/storage/database/server-address.ts';
+import { ASK_WAL, ServerWatch } from '../../../src/storage/database/server-watch.ts';
 import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
 import { EventWriter } from '../../../src/storage/write/event-writer.ts';
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';

@@ -4,12 +4,8 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Sql, Transaction } from '../../../src/storage/database/connect.ts';
 import { connect, errorCode } from '../../../src/storage/database/connect.ts';
 import type { Engine } from '../../../src/storage/database/engine.ts';
-import {
-  type EventPage,
-  type PageRequest,
-  readEventPage,
-  type StoredEvent,
-} from '../../../src/storage/read/event-page.ts';
+import { readEventPage } from '../../../src/storage/read/event-page.ts';
+import type { EventPage, PageRequest, StoredEvent } from '../../../src/storage/read/page-request.ts';
 import { useGenericPlans } from '../../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import {

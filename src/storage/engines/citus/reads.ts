@@ -11,11 +11,12 @@ import {
   type Transaction,
 } from '../../database/connect.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
+import type { RowFilter } from '../../fields/row-filter.ts';
 import { readFeed } from '../../read/arrivals.ts';
 import { openCountedLines } from '../../read/counted-lines.ts';
 import type { LineReader } from '../../read/event-lines.ts';
 import { createReader, type EventReader } from '../../read/event-reader.ts';
-import type { RowFilter, ScanRequest } from '../../read/event-scan.ts';
+import type { ScanRequest } from '../../read/event-scan.ts';
 import { readWithoutSnapshotLock } from '../../read/snapshot.ts';
 import { type ClusterNode, clusterAt } from './cluster.ts';
 import type { Place } from './placement.ts';
