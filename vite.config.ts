@@ -215,6 +215,14 @@ export default defineConfig({
     // A data: URI would need its own permission in the CSP.
     assetsInlineLimit: 0,
     cssCodeSplit: false,
+    // One hundredth smaller than what the default makes.
+    minify: 'terser',
+    terserOptions: {
+      ecma: 2020,
+      module: true,
+      compress: { passes: 3, unsafe_arrows: true, pure_getters: true },
+      format: { comments: false },
+    },
     // The one page that comes later asks for all its parts itself.
     modulePreload: false,
     reportCompressedSize: false,

@@ -71,3 +71,9 @@ export function countersOf(
       (field.typeId === null || field.typeId === typeId),
   );
 }
+
+/** The paths whose values are counted, each once. */
+export function countedPaths(fields: readonly DeclaredField[]): string[] {
+  const counted = fields.filter(({ kind, completeFrom }) => kind === 'value' && completeFrom !== null);
+  return [...new Map(counted.map(({ path }) => [pathKey(path), path])).values()];
+}

@@ -1,7 +1,8 @@
 /** The addresses of the dashboard's pages: the browser shows them, and the build writes them down for the server. */
 
-/** Tabs of an app, with their labels; the first has no name in the address. */
+/** Tabs of an app, with their labels; that of the chart and the events has no name in the address. */
 export const TABS = [
+  ['overview', 'Overview'],
   ['', 'Explore'],
   ['types', 'Types'],
   ['fields', 'Fields'],
@@ -9,7 +10,7 @@ export const TABS = [
   ['settings', 'Settings'],
 ] as const;
 
-/** Tabs of earlier releases, whose addresses lead to the first one. */
+/** Tabs of earlier releases, whose addresses show the chart and the events. */
 export const MOVED_TABS: readonly string[] = ['events', 'chart'];
 
 /** Patterns; a parameter with a question mark may be absent. */

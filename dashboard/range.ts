@@ -144,14 +144,14 @@ export function wider(span: Span & { readonly from: number }, now: number): Rang
 }
 
 /** What a range is compared with. */
-export type Compare = 'previous' | 'week' | 'none';
+export type Compare = 'previous' | 'week' | 'segment' | 'none';
 
 /**
  * The interval before a range that it is compared with. A relative range moves by its own length, a day by a day: so both
  * begin at the same time of the clock, and their buckets match.
  */
 export function comparedSpan(compare: Compare, range: Range, { from, to }: Span, zone: string): Span | null {
-  if (compare === 'none' || from === null) return null;
+  if (compare === 'none' || compare === 'segment' || from === null) return null;
   const moved = (move: (wall: Date) => void): Span => {
     const [start, end] = [from, to].map((instant) => {
       const wall = new Date(toWall(instant, zone));

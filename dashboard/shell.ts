@@ -17,7 +17,7 @@ import { AppPage } from './routes/app.ts';
 import { AppsPage } from './routes/apps.ts';
 import { JoinPage } from './routes/join.ts';
 import { SignInAgain, SignInPage } from './routes/sign-in.ts';
-import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme } from './state.ts';
+import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme, undo } from './state.ts';
 import { useTitle } from './title.ts';
 
 export function Shell(): VNode {
@@ -47,7 +47,13 @@ function Frame(): VNode {
     ${opened === 'palette' && html`<${Palette} tabs=${TABS} onHelp=${() => setOpened('shortcuts')} onClose=${close} />`}
     ${opened === 'shortcuts' && html`<${Shortcuts} onClose=${close} />`}
     <${SignInAgain} />
-    <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}</div>`;
+    <div class="notice" role="status" data-shown=${notice.value !== ''}>${notice.value}${
+      undo.value !== null &&
+      html`<button type="button" class="notice-undo" onClick=${() => {
+        undo.value?.();
+        undo.value = null;
+      }}>Undo</button>`
+    }</div>`;
 }
 
 /** The dialog that a keyboard shortcut has opened. */

@@ -19,12 +19,20 @@ export const now = signal(Date.now());
 export const notice = signal('');
 let noticeTimer = 0;
 
-export function notify(text: string): void {
+/** Takes back what the notice is about, for as long as it is shown; null where that cannot be. */
+export const undo = signal<(() => void) | null>(null);
+
+export function notify(text: string, onUndo: (() => void) | null = null): void {
   notice.value = text;
+  undo.value = onUndo;
   clearTimeout(noticeTimer);
-  noticeTimer = setTimeout(() => {
-    notice.value = '';
-  }, 4_000);
+  noticeTimer = setTimeout(
+    () => {
+      notice.value = '';
+      undo.value = null;
+    },
+    onUndo === null ? 4_000 : 10_000,
+  );
 }
 
 export async function loadSession(): Promise<void> {

@@ -14,7 +14,14 @@ export const SCALES: readonly Scale[] = ['linear', 'log', 'clipped'];
 /** Key of the types that are hidden, in {@link View.hidden}: there it says that they are shown, in chart and list. */
 export const HIDDEN = 'hidden';
 
-const COMPARES: readonly Compare[] = ['previous', 'week', 'none'];
+const COMPARES: readonly Compare[] = ['previous', 'week', 'segment', 'none'];
+
+/** Which events of a range are meant. */
+export interface Segment {
+  readonly types: readonly string[];
+  readonly filters: readonly string[];
+  readonly text: string | null;
+}
 
 /** A bucket of the chart, whose events are listed. */
 export type Bucket = Span & { readonly from: number };
@@ -23,7 +30,7 @@ export interface View {
   readonly range: Range;
   /** Where a zoom or a step in time came from, for the button that returns to it. */
   readonly back: Range | null;
-  /** Only these event types are asked for; none: the top types and the rest. */
+  /** Only these event types are asked for, or, with a sign before each, all but these; none: the top types and the rest. */
   readonly types: readonly string[];
   /** Conditions on payloads, in the grammar of the API's `filter`. */
   readonly filters: readonly string[];
@@ -38,6 +45,8 @@ export interface View {
   readonly mode: Mode;
   readonly scale: Scale;
   readonly compare: Compare;
+  /** What `segment` compares with, in the same range; absent with the others. */
+  readonly other?: Segment | undefined;
   /** Lines that are not drawn. The numbers and the list include them. */
   readonly hidden: readonly string[];
   /** IANA time zone of everything that is shown. */
@@ -55,6 +64,8 @@ export interface View {
 }
 
 export const DETAILS = [100, 250, 500, 1000];
+/** All events. */
+export const NO_SEGMENT: Segment = { types: [], filters: [], text: null };
 const DEFAULT_RANGE: Range = { kind: 'last', amount: 24, unit: 'h' };
 
 /**
@@ -69,6 +80,7 @@ export function parseView(search: string, ownZone: string): View {
   const columns = query.getAll('column');
   const zone = text('tz');
   const detail = Number(text('buckets'));
+  const compare = oneOf(COMPARES, text('compare'));
   return {
     range: between ?? parseRange(text('range')) ?? DEFAULT_RANGE,
     back: parseRange(text('back')),
@@ -80,7 +92,11 @@ export function parseView(search: string, ownZone: string): View {
     measure: parseMeasure(query),
     mode: oneOf(MODES, text('mode')),
     scale: oneOf(SCALES, text('scale')),
-    compare: oneOf(COMPARES, text('compare')),
+    compare,
+    other:
+      compare === 'segment'
+        ? { types: listOf(query, 'type2'), filters: listOf(query, 'filter2'), text: text('q2') || null }
+        : undefined,
     hidden: listOf(query, 'hide'),
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
     live: text('refresh') !== 'off',
@@ -117,6 +133,10 @@ export function misread(search: string): string[] {
   );
 }
 
+/** The types that a view chooses: not those that it leaves out. */
+export const chosenTypes = ({ types }: Pick<View, 'types'>): string[] =>
+  types.filter((type) => !type.startsWith('-'));
+
 /** Every value of a name, each once. */
 const listOf = (query: URLSearchParams, name: string): string[] => [
   ...new Set(query.getAll(name).filter((value) => value !== '')),
@@ -149,6 +169,10 @@ export function viewSearch(view: View): string {
   if (view.mode !== 'histogram') query.set('mode', view.mode);
   if (view.scale !== 'linear') query.set('scale', view.scale);
   if (view.compare !== 'previous') query.set('compare', view.compare);
+  const { types = [], filters = [], text = null } = (view.compare === 'segment' && view.other) || {};
+  for (const type of types) query.append('type2', type);
+  for (const filter of filters) query.append('filter2', filter);
+  if (text !== null) query.set('q2', text);
   for (const key of view.hidden) query.append('hide', key);
   if (!view.live) query.set('refresh', 'off');
   if (view.detail !== null) query.set('buckets', String(view.detail));

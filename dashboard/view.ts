@@ -6,7 +6,7 @@ import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } 
 import { signal } from './signal.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
-import { HIDDEN, parseView, type View, viewSearch } from './url.ts';
+import { chosenTypes, HIDDEN, parseView, type View, viewSearch } from './url.ts';
 
 /** Incremented each time a range is picked, so that picking the same range reloads it. */
 export const picks = signal(0);
@@ -50,12 +50,16 @@ const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
   [Infinity, 200],
 ];
 
+/** Lines beside a chart, each with a color of its own. */
+export const TOP_LINES = 12;
+
 /** The request for a view's series; the same for the early request and for the page's own. */
-export function seriesPath(appId: string, view: View, span: Span): string {
+export function seriesPath(appId: string, view: View, span: Span, lines = TOP_LINES): string {
   const query = scopeQuery(view, span);
   query.set('timezone', view.zone);
   if (view.by !== null) query.set('by', view.by);
   query.set('buckets', String(bucketsOf(view)));
+  query.set('lines', String(lines));
   const compared = comparedSpan(view.compare, view.range, span, view.zone);
   if (compared?.from != null) {
     query.set('compareFrom', isoText(compared.from));
@@ -106,15 +110,18 @@ export function scopeQuery(
   const query = new URLSearchParams();
   if (from !== null) query.set('from', isoText(from));
   if (to !== null) query.set('to', isoText(to));
-  for (const type of view.types) query.append('typeId', type);
+  // Types that are chosen say more than those that are left out.
+  const chosen = chosenTypes(view);
+  for (const type of chosen) query.append('typeId', type);
+  for (const type of chosen.length > 0 ? [] : view.types) query.append('exceptTypeId', type.slice(1));
   for (const filter of view.filters) query.append('filter', filter);
   if (view.text !== null) query.set('q', view.text);
   return query;
 }
 
 /** Whether a view asks for the events of types that are hidden, too; where it chooses types, these are what is asked for. */
-export const asksForHidden = ({ types, hidden }: View): boolean =>
-  types.length > 0 || hidden.includes(HIDDEN);
+export const asksForHidden = (view: View): boolean =>
+  chosenTypes(view).length > 0 || view.hidden.includes(HIDDEN);
 
 /** Shows the types that are hidden in list and chart, or leaves them out again. */
 export function withHidden(view: View): Partial<View> {

@@ -86,7 +86,8 @@ function titleOf({ key, name, shown }: Line, isPicked: boolean): string {
   return isPicked ? `No longer filter by ${name}` : `Only ${name}. With Alt: all but ${name}`;
 }
 
-function changeText(total: number, before: number): string {
+/** How a number has changed, where a percentage says something. */
+export function changeText(total: number, before: number): string {
   if (total === 0 && before === 0) return '';
   if (before === 0) return 'new';
   return (before < LEAST_COMPARED ? null : change(total, before)) ?? `from ${compact(before)}`;

@@ -6,7 +6,7 @@ import { HIDDEN, type Mode, type Scale, type View } from '../url.ts';
 /** Key of the line that sums up the other lines. */
 export const OTHER = 'other';
 /** Colors of the palette, without the one of {@link OTHER}. */
-export const COLORS = 10;
+export const COLORS = 12;
 
 export interface Line {
   /** The type's identifier, a value as JSON, or {@link OTHER}. */
@@ -74,10 +74,10 @@ export function linesOf(series: Series, view: Pick<View, 'hidden'>): Line[] {
     });
   }
   if (series.hidden != null) {
-    const { types, counts, before, compared: earlier } = series.hidden;
+    const { typeIds, counts, before, compared: earlier } = series.hidden;
     lines.push({
       key: HIDDEN,
-      name: types === 1 ? 'The hidden type' : `${types} hidden types`,
+      name: typeIds.length === 1 ? 'The hidden type' : `${typeIds.length} hidden types`,
       color: COLORS,
       counts,
       total: sum(counts),

@@ -98,6 +98,9 @@ const plainText = (spelling: string): string =>
 
 function Scalar({ spelling }: { readonly spelling: string }): VNode {
   const kind = spelling[0] === '"' ? 'string' : /^[tfn]/.test(spelling) ? 'word' : 'number';
+  // A stack trace is read line by line.
+  if (spelling.length <= LONG_STRING && plainText(spelling).includes('\n'))
+    return html`<span class="string lines">"${plainText(spelling)}"</span>`;
   if (spelling.length <= LONG_STRING) return html`<span class=${kind}>${spelling}</span>`;
   return html`<span class=${kind}>${spelling.slice(0, LONG_STRING)}… (${spelling.length} characters)</span>`;
 }

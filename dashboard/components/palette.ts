@@ -2,11 +2,13 @@
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { AppList, SavedViewList } from '../../src/api-types/answers.ts';
+import type { AppList, EventTypeList, SavedViewList } from '../../src/api-types/answers.ts';
+import { callText } from '../api.ts';
 import { html } from '../html.ts';
+import { pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { useResource } from '../resource.ts';
 import { appsPath } from '../routes/apps.ts';
-import { theme } from '../state.ts';
+import { notify, theme } from '../state.ts';
 import { viewsPath } from '../view.ts';
 import { Dialog } from './dialog.ts';
 import { matches } from './search.ts';
@@ -33,7 +35,8 @@ export function Palette(props: PaletteProps): VNode {
   const [wanted, setWanted] = useState('');
   const [at, setAt] = useState(0);
   const list = useRef<HTMLUListElement>(null);
-  const commands = useCommands(props).filter(({ name, kind }) => matches(wanted, `${name} ${kind}`));
+  const all = useCommands(props, wanted.trim());
+  const commands = all.filter(({ name, kind }) => matches(wanted.trim(), `${name} ${kind}`));
   const shown = commands.slice(0, MOST_SHOWN);
   useEffect(
     () => list.current?.querySelector('[aria-selected=true]')?.scrollIntoView({ block: 'nearest' }),
@@ -61,7 +64,7 @@ export function Palette(props: PaletteProps): VNode {
         aria-controls="palette-list"
         aria-activedescendant=${shown.length > 0 ? `palette-${at}` : undefined}
         autocomplete="off"
-        placeholder="An app, a page, or a command"
+        placeholder="An app, page, type, field or event id"
         onKeyDown=${press}
         onInput=${(event: InputEvent) => {
           setWanted((event.currentTarget as HTMLInputElement).value);
@@ -85,7 +88,29 @@ export function Palette(props: PaletteProps): VNode {
   <//>`;
 }
 
-function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
+const EVENT_ID = /^[\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12}$/i;
+
+type Content = readonly [name: string, kind: string, query: string];
+
+/** What is in an app: its types and its fields. */
+function useContents(appId: string | undefined, wanted: string): readonly Content[] {
+  const isAsked = appId !== undefined && wanted !== '' && !EVENT_ID.test(wanted);
+  const { data } = useResource<EventTypeList>(
+    isAsked
+      ? `/api/apps/${appId}/types?search=${encodeURIComponent(wanted)}&sort=events&limit=${MOST_SHOWN}`
+      : null,
+  );
+  const seen = useCatalog(appId ?? '', isAsked).data?.fields ?? [];
+  const declared = useDeclaredFields(appId ?? '', isAsked).data?.fields ?? [];
+  const paths = new Map([...seen, ...declared].map(({ path }) => [pathKey(path), path]));
+  const types = (data?.types ?? []).map(({ typeId, name }): Content => [name, 'type', `type=${typeId}`]);
+  const fields = [...paths.values()].map(
+    (path): Content => [path, 'field', `filter=${encodeURIComponent(path)}:*`],
+  );
+  return isAsked ? [...types, ...fields] : [];
+}
+
+function useCommands({ tabs, onHelp }: PaletteProps, wanted: string): Command[] {
   const { path, route } = useLocation();
   const { data } = useResource<AppList>(appsPath());
   const appId = /^\/apps\/([^/]+)/.exec(path)?.[1];
@@ -100,8 +125,20 @@ function useCommands({ tabs, onHelp }: PaletteProps): Command[] {
   const apps = (data?.apps ?? [])
     .filter((app) => app !== own)
     .map((app) => go(app.name, 'app', `/apps/${app.appId}`));
+  const contents = useContents(appId, wanted);
+  /** Looks for it in this app, and in the others. */
+  const openEvent = async (): Promise<void> => {
+    const ids = [...(appId === undefined ? [] : [appId]), ...(data?.apps ?? []).map((app) => app.appId)];
+    for (const id of new Set(ids)) {
+      const found = await callText('GET', `/api/apps/${id}/events/${wanted}`).catch(() => null);
+      if (found !== null) return route(`/apps/${id}?event=${wanted}`);
+    }
+    notify('No event has this id');
+  };
   return [
+    ...(EVENT_ID.test(wanted) ? [{ name: wanted, kind: 'event', run: () => void openEvent() }] : []),
     ...pages,
+    ...contents.map(([name, kind, query]) => go(name, kind, `/apps/${appId}?${query}`)),
     ...saved,
     ...apps,
     go('All apps', 'page', '/'),

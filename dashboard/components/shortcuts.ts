@@ -11,7 +11,7 @@ const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: s
     [
       'Everywhere',
       [
-        [`${COMMAND_KEY} K`, 'Go to an app, a page or a command'],
+        [`${COMMAND_KEY} K`, 'Go to an app, a page, a type, a field or an event'],
         ['/', 'Go to the search of the page'],
         ['?', 'Show these shortcuts'],
         ['Esc', 'Close the open dialog or panel'],
@@ -25,6 +25,13 @@ const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: s
         ['Space', 'List the events of the bucket'],
         ['Enter', 'Zoom into the selection'],
         ['Backspace', 'Zoom back out'],
+      ],
+    ],
+    [
+      'In the list',
+      [
+        ['J K', 'Go to the next event, or the one before'],
+        ['Enter', 'Open the event'],
       ],
     ],
   ];

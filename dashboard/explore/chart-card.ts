@@ -18,23 +18,26 @@ import {
 } from '../charts/series-data.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { count, counted, date, dateTime, spanText } from '../format.ts';
+import { average, count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
-import { HOUR, isOpen, MINUTE, type Range, rangeText } from '../range.ts';
-import { type Resource, useAction } from '../resource.ts';
+import { HOUR, isOpen, MINUTE, type Range, rangeText, resolveRange, type Span } from '../range.ts';
+import type { Resource } from '../resource.ts';
+import { now } from '../state.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
-import { AllLines } from './all-lines.ts';
+import { AllLines, useLineCount } from './all-lines.ts';
 import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CurveFigures, CurveLegend } from './curve-figures.ts';
+import { Explain } from './explain.ts';
 import { COMPARED, Figures } from './figures.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { useMeasured } from './measured.ts';
-import { pickingOf, withoutType } from './picking.ts';
+import { pickingOf } from './picking.ts';
 import type { Found, Scan } from './scan.ts';
+import { useSecond } from './segment.ts';
 
 export interface ChartCardProps {
   readonly appId: string;
@@ -98,8 +101,13 @@ function ChartBody({
   const canvas = useRef<HTMLCanvasElement>(null);
   const measured = useMeasured({ appId, viewed: asked, series: given.series, types });
   const { curve, note } = measured;
-  const series = curve === null ? (scan.series ?? measured.series) : measured.series;
+  const second = useSecond(appId, asked, scan.series ?? measured.series);
+  const series = curve === null ? second.series : measured.series;
   const found = curve === null ? scan.found : null;
+  const isUncompared = curve !== null && asked.view.compare === 'segment';
+  const noted = isUncompared
+    ? 'Only numbers of events are compared with a second filter.'
+    : (note ?? second.note);
   const viewed = series.isScanned === true ? withoutRunning(asked) : asked;
   const { view } = viewed;
   const { lines, stack, summary } = useMemo(
@@ -117,21 +125,23 @@ function ChartBody({
   );
   const [annotating, setAnnotating] = useState(false);
   const [listing, setListing] = useState(false);
+  const [explaining, setExplaining] = useState(false);
+  const whole = wholeOf(viewed);
   const picking = pickingOf(view, series.by);
-  const allBut = useAction(async (key: string) => change(await withoutType(appId, key)));
   const pick = (key: string, isExcluded: boolean): void => {
     if (key === OTHER) setListing(true);
     else if (key === HIDDEN) change(withHidden(view));
     else if (!isExcluded) change(picking.with(picking.picked.includes(key) ? null : key));
-    else if (series.by === null && view.types.length === 0) void allBut.run(key);
     else change(picking.without(key));
   };
+  const lineCount = useLineCount(appId, viewed, series);
   const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
       <div class="chart-controls">
+        ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
@@ -153,24 +163,34 @@ function ChartBody({
         ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
-      ${note !== null && html`<p class="hint" role="status">${note}</p>`}
+      ${noted !== null && html`<p class="hint" role="status">${noted}</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
-      ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
+      ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
       ${
         curve === null
           ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} scan=${scan} isOwner=${isOwner} />
-            <${Legend} lines=${named(lines, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />
-            <${ProblemBox} problem=${allBut.problem} />
-            ${picking.picked.length > 0 && series.other === null && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All ${series.by === null ? 'types' : 'values'}…</button></div>`}`
+            <${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />
+            <div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && ` ${count(lineCount)}`} ${series.by === null ? 'types' : 'values'} →</button></div>`
           : html`<${CurveLegend} curve=${curve} />`
       }
     </div>
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${series.by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
+    ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
+}
+
+/** The range that a bar or a zoom is a part of; null: it shows all there is. */
+function wholeOf({ view, span }: ViewAndChange): Span | null {
+  if (view.at !== null) return span;
+  if (view.back === null) return null;
+  const whole = resolveRange(view.back, now.value, view.zone);
+  const from = span.from ?? -Infinity;
+  const isPart = (whole.from ?? -Infinity) <= from && whole.to >= span.to;
+  return isPart && ((whole.from ?? -Infinity) < from || whole.to > span.to) ? whole : null;
 }
 
 interface Shown {
@@ -186,13 +206,10 @@ function shownOf(series: Series, view: View, mode: Mode, isCompared: boolean): S
 }
 
 /** The only type that is hidden has its name. */
-function named(lines: readonly Line[], types: readonly EventType[]): Line[] {
-  const [only, ...others] = types.filter(({ hidden }) => hidden);
-  return lines.map((line) =>
-    line.key === HIDDEN && only !== undefined && others.length === 0
-      ? { ...line, name: `${only.name} (hidden)` }
-      : line,
-  );
+function named(lines: readonly Line[], { hidden }: Series, types: readonly EventType[]): Line[] {
+  const [only, second] = hidden?.typeIds ?? [];
+  const name = second === undefined && types.find(({ typeId }) => typeId === only)?.name;
+  return lines.map((line) => (line.key === HIDDEN && name ? { ...line, name: `${name} (hidden)` } : line));
 }
 
 /** What draws a line or leaves it out; the last one cannot be left out. */
@@ -290,6 +307,7 @@ function Notes({ series, found, zone, view: { mode, compare }, hasGhost }: Notes
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
+  ${series.seconds !== undefined && html`<p class="hint">From rows, in ${average(series.seconds)} s: counts do not answer this.</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
 }

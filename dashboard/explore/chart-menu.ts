@@ -30,6 +30,7 @@ export interface ChartMenuProps {
 const COMPARES: readonly (readonly [Compare, string])[] = [
   ['previous', 'The period before'],
   ['week', 'The same days a week before'],
+  ['segment', 'Other events of the same time'],
   ['none', 'Nothing'],
 ];
 const SCALES: readonly (readonly [Scale, string])[] = [

@@ -14,11 +14,13 @@ const MOST_OFFERED = 60;
 
 const storageKey = (appId: string): string => `columns ${appId}`;
 
-/** The columns of a view: those of its address, else those that were chosen last. */
-export function columnsOf(appId: string, { columns }: View): readonly string[] {
+/** The columns of a view: those of its address, else those that were chosen last. @param usual those where none were ever chosen */
+export function columnsOf(appId: string, { columns }: View, usual: readonly string[]): readonly string[] {
   if (columns !== null) return columns;
   try {
-    const known: unknown = JSON.parse(localStorage.getItem(storageKey(appId)) ?? '[]');
+    const stored = localStorage.getItem(storageKey(appId));
+    if (stored === null) return usual;
+    const known: unknown = JSON.parse(stored);
     return Array.isArray(known)
       ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS)
       : [];

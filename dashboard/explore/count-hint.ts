@@ -1,19 +1,19 @@
 /** Explains why a condition is searched for and not counted, and offers to count it. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { DeclaredField, EventTypeList } from '../../src/api-types/answers.ts';
+import type { DeclaredField, EventType } from '../../src/api-types/answers.ts';
 import { DeclareField } from '../components/declare-field.ts';
 import { countablePath } from '../filter-text.ts';
 import { dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, useDeclaredFields } from '../known-fields.ts';
-import { useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import type { View } from '../url.ts';
 
 export interface CountHintProps {
   readonly appId: string;
   readonly view: View;
+  readonly types: readonly EventType[];
   /** Where the chart begins. */
   readonly from: number;
   readonly zone: string;
@@ -21,18 +21,17 @@ export interface CountHintProps {
   readonly isOwner: boolean;
 }
 
-export function CountHint({ appId, view, from, zone, isOwner }: CountHintProps): VNode | null {
+export function CountHint({ appId, view, types, from, zone, isOwner }: CountHintProps): VNode | null {
   const [declaring, setDeclaring] = useState(false);
   const path = pathOf(view);
   const { data, reload } = useDeclaredFields(appId, path !== null, now.value);
-  const types = useResource<EventTypeList>(`/api/apps/${appId}/types`);
   if (path === null || data === undefined) return null;
   const typeId = view.types.length === 1 ? (view.types[0] ?? null) : null;
   const counters = countersOf(data.fields, path, typeId);
   const text = progressText(counters, { path, from, zone });
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;
-  const typeName = types.data?.types.find((type) => type.typeId === typeId)?.name ?? null;
+  const typeName = types.find((type) => type.typeId === typeId)?.name ?? null;
   return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it without a search</button></p>
     ${declaring && html`<${DeclareField} appId=${appId} path=${path} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
 }

@@ -11,10 +11,11 @@ import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
-import type { Bucket, View } from '../url.ts';
+import { type Bucket, chosenTypes, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { ColumnPicker, columnsOf } from './columns.ts';
 import type { EventPages } from './event-pages.ts';
+import { fieldsOf } from './fields.ts';
 import { type Scan, searchedOf } from './scan.ts';
 
 export interface EventListProps {
@@ -39,6 +40,7 @@ export function EventList(props: EventListProps): VNode {
   const { view, change } = viewed;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
   const style = useRowStyle(props);
+  useRowKeys();
   const sentinel = useSentinel(more, [pages, loading]);
   const bucket = view.at ?? peek;
   return html`<section class="event-list" aria-label="Events">
@@ -60,7 +62,7 @@ export function EventList(props: EventListProps): VNode {
     ${
       shown > 0 &&
       html`<div class="events" data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
-        ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span>Time</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
+        ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span title="Events are sorted by time alone, the newest first.">Time ↓</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
         ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
     }
@@ -79,6 +81,27 @@ export function EventList(props: EventListProps): VNode {
   </section>`;
 }
 
+/** Fields of a type that are columns, where none were chosen. */
+const USUAL_COLUMNS = 4;
+
+/** J and K move to the next event and the one before, as the arrows do in a list. */
+function useRowKeys(): void {
+  useEffect(() => {
+    const press = (event: KeyboardEvent): void => {
+      const step = { j: 1, k: -1 }[event.key];
+      const isTyped =
+        event.target instanceof Element && event.target.closest('input, select, textarea, dialog');
+      if (step === undefined || event.ctrlKey || event.metaKey || event.altKey || isTyped) return;
+      const rows = [...document.querySelectorAll<HTMLElement>('.events .event-row')];
+      const at = rows.indexOf(document.activeElement as HTMLElement);
+      rows[at < 0 ? 0 : at + step]?.focus();
+      event.preventDefault();
+    };
+    document.addEventListener('keydown', press);
+    return () => document.removeEventListener('keydown', press);
+  }, []);
+}
+
 /** Characters beyond which a name is wider than its column usually is. */
 const LONG_NAME = 22;
 
@@ -88,11 +111,23 @@ function namesWidth(names: ReadonlyMap<string, string>): string {
 }
 
 /** The same object until a value changes: rows are rendered again for a new one. */
-function useRowStyle({ appId, viewed, series, names, onFilter }: EventListProps): RowStyle {
+function useRowStyle({ appId, viewed, list, series, names, onFilter }: EventListProps): RowStyle {
   const { view } = viewed;
   const latest = useRef(viewed);
   latest.current = viewed;
-  const columns = columnsOf(appId, view);
+  const [only, second] = chosenTypes(view);
+  const hasRows = list.pages.length > 0;
+  // Those of the first page: rows that are loaded later, or arrive, move no column.
+  const usual = useMemo(
+    () =>
+      only === undefined || second !== undefined
+        ? []
+        : fieldsOf(list.pages.slice(0, 1))
+            .slice(0, USUAL_COLUMNS)
+            .map(({ path }) => path),
+    [only, second, hasRows],
+  );
+  const columns = columnsOf(appId, view, usual);
   const colors =
     series === undefined ? [] : linesOf(series, view).map(({ key, color }) => [key, color] as const);
   const by = series?.by ?? null;

@@ -5,19 +5,41 @@ import { countablePath, valueText } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { pathKey } from '../known-fields.ts';
 import { isOpen } from '../range.ts';
-import { useResource } from '../resource.ts';
+import { type Resource, useResource } from '../resource.ts';
 import { eventsQuery, type ViewAndChange } from '../view.ts';
+
+/** The values of a field with their counts, most first. */
+export interface ValueCounts {
+  /** In the grammar of filters. */
+  readonly values: readonly { readonly value: string; readonly count: number }[];
+  /** Events with other values, several or none. */
+  readonly otherEvents: number;
+  /** Whether they are those of the newest events alone. */
+  readonly isSample: boolean;
+  readonly isLoading: boolean;
+}
+
+export function useValueCounts(appId: string, path: string, viewed: ViewAndChange): ValueCounts {
+  const { data, loading } = useValues(appId, path, viewed);
+  return {
+    values: (data?.values ?? []).map(({ value, events }) => ({ value: spelling(value), count: events })),
+    otherEvents: data?.otherEvents ?? 0,
+    isSample: data?.exact === false,
+    isLoading: data === undefined && loading,
+  };
+}
 
 /**
  * The values that a field has in a view, whatever else the view asks of it; conditions on the field itself count as absent.
  * In the grammar of filters, the most frequent first.
  * @param path null: asks for nothing
  */
-export function useFieldValues(
-  appId: string,
-  path: string | null,
-  { view, span }: ViewAndChange,
-): ValueCount[] {
+export function useFieldValues(appId: string, path: string | null, viewed: ViewAndChange): ValueCount[] {
+  const { data } = useValues(appId, path, viewed);
+  return data === undefined ? [] : countsOf(data);
+}
+
+function useValues(appId: string, path: string | null, { view, span }: ViewAndChange): Resource<FieldValues> {
   const others = view.filters.filter(
     (filter) => pathKey(countablePath(filter) ?? '') !== pathKey(path ?? ''),
   );
@@ -27,8 +49,7 @@ export function useFieldValues(
   );
   query.set('path', path ?? '');
   const key = `/api/apps/${appId}/fields/values?${query}`;
-  const { data } = useResource<FieldValues>(path === null ? null : key, { scope: `${appId} ${path}` });
-  return data === undefined ? [] : countsOf(data);
+  return useResource<FieldValues>(path === null ? null : key, { scope: `${appId} ${path}` });
 }
 
 /** A value in the grammar of filters, and of how many events it is. */
@@ -73,7 +94,8 @@ export function useCountedValues(
   return data ?? [];
 }
 
-function spelling(value: FieldValues['values'][number]['value']): string {
+/** A value in the grammar of filters. */
+export function spelling(value: FieldValues['values'][number]['value']): string {
   // Without quotes a text that spells a number is that number, too.
   const isNumber = typeof value === 'string' && /^-?\d+(?:\.\d+)?(?:e-?\d+)?$/.test(value);
   return isNumber ? value : valueText(JSON.stringify(value));

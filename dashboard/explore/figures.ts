@@ -16,7 +16,12 @@ export interface FiguresProps {
 }
 
 /** What is compared with. */
-export const COMPARED = { previous: 'the previous period', week: 'the week before', none: '' } as const;
+export const COMPARED = {
+  previous: 'the previous period',
+  week: 'the week before',
+  segment: 'the second filter',
+  none: '',
+} as const;
 /** The average of fewer events would be about one of them. */
 const LEAST_AVERAGED = 10;
 /** A percentage of fewer events says nothing: three more than one are 300 %. */

@@ -9,17 +9,20 @@ import { readTyped, type Typed, typedPath, valueText, withCondition } from '../f
 import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
-import type { View } from '../url.ts';
-import type { ViewAndChange } from '../view.ts';
+import { chosenTypes, type View } from '../url.ts';
+import { asksForHidden, type ViewAndChange } from '../view.ts';
 import { useCountedValues, useFieldValues, type ValueCount } from './field-values.ts';
 import { fieldsOf, type KnownField, mergeFields, useServerFields } from './fields.ts';
+import { useFoundTypes } from './type-names.ts';
 
 export interface FilterBarProps {
+  /** What it is called. */
+  readonly label?: string;
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly types: readonly EventType[];
-  /** Those that are completed. */
-  readonly offered: readonly EventType[];
+  /** Types that are not completed. */
+  readonly unwanted: ReadonlySet<string>;
   /** Events at hand: their fields are offered. */
   readonly pages: readonly EventPage[];
 }
@@ -40,7 +43,14 @@ const MOST_VALUES = 8;
 /** Chips of types; more are one. */
 const MOST_CHIPS = 4;
 
-export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarProps): VNode {
+export function FilterBar({
+  label = 'Filter',
+  appId,
+  viewed,
+  types,
+  unwanted,
+  pages,
+}: FilterBarProps): VNode {
   const { view, change } = viewed;
   const [text, setText] = useState('');
   const [open, setOpen] = useState(false);
@@ -61,6 +71,9 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
   const isWord = open && typed === null && text.trim() !== '';
   const counted = known.flatMap((field) => (field.counted === 'counted' ? [field.path] : []));
   const ofFields = useCountedValues(appId, isWord ? counted : [], viewed);
+  const offered = useFoundTypes(appId, isWord ? text.trim() : '', types).filter(
+    ({ typeId, hidden }) => !unwanted.has(typeId) && (!hidden || asksForHidden(view)),
+  );
   const offers = open
     ? offersFor(text, view, { types: offered, fields: mergeFields(all), values, ofFields })
     : [];
@@ -114,7 +127,7 @@ export function FilterBar({ appId, viewed, types, offered, pages }: FilterBarPro
     <input
       ref=${input}
       role="combobox"
-      aria-label="Filter"
+      aria-label=${label}
       aria-expanded=${offers.length > 0 ? 'true' : 'false'}
       aria-controls=${id}
       aria-autocomplete="list"
@@ -183,7 +196,7 @@ function offersFor(text: string, view: View, known: Known): Offer[] {
             kind: 'Type',
             label: type.name,
             hint: `${amount(type.count)} in all`,
-            changes: { types: [...view.types, type.typeId] },
+            changes: { types: [...chosenTypes(view), type.typeId] },
           }),
         );
   const ofFields = known.fields
@@ -283,11 +296,12 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
   const drop = (changes: Partial<View>): void => change({ hidden: [], at: null, ...changes });
   // A row of chips is read as far as it is short.
   const isLong = view.types.length > MOST_CHIPS;
-  const all = view.types.map((type) => names.get(type) ?? type).join(', ');
+  const nameOf = (type: string): string => names.get(type.replace(/^-/, '')) ?? type;
+  const all = view.types.map(nameOf).join(', ');
   return html`${isLong && html`<${Chip} text=${`${view.types.length} types`} title=${all} onRemove=${() => drop({ types: [] })} />`}
   ${(isLong ? [] : view.types).map((type) => {
-    const name = names.get(type) ?? type;
-    return html`<${Chip} key=${type} text=${name} onRemove=${() => drop({ types: without(view.types, type) })} />`;
+    const name = nameOf(type);
+    return html`<${Chip} key=${type} text=${name} isNot=${type.startsWith('-')} onRemove=${() => drop({ types: without(view.types, type) })} />`;
   })}
   ${view.filters.map(
     (filter) =>

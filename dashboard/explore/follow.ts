@@ -5,6 +5,7 @@ import { type EventRow, readEventPage, readNews } from '../event-rows.ts';
 import { countNews, isWanted, useLive } from '../live.ts';
 import { isOpen, rangeText } from '../range.ts';
 import { now } from '../state.ts';
+import { chosenTypes } from '../url.ts';
 import { eventsQuery, hasConditions, refreshInterval, type ViewAndChange } from '../view.ts';
 import type { EventPages, ListScope } from './event-pages.ts';
 
@@ -52,7 +53,7 @@ export function useFollow(options: FollowOptions): Follow {
   const list = useHeldEvents(options);
   const isLost = useLive(appId, isOn && isOpen(view.range), (news) => {
     setNews(true);
-    if (news !== null) setFresh((known) => known + countNews(news, view.types, unwanted));
+    if (news !== null) setFresh((known) => known + countNews(news, chosenTypes(view), unwanted));
     list.tell(news);
   });
   useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
@@ -130,8 +131,8 @@ function useHeldEvents({ appId, viewed, list, isRead, unwanted }: FollowOptions)
       }
       const found = news === null ? null : readNews(news);
       take(
-        found === null ? null : wanted(found, view.types, unwanted, list.scope),
-        news === null ? 0 : countNews(news, view.types, unwanted),
+        found === null ? null : wanted(found, chosenTypes(view), unwanted, list.scope),
+        news === null ? 0 : countNews(news, chosenTypes(view), unwanted),
       );
     },
     show: () => {

@@ -6,7 +6,7 @@ import { type Measure, partText, STAT_NAMES } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
-import type { View } from '../url.ts';
+import { chosenTypes, type View } from '../url.ts';
 import {
   asksForHidden,
   eventsQuery,
@@ -103,7 +103,7 @@ function ratioOf(
       note: 'The ratio is not shown: it needs exact counts, and conditions on fields that are not counted are searched for.',
     };
   const nameOf = (typeId: string): string => types.find((type) => type.typeId === typeId)?.name ?? typeId;
-  const [only, second] = view.types;
+  const [only, second] = chosenTypes(view);
   const whole =
     only === undefined ? 'all events' : second === undefined ? nameOf(only) : `${view.types.length} types`;
   const names = {

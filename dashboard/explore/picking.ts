@@ -1,12 +1,7 @@
 /** How a view is filtered by a line of its chart: by an event type, or by a value of the field that the chart is by. */
-import type { EventTypeList } from '../../src/api-types/answers.ts';
-import { call, Problem } from '../api.ts';
 import { countablePath, equals, valueText, withCondition } from '../filter-text.ts';
 import { pathKey } from '../known-fields.ts';
 import type { View } from '../url.ts';
-
-/** As many types as a view may name. */
-const MOST_TYPES = 50;
 
 export interface Picking {
   /** Keys of the lines that the view is filtered by. */
@@ -23,7 +18,10 @@ export function pickingOf({ types, filters }: View, by: string | null): Picking 
     return {
       picked: types,
       with: (key) => ({ types: key === null ? [] : [key], hidden: [] }),
-      without: (key) => ({ types: types.filter((type) => type !== key), hidden: [] }),
+      without: (key) => ({
+        types: types.includes(key) ? types.filter((type) => type !== key) : [...types, `-${key}`],
+        hidden: [],
+      }),
     };
   const isOwn = (filter: string): boolean => pathKey(countablePath(filter) ?? '') === pathKey(by);
   const others = filters.filter((filter) => !isOwn(filter));
@@ -45,18 +43,4 @@ function keyOf(value: string): string | null {
   } catch {
     return value.includes(',') ? null : JSON.stringify(value);
   }
-}
-
-/**
- * All types of an app but one and those that are hidden.
- * @throws Problem where they are more than a view can name
- */
-export async function withoutType(appId: string, key: string): Promise<Partial<View>> {
-  const { types } = await call<EventTypeList>('GET', `/api/apps/${appId}/types`);
-  const rest = types.filter(({ typeId, hidden }) => typeId !== key && !hidden).map(({ typeId }) => typeId);
-  if (rest.length > MOST_TYPES)
-    throw new Problem('The type cannot be left out by a filter', {
-      details: `A view names at most ${MOST_TYPES} types, and these are ${rest.length}. Hide the type on the Types page instead.`,
-    });
-  return { types: rest, hidden: [] };
 }

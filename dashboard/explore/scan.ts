@@ -9,15 +9,21 @@ import { allOf, countedPart } from '../charts/series-data.ts';
 import { comparedSpan, rangeText, type Span } from '../range.ts';
 import type { Resource } from '../resource.ts';
 import { now } from '../state.ts';
-import type { View } from '../url.ts';
-import { asksForHidden, hasConditions, picks, scanPath, scopeQuery, type ViewAndChange } from '../view.ts';
+import { chosenTypes, type View } from '../url.ts';
+import {
+  asksForHidden,
+  hasConditions,
+  picks,
+  scanPath,
+  scopeQuery,
+  TOP_LINES,
+  type ViewAndChange,
+} from '../view.ts';
 import { type EventPages, searchedUntil } from './event-pages.ts';
 
 /** A scan that is not asked for goes on until it has read so many events and has taken so long. */
 const MOST_EVENTS = 100_000;
 const MOST_MS = 2_000;
-/** Lines that are easy to tell apart: as many as the server shows of counts. */
-const TOP_LINES = 5;
 /** Values beyond which a field names single events: nothing can be broken down by it. */
 const MOST_VALUES = 2_000;
 /** While events arrive, a scan rests so many times as long as it took. */
@@ -130,7 +136,7 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
         if (!isOver && !mayGoOn(sums)) return;
       } while (sums.frame.next !== null);
       rest.current = { meaning, until: performance.now() + REST * (performance.now() - begun) };
-      const series = seriesOf(sums, view);
+      const series = { ...seriesOf(sums, view), seconds: (performance.now() - begun) / 1_000 };
       tell({ sums, series, isRunning: false });
       const before = comparedSpan(view.compare, view.range, span, view.zone);
       if (before === null || counted?.compared == null || sums.looked > MOST_EVENTS) return;
@@ -238,7 +244,8 @@ function seriesOf(
     .map(([key, line]) => ({ key, ...line, total: sum(line.counts) }))
     .sort((a, b) => b.total - a.total);
   // Types that are chosen are all shown, as they are of counts.
-  const most = isByValue && hasTooMany ? 0 : !isByValue && view.types.length > 0 ? sorted.length : lineCount;
+  const most =
+    isByValue && hasTooMany ? 0 : !isByValue && chosenTypes(view).length > 0 ? sorted.length : lineCount;
   const others = [rest, ...sorted.slice(most).map(({ counts }) => counts)];
   const other = compact(others, starts);
   return {
@@ -249,7 +256,7 @@ function seriesOf(
     other: other.some((count) => count > 0) ? other : null,
     before: { all: 0, byKey: {} },
     compared: null,
-    hidden: frame.hidden && { types: frame.hidden.types, counts: hidden, before: 0, compared: null },
+    hidden: frame.hidden && { typeIds: frame.hidden.typeIds, counts: hidden, before: 0, compared: null },
     isFiltered: hasConditions(view),
     isScanned: true,
   };

@@ -1,7 +1,7 @@
 /** One app's events: a chart and the list below it share one view and one address. */
 import type { VNode } from 'preact';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
-import type { EventType, EventTypeList, Series } from '../../src/api-types/answers.ts';
+import type { Series } from '../../src/api-types/answers.ts';
 import { EventSheet } from '../components/event-sheet.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Icon } from '../components/icon.ts';
@@ -11,10 +11,13 @@ import { RangePicker } from '../components/range-picker.ts';
 import { ChartCard } from '../explore/chart-card.ts';
 import { EventList } from '../explore/event-list.ts';
 import { type EventPages, listScope, useEventPages } from '../explore/event-pages.ts';
+import { useFacets } from '../explore/facets.ts';
 import { FilterBar } from '../explore/filter-bar.ts';
 import { useFollow } from '../explore/follow.ts';
 import { SavedViews } from '../explore/saved-views.ts';
 import { useScan } from '../explore/scan.ts';
+import { secondOf } from '../explore/segment.ts';
+import { useTypes } from '../explore/type-names.ts';
 import { withCondition } from '../filter-text.ts';
 import { rangeLabel, spanText } from '../format.ts';
 import { html } from '../html.ts';
@@ -26,9 +29,11 @@ import { type Bucket, misread, type View, viewSearch } from '../url.ts';
 import { asksForHidden, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 
+export { OverviewPage } from './overview.ts';
+
 export function ExplorePage({ appId, app }: TabProps): VNode {
   const viewed = useView();
-  const { view, span } = viewed;
+  const { view, span, change } = viewed;
   const isEmpty = app.data?.firstEventAt === null;
   const [peek, setPeek] = useState<Bucket | null>(null);
   const series = useResource<Series>(isEmpty ? null : seriesPath(appId, view, span), {
@@ -39,19 +44,31 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       ' ',
     ),
   });
-  const types = useResource<EventTypeList>(`/api/apps/${appId}/types`);
   const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
   const scan = useScan(appId, viewed, series);
   const shown = scan.series ?? (series.isStale ? undefined : series.data);
   useArrival(isEmpty);
   const ignored = useMisread(view);
   useCanonicalAddress(viewed);
-  const known = types.data?.types ?? NO_TYPES;
-  const unwanted = useMemo(
-    () => new Set(asksForHidden(view) ? [] : known.flatMap(({ typeId, hidden }) => (hidden ? typeId : []))),
-    [known, view],
+  const hidden = series.data?.hidden?.typeIds ?? NONE;
+  const part = view.measure?.kind === 'ratio' ? view.measure.part : null;
+  const named = useMemo(
+    () => [
+      ...list.pages.flatMap(({ events }) => events.map(({ typeId }) => typeId)),
+      ...[...view.types, ...(view.other?.types ?? [])].map((type) => type.replace(/^-/, '')),
+      ...(part !== null && 'type' in part ? [part.type] : hidden),
+    ],
+    [list.pages, view, hidden],
   );
-  const offered = useMemo(() => known.filter(({ typeId }) => !unwanted.has(typeId)), [known, unwanted]);
+  const { types, reload } = useTypes(appId, named);
+  const unwanted = useMemo(
+    () =>
+      new Set([
+        ...view.types.flatMap((type) => (type.startsWith('-') ? type.slice(1) : [])),
+        ...(asksForHidden(view) ? [] : hidden),
+      ]),
+    [hidden, view],
+  );
   const live = useFollow({
     appId,
     viewed,
@@ -62,12 +79,12 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     isRead: () => peek !== null || opened.rows + opened.dialogs > 0,
     reloadApp: app.reload,
   });
-  useKnownTypes(types.data?.types, list, types.reload);
-  const names = useMemo(() => new Map(known.map(({ typeId, name }) => [typeId, name])), [known]);
+  const names = useMemo(() => new Map(types.map(({ typeId, name }) => [typeId, name])), [types]);
   const onFilter = useFilter(viewed);
+  const facets = useFacets({ appId, viewed });
   const mayChange = app.data !== undefined && app.data.role !== 'viewer';
   const retry = (): void => {
-    for (const one of [app, series, types]) one.reload();
+    for (const one of [app, series, { reload }]) one.reload();
     list.renew();
   };
   if (isEmpty) return html`<${FirstEvent} appId=${appId} app=${app} />`;
@@ -79,20 +96,24 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       <${LiveButton} viewed=${viewed} fresh=${live.fresh} isLost=${live.isLost} />
       <${SavedViews} appId=${appId} view=${viewed.view} mayChange=${mayChange} />
     </div>
-    <div class="filter-place"><${FilterBar} appId=${appId} viewed=${viewed} types=${known} offered=${offered} pages=${list.pages} /></div>
+    <div class="filter-place">${facets.button}<${FilterBar} appId=${appId} viewed=${viewed} types=${types} unwanted=${unwanted} pages=${list.pages} /></div>
+    ${view.compare === 'segment' && html`<div class="second-filter"><span class="hint">Compared with</span><${FilterBar} label="Second filter" appId=${appId} viewed=${secondOf(viewed)} types=${types} unwanted=${unwanted} pages=${list.pages} /><button type="button" class="button" onClick=${() => change({ compare: 'previous', other: undefined })}>The period before</button></div>`}
     ${ignored.length > 0 && html`<p class="hint" role="status">Not understood in this address, and left out: <b>${ignored.join(', ')}</b>. This is ${rangeLabel(view.range, view.zone)}.</p>`}
     <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${shown?.by && `, by ${shown.by}`}</p>
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${known} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
+    <div class=${facets.rail === false ? 'explore-body' : 'explore-body with-rail'}>${facets.rail}<div class="explore-main">
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.
       (series.data !== undefined || (series.problem !== null && list.problem === null)) &&
       html`<${EventList} appId=${appId} viewed=${viewed} list=${list} scan=${scan} series=${shown} names=${names} peek=${peek} held=${live.held} onShow=${live.show} onFilter=${onFilter} />`
     }
+    </div></div>
+    ${facets.sheet}
     ${view.event !== null && html`<${Sheet} appId=${appId} viewed=${viewed} list=${list} names=${names} onFilter=${onFilter} />`}
   </section>`;
 }
 
-const NO_TYPES: readonly EventType[] = [];
+const NONE: readonly string[] = [];
 
 /** Says that an app that was empty has its first event. */
 function useArrival(isEmpty: boolean): void {
@@ -123,24 +144,6 @@ function useCanonicalAddress({ view, change }: ViewAndChange): void {
     const query = new URLSearchParams(location.search);
     if (query.get('tz') !== view.zone || !(query.has('range') || query.has('from'))) change({}, true);
   }, [view]);
-}
-
-/** Asks for the types again when an event of an unknown one is listed, once for each. */
-function useKnownTypes(
-  types: readonly EventType[] | undefined,
-  { pages }: EventPages,
-  reload: () => void,
-): void {
-  const asked = useRef(new Set<string>());
-  useEffect(() => {
-    if (types === undefined) return;
-    const known = new Set(types.map(({ typeId }) => typeId));
-    const unknown = pages
-      .flatMap(({ events }) => events.slice(0, 20))
-      .filter(({ typeId }) => !known.has(typeId) && !asked.current.has(typeId));
-    for (const { typeId } of unknown) asked.current.add(typeId);
-    if (unknown.length > 0) reload();
-  }, [types, pages]);
 }
 
 /** The same function for every render, so that rows stay as they are. */

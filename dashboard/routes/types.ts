@@ -44,7 +44,10 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const { view } = useView();
   const hide = useAction(async (typeId: string, hidden: boolean, name: string) => {
     await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
-    notify(hidden ? `${name} is hidden` : `${name} is shown again`);
+    notify(
+      hidden ? `${name} is hidden` : `${name} is shown again`,
+      () => void hide.run(typeId, !hidden, name),
+    );
     reload();
   });
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });

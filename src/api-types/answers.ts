@@ -451,7 +451,7 @@ export interface Series {
   readonly compared: Compared | null;
   /** The types that are hidden, as one line, in no other number; absent or null: none are, or types were chosen. */
   readonly hidden?: {
-    readonly types: number;
+    readonly typeIds: readonly string[];
     readonly counts: readonly number[];
     readonly before: number;
     readonly compared: readonly number[] | null;
@@ -460,6 +460,8 @@ export interface Series {
   readonly isFiltered?: boolean;
   /** Whether it was counted from rows: then nothing is known of what is before the interval. */
   readonly isScanned?: boolean;
+  /** How long that took. */
+  readonly seconds?: number;
 }
 
 /** Events by bucket: `counts[i]` of them in the bucket of index `at[i]`; none in others. */
@@ -479,7 +481,7 @@ export interface ScanPart
   })[];
   /** By value: events without one value in the field. */
   readonly rest: SparseColumn;
-  readonly hidden: (SparseColumn & { readonly types: number }) | null;
+  readonly hidden: (SparseColumn & { readonly typeIds: readonly string[] }) | null;
   /** Whether there are more values than are told apart. */
   readonly hasTooMany: boolean;
   /** Rows that were looked at. */

@@ -6,7 +6,7 @@ import { fieldFilterOf } from './filter/counted-values.ts';
 import { MAX_FILTERS } from './filter/filter-query.ts';
 import { MAX_FILTER_LENGTH, parsePath } from './filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from './filter/payload-filter.ts';
-import { checkScope, HIDDEN_TYPES, instant, SCOPE, timezone } from './scope-query.ts';
+import { checkScope, EXCEPT_TYPES, instant, SCOPE, timezone } from './scope-query.ts';
 
 const MAX_BUCKETS = 1_000;
 const DEFAULT_BUCKETS = 200;
@@ -39,7 +39,7 @@ const BY = 'The field whose values are the lines; absent: event types are.';
 const { typeId, from, to } = SCOPE;
 
 const CHART = {
-  ...{ typeId, from, to },
+  ...{ typeId, exceptTypeId: EXCEPT_TYPES.exceptTypeId, from, to },
   compareFrom: instant('The start of an earlier interval to count as well.'),
   compareTo: instant('Its end, exclusive.'),
   timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
@@ -73,7 +73,7 @@ export const CHART_QUERY = new Query(CHART, checkChart);
 export const NUMBERS_QUERY = new Query(
   {
     ...CHART,
-    ...HIDDEN_TYPES,
+    ...EXCEPT_TYPES,
     of: {
       ...text('The field whose numbers are summarized.', {
         convert: (sent) => {

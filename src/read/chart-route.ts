@@ -8,11 +8,11 @@ import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import type { EventReader, FieldFilter, FieldLine, SeriesRequest } from '../storage/storage.ts';
+import type { EventReader, FieldLine, SeriesRequest } from '../storage/storage.ts';
 import { CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { nameOf } from './fields/shown-value.ts';
-import { findTypes } from './scope-query.ts';
+import { findExceptTypes, findTypes } from './scope-query.ts';
 import { type LinesQuery, readLines, type SeriesLines, sum } from './series-lines.ts';
 
 export interface ChartRouteOptions {
@@ -39,7 +39,11 @@ export function chartRoute(options: ChartRouteOptions): Route {
     if (typeIds instanceof Rejection) return typeIds;
     const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
     const { filter, hasConditions } = conditionsOf(query);
-    const exceptTypes = typeIds === null ? (await listHiddenTypes(sql, app.id)).map(({ id }) => id) : [];
+    const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
+    if (leftOut instanceof Rejection) return leftOut;
+    const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
+    const apart = hidden.filter(({ id }) => !leftOut.includes(id));
+    const exceptTypes = [...leftOut, ...apart.map(({ id }) => id)];
     const request = {
       ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
       ...intervalOf(query, now()),
@@ -47,12 +51,13 @@ export function chartRoute(options: ChartRouteOptions): Route {
     };
     const compared =
       compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
+    const common = { compared, hidden: apart };
     // What is counted of a field are its values alone: a filter on another field is not in them.
     const hasCounts = !hasConditions || (filter !== null && isDeepStrictEqual(filter.path, by));
     const chart =
-      (by && hasCounts && (await readChart(reading, request, { by, filter, compared }))) ||
-      (filter && (await readChart(reading, request, { by: 'type', filter, compared }))) ||
-      (await readChart(reading, request, { by: 'type', filter: null, compared }));
+      (by && hasCounts && (await readChart(reading, request, { by, filter, ...common }))) ||
+      (filter && (await readChart(reading, request, { by: 'type', filter, ...common }))) ||
+      (await readChart(reading, request, { by: 'type', filter: null, ...common }));
     return chart === null ? TOO_LONG : done<Series>(chart);
   });
 }
@@ -64,6 +69,8 @@ interface ChartOf extends LinesQuery {
   readonly by: Exclude<LinesQuery['by'], 'none'>;
   /** An earlier interval to count as well; null: none. */
   readonly compared: { readonly from: number; readonly until: number } | null;
+  /** Types that are one line apart. */
+  readonly hidden: Awaited<ReturnType<typeof listHiddenTypes>>;
 }
 
 /** @returns null where counts do not answer it, or there would be too many buckets */
@@ -126,11 +133,11 @@ async function readWithBefore(
 /** The types that charts leave out, in the buckets of the chart that does. */
 async function readHidden(
   events: EventReader,
-  { exceptTypes = [], ...request }: SeriesRequest,
-  { compared, filter }: { readonly compared: ChartOf['compared']; readonly filter: FieldFilter | null },
+  { exceptTypes: _, ...request }: SeriesRequest,
+  { compared, filter, hidden }: Pick<ChartOf, 'compared' | 'filter' | 'hidden'>,
 ): Promise<NonNullable<Series['hidden']> | null> {
-  if (exceptTypes.length === 0) return null;
-  const ofHidden = { ...request, typeIds: exceptTypes };
+  if (hidden.length === 0) return null;
+  const ofHidden = { ...request, typeIds: hidden.map(({ id }) => id) };
   const asked = { by: 'type', filter } as const;
   const [now, earlier] = await Promise.all([
     readWithBefore(events, ofHidden, asked),
@@ -138,7 +145,12 @@ async function readHidden(
   ]);
   if (now === null) return null;
   const { counts, before } = now.all;
-  return { types: exceptTypes.length, counts, before, compared: earlier?.all.counts ?? null };
+  return {
+    typeIds: hidden.map(({ typeId }) => typeId),
+    counts,
+    before,
+    compared: earlier?.all.counts ?? null,
+  };
 }
 
 /** An earlier interval in the same buckets and by the same lines; null where such buckets are not kept. */

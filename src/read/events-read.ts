@@ -11,7 +11,7 @@ import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER, filterOf } from './filter/filter-query.ts';
-import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from './scope-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from './scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget, type SearchPageRequest } from './search-page.ts';
 
 const NO_EVENT = new Rejection('eventNotFound', 'The app has no such event, or its rows are no longer kept.');
@@ -21,7 +21,9 @@ const NOT_COUNTED = invalidParameters(
     'the scope (see its completeFrom), or from lies in a minute with more than 200,000 events.',
 );
 
-const NOT_WITHOUT_HIDDEN = invalidParameters('total must be none together with filter and hidden=exclude.');
+const NOT_WITHOUT_TYPES = invalidParameters(
+  'total must be none together with filter and hidden=exclude or exceptTypeId.',
+);
 
 const EVENTS_QUERY = new Query(
   {
@@ -40,7 +42,7 @@ const EVENTS_QUERY = new Query(
       ['none', 'exact'],
       'none',
     ),
-    ...HIDDEN_TYPES,
+    ...EXCEPT_TYPES,
     ...FILTER,
   },
   (query) => {
@@ -114,7 +116,7 @@ export function eventsRead(options: EventsReadOptions): AppRead {
     const filter = filterOf(query);
     const counted = fieldFilterOf(query);
     const withTotal = query.total === 'exact';
-    if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_HIDDEN;
+    if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_TYPES;
     const found =
       counted === null ? 'not counted' : await events.filteredList({ ...request, withTotal }, counted);
     const isCounted = typeof found !== 'string';

@@ -45,10 +45,10 @@ export function numbersRoute(options: ChartRouteOptions): Route {
     if (query instanceof Rejection) return query;
     const { rows } = conditionsOf(query);
     if (rows instanceof Rejection) return rows;
-    const { typeId, hidden, timezone, buckets } = query;
+    const { typeId, exceptTypeId, hidden, timezone, buckets } = query;
     // It is required.
     const { sent, path } = query.of ?? { sent: '', path: [] };
-    const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], hidden });
+    const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
     if (typeIds instanceof Rejection) return typeIds;
     const request = {
       ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),

@@ -21,7 +21,7 @@ import {
 import { conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
 import { TOO_LONG } from './chart-route.ts';
 import { nameOf } from './fields/shown-value.ts';
-import { findTypes } from './scope-query.ts';
+import { findExceptTypes, findTypes } from './scope-query.ts';
 import { type SearchBudget, searchThrough } from './search-page.ts';
 
 export interface ScanRouteOptions {
@@ -54,7 +54,10 @@ export function scanRoute(options: ScanRouteOptions): Route {
     const buckets = width === 'auto' ? query.buckets : width;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
+    const exceptTypes = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
+    if (exceptTypes instanceof Rejection) return exceptTypes;
     const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
+    const apart = hidden.filter(({ id }) => !exceptTypes.includes(id));
     const asked = {
       appId: app.id,
       typeIds,
@@ -64,10 +67,10 @@ export function scanRoute(options: ScanRouteOptions): Route {
     } as const;
     const frame = await events.frame({ ...asked, ...intervalOf(query, now()) });
     if (typeof frame === 'string') return TOO_LONG;
-    const part = new Part(frame.starts, by, new Set(hidden.map(({ typeId }) => typeId)));
+    const part = new Part(frame.starts, by, new Set(apart.map(({ typeId }) => typeId)));
     const { next, searchedUntil, looked } = await searchThrough(
       events,
-      { appId: app.id, typeIds, ...frame.interval, order: 'desc', after },
+      { appId: app.id, typeIds, exceptTypes, ...frame.interval, order: 'desc', after },
       rows ?? EVERY_ROW,
       {
         budget: partBudget ?? (after === null ? FIRST_PART : PART),
@@ -134,11 +137,11 @@ class Part {
       const { name, number } = types?.get(key) ?? { name: types === null ? nameOf(key) : key, number: null };
       return { key, name, number, ...columnOf(counts) };
     });
-    const { size } = this.#hiddenTypes;
+    const typeIds = [...this.#hiddenTypes];
     return {
       lines,
       rest: columnOf(this.#rest),
-      hidden: size === 0 ? null : { types: size, ...columnOf(this.#hidden) },
+      hidden: typeIds.length === 0 ? null : { typeIds, ...columnOf(this.#hidden) },
       hasTooMany: this.#hasTooMany,
     };
   }

@@ -17,6 +17,8 @@ import { parseBound } from './iso-date.ts';
 
 /** As many types as a chart can show apart, and then some. */
 export const MAX_TYPES = 50;
+/** As many as an app may hide. */
+export const MAX_EXCEPT_TYPES = 40;
 export const EARLIEST = Date.UTC(1970, 0, 1);
 export const LATEST = Date.UTC(9999, 0, 1);
 
@@ -62,8 +64,12 @@ export function timezone(description: string): Parameter<string | null> {
   });
 }
 
-/** Whether events of hidden types belong to a scope without a choice of types. */
-export const HIDDEN_TYPES = {
+/** The types that a scope without a choice of types leaves out. */
+export const EXCEPT_TYPES = {
+  exceptTypeId: listOf(
+    'Leaves out events of this type. May be given several times, but not together with `typeId` or `typeName`.',
+    { most: MAX_EXCEPT_TYPES },
+  ),
   hidden: oneOf(
     '`exclude` leaves out events of the types that are hidden in the dashboard, unless `typeId` or `typeName` choose types.',
     ['include', 'exclude'],
@@ -83,16 +89,37 @@ export interface ScopedTypes {
 export async function findScopedTypes(
   sql: Sql,
   appId: number,
-  query: Parameters<typeof findTypes>[2] & { readonly hidden: 'include' | 'exclude' },
+  query: Parameters<typeof findTypes>[2] & {
+    readonly hidden: 'include' | 'exclude';
+    readonly exceptTypeId: readonly string[];
+  },
 ): Promise<ScopedTypes | Rejection> {
   const typeIds = await findTypes(sql, appId, query);
   if (typeIds instanceof Rejection) return typeIds;
+  const except = await findExceptTypes(sql, appId, typeIds, query.exceptTypeId);
+  if (except instanceof Rejection) return except;
   const hidden = typeIds === null && query.hidden === 'exclude' ? await listHiddenTypes(sql, appId) : [];
   return {
     typeIds,
-    exceptTypes: hidden.map(({ id }) => id),
-    exceptIds: new Set(hidden.map(({ typeId }) => typeId)),
+    exceptTypes: [...new Set([...except, ...hidden.map(({ id }) => id)])],
+    exceptIds: new Set([...query.exceptTypeId, ...hidden.map(({ typeId }) => typeId)]),
   };
+}
+
+/**
+ * The internal ids of the types that a scope leaves out by name.
+ * @param typeIds the types that it chooses; null: none
+ */
+export async function findExceptTypes(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly number[] | null,
+  exceptTypeId: readonly string[],
+): Promise<readonly number[] | Rejection> {
+  if (exceptTypeId.length === 0) return [];
+  if (typeIds !== null)
+    return invalidParameters('exceptTypeId cannot be combined with typeId or typeName.', 'exceptTypeId');
+  return (await findTypes(sql, appId, { typeId: exceptTypeId, typeName: [] })) ?? [];
 }
 
 /**

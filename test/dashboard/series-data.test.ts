@@ -61,7 +61,7 @@ describe('lines', () => {
   });
 
   test('of hidden types are one line, shown where a view names it, and counted neither twice nor as others', () => {
-    const hidden = { types: 2, counts: [1, 0, 0], before: 4, compared: null };
+    const hidden = { typeIds: ['h1', 'h2'], counts: [1, 0, 0], before: 4, compared: null };
     const lines = linesOf({ ...series, hidden }, all);
     expect(lines.map(({ key, total, before, shown }) => [key, total, before, shown])).toEqual([
       ['typ_a', 12, 60, true],
@@ -137,7 +137,7 @@ describe('a line of a measure', () => {
   });
 
   test('has hidden types in it where these are asked for', () => {
-    const hidden = { types: 1, counts: [2, 1, 3], before: 0, compared: null };
+    const hidden = { typeIds: ['h1'], counts: [2, 1, 3], before: 0, compared: null };
     const whole = { ...series, all: [8, 0, 7], hidden };
     const values = (withHidden: boolean) => ratioCurve(whole, { ...part, hidden }, withHidden, names).values;
     expect(values(false)).toEqual([0.25, null, 1]);

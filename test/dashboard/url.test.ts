@@ -24,7 +24,7 @@ const range: fc.Arbitrary<Range> = fc.oneof(
   fc.record({ kind: fc.constant('since' as const), from: fc.integer({ min: 0, max: 4e12 }) }),
 );
 const text = fc.string({ minLength: 1, unit: 'grapheme' });
-const view: fc.Arbitrary<View> = fc.record({
+const single: fc.Arbitrary<View> = fc.record({
   range,
   back: fc.option(range),
   types: fc.uniqueArray(text),
@@ -56,6 +56,15 @@ const view: fc.Arbitrary<View> = fc.record({
   columns: fc.option(fc.uniqueArray(text)),
   event: fc.option(text),
 });
+const segment = fc.record({
+  types: fc.uniqueArray(text),
+  filters: fc.uniqueArray(text),
+  text: fc.option(text),
+});
+const view: fc.Arbitrary<View> = fc.oneof(
+  single,
+  fc.tuple(single, segment).map(([given, other]): View => ({ ...given, compare: 'segment', other })),
+);
 
 describe('the address', () => {
   test.each([

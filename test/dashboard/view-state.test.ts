@@ -11,7 +11,7 @@ import { clipboard, figure, visit } from './visitor.ts';
 
 const HOUR_MS = 3_600_000;
 /** Types of one event each, beside two that have 30. */
-const RARE = 6;
+const RARE = 14;
 const ALL = 30 + RARE;
 const EMAIL = 'owner@example.com';
 
@@ -33,7 +33,7 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
       ['page viewed', 1],
       ['order placed', 2],
     ] as const) {
-      const { typeId } = await createEventType(service.sql, { appId, name, maxTypes: 10 });
+      const { typeId } = await createEventType(service.sql, { appId, name, maxTypes: 20 });
       const events = Array.from({ length: 20 / every }, (_, index) => ({
         at: new Date(start - index * every * HOUR_MS).toISOString(),
         payload: `{"n":${index},"a field with a long name, and then some more":"x","m":${index % 3}}`,
@@ -42,7 +42,7 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     }
     // More than have a line of their own.
     for (let index = 0; index < RARE; index += 1) {
-      const { typeId } = await createEventType(service.sql, { appId, name: `rare ${index}`, maxTypes: 10 });
+      const { typeId } = await createEventType(service.sql, { appId, name: `rare ${index}`, maxTypes: 20 });
       await addPastEvents(service, typeId, [{ at: new Date(start).toISOString() }]);
     }
     watched = await visit(browser, service, owner, { viewport: { width: 1440, height: 900 } });
@@ -143,9 +143,74 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
     await line('page viewed').click({ modifiers: ['Alt'] });
     await expect.poll(numbers).toEqual([ALL - 20, `${ALL - 20} events`]);
-    await page.getByRole('button', { name: `Remove the filter ${RARE + 1} types` }).click();
+    await page.locator('.chip.not', { hasText: 'page viewed' }).waitFor();
+    await page.getByRole('button', { name: 'Remove the filter page viewed' }).click();
     await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);
     expect(watched.complaints).toEqual([]);
+  });
+
+  test('loads the names on screen, though there are many types, and leaves one of them out', async () => {
+    const many = await newOwnApp(owner, 'Many types');
+    const at = new Date(Date.now() - HOUR_MS).toISOString();
+    const { sql } = service;
+    await sql`
+      INSERT INTO event_types (app_id, public_id, name)
+      SELECT apps.id, 'typ_many' || lpad(n::text, 12, '0'), 'kind ' || n
+        FROM apps, generate_series(1, 130) AS n WHERE apps.public_id = ${many.appId}`;
+    // The one that is seen is not among the first by name, nor by its number of events.
+    const last = new Date(Date.now() - HOUR_MS / 2).toISOString();
+    await addPastEvents(service, `typ_many${'130'.padStart(12, '0')}`, [{ at: last }]);
+    for (let n = 1; n <= 101; n += 1)
+      await addPastEvents(service, `typ_many${String(n).padStart(12, '0')}`, [{ at }, { at }]);
+    const asked: string[] = [];
+    const note = (request: { url(): string }): void => {
+      if (request.url().includes('/types')) asked.push(new URL(request.url()).search);
+    };
+    page.on('request', note);
+    try {
+      await page.goto(`/apps/${many.appId}?range=24h&tz=UTC`);
+      await page.locator('.event .type', { hasText: 'kind 130' }).waitFor();
+      expect(asked).toHaveLength(2);
+      for (const query of asked) expect(query).toMatch(/limit=100|typeId=/);
+      await page.getByRole('combobox', { name: 'Filter' }).fill('kind 130');
+      await page.getByRole('option', { name: /^Type\s*kind 130/ }).waitFor();
+      await page.keyboard.press('Escape');
+      await page.getByRole('combobox', { name: 'Filter' }).fill('');
+      await page.goto(`/apps/${many.appId}?range=24h&tz=UTC`);
+      await page
+        .locator('.legend .line')
+        .first()
+        .click({ modifiers: ['Alt'] });
+      await expect.poll(numbers).toEqual([201, '201 events']);
+      expect(parameter('type')).toMatch(/^-typ_many/);
+    } finally {
+      page.off('request', note);
+    }
+  });
+
+  test('is gone to from anywhere: a type, a field, and an event by its id', async () => {
+    await open();
+    const go = async (text: string, name: string | RegExp): Promise<void> => {
+      await page.keyboard.press('Control+K');
+      await page.getByRole('combobox', { name: 'Where to, or what to do' }).fill(text);
+      await page.getByRole('option', { name }).first().click();
+    };
+    await go('orde', /^order placed\s*type$/);
+    await expect.poll(numbers).toEqual([10, '10 events']);
+    await go('long name', /field$/);
+    await expect.poll(() => parameter('filter')).toBe('"a field with a long name, and then some more":*');
+    const { data } = await owner.get(`/api/apps/${appId}/events?limit=1`);
+    const [event] = (data as { events: { id: string }[] }).events;
+    await page.goto('/');
+    await page.getByRole('heading', { name: 'Apps' }).waitFor();
+    await go(event?.id ?? '', /^[\da-f-]{36}\s*event$/);
+    await expect.poll(() => parameter('event'), { timeout: 20_000 }).toBe(event?.id);
+    await page
+      .getByRole('dialog')
+      .getByText(event?.id ?? '')
+      .first()
+      .waitFor();
+    await page.keyboard.press('Escape');
   });
 
   test('draws a line or not, and counts and lists it all the same', async () => {
@@ -183,19 +248,35 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await page.locator('.legend .off').waitFor({ state: 'detached' });
   });
 
-  test('has every type behind the line of the others, found by name', async () => {
+  test('has every type behind the line of the others, in a table to search and sort', async () => {
     await open();
+    await page.getByRole('button', { name: `All ${RARE + 2} types →` }).waitFor();
+    expect(await page.locator('.legend .line').count()).toBe(13);
     await line('Other types').click();
     const all = page.getByRole('dialog', { name: 'All event types' });
-    await expect.poll(() => all.getByRole('listitem').count()).toBe(RARE + 2);
+    const rows = all.locator('tbody tr');
+    await expect.poll(() => rows.count()).toBe(RARE + 2);
+    const first = async (): Promise<string[]> => [
+      await rows.first().getByRole('rowheader').innerText(),
+      await rows.first().getByRole('cell').first().innerText(),
+    ];
+    expect(await first()).toEqual(['page viewed', '20']);
+    await all.getByRole('button', { name: 'Name' }).click();
+    await expect.poll(first).toEqual(['order placed', '10']);
+    await all.getByRole('button', { name: 'Change' }).click();
+    await expect
+      .poll(() => all.getByRole('columnheader', { name: 'Change' }).getAttribute('aria-sort'))
+      .toBe('descending');
+    await rows.first().getByRole('cell', { name: 'new' }).waitFor();
+    expect(await rows.locator('.sparkline').count()).toBe(RARE + 2);
     await all.getByRole('searchbox').fill('rare 5');
-    await expect.poll(() => all.getByRole('listitem').count()).toBe(1);
+    await expect.poll(() => rows.count()).toBe(1);
     await all.getByRole('button', { name: /^rare 5/ }).click();
     await all.waitFor({ state: 'detached' });
     await expect.poll(numbers).toEqual([1, '1 event']);
     // And back to all of them.
-    await page.getByRole('button', { name: 'All types…' }).click();
-    await expect.poll(() => all.getByRole('listitem').count()).toBe(RARE + 2);
+    await page.getByRole('button', { name: 'All types →' }).click();
+    await expect.poll(() => rows.count()).toBe(RARE + 2);
     await page.keyboard.press('Escape');
     await page.goBack();
     await expect.poll(numbers).toEqual([ALL, `${ALL} events`]);

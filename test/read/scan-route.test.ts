@@ -20,7 +20,7 @@ interface Part {
   readonly starts: number[];
   readonly lines: (Column & { readonly key: string; readonly name: string })[];
   readonly rest: Column;
-  readonly hidden: (Column & { readonly types: number }) | null;
+  readonly hidden: (Column & { readonly typeIds: readonly string[] }) | null;
   readonly looked: number;
   readonly next: string | null;
   readonly bucket: string;

@@ -75,7 +75,8 @@ const GRACE: readonly (readonly [string, string])[] = [
 ];
 
 function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
-  const action = useAction(async ({ graceHours, confirm }: Record<string, string>) => {
+  const [grace, setGrace] = useState(GRACE[0]?.[0]);
+  const action = useAction(async ({ graceHours, confirm = app.name }: Record<string, string>) => {
     const body = { graceHours: Number(graceHours), confirm };
     await call('POST', `/api/apps/${app.appId}/logging-token/rotate`, { body });
     notify('The logging token was rotated');
@@ -84,8 +85,8 @@ function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
   return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
     <p>Programs need the new token before the old one stops working.</p>
     <${Form} danger action=${action} submit="Rotate" onCancel=${onClose}>
-      <${Select} label="The old token stays valid for" name="graceHours" options=${GRACE} />
-      <${ConfirmName} name=${app.name} />
+      <div onChange=${(event: Event) => event.target instanceof HTMLSelectElement && setGrace(event.target.value)}><${Select} label="The old token stays valid for" name="graceHours" options=${GRACE} /></div>
+      ${grace === '0' && html`<${ConfirmName} name=${app.name} />`}
     <//>
   <//>`;
 }

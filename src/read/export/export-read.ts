@@ -17,7 +17,7 @@ import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
-import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE, timezone } from '../scope-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE, timezone } from '../scope-query.ts';
 import { type FieldColumn, FORMULAS } from './csv-lines.ts';
 import { attachment, CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
 import { type Admission, type Exports, ExportWaiter } from './exports.ts';
@@ -70,7 +70,7 @@ const EXPORT_QUERY = new Query(
         },
       },
     ),
-    ...HIDDEN_TYPES,
+    ...EXCEPT_TYPES,
     ...FILTER,
   },
   (query) =>

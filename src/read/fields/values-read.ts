@@ -21,7 +21,7 @@ import { type AppRead, appRead } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
-import { checkScope, findScopedTypes, HIDDEN_TYPES, SCOPE } from '../scope-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { shownValue, VALUE } from './shown-value.ts';
 
@@ -53,7 +53,7 @@ export const VALUES = {
         required: true,
       },
       ...SCOPE,
-      ...HIDDEN_TYPES,
+      ...EXCEPT_TYPES,
       ...FILTER,
       limit: wholeNumber(`Most values. A larger number is reduced to ${MAX_PAGE_VALUES}.`, {
         minimum: 1,

@@ -1,0 +1,222 @@
+/** The second question: what is ticked beside the chart, what is different in a bar, and what an app's overview says, against SQL. */
+import type { Browser, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
+import { figure, visit } from './visitor.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 3_600_000;
+const DAY_MS = 24 * HOUR_MS;
+/** Of each hour: a third from each country, but in the one that differs all are from FR. */
+const PER_HOUR = 30;
+const HOURS = 20;
+const ODD_HOUR = 10;
+/** A browser on a busy machine takes its time. */
+const SOON = { timeout: 20_000 };
+const COUNTRIES = ['DE', 'FR', 'US'];
+
+describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let watched: Watched;
+  let page: Page;
+  let appId: string;
+
+  beforeAll(async () => {
+    build();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    ({ appId } = await newOwnApp(owner));
+    const { sql } = service;
+    await owner.post(`/api/apps/${appId}/declared-fields`, {
+      path: 'country',
+      kind: 'value',
+      backfill: true,
+    });
+    const end = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+    const hourAgo = (hour: number, n: number): string =>
+      new Date(end - hour * HOUR_MS + n * MINUTE_MS).toISOString();
+    const visits = await createEventType(sql, { appId, name: 'page viewed', maxTypes: 10 });
+    await addPastEvents(
+      service,
+      visits.typeId,
+      Array.from({ length: HOURS * PER_HOUR }, (_, index) => {
+        const hour = 1 + Math.floor(index / PER_HOUR);
+        const country = hour === ODD_HOUR ? 'FR' : COUNTRIES[index % 3];
+        return { at: hourAgo(hour, index % PER_HOUR), payload: JSON.stringify({ country }) };
+      }),
+    );
+    // Sent every hour until five hours ago, a week ago too.
+    const payments = await createEventType(sql, { appId, name: 'payment captured', maxTypes: 10 });
+    const hourly = Array.from({ length: 7 * 24 }, (_, hour) => hour + 6);
+    await addPastEvents(
+      service,
+      payments.typeId,
+      hourly.flatMap((hour) => [1, 2, 3].map((n) => ({ at: hourAgo(hour, n), payload: '{"amount":1}' }))),
+    );
+    await until(
+      async () => {
+        const { fields } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data as {
+          fields: { completeFrom: string | null; backfill: boolean }[];
+        };
+        return fields.every(({ completeFrom, backfill }) => completeFrom !== null && !backfill);
+      },
+      'the field is counted',
+      60_000,
+    );
+    watched = await visit(browser, service, owner, { viewport: { width: 1440, height: 900 } });
+    page = watched.page;
+  });
+  beforeEach(() => {
+    watched.complaints.length = 0;
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const open = async (query = ''): Promise<void> => {
+    await page.goto(`/apps/${appId}?range=24h&tz=UTC${query}`);
+    await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
+    await page.locator('article').first().waitFor();
+  };
+  const stored = async (condition: string, hours = 24): Promise<number> => {
+    const [row] = await service.sql<{ events: number }[]>`
+      SELECT count(*)::int AS events FROM events JOIN apps ON apps.id = app_id
+       WHERE apps.public_id = ${appId} AND created_at > now() - ${hours} * interval '1 hour'
+         AND ${service.sql.unsafe(condition)}`;
+    return row?.events ?? Number.NaN;
+  };
+
+  test('is filtered by ticks beside the chart: of one value, of several, and of none again', async () => {
+    await open();
+    await page.getByRole('button', { name: 'Fields' }).click();
+    const rail = page.getByRole('complementary', { name: 'Fields' });
+    const facet = rail.getByRole('group', { name: 'country' });
+    const total = await stored('true');
+    for (const country of COUNTRIES) {
+      const own = await stored(`payload->>'country' = '${country}'`);
+      await facet.getByText(String(own), { exact: true }).first().waitFor();
+      expect(await facet.locator('label', { hasText: country }).innerText()).toContain(
+        `${Math.round((own / total) * 100)}%`,
+      );
+    }
+    const shown = async (): Promise<number> => await figure(page, 'In this range');
+    await facet.getByRole('checkbox', { name: /^DE/ }).check();
+    await expect.poll(shown, SOON).toBe(await stored(`payload->>'country' = 'DE'`));
+    await facet.getByRole('checkbox', { name: /^US/ }).check();
+    await expect.poll(shown, SOON).toBe(await stored(`payload->>'country' IN ('DE', 'US')`));
+    await page.locator('.chip', { hasText: 'country:DE,US' }).waitFor();
+    await facet.getByRole('checkbox', { name: /^DE/ }).uncheck();
+    await facet.getByRole('checkbox', { name: /^US/ }).uncheck();
+    await expect.poll(shown, SOON).toBe(total);
+    // It stays for the next visit, until it is closed.
+    await open();
+    await rail.waitFor();
+    await page.getByRole('button', { name: 'Fields' }).click();
+    await rail.waitFor({ state: 'detached' });
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('says what is different in a bar, and filters by it', async () => {
+    const end = Math.floor(Date.now() / HOUR_MS) * HOUR_MS;
+    const [from, to] = [ODD_HOUR, ODD_HOUR - 1].map((hour) => new Date(end - hour * HOUR_MS).toISOString());
+    await open(`&at=${from}~${to}`);
+    await page.getByRole('button', { name: 'What changed?' }).click();
+    const sheet = page.getByRole('dialog', { name: 'What changed?' });
+    const rows = sheet.locator('.explain li');
+    await expect.poll(() => rows.count(), SOON).toBe(3);
+    const french = rows.filter({ hasText: 'country: FR' });
+    const [inPart, inAll] = await Promise.all([
+      stored(`payload->>'country' = 'FR' AND created_at >= '${from}' AND created_at < '${to}'`),
+      stored(`payload->>'country' = 'FR'`),
+    ]);
+    expect(inPart).toBe(PER_HOUR);
+    const bars = await french.locator('.explain-bar').allInnerTexts();
+    expect(bars[0]).toContain(String(inPart));
+    expect(bars[1]).toContain(String(inAll - inPart));
+    await rows.filter({ hasText: 'country: DE' }).getByText('not here').waitFor();
+    await french.getByRole('button').click();
+    await sheet.waitFor({ state: 'detached' });
+    await page.locator('.chip', { hasText: 'country:FR' }).waitFor();
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('compares two segments: a line, a change and the address of each, against SQL', async () => {
+    await open('&filter=country:DE');
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByLabel('Compare with').selectOption('segment');
+    await page.keyboard.press('Escape');
+    const second = page.getByRole('combobox', { name: 'Second filter' });
+    await second.fill('country:FR');
+    await second.press('Enter');
+    const french = await stored(`payload->>'country' = 'FR'`);
+    const change = page.locator('.main-figure small');
+    await expect.poll(() => change.getAttribute('title'), SOON).toBe(`${french} before`);
+    expect(await change.innerText()).toContain('vs the second filter');
+    expect(await figure(page, 'In this range')).toBe(await stored(`payload->>'country' = 'DE'`));
+    await page.getByText('Dotted line: the second filter.').waitFor();
+    await page.reload();
+    await page.locator('.second-filter .chip', { hasText: 'country:FR' }).waitFor();
+    await expect.poll(() => change.getAttribute('title'), SOON).toBe(`${french} before`);
+    await page.getByRole('button', { name: 'The period before' }).click();
+    await second.waitFor({ state: 'detached' });
+    expect(new URL(page.url()).searchParams.getAll('filter2')).toEqual([]);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('lists the events of a type with its own fields as columns, and moves by J and K', async () => {
+    await open();
+    expect(await page.locator('.columns-head').count()).toBe(0);
+    await page.locator('.legend .line', { hasText: 'page viewed' }).click();
+    await expect
+      .poll(() => page.locator('.columns-head span').allInnerTexts(), SOON)
+      .toEqual(['Time ↓', 'Type', 'country', 'Payload']);
+    await page.locator('h2', { hasText: 'Events' }).click();
+    const focused = (): Promise<number> =>
+      page.evaluate(() =>
+        [...document.querySelectorAll('.event-row')].indexOf(document.activeElement as Element),
+      );
+    for (const [key, row] of [
+      ['j', 0],
+      ['j', 1],
+      ['j', 2],
+      ['k', 1],
+    ] as const) {
+      await page.keyboard.press(key);
+      expect(await focused(), key).toBe(row);
+    }
+    await page.keyboard.press('Enter');
+    await page.locator('article[data-open=true]').waitFor();
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('has an overview whose numbers are those of SQL, and names the type that fell silent', async () => {
+    await page.goto(`/apps/${appId}/overview?tz=UTC`);
+    const card = (name: string) => page.locator('.overview-numbers > div', { hasText: name });
+    for (const [name, hours] of [
+      ['Last 24 hours', 24],
+      ['Last 7 days', 7 * 24],
+    ] as const)
+      await expect
+        .poll(() => card(name).locator('dd').innerText(), SOON)
+        .toBe((await stored('true', hours)).toLocaleString('en-GB'));
+    await expect.poll(() => card('Types that sent').locator('dd').innerText(), SOON).toBe('2');
+    const silent = page.locator('.overview-card', { hasText: 'Silent types' });
+    await silent.getByText(/payment captured: none for \d[\d.]* h, usually [\d.]+ an hour/).waitFor();
+    expect(await silent.getByRole('link').count()).toBe(1);
+    const moved = page.locator('.overview-card', { hasText: 'Moved most' });
+    await moved.getByRole('link', { name: 'country: FR' }).click();
+    await page.locator('.chip', { hasText: 'country:FR' }).waitFor();
+    await expect
+      .poll(() => figure(page, 'In this range'))
+      .toBe(await stored(`payload->>'country' = 'FR'`, (7 * DAY_MS) / HOUR_MS));
+    expect(watched.complaints).toEqual([]);
+  });
+});
