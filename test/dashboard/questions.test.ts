@@ -89,7 +89,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
   const stored = async (condition: string, hours = 24): Promise<number> => {
     const [row] = await service.sql<{ events: number }[]>`
       SELECT count(*)::int AS events FROM events JOIN apps ON apps.id = app_id
-       WHERE apps.public_id = ${appId} AND created_at > now() - ${hours} * interval '1 hour'
+       WHERE apps.public_id = ${appId} AND events.created_at > now() - ${hours} * interval '1 hour'
          AND ${service.sql.unsafe(condition)}`;
     return row?.events ?? Number.NaN;
   };
@@ -134,7 +134,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await expect.poll(() => rows.count(), SOON).toBe(3);
     const french = rows.filter({ hasText: 'country: FR' });
     const [inPart, inAll] = await Promise.all([
-      stored(`payload->>'country' = 'FR' AND created_at >= '${from}' AND created_at < '${to}'`),
+      stored(`payload->>'country' = 'FR' AND events.created_at >= '${from}' AND events.created_at < '${to}'`),
       stored(`payload->>'country' = 'FR'`),
     ]);
     expect(inPart).toBe(PER_HOUR);
