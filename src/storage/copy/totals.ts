@@ -1,7 +1,7 @@
 /** How many events the apps of a database have in each bucket: exact in a snapshot, on every engine. */
-import { readStaleBuckets } from '../counts/exact-counts.ts';
-import { type Interval, sourcesOf, withoutStale } from '../counts/intervals.ts';
+import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, LEVELS, type Level } from '../counts/levels.ts';
+import { exactSources } from '../counts/stale.ts';
 import { readSnapshot, readWithoutSnapshotLock } from '../read/snapshot.ts';
 import type { Side } from './side.ts';
 
@@ -19,8 +19,8 @@ export async function readTotals(
 ): Promise<Totals> {
   const pool = engine.nodesAt === undefined ? sql : readWithoutSnapshotLock(sql);
   const rows = await readSnapshot(pool, async (tx) => {
-    const stale = await readStaleBuckets(tx, interval);
-    const parts = sourcesOf(withoutStale([{ level, ...interval }], stale)).map(({ view, from, until }) => {
+    const sources = await exactSources(tx, [{ level, ...interval }]);
+    const parts = sources.map(({ view, from, until }) => {
       const within = tx`>= ${new Date(from)} AND app_id = ANY(${[...apps]}::integer[])`;
       const source = LEVELS.find((one) => one.view === view);
       return source === undefined

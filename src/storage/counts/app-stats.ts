@@ -1,25 +1,11 @@
 /** The stats of an app, from the counts: totals, today's count, first and last event. */
 import type { Sql, Transaction } from '../database/connect.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import { bucketsOf } from './buckets.ts';
-import { type CountScope, countsIn, type Fragment, inSnapshot, scopeOf } from './exact-counts.ts';
-import {
-  ALL_TIME,
-  type Interval,
-  type StaleBucket,
-  sourcesOf,
-  splitExactly,
-  withoutStale,
-} from './intervals.ts';
-import {
-  ALL_TYPES,
-  DAY_MS,
-  floorTo,
-  HOUR_MS,
-  HOURS,
-  type Level,
-  QUARTER_HOUR_MS,
-  QUARTER_HOURS,
-} from './levels.ts';
+import { countsIn, scopeOf } from './count-sql.ts';
+import { ALL_TIME, splitByLevel } from './intervals.ts';
+import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, HOURS, QUARTER_HOUR_MS, QUARTER_HOURS } from './levels.ts';
+import { coarseSources, exactSources } from './stale.ts';
 import { selectLastEvents } from './type-stats.ts';
 
 export interface AppStats {
@@ -44,17 +30,22 @@ export async function readAppStats(
   const firstHour = Math.floor(now / HOUR_MS) - (SPARKLINE_HOURS - 1);
   const hours = { from: firstHour * HOUR_MS, until: (firstHour + SPARKLINE_HOURS) * HOUR_MS };
   const today = { from: startOfDay(now, timezone), until: floorTo(now, QUARTER_HOUR_MS) + DAY_MS };
-  return await inSnapshot(sql, async (tx, stale) => {
+  return await readSnapshot(sql, async (tx) => {
     const scope = { apps: tx`${[...appIds]}::integer[]`, types: tx`${[ALL_TYPES]}::integer[]` };
+    const sources = await coarseSources(tx, ALL_TIME);
+    const [ofQuarters, ofHours] = await Promise.all([
+      exactSources(tx, [{ level: QUARTER_HOURS, ...today }]),
+      exactSources(tx, [{ level: HOURS, ...hours }]),
+    ]);
     const [totals, ofToday, hourly] = await Promise.all([
       tx<{ id: number; total: number; at: Date | null }[]>`
-        SELECT app_id AS id, total, at FROM (${selectLastEvents(tx, scope, stale)}) AS stats`,
+        SELECT app_id AS id, total, at FROM (${selectLastEvents(tx, scope, sources)}) AS stats`,
       tx<{ id: number; count: number }[]>`
         SELECT app_id AS id, sum(count)::float8 AS count
-          FROM (${countsOf(tx, scope, QUARTER_HOURS, today, stale)}) counts GROUP BY app_id`,
+          FROM (${countsIn(tx, scope, ofQuarters)}) counts GROUP BY app_id`,
       tx<{ id: number; hour: number; count: number }[]>`
         SELECT app_id AS id, floor(extract(epoch FROM bucket) / 3600)::integer AS hour, sum(count)::float8 AS count
-          FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts GROUP BY 1, 2`,
+          FROM (${countsIn(tx, scope, ofHours)}) counts GROUP BY 1, 2`,
     ]);
     const statsOf = new Map(totals.map((stats) => [stats.id, stats]));
     const todayOf = new Map(ofToday.map(({ id, count }) => [id, count]));
@@ -85,14 +76,15 @@ export async function readTypeActivity(
 ): Promise<Map<string, readonly number[]>> {
   const firstHour = Math.floor(now / HOUR_MS) - (SPARKLINE_HOURS - 1);
   const hours = { from: firstHour * HOUR_MS, until: (firstHour + SPARKLINE_HOURS) * HOUR_MS };
-  return await inSnapshot(sql, async (tx, stale) => {
+  return await readSnapshot(sql, async (tx) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
       types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
     };
+    const ofHours = await exactSources(tx, [{ level: HOURS, ...hours }]);
     const rows = await tx<{ typeId: string; hour: number; count: number }[]>`
       SELECT public_id AS "typeId", floor(extract(epoch FROM bucket) / 3600)::integer AS hour, sum(count)::float8 AS count
-        FROM (${countsOf(tx, scope, HOURS, hours, stale)}) counts
+        FROM (${countsIn(tx, scope, ofHours)}) counts
         JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
        GROUP BY 1, 2 HAVING sum(count) > 0`;
     const activity = new Map<string, number[]>();
@@ -103,17 +95,6 @@ export async function readTypeActivity(
     }
     return activity;
   });
-}
-
-/** A SELECT of the counts of an interval, from the buckets of one level that are not stale. */
-function countsOf(
-  tx: Transaction,
-  scope: CountScope,
-  level: Level,
-  interval: Interval,
-  stale: readonly StaleBucket[],
-): Fragment {
-  return countsIn(tx, scope, sourcesOf(withoutStale([{ level, ...interval }], stale)));
 }
 
 function startOfDay(now: number, zone: string): number {
@@ -132,11 +113,12 @@ export interface AppSpan {
  * @param appId internal id
  */
 export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
-  return await inSnapshot(sql, async (tx, stale) => {
+  return await readSnapshot(sql, async (tx) => {
+    const sources = await exactSources(tx, splitByLevel(ALL_TIME));
     const [days] = await tx<{ total: number; first: Date | null; last: Date | null }[]>`
       SELECT coalesce(sum(count), 0)::float8 AS total, date_trunc('day', min(bucket), 'UTC') AS first,
              date_trunc('day', max(bucket), 'UTC') AS last
-        FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sourcesOf(splitExactly(ALL_TIME, stale)))}) counts
+        FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sources)}) counts
        WHERE count > 0`;
     if (days?.first == null || days.last == null) return { total: 0, firstEventAt: null, lastEventAt: null };
     const [firstEventAt, lastEventAt] = await Promise.all([

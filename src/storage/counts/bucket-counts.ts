@@ -9,18 +9,10 @@ import type { Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import { withCustomPlan } from '../read/snapshot.ts';
 import type { Buckets } from './buckets.ts';
-import { countsIn, readSources, scopeOf } from './exact-counts.ts';
-import {
-  ALL_TIME,
-  coarseSourcesOf,
-  type Interval,
-  type SourceInterval,
-  type StaleBucket,
-  sourcesOf,
-  splitExactly,
-  withoutStale,
-} from './intervals.ts';
+import { countsIn, readSources, scopeOf } from './count-sql.ts';
+import { ALL_TIME, type Interval, type SourceInterval, splitByLevel } from './intervals.ts';
 import { coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
+import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
 /** What is counted. */
 export interface Counting {
@@ -28,18 +20,18 @@ export interface Counting {
   readonly appId: number;
   /** Internal ids of types, 0 for all of them together; or of series of a field. */
   readonly ids: readonly number[];
-  /** Every stale bucket of the snapshot; of a field there are none. */
-  readonly stale: readonly StaleBucket[];
   readonly field?: FieldCounts | undefined;
 }
+
+const countedOf = (field: FieldCounts | undefined): Counted => (field === undefined ? 'events' : 'values');
 
 /** Type → a count for each bucket. */
 export type BucketCounts = ReadonlyMap<number, readonly number[]>;
 
 /** Counts the events of each bucket, in the snapshot of a transaction; 0 where there are none. Rejects where the database fails. */
 export async function countBuckets(
-  tx: Transaction,
-  { appId, ids, stale, field }: Counting,
+  tx: Snapshot,
+  { appId, ids, field }: Counting,
   buckets: Buckets,
 ): Promise<BucketCounts> {
   const { starts, end, width } = buckets;
@@ -47,14 +39,14 @@ export async function countBuckets(
   const interval = { from: starts[0] ?? end, until: end };
   // Days have no profiles of values.
   if (width.ms < QUARTER_HOUR_MS || field !== undefined) {
-    await addIntervals(tx, appId, counts, buckets, [interval], stale, field);
+    await addIntervals(tx, appId, counts, buckets, [interval], field);
     return counts;
   }
   const profiled = await profiledDays(tx, appId, interval);
   const parts = partsOf(buckets).filter(({ day }) => profiled.has(day));
   if (parts.length > 0) await addProfiles(tx, appId, counts, parts);
   const rest = unprofiledIntervals(interval, profiled);
-  if (rest.length > 0) await addIntervals(tx, appId, counts, buckets, rest, stale);
+  if (rest.length > 0) await addIntervals(tx, appId, counts, buckets, rest);
   return counts;
 }
 
@@ -165,18 +157,18 @@ async function addProfiles(
  * comes from finer levels, and from rows.
  */
 async function addIntervals(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   counts: Map<number, number[]>,
   buckets: Buckets,
   intervals: readonly Interval[],
-  stale: readonly StaleBucket[],
   field?: FieldCounts,
 ): Promise<void> {
   const level = coarsestLevel(
     ({ ms }) => buckets.end % ms === 0 && buckets.starts.every((start) => start % ms === 0),
   );
-  const sources = sourcesOf(intervals.flatMap((interval) => withoutStale([{ level, ...interval }], stale)));
+  const whole = intervals.map((interval) => ({ level, ...interval }));
+  const sources = await exactSources(tx, whole, countedOf(field));
   const starts = buckets.starts.map((start) => new Date(start).toISOString());
   const columns = await readSources(
     tx,
@@ -200,28 +192,29 @@ async function addIntervals(
 
 /** Type → the count of an interval, to the millisecond; empty for an empty interval. */
 export async function countInterval(
-  tx: Transaction,
-  { appId, ids, stale, field }: Counting,
+  tx: Snapshot,
+  { appId, ids, field }: Counting,
   interval: Interval,
 ): Promise<ReadonlyMap<number, number>> {
-  const sources = sourcesOf(splitExactly(interval, stale));
+  const sources = await exactSources(tx, splitByLevel(interval), countedOf(field));
   if (sources.length === 0) return new Map();
   return await sumByType(tx, { appId, ids, field }, sources);
 }
 
 /** Type → the count of everything before an instant that is a whole minute. */
 export async function countBefore(
-  tx: Transaction,
-  { appId, ids, stale, field }: Counting,
+  tx: Snapshot,
+  { appId, ids, field }: Counting,
   until: number,
 ): Promise<ReadonlyMap<number, number>> {
-  const sources = coarseSourcesOf({ from: ALL_TIME.from, until: floorTo(until, MINUTE_MS) }, stale);
+  const interval = { from: ALL_TIME.from, until: floorTo(until, MINUTE_MS) };
+  const sources = await coarseSources(tx, interval, countedOf(field));
   return await sumByType(tx, { appId, ids, field }, sources);
 }
 
 async function sumByType(
   tx: Transaction,
-  { appId, ids, field }: Omit<Counting, 'stale'>,
+  { appId, ids, field }: Counting,
   sources: readonly SourceInterval[],
 ): Promise<ReadonlyMap<number, number>> {
   const rows = await readSources(

@@ -1,5 +1,5 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql } from '../database/connect.ts';
 import type { Correction, FieldCounts, Fragment } from '../fields/counts-relation.ts';
 import {
   correctionsOf,
@@ -32,6 +32,7 @@ import {
   topOf,
   topTypes,
 } from './series.ts';
+import type { Snapshot } from './stale.ts';
 
 export interface FieldSeriesRequest extends SeriesRequest {
   /** Whether what is before the interval is counted, too. */
@@ -110,7 +111,7 @@ export async function readFilteredTypes(
 
 /** All events of a series that pass a filter. */
 async function countPassing(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldSeriesRequest,
   plan: SeriesPlan,
   filter: FieldFilter,
@@ -127,19 +128,19 @@ async function countPassing(
 }
 
 async function countScope(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   scope: FieldScope,
   plan: SeriesPlan,
 ): Promise<CountedSeries> {
   const rows = await ragged(tx, { ...scope, appId }, plan.interval, scope.seriesOf);
   const field = { appId, corrections: scope.corrections, rows };
-  return await countSeries(tx, { appId, ids: scope.ids, stale: [], field }, plan);
+  return await countSeries(tx, { appId, ids: scope.ids, field }, plan);
 }
 
 /** The types that are chosen, or those with the most events that pass a filter, as internal ids; null where the field is not declared. */
 async function passingTypes(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldSeriesRequest,
   plan: SeriesPlan,
   { path, values }: FieldFilter,
@@ -182,7 +183,7 @@ export async function readValueSeries(
     const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
     const field = await valueCounts(tx, request, { path, top, minutes, interval: plan.interval });
     const [counted, all] = await Promise.all([
-      countSeries(tx, { appId: request.appId, ids, stale: [], field }, plan),
+      countSeries(tx, { appId: request.appId, ids, field }, plan),
       only === null ? countEvents(tx, request, plan) : countPassing(tx, request, plan, only),
     ]);
     if (typeof all === 'string') return all;
@@ -201,12 +202,12 @@ function isAmong(values: readonly string[] | undefined): (value: string) => bool
 
 /** All events of a series, whatever their payloads have. */
 async function countEvents(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
   plan: SeriesPlan,
 ): Promise<Line> {
   const ids = typeIds ?? [ALL_TYPES];
-  const counted = await countSeries(tx, { appId, ids: [...ids, ...exceptTypes], stale: plan.stale }, plan);
+  const counted = await countSeries(tx, { appId, ids: [...ids, ...exceptTypes] }, plan);
   return without(sumOf(counted, ids), sumOf(counted, exceptTypes));
 }
 
@@ -219,7 +220,7 @@ function scopeOf(
 
 /** The minutes of which values are counted from rows. */
 async function minutesToRead(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldSeriesRequest,
   scope: FieldScopeRequest,
   field: FieldRow,
@@ -252,7 +253,7 @@ interface ShownValue {
 
 /** The values with the most events, most first. */
 async function topValues(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldSeriesRequest,
   field: FieldRow,
   plan: SeriesPlan,
@@ -289,7 +290,7 @@ async function topValues(
 
 /** The keys of a relation (id, key, sign) of series whose events are the most, most first. */
 async function topSeries(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   groups: Fragment,
   { whole }: SeriesPlan,
@@ -297,7 +298,7 @@ async function topSeries(
 ): Promise<number[]> {
   const types = tx`ARRAY(SELECT id FROM (${groups}) AS groups)`;
   const scope = { apps: tx`${[appId]}::integer[]`, types, field: { appId, corrections: [], rows: [] } };
-  return await topOf(tx, scope, { whole, stale: [] }, most, groups);
+  return await topOf(tx, scope, whole, most, groups);
 }
 
 interface ValueRequest {
@@ -309,7 +310,7 @@ interface ValueRequest {
 
 /** What the rows say of the top values where their counts do not. */
 async function valueCounts(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
   { path, top, minutes, interval }: ValueRequest,
 ): Promise<FieldCounts> {
@@ -327,7 +328,7 @@ async function valueCounts(
 
 /** The rows of minutes that an interval begins or ends in, each as a count of its series. */
 async function ragged(
-  tx: Transaction,
+  tx: Snapshot,
   scope: Parameters<typeof matchingRows>[1],
   { from, until }: Interval,
   seriesOf: (row: MatchingRow) => number | undefined,

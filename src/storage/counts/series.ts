@@ -11,25 +11,8 @@ import {
   type Width,
   type WidthName,
 } from './buckets.ts';
-import {
-  type CountScope,
-  countsIn,
-  type Fragment,
-  readSources,
-  readStaleBuckets,
-  scopeOf,
-} from './exact-counts.ts';
-import {
-  ALL_TIME,
-  coarseSourcesOf,
-  type Interval,
-  type SourceInterval,
-  type StaleBucket,
-  sourcesOf,
-  startOfMonth,
-  wholeBuckets,
-  withoutStale,
-} from './intervals.ts';
+import { type CountScope, countsIn, type Fragment, readSources, scopeOf } from './count-sql.ts';
+import { ALL_TIME, type Interval, type SourceInterval, startOfMonth, wholeBuckets } from './intervals.ts';
 import {
   ALL_TYPES,
   ceilTo,
@@ -41,6 +24,7 @@ import {
   LEVELS,
   QUARTER_HOUR_MS,
 } from './levels.ts';
+import { coarseSources, exactSources, type Snapshot, staleSpan } from './stale.ts';
 
 export interface SeriesRequest {
   /** Internal id of the app. */
@@ -105,7 +89,7 @@ export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Seri
     const chosen = request.typeIds ?? (await topTypes(tx, request, plan));
     const ids = request.typeIds === null ? [ALL_TYPES, ...chosen, ...exceptTypes] : chosen;
     const [counted, names] = await Promise.all([
-      countSeries(tx, { appId, ids, stale: plan.stale }, plan),
+      countSeries(tx, { appId, ids }, plan),
       nameTypes(tx, appId, chosen),
     ]);
     return assemble(request, plan, { chosen, names, ...counted });
@@ -141,25 +125,21 @@ export interface SeriesPlan {
   readonly whole: Interval;
   /** The interval whose events are counted. */
   readonly interval: Interval;
-  /** Every stale bucket of the counts by type. */
-  readonly stale: readonly StaleBucket[];
   /** The retention boundary if the series begins before it. */
   readonly countsOnlyBefore: number | null;
 }
 
 /** Plans a series in the snapshot of a transaction. */
-export async function planSeries(
-  tx: Transaction,
-  request: SeriesRequest,
-): Promise<SeriesPlan | BucketsProblem> {
-  const [boundary, stale] = await Promise.all([readBoundary(tx), readStaleBuckets(tx, ALL_TIME)]);
-  const wanted = request.from ?? (await firstHour(tx, request.appId, stale)) ?? request.until - 1;
+export async function planSeries(tx: Snapshot, request: SeriesRequest): Promise<SeriesPlan | BucketsProblem> {
+  // Looked for once, whatever the parts of the series ask for.
+  const [boundary] = await Promise.all([readBoundary(tx), tx.stale.within(ALL_TIME)]);
+  const wanted = request.from ?? (await firstHour(tx, request.appId)) ?? request.until - 1;
   const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
   const buckets = chooseBuckets(request, asked, boundary);
   if (typeof buckets === 'string') return buckets;
   const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
   const interval = countedInterval(request, { asked, whole }, boundary);
-  return { buckets, whole, interval, stale, countsOnlyBefore: whole.from < boundary ? boundary : null };
+  return { buckets, whole, interval, countsOnlyBefore: whole.from < boundary ? boundary : null };
 }
 
 /** Type or series → its events in each bucket, and all before. */
@@ -169,7 +149,7 @@ export interface CountedSeries {
 }
 
 export async function countSeries(
-  tx: Transaction,
+  tx: Snapshot,
   counting: Counting,
   { buckets, whole, interval }: SeriesPlan,
 ): Promise<CountedSeries> {
@@ -221,21 +201,15 @@ function clip(counts: readonly number[], head = 0, tail = 0): number[] {
 }
 
 /** The hour of the app's first event; null if it has none. */
-async function firstHour(
-  tx: Transaction,
-  appId: number,
-  stale: readonly StaleBucket[],
-): Promise<number | null> {
+async function firstHour(tx: Snapshot, appId: number): Promise<number | null> {
   const [counted] = await tx<{ day: number | null }[]>`
     SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS day FROM ${tx(DAYS.view)}
      WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
-  const [earliest, latest] = [stale[0]?.start, stale.at(-1)?.start].map((start) =>
-    start === undefined ? null : floorTo(start, DAY_MS),
-  );
-  const last = counted?.day ?? latest ?? null;
+  const stale = await staleSpan(tx);
+  const last = counted?.day ?? (stale && floorTo(stale.until, DAY_MS));
   if (last === null) return null;
-  const days = { from: Math.min(earliest ?? last, last), until: last + DAY_MS };
-  const sources = sourcesOf(withoutStale([{ level: HOURS, ...days }], stale));
+  const days = { from: Math.min(floorTo(stale?.from ?? last, DAY_MS), last), until: last + DAY_MS };
+  const sources = await exactSources(tx, [{ level: HOURS, ...days }]);
   const [row] = await readSources(
     tx,
     sources,
@@ -261,13 +235,13 @@ const MOST_RANKED_BUCKETS = 16;
  * exact.
  */
 export async function topTypes(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, exceptTypes = [], topTypes: most = TOP_TYPES }: SeriesRequest,
-  { whole, stale }: SeriesPlan,
+  { whole }: SeriesPlan,
 ): Promise<number[]> {
   // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
   const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId} AND id <> ALL(${[...exceptTypes]}::integer[]))`;
-  return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, { whole, stale }, most);
+  return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, whole, most);
 }
 
 /**
@@ -275,9 +249,9 @@ export async function topTypes(
  * @param groups a relation (id, key, sign) of series that are ranked together, by the sum of their counts: then keys are returned
  */
 export async function topOf(
-  tx: Transaction,
+  tx: Snapshot,
   scope: CountScope,
-  { whole: interval, stale }: Pick<SeriesPlan, 'whole' | 'stale'>,
+  interval: Interval,
   most: number,
   groups?: Fragment,
 ): Promise<number[]> {
@@ -296,15 +270,18 @@ export async function topOf(
     return rows.map(({ id }) => id);
   };
   if (most === 0) return [];
+  const counted = scope.field === undefined ? 'events' : 'values';
   const level = LEVELS.find(({ ms }) => interval.until - interval.from <= MOST_RANKED_BUCKETS * ms);
   if (level !== undefined) {
-    const sources = sourcesOf(withoutStale([{ level, ...wholeBuckets(interval, level.ms) }], stale));
+    const buckets = [{ level, ...wholeBuckets(interval, level.ms) }];
+    const sources = await exactSources(tx, buckets, counted);
     return await rank(scope.types, sources, most);
   }
   const months = { from: startOfMonth(interval.from), until: startOfMonth(interval.until - 1, 1) };
-  const candidates = await rank(scope.types, coarseSourcesOf(months, stale), Math.max(CANDIDATES, 2 * most));
+  const ofMonths = await coarseSources(tx, months, counted);
+  const candidates = await rank(scope.types, ofMonths, Math.max(CANDIDATES, 2 * most));
   if (candidates.length < 2) return candidates;
-  const days = coarseSourcesOf(wholeBuckets(interval, DAY_MS), stale);
+  const days = await coarseSources(tx, wholeBuckets(interval, DAY_MS), counted);
   const ofCandidates =
     groups === undefined
       ? tx`${candidates}::integer[]`

@@ -1,8 +1,10 @@
 /** The stats of apps and of their types: how many events each has, and when the last of them was. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { type CountScope, countsIn, type Fragment, inSnapshot } from './exact-counts.ts';
-import { ALL_TIME, coarseSourcesOf, type StaleBucket } from './intervals.ts';
+import { readSnapshot } from '../read/snapshot.ts';
+import { type CountScope, countsIn, type Fragment } from './count-sql.ts';
+import { ALL_TIME, type SourceInterval } from './intervals.ts';
 import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
+import { coarseSources } from './stale.ts';
 
 export interface TypeStats {
   /** All events ever counted. */
@@ -16,14 +18,14 @@ export interface TypeStats {
  * @param appId internal id
  */
 export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string, TypeStats>> {
-  return await inSnapshot(sql, async (tx, stale) => {
+  return await readSnapshot(sql, async (tx) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
       types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
     };
     const rows = await tx<{ typeId: string; count: number; lastEventAt: Date | null }[]>`
       SELECT public_id AS "typeId", total AS count, at AS "lastEventAt"
-        FROM (${selectLastEvents(tx, scope, stale)}) AS stats
+        FROM (${selectLastEvents(tx, scope, await coarseSources(tx, ALL_TIME))}) AS stats
         JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id`;
     return new Map(rows.map(({ typeId, count, lastEventAt }) => [typeId, { count, lastEventAt }]));
   });
@@ -33,19 +35,20 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
  * A SELECT of `app_id`, `type_id`, `total` and `at`, the time of the last event, of each app and type of a scope that has
  * events.
  *
- * The last event is found by descending from the last bucket that holds one, each step one access to an index. The first
- * step takes nothing from a stale bucket; so what it finds is a bucket without stale buckets in it, or a row, and what the
+ * The last event is found by descending from the last bucket that holds one, each step one access to an index. The sources of
+ * the first step have no stale bucket; so what it finds is a bucket without stale buckets in it, or a row, and what the
  * finer levels lack after it are no events of the type. Every relation is filtered by app, by which a cluster finds the node.
+ * @param sources of all time
  */
 export function selectLastEvents(
   tx: Transaction,
   scope: CountScope,
-  stale: readonly StaleBucket[],
+  sources: readonly SourceInterval[],
 ): Fragment {
   return tx`
     SELECT counted.app_id, counted.type_id, total, coalesce(newest.at, quarter_hour.start) AS at
       FROM (SELECT app_id, type_id, sum(count)::float8 AS total, max(bucket) AS last
-              FROM (${countsIn(tx, scope, coarseSourcesOf(ALL_TIME, stale))}) counts
+              FROM (${countsIn(tx, scope, sources)}) counts
              WHERE count > 0 GROUP BY app_id, type_id) counted
      CROSS JOIN retention
      CROSS JOIN LATERAL (${lastBucket(tx, scope, DAYS, tx`last`, tx`interval '31 days'`)}) day

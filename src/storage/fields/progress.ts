@@ -1,9 +1,11 @@
 /** How much of the past the backfills of an app's fields have yet to count. */
 
-import { countsIn, inSnapshot, scopeOf } from '../counts/exact-counts.ts';
-import { ALL_TIME, sourcesOf, splitExactly } from '../counts/intervals.ts';
+import { countsIn, scopeOf } from '../counts/count-sql.ts';
+import { ALL_TIME, splitByLevel } from '../counts/intervals.ts';
 import { ALL_TYPES } from '../counts/levels.ts';
+import { exactSources } from '../counts/stale.ts';
 import type { Sql } from '../database/connect.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { readFieldStates } from './compare.ts';
 
@@ -13,17 +15,18 @@ import { readFieldStates } from './compare.ts';
  * @param appId internal id
  */
 export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyMap<number, number>> {
-  return await inSnapshot(sql, async (tx, stale) => {
+  return await readSnapshot(sql, async (tx) => {
     const left = new Map<number, number>();
     const boundary = await readBoundary(tx);
     for (const { id, typeId, backfill, completeFrom } of await readFieldStates(tx, appId)) {
       if (!backfill || completeFrom === null) continue;
       const interval = { from: Math.max(boundary, ALL_TIME.from), until: completeFrom };
       if (interval.from >= interval.until) continue;
+      const sources = await exactSources(tx, splitByLevel(interval));
       const scope = scopeOf(tx, appId, [typeId ?? ALL_TYPES]);
       const [row] = await tx<{ count: number }[]>`
         SELECT coalesce(sum(count), 0)::float8 AS count
-          FROM (${countsIn(tx, scope, sourcesOf(splitExactly(interval, stale)))}) AS counts`;
+          FROM (${countsIn(tx, scope, sources)}) AS counts`;
       left.set(id, row?.count ?? 0);
     }
     return left;

@@ -7,9 +7,10 @@
  */
 
 import { countBefore, countBuckets } from '../counts/bucket-counts.ts';
-import { type Fragment, readStaleBuckets } from '../counts/exact-counts.ts';
+import type { Fragment } from '../counts/count-sql.ts';
 import { ALL_TIME, type Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { type FeedCursor, feedCursorOf } from './feed-cursor.ts';
 import { readSnapshot } from './snapshot.ts';
@@ -118,16 +119,15 @@ export async function readFeed<T>(
 }
 
 async function countMinutes(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   { since, now }: { since: number; now: number },
 ): Promise<MinuteCounts> {
   const first = floorTo(since - MAX_CURSOR_AGE_MS, MINUTE_MS);
   const end = floorTo(now + AHEAD_MS, MINUTE_MS) + MINUTE_MS;
   const starts = Array.from({ length: (end - first) / MINUTE_MS }, (_, index) => first + index * MINUTE_MS);
-  const stale = await readStaleBuckets(tx, { from: first, until: end });
   const minutes = { width: { name: '1m', ms: MINUTE_MS }, starts, end } as const;
-  const counts = await countBuckets(tx, { appId, ids: [ALL_TYPES], stale }, minutes);
+  const counts = await countBuckets(tx, { appId, ids: [ALL_TYPES] }, minutes);
   const column = counts.get(ALL_TYPES) ?? [];
   return new Map(starts.map((start, index) => [start, column[index] ?? 0]));
 }
@@ -264,9 +264,8 @@ function xid(transaction: bigint): string {
   return BigInt.asUintN(32, transaction).toString();
 }
 
-async function countAll(tx: Transaction, appId: number): Promise<number> {
-  const stale = await readStaleBuckets(tx, ALL_TIME);
-  const counts = await countBefore(tx, { appId, ids: [ALL_TYPES], stale }, ALL_TIME.until);
+async function countAll(tx: Snapshot, appId: number): Promise<number> {
+  const counts = await countBefore(tx, { appId, ids: [ALL_TYPES] }, ALL_TIME.until);
   return counts.get(ALL_TYPES) ?? 0;
 }
 

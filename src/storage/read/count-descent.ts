@@ -1,6 +1,6 @@
 /** The counts of a scope, and the way down in them: from the coarser buckets to the finer ones that hold an event. */
 
-import type { Fragment } from '../counts/exact-counts.ts';
+import type { Fragment } from '../counts/count-sql.ts';
 import type { Interval, LevelInterval } from '../counts/intervals.ts';
 import { ALL_TYPES, type Level } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';

@@ -1,7 +1,8 @@
 /** Lists of events by cursor, in either order; and single events. */
 
 import { HOUR_MS } from '../counts/levels.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Snapshot } from '../counts/stale.ts';
+import type { Sql } from '../database/connect.ts';
 import {
   type FieldFilter,
   type FieldScope,
@@ -72,11 +73,7 @@ export async function readFilteredList(
   });
 }
 
-async function readListIn(
-  tx: Transaction,
-  request: EventListRequest,
-  field?: FieldScope,
-): Promise<EventList> {
+async function readListIn(tx: Snapshot, request: EventListRequest, field?: FieldScope): Promise<EventList> {
   const { order, after, withTotal = false } = request;
   // A page from the beginning knows the total.
   const [page, counted] = await Promise.all([
@@ -92,7 +89,7 @@ async function readListIn(
   };
 }
 
-async function readPage(tx: Transaction, list: EventListRequest, field?: FieldScope): Promise<EventPage> {
+async function readPage(tx: Snapshot, list: EventListRequest, field?: FieldScope): Promise<EventPage> {
   const { appId, typeIds, exceptTypes = [], from, until, order, after, limit, maxBytes } = list;
   const scope = { appId, typeIds, exceptTypes, from, until, ...(field !== undefined && { field }) };
   const request = { limit, order, maxBytes } as const;
@@ -106,7 +103,7 @@ async function readPage(tx: Transaction, list: EventListRequest, field?: FieldSc
 
 /** How many events of the cursor's millisecond, as far as it is in the scope, come before the cursor. */
 async function countSameInstant(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, typeIds, exceptTypes = [], from, until, field }: Scope,
   { at, id, order }: Cursor,
 ): Promise<number> {

@@ -12,9 +12,10 @@
  * end all of them would be planned.
  */
 
-import { type Fragment, readStaleBuckets } from '../counts/exact-counts.ts';
-import { type Interval, type LevelInterval, splitExactly } from '../counts/intervals.ts';
+import type { Fragment } from '../counts/count-sql.ts';
+import { type Interval, type LevelInterval, splitByLevel } from '../counts/intervals.ts';
 import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
+import { exactIntervals, type Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import {
   type CountedInterval,
@@ -51,7 +52,7 @@ function isEmpty({ from, until, typeIds }: Scope): boolean {
  * @param alsoSkipped further events to skip, which are counted meanwhile
  */
 export async function readPageIn(
-  tx: Transaction,
+  tx: Snapshot,
   given: PageRequest,
   alsoSkipped: Promise<number> | number = 0,
 ): Promise<EventPage> {
@@ -71,7 +72,7 @@ export async function readPageIn(
 }
 
 /** All events of a scope that can be read, in the snapshot of a transaction. */
-export async function countScope(tx: Transaction, scope: Scope): Promise<number> {
+export async function countScope(tx: Snapshot, scope: Scope): Promise<number> {
   return isEmpty(scope) ? 0 : sumOfCounts(await countWhole(tx, scope));
 }
 
@@ -79,11 +80,10 @@ function sumOfCounts(counted: readonly CountedInterval[]): number {
   return counted.reduce((sum, { count }) => sum + count, 0);
 }
 
-/** The counts of fields lack nothing that their corrections do not have. */
-async function countWhole(tx: Transaction, scope: Scope): Promise<CountedInterval[]> {
+async function countWhole(tx: Snapshot, scope: Scope): Promise<CountedInterval[]> {
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const stale = scope.field === undefined ? await readStaleBuckets(tx, interval) : [];
-  return await countIntervals(tx, scope, splitExactly(interval, stale));
+  const counted = scope.field === undefined ? 'events' : 'values';
+  return await countIntervals(tx, scope, await exactIntervals(tx, splitByLevel(interval), counted));
 }
 
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */

@@ -1,5 +1,6 @@
 /** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
 import type postgres from 'postgres';
+import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
 import { poolOf, type Sql, type Transaction } from '../database/connect.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
@@ -33,7 +34,7 @@ export const keepsPlans = (tx: Transaction): boolean => WITH_PLAIN_COUNTS.has(tx
  * Runs reads of events and counts in one snapshot. The lock precedes the snapshot, which the first query takes: a statement
  * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
-export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
+export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
   return await beginSnapshot(sql, read, skipFolded);
 }
 
@@ -43,9 +44,9 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Transaction) => Promi
  * an index: for all that it knows, a table may have grown, or be full of dead rows, since its statistics were made.
  * {@link withCustomPlan} is for statements on events, and for those whose best plan depends on the times.
  */
-export async function readCounts<T>(sql: Sql, read: (tx: Transaction) => Promise<T>): Promise<T> {
+export async function readCounts<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
   if (!WITH_PLAIN_COUNTS.has(poolOf(sql))) return await readSnapshot(sql, read);
-  const marked = async (tx: Transaction): Promise<T> => {
+  const marked = async (tx: Snapshot): Promise<T> => {
     WITH_PLAIN_COUNTS.add(tx);
     return await read(tx);
   };
@@ -71,11 +72,14 @@ const ownPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
 
 async function beginSnapshot<T>(
   sql: Sql,
-  read: (tx: Transaction) => Promise<T>,
+  read: (tx: Snapshot) => Promise<T>,
   prepare: (tx: Transaction) => postgres.PendingQuery<postgres.Row[]>,
 ): Promise<T> {
-  const outcome = await sql.begin('isolation level repeatable read read only', async (tx) => {
-    if (PLAIN.has(poolOf(sql))) return { value: await read(tx) };
+  const pool = poolOf(sql);
+  const isExact = PLAIN.has(pool) || WITH_PLAIN_COUNTS.has(pool);
+  const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
+    const tx = Object.assign(began, { stale: new StaleBuckets(began, isExact) });
+    if (PLAIN.has(pool)) return { value: await read(tx) };
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
     const prepared = prepare(tx).execute();

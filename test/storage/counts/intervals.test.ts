@@ -1,13 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import {
-  coarseSourcesOf,
-  type LevelInterval,
-  MAX_INTERVALS,
-  type StaleBucket,
-  splitByLevel,
-  splitExactly,
-} from '../../../src/storage/counts/intervals.ts';
+import { type LevelInterval, splitByLevel } from '../../../src/storage/counts/intervals.ts';
 import {
   DAY_MS,
   DAYS,
@@ -17,6 +10,12 @@ import {
   MINUTE_MS,
   MINUTES,
 } from '../../../src/storage/counts/levels.ts';
+import {
+  coarseSourcesOf,
+  MAX_INTERVALS,
+  type StaleBucket,
+  splitExactly,
+} from '../../../src/storage/counts/stale.ts';
 
 const START = Date.UTC(2026, 0, 1);
 const END = Date.UTC(2026, 3, 1);

@@ -1,10 +1,10 @@
-/** Counts that are exact in a snapshot: which buckets are stale in it, and SELECTs over the sources of intervals. */
+/** SELECTs of counts over the sources of intervals. */
 import type postgres from 'postgres';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Transaction } from '../database/connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
-import { readSnapshot, withCustomPlan } from '../read/snapshot.ts';
-import { ALL_TIME, type Interval, type SourceInterval, type StaleBucket } from './intervals.ts';
-import { ALL_TYPES, DAY_MS, DAYS, LEVELS } from './levels.ts';
+import { withCustomPlan } from '../read/snapshot.ts';
+import type { Interval, SourceInterval } from './intervals.ts';
+import { ALL_TYPES } from './levels.ts';
 
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
@@ -24,27 +24,6 @@ export function scopeOf(
   field?: FieldCounts,
 ): CountScope {
   return { apps: tx`${[appId]}::integer[]`, types: tx`${[...typeIds]}::integer[]`, field };
-}
-
-/**
- * The buckets in and around an interval that this snapshot must not take from the counts. An engine whose counts are
- * always exact has none.
- */
-export async function readStaleBuckets(tx: Transaction, interval: Interval): Promise<StaleBucket[]> {
-  const rows = await tx<{ level: number; start: number }[]>`
-    SELECT DISTINCT level, (extract(epoch FROM bucket) * 1000)::float8 AS start
-      FROM pending_marks
-     WHERE bucket > ${interval.from - DAY_MS} AND bucket < ${interval.until}
-     ORDER BY start`;
-  return rows.map(({ level, start }) => ({ level: LEVELS[level] ?? DAYS, start }));
-}
-
-/** Runs reads in one snapshot, with all of its stale buckets. */
-export function inSnapshot<T>(
-  sql: Sql,
-  read: (tx: Transaction, stale: readonly StaleBucket[]) => Promise<T>,
-): Promise<T> {
-  return readSnapshot(sql, async (tx) => await read(tx, await readStaleBuckets(tx, ALL_TIME)));
 }
 
 /**
