@@ -4,6 +4,19 @@ import { expect, test } from 'vitest';
 
 const SOURCE = new URL('../src/', import.meta.url).pathname;
 
+/** Which file of src imports which, type imports included. */
+function fileImports(): Map<string, readonly string[]> {
+  const files = readdirSync(SOURCE, { recursive: true, encoding: 'utf8' }).filter((file) =>
+    file.endsWith('.ts'),
+  );
+  return new Map(
+    files.map((file) => {
+      const targets = readFileSync(join(SOURCE, file), 'utf8').matchAll(/from '(\.[^']+)'/g);
+      return [file, [...targets].map(([, target]) => normalize(join(dirname(file), target ?? '')))];
+    }),
+  );
+}
+
 /** Which folder of src imports which. */
 function folderImports(): Map<string, Set<string>> {
   const imports = new Map<string, Set<string>>();
@@ -32,4 +45,23 @@ test('folders import each other in one direction only, whatever lies between the
   };
   for (const folder of imports.keys()) follow([folder]);
   expect(cycles).toEqual([]);
+});
+
+test('no file imports itself through others, not even for types', () => {
+  const imports = fileImports();
+  expect(imports.get('storage/storage.ts')).toContain('storage/migrate.ts');
+  const done = new Set<string>();
+  const circles: string[] = [];
+  const follow = (path: readonly string[]): void => {
+    const file = path.at(-1) ?? '';
+    if (done.has(file)) return;
+    for (const next of imports.get(file) ?? []) {
+      const at = path.indexOf(next);
+      if (at >= 0) circles.push([...path.slice(at), next].join(' → '));
+      else follow([...path, next]);
+    }
+    done.add(file);
+  };
+  for (const file of imports.keys()) follow([file]);
+  expect(circles).toEqual([]);
 });

@@ -48,7 +48,7 @@ export class DurableWriter {
   readonly counts: GroupCounts = newGroupCounts();
   /** They write while the database is available. */
   readonly #writers: ByNode<EventWriter>;
-  /** The same for events of past days, whose partitions may be locked or missing one by one. */
+  /** The writers of events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
   readonly #replayWriter: ReplayGroupWriter | null;
   readonly #replay: Replay | null;
@@ -122,7 +122,7 @@ export class DurableWriter {
     return (group) => this.#write(group, () => writer.write(group));
   };
 
-  /** The same for events of past days. A failure of one of these days does not put its events into the journal. */
+  /** Stores groups of past days. A failure of one of these days does not put its events into the journal. */
   readonly writePastAt = (node: DataNode): WriteGroup => {
     const write = this.past.writeAt(node);
     return (group) => this.#write(group, () => write(group));

@@ -1,6 +1,6 @@
 /**
- * Events and their counts: the one interface that the rest of the code uses. Only this folder has SQL on them, and only
- * here engines have names. Each engine is a folder (postgres/, timescale/, citus/) that implements {@link StorageEngine}.
+ * Events and their counts. Only this folder has SQL on them, and only here engines have names. Each engine is a folder of engines/
+ * that implements {@link StorageEngine}. Connections (database/) and writers (write/) are imported by themselves.
  */
 import type pg from 'pg';
 import { beginExport, type Export } from './backup/export.ts';

@@ -27,7 +27,7 @@ export const SESSION_PARAMETERS = {
   max_parallel_workers_per_gather: '0',
 } as const;
 
-/** Of the client's options, the package's types leave two out. */
+/** The client's options. The package's types leave two of them out. */
 type Settings = postgres.Options<Record<string, never>> & {
   readonly max_pipeline: number;
   readonly socket: PoolSockets['connect'];

@@ -242,7 +242,7 @@ async function connectTo(
   return ready;
 }
 
-/** Of one read: what a socket makes room for by itself. */
+/** Bytes of one read: what a socket makes room for by itself. */
 const READ_BYTES = 65_536;
 
 /**

@@ -36,7 +36,7 @@ export interface Nodes {
   sampleApps(): ReadonlyMap<DataNode, number>;
   /** The nodes of a cluster that hold events, by name; none if the database is one server. */
   readonly names: readonly string[];
-  /** Those that do not answer. */
+  /** The names of the nodes that do not answer. */
   readonly unreachable: readonly string[];
   /** Begins to ask nodes whether they answer; until then none is unreachable. */
   start(options: NodeWatchOptions): void;

@@ -96,7 +96,7 @@ const WAL_POSITIONS = `CASE WHEN NOT pg_is_in_recovery() THEN pg_wal_lsn_diff(pg
 export const ASK_WAL = `SELECT ${WAL_POSITIONS}`;
 
 /** The queries of each new connection before its first statement, in one round trip. */
-const GREETING = [
+const HANDSHAKE_QUERIES = [
   "SELECT pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only')",
   // A managed server may refuse these; its timeline is unknown then.
   `SELECT (SELECT system_identifier FROM pg_control_system()),
@@ -114,7 +114,7 @@ const NO_RIGHT = '42501';
 const TURN_MS = 500;
 /** Turns without a response after which the server is asked for the state of the connection's backend. */
 const SUSPECT_TURNS = 6;
-/** The same during a shutdown. */
+/** {@link SUSPECT_TURNS} during a shutdown. */
 const HURRIED_TURNS = 2;
 /** Idle turns after which a connection is pinged. */
 const PING_TURNS = 4;
@@ -129,12 +129,12 @@ interface Session extends Purpose {
   pid: number;
   server: Server | null;
   /** Number of messages received up to the last turn. */
-  heard: number;
+  chunksReceived: number;
   /** Turns since then. */
   turns: number;
   /** How often in a row the server has reported its backend as not busy. */
   silentVotes: number;
-  /** What was known of the write-ahead log when the connection was opened. What was noted later may be more than its greeting saw. */
+  /** What was known of the write-ahead log when the connection was opened. What was noted later may be more than its handshake saw. */
   readonly before: { readonly wal: DurableWal; readonly durable: number };
 }
 
@@ -154,7 +154,7 @@ export class ServerWatch implements ConnectionWatch {
   readonly address: DatabaseAddress;
   readonly #sessions = new Set<Session>();
   readonly #replaced: Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>;
-  /** Those of the other nodes of a cluster, if this is the one of its coordinator. */
+  /** The watches of the other nodes of a cluster, if this is the one of its coordinator. */
   readonly #nodes: ServerWatch[] = [];
   readonly #coordinator: ServerWatch | null;
   #server: Server | null = null;
@@ -286,13 +286,13 @@ export class ServerWatch implements ConnectionWatch {
   /** Watches a connection from before its first statement until it is closed. */
   follow(socket: Socket, purpose: Purpose): void {
     const wire = new Wire(socket, {
-      greeting: GREETING,
-      onGreeted: (answers) => this.#greeted(session, answers),
+      handshakeQueries: HANDSHAKE_QUERIES,
+      onHandshake: (answers) => this.#checkHandshake(session, answers),
       onClosed: () => this.#sessions.delete(session),
     });
     const session: Session = {
       ...purpose,
-      ...{ socket, wire, pid: 0, server: null, heard: 0, turns: 0, silentVotes: 0 },
+      ...{ socket, wire, pid: 0, server: null, chunksReceived: 0, turns: 0, silentVotes: 0 },
       before: { wal: this.#wal, durable: this.#wal.durable },
     };
     this.#sessions.add(session);
@@ -308,10 +308,10 @@ export class ServerWatch implements ConnectionWatch {
     const suspects: Session[] = [];
     for (const session of this.#sessions) {
       const { wire } = session;
-      const isNew = wire.heard !== session.heard;
+      const isNew = wire.chunksReceived !== session.chunksReceived;
       session.turns = isNew ? 0 : session.turns + 1;
       if (isNew) session.silentVotes = 0;
-      session.heard = wire.heard;
+      session.chunksReceived = wire.chunksReceived;
       if (!wire.isWaiting) {
         if (session.turns >= PING_TURNS) wire.ping();
         if (wire.isWaiting) session.turns = 0;
@@ -329,7 +329,7 @@ export class ServerWatch implements ConnectionWatch {
   #ask(suspects: readonly Session[]): void {
     if (this.#asking !== null || this.#isDisconnecting) return;
     this.#turnsSinceAsking = 0;
-    const heard = suspects.map(({ wire }) => wire.heard);
+    const chunksReceived = suspects.map(({ wire }) => wire.chunksReceived);
     this.#asking = askBackends(
       this.address,
       suspects.map(({ pid }) => pid),
@@ -337,7 +337,7 @@ export class ServerWatch implements ConnectionWatch {
       .then(
         (atWork) => {
           for (const [index, session] of suspects.entries()) {
-            const isSilent = session.wire.isWaiting && session.wire.heard === heard[index];
+            const isSilent = session.wire.isWaiting && session.wire.chunksReceived === chunksReceived[index];
             session.silentVotes = isSilent && !atWork.has(session.pid) ? session.silentVotes + 1 : 0;
             if (session.silentVotes >= SILENT_VOTES) this.#replace(session, 'silent');
           }
@@ -373,7 +373,7 @@ export class ServerWatch implements ConnectionWatch {
   }
 
   /** Judges the server of a new connection. */
-  #greeted(session: Session, answers: readonly OwnAnswer[]): Error | null {
+  #checkHandshake(session: Session, answers: readonly OwnAnswer[]): Error | null {
     const [state, system, installation, fitness] = answers;
     const [pid, inRecovery, readOnly] = state?.rows[0] ?? [];
     session.pid = Number(pid ?? 0);

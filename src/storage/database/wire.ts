@@ -14,10 +14,10 @@ export interface OwnAnswer {
 }
 
 export interface WireOptions {
-  /** Statements that a new connection runs before the client's first one; their responses go to {@link onGreeted}. */
-  readonly greeting: readonly string[];
+  /** Statements that a new connection runs before the client's first one; their responses go to {@link onHandshake}. */
+  readonly handshakeQueries: readonly string[];
   /** @returns why the connection must not be used: the client gets this error and the connection ends; null if it may */
-  readonly onGreeted: (answers: readonly OwnAnswer[]) => Error | null;
+  readonly onHandshake: (answers: readonly OwnAnswer[]) => Error | null;
   readonly onClosed: () => void;
 }
 
@@ -43,14 +43,14 @@ export class Wire {
   readonly #write: Socket['write'];
   readonly #emit: (event: string, ...values: unknown[]) => boolean;
   /** `passive`: a request to cancel, which has no session. */
-  #phase: 'new' | 'starting' | 'greeting' | 'open' | 'passive' = 'new';
+  #phase: 'new' | 'starting' | 'handshake' | 'open' | 'passive' = 'new';
   readonly #sent = new MessageWalk();
   readonly #received = new MessageWalk();
   /** The beginning of an incomplete message, while messages are handled one by one. */
   #rest: Buffer = Buffer.alloc(0);
   /** Incomplete responses to the client, and to own statements; the own ones arrive first. */
-  #owed = 0;
-  #owedToUs = 0;
+  #pendingResponses = 0;
+  #pendingOwnResponses = 0;
   /** The client has sent messages that it will end with a Sync. */
   #isUnfinished = false;
   #answers: OwnAnswer[] = [];
@@ -59,7 +59,7 @@ export class Wire {
   /** The end of the startup, which the client receives after the own statements. */
   #ready: Buffer = Buffer.alloc(0);
   /** Number of received chunks. */
-  heard = 0;
+  chunksReceived = 0;
 
   /** @param socket connected, and not used yet */
   constructor(socket: Socket, options: WireOptions) {
@@ -85,7 +85,10 @@ export class Wire {
 
   /** True while the server owes a response. */
   get isWaiting(): boolean {
-    return this.#phase !== 'passive' && (this.#owed + this.#owedToUs > 0 || this.#isUnfinished);
+    return (
+      this.#phase !== 'passive' &&
+      (this.#pendingResponses + this.#pendingOwnResponses > 0 || this.#isUnfinished)
+    );
   }
 
   /** Pings the server unless it owes a response. */
@@ -95,7 +98,7 @@ export class Wire {
   }
 
   #ask(statement: string): void {
-    this.#owedToUs += 1;
+    this.#pendingOwnResponses += 1;
     const text = Buffer.from(`${statement}\0`);
     const message = Buffer.alloc(HEAD_BYTES + text.length);
     message[0] = QUERY;
@@ -118,7 +121,7 @@ export class Wire {
     this.#sent.walk(chunk.subarray(from), (message) => {
       if (this.#phase === 'starting') return;
       if (ENDS.has(message)) {
-        this.#owed += 1;
+        this.#pendingResponses += 1;
         this.#isUnfinished = false;
       } else if (BEGINNINGS.has(message)) {
         this.#isUnfinished = true;
@@ -127,7 +130,7 @@ export class Wire {
   }
 
   #receive(chunk: Buffer): void {
-    this.heard += 1;
+    this.chunksReceived += 1;
     if (this.#isPlain) {
       this.#forward(chunk);
       return;
@@ -146,12 +149,12 @@ export class Wire {
 
   /** True if all received messages are for the client. */
   get #isPlain(): boolean {
-    return this.#phase === 'passive' || (this.#phase === 'open' && this.#owedToUs === 0);
+    return this.#phase === 'passive' || (this.#phase === 'open' && this.#pendingOwnResponses === 0);
   }
 
   #forward(chunk: Buffer): void {
     this.#received.walk(chunk, (message) => {
-      if (message === READY && this.#owed > 0) this.#owed -= 1;
+      if (message === READY && this.#pendingResponses > 0) this.#pendingResponses -= 1;
     });
     this.#deliver(chunk);
   }
@@ -165,8 +168,8 @@ export class Wire {
     const [kind = 0] = message;
     if (this.#phase === 'starting') {
       if (kind !== READY) return true;
-      this.#greet(message);
-      return this.#options.greeting.length === 0;
+      this.#sendHandshake(message);
+      return this.#options.handshakeQueries.length === 0;
     }
     if (ASYNCHRONOUS.has(kind)) return true;
     if (kind === DATA_ROW) this.#rows.push(readRow(message));
@@ -180,23 +183,23 @@ export class Wire {
     return false;
   }
 
-  #greet(ready: Buffer): void {
-    const { greeting } = this.#options;
-    this.#phase = greeting.length === 0 ? 'open' : 'greeting';
+  #sendHandshake(ready: Buffer): void {
+    const { handshakeQueries } = this.#options;
+    this.#phase = handshakeQueries.length === 0 ? 'open' : 'handshake';
     this.#ready = Buffer.from(ready);
-    for (const statement of greeting) this.#ask(statement);
+    for (const statement of handshakeQueries) this.#ask(statement);
   }
 
   #endAnswer(): void {
     this.#answers.push({ rows: this.#rows, error: this.#error });
     this.#rows = [];
     this.#error = null;
-    this.#owedToUs -= 1;
-    if (this.#owedToUs > 0) return;
+    this.#pendingOwnResponses -= 1;
+    if (this.#pendingOwnResponses > 0) return;
     const answers = this.#answers;
     this.#answers = [];
-    if (this.#phase !== 'greeting') return;
-    const refusal = this.#options.onGreeted(answers);
+    if (this.#phase !== 'handshake') return;
+    const refusal = this.#options.onHandshake(answers);
     if (refusal !== null) {
       this.#socket.destroy(refusal);
       return;

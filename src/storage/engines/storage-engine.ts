@@ -1,4 +1,4 @@
-/** The interface of a storage engine: everything that differs between engines. */
+/** The interface of a storage engine: what differs between engines. */
 import type pg from 'pg';
 import type { Config } from '../../config.ts';
 import type { CoarseLevelName } from '../backup/catalog.ts';

@@ -11,7 +11,7 @@ export interface EventContent {
   readonly payload: string;
 }
 
-/** Of the table of events, in the order of a row. */
+/** The columns of the table of events, in the order of a row. */
 export const EVENT_COLUMN_NAMES = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
 
 /** An event as a row of the table: its app and type by internal ids, which are valid in one database only. */

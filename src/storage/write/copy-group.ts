@@ -6,7 +6,7 @@ import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { EVENT_COLUMNS } from './insert-events.ts';
 
-/** Of a row, without its payload. */
+/** Size of a row without its payload, in bytes. */
 const ROW_BYTES = 54;
 
 /** What a group consists of: its rows, and what they change in the counts of events. */

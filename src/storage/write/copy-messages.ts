@@ -18,10 +18,10 @@ const COPY_TRAILER = -1;
 const EPOCH_MS = 946_684_800_000;
 /** Values of 32 bits. */
 const WORD = 0x1_0000_0000;
-/** Of an id. */
+/** Size of an id. */
 export const UUID_BYTES = 16;
 const UUID_CHARACTERS = 36;
-/** Of an event's row, without the payload's own bytes: the number of fields, and five lengths with four values. */
+/** Size of an event's row without the payload's own bytes: the number of fields, and five lengths with four values. */
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
 export const BYTES_PER_UNIT = 3;
@@ -42,7 +42,7 @@ export interface TextBytes {
   readonly end: number;
 }
 
-/** Of groups that are stored. */
+/** Buffers of groups that are stored, to be used again. */
 const BUFFERS = new BufferPool();
 const NOTHING = Buffer.alloc(0);
 
@@ -177,7 +177,7 @@ export class CopyMessages {
     this.#at = 0;
   }
 
-  /** Those between the id and the payload. */
+  /** The fields between the id and the payload. */
   #eventFields({ appId, typeId, createdAt }: Omit<EventRow, 'id' | 'payload'>): void {
     this.#int4(4);
     this.#int4(appId);

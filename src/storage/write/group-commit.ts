@@ -68,7 +68,7 @@ export interface GroupKind<Unit, Outcome> {
 export interface FinalFailure {
   /** The refusal of its units. */
   readonly refusal: Rejection;
-  /** Of the last try. */
+  /** What the failure of the last try means. */
   readonly failure: Failure;
   readonly error: unknown;
   readonly attempt: Attempt;

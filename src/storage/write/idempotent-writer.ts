@@ -1,6 +1,6 @@
 /**
- * Writes requests whose events are committed together, all or none, in one statement. For a request with an Idempotency-Key
- * the same statement stores the key, so that a repeated request finds either the response or nothing.
+ * Writes requests whose events are committed together, all or none. For a request with an Idempotency-Key the same transaction stores
+ * the key, so that a repeated request finds either the response or nothing. On one server the transaction is one statement.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';

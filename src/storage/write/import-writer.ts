@@ -72,7 +72,7 @@ interface BegunGroup {
   readonly xid: string;
   /** Milliseconds since 1970. */
   readonly boundary: number;
-  /** Of declared fields. */
+  /** The generation of declared fields. */
   readonly generation: number;
 }
 
@@ -235,7 +235,7 @@ export class ImportWriter<Event extends EventRow> {
     return Math.max(rows[0]?.boundary ?? 0, this.#options.boundary);
   }
 
-  /** Those that retention keeps; the same list where it keeps all. */
+  /** The events that retention keeps; the same list where it keeps all. */
   #kept(events: readonly Event[]): readonly Event[] {
     const boundary = this.#boundary ?? this.#options.boundary;
     if ((events[0]?.createdAt ?? boundary) >= boundary) return events;

@@ -1,4 +1,4 @@
-/** The INSERTs into the events table, each with the changes of the counts. */
+/** INSERTs of events on one server, each with its changes of the counts in the same statement (in a cluster: insert-steps.ts). */
 import { EVENT_COLUMN_NAMES, type EventRow, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
