@@ -35,8 +35,13 @@ const require = createRequire(import.meta.url);
 const compiler = find('typescript/package.json');
 const dashboard = join(root, 'dashboard');
 
+const browserClient = join(root, 'client', 'browser');
 /** What the pages are built from beside dashboard/: the page of errors has its texts from the reference. */
-const PAGE_SOURCES = [join(root, 'vite.config.ts'), join(root, 'docs', 'api.md')];
+const PAGE_SOURCES = [
+  join(root, 'vite.config.ts'),
+  join(root, 'docs', 'api.md'),
+  join(browserClient, 'build.mjs'),
+];
 
 /** One line that says what to do, and the end. */
 function fail(line) {
@@ -64,7 +69,9 @@ function filesOf(folder) {
 
 /** What dist/ is built from: names, times and sizes. */
 function sources() {
-  const pages = existsSync(dashboard) ? [...filesOf(dashboard), ...PAGE_SOURCES] : [];
+  const pages = existsSync(dashboard)
+    ? [...filesOf(dashboard), ...PAGE_SOURCES, ...filesOf(join(browserClient, 'src'))]
+    : [];
   return [...filesOf(join(root, 'src')), ...pages, join(root, 'tsconfig.json'), join(root, 'package.json')]
     .sort()
     .map((path) => {

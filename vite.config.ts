@@ -4,6 +4,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
+import { buildBrowserClient } from './client/browser/build.mjs';
 import { serverPaths } from './dashboard/paths.ts';
 
 /** The first paint waits for the script, which knows the chosen theme: no flash of the other one. */
@@ -198,6 +199,20 @@ function pagePaths(): Plugin {
   };
 }
 
+/** The browser client, which pages of other sites load as `/tidemark.js`. */
+function browserClient(): Plugin {
+  return {
+    name: 'tidemark-browser-client',
+    apply: 'build',
+    async writeBundle({ dir = '' }) {
+      const { script } = await buildBrowserClient(null);
+      const path = join(dir, 'tidemark.js');
+      await writeFile(path, script);
+      await compress(path);
+    },
+  };
+}
+
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
   plugins: [
@@ -207,6 +222,7 @@ export default defineConfig({
     compressedFiles(),
     apiDocs(),
     pagePaths(),
+    browserClient(),
   ],
   build: {
     outDir: join(import.meta.dirname, 'dist', 'dashboard'),
