@@ -1,7 +1,11 @@
-/** Logs events in the background. Each event that was accepted is stored exactly once while the process lives. */
+/**
+ * Logs events in the background. Each event that was accepted is stored exactly once: while the process lives, or, with a folder for
+ * the queue, also by the next one.
+ */
 import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip as gzipWithCallback } from 'node:zlib';
+import { DiskQueue, type StoredEvent, type Sync } from './disk-queue.ts';
 import { mayPass, Pause, pauseMs } from './retry.ts';
 import { ServiceClock } from './service-clock.ts';
 import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
@@ -18,6 +22,18 @@ export interface EventLoggerOptions {
    * event and returns false; what was accepted is never dropped. Default: 100,000.
    */
   readonly maxQueueEvents?: number;
+  /**
+   * Which event is dropped when the queue is full: `newest`, so that {@link EventLogger.log} returns false, or the `oldest` that
+   * is not in flight. `stats.dropped` counts them. Default: `newest`.
+   */
+  readonly drop?: 'newest' | 'oldest';
+  /** A folder where events wait, so that they outlive the process. One process uses it at a time. Default: memory. */
+  readonly queueFolder?: string;
+  /**
+   * When the folder is synced: `always` by {@link EventLogger.log}, which then blocks for the disk; `batch` before events are
+   * sent; `never`. What a crash of the process alone leaves is complete with each of them. Default: `batch`.
+   */
+  readonly sync?: Sync;
   /** The same for their JSON text, in characters. Default: 64 Mi. */
   readonly maxQueueCharacters?: number;
   /** Events of one request at most; the service takes up to 10,000. Default: 1,000. */
@@ -66,8 +82,10 @@ export interface LoggerStats {
   readonly stored: number;
   /** Events that the service refuses for good. */
   readonly refused: number;
-  /** Events that {@link EventLogger.log} refused because the queue was full, or closed. */
+  /** Events that were dropped because the queue was full, or closed. */
   readonly dropped: number;
+  /** Whether some events wait in memory because the folder cannot be written; absent without a folder. */
+  readonly inMemory?: boolean;
 }
 
 interface Waiting {
@@ -144,7 +162,8 @@ const LONGEST_NAME = 200;
 const LEAST_GZIP_CHARACTERS = 1_024;
 
 export class EventLogger {
-  readonly #options: Required<Omit<EventLoggerOptions, 'onRefused' | 'onRetry'>> & EventLoggerOptions;
+  readonly #options: Required<Omit<EventLoggerOptions, 'onRefused' | 'onRetry' | 'queueFolder'>> &
+    EventLoggerOptions;
   readonly #endpoint: string;
   /** Begins the keys of this logger. */
   readonly #name = randomUUID();
@@ -165,7 +184,9 @@ export class EventLogger {
   readonly #clock = new ServiceClock();
   /** Lowered while a batch is too large for the service. */
   #batchEvents: number;
-  readonly #warned = new Set<'onRetry' | 'onRefused'>();
+  readonly #warned = new Set<string>();
+  readonly #disk: DiskQueue | null;
+  #inMemory = false;
   #isClosed = false;
   #isHurried = false;
   #waiters: { readonly upTo: number; readonly resolve: () => void }[] = [];
@@ -173,6 +194,8 @@ export class EventLogger {
   constructor(options: EventLoggerOptions) {
     this.#options = {
       maxQueueEvents: 100_000,
+      drop: 'newest',
+      sync: 'batch',
       maxQueueCharacters: 64 * 1_048_576,
       maxBatchEvents: 1_000,
       maxBatchCharacters: 4 * 1_048_576,
@@ -183,6 +206,12 @@ export class EventLogger {
     };
     this.#endpoint = new URL('/v1/events', options.url).href;
     this.#batchEvents = this.#options.maxBatchEvents;
+    const { queueFolder, sync } = this.#options;
+    this.#disk = queueFolder === undefined ? null : new DiskQueue(queueFolder, sync);
+    this.#numbers = this.#disk?.highest ?? 0;
+    this.#queue = this.#disk?.found.map(waitingOf) ?? [];
+    for (const { characters } of this.#queue) this.#characters += characters;
+    if (this.#queue.length > 0) this.#running = this.#run();
   }
 
   /**
@@ -210,12 +239,17 @@ export class EventLogger {
       throw new RangeError(
         `The event has ${characters} characters of JSON; at most ${maxEventCharacters} are allowed.`,
       );
-    const { waiting } = this.stats;
-    const isFull = waiting >= maxQueueEvents || this.#characters + characters > maxQueueCharacters;
-    if (this.#isClosed || isFull) {
+    const isFull = (): boolean =>
+      this.stats.waiting >= maxQueueEvents || this.#characters + characters > maxQueueCharacters;
+    while (!this.#isClosed && isFull() && this.#dropOldest());
+    if (this.#isClosed || isFull()) {
       this.#dropped += 1;
       return false;
     }
+    const at = createdAt?.getTime() ?? loggedAt;
+    this.#onDisk((disk) =>
+      disk.append({ n: number, type, key: event.key, at, dated: event.isDated, payload: text }),
+    );
     this.#numbers = number;
     this.#characters += characters;
     this.#queue.push({ ...event, characters, createdAt: createdAt?.getTime() ?? null });
@@ -226,7 +260,42 @@ export class EventLogger {
 
   get stats(): LoggerStats {
     const waiting = this.#queue.length + this.#inFlight.length + this.#held.length;
-    return { waiting, stored: this.#stored, refused: this.#refused, dropped: this.#dropped };
+    return {
+      ...{ waiting, stored: this.#stored, refused: this.#refused, dropped: this.#dropped },
+      ...(this.#disk !== null && { inMemory: this.#inMemory }),
+    };
+  }
+
+  /** @returns whether there was one to drop */
+  #dropOldest(): boolean {
+    if (this.#options.drop !== 'oldest') return false;
+    const oldest = this.#queue.shift();
+    if (oldest === undefined) return false;
+    this.#dropped += 1;
+    this.#forget([oldest]);
+    this.#wake();
+    return true;
+  }
+
+  /** Events that do not wait any more. */
+  #forget(events: readonly Waiting[]): void {
+    for (const { characters } of events) this.#characters -= characters;
+    this.#disk?.done(events.map(({ number }) => number));
+  }
+
+  /** A folder that cannot be written does not stop the logger: the events are in memory as well. */
+  #onDisk(work: (disk: DiskQueue) => void): void {
+    if (this.#disk === null) return;
+    try {
+      work(this.#disk);
+    } catch (error) {
+      this.#inMemory = true;
+      this.#warn(
+        'folder',
+        'events wait in memory, the folder of the queue cannot be written',
+        error as Error,
+      );
+    }
   }
 
   /** Sends what waits now, and resolves when all of it is stored or refused for good. */
@@ -242,7 +311,7 @@ export class EventLogger {
   /**
    * Accepts no more events, and waits until all are stored or refused for good.
    * @param timeoutMs after which the client gives up; default 10,000
-   * @returns the number of events that were given up: each may be stored or not
+   * @returns the number of events that were given up: each may be stored or not. With a folder the next process sends them.
    */
   async close({ timeoutMs = 10_000 }: { readonly timeoutMs?: number } = {}): Promise<number> {
     this.#isClosed = true;
@@ -254,6 +323,7 @@ export class EventLogger {
     this.#pause.end();
     await this.#running;
     for (const { resolve } of this.#waiters.splice(0)) resolve();
+    this.#disk?.close();
     return waiting;
   }
 
@@ -308,11 +378,15 @@ export class EventLogger {
       if (count > 0 && (count === this.#batchEvents || total > this.#options.maxBatchCharacters)) break;
       count += 1;
     }
-    this.#inFlight = this.#queue
-      .slice(0, count)
-      .map((event) =>
-        event.createdAt === null ? { ...event, createdAt: this.#clock.timeOf(event.loggedAt) } : event,
-      );
+    const dates: [number, number][] = [];
+    this.#inFlight = this.#queue.slice(0, count).map((event) => {
+      if (event.createdAt !== null) return event;
+      const createdAt = this.#clock.timeOf(event.loggedAt);
+      dates.push([event.number, createdAt]);
+      return { ...event, createdAt };
+    });
+    // The next process sends them with the same times: one that was stored is not stored again.
+    this.#onDisk((disk) => disk.date(dates));
     this.#queue = this.#queue.slice(count);
     return this.#inFlight;
   }
@@ -378,16 +452,15 @@ export class EventLogger {
   }
 
   #settleEach(sent: readonly Waiting[], { results, sentAt, receivedAt }: Answered): null | undefined {
+    const stored: Waiting[] = [];
     const repeated: Waiting[] = [];
     const corrected: Waiting[] = [];
     let isCorrectedAgain = false;
     for (const [index, event] of sent.entries()) {
       const result = results[index] ?? {};
       const { eventId, code = '', details = '' } = result;
-      if (eventId !== undefined) {
-        this.#stored += 1;
-        this.#characters -= event.characters;
-      } else if (PASSING_CODES.has(code)) {
+      if (eventId !== undefined) stored.push(event);
+      else if (PASSING_CODES.has(code)) {
         repeated.push(code === UNKNOWN ? { ...event, mayBeStored: true } : event);
       } else if (code === IN_FUTURE && this.#isHeld(event, result)) {
         // It waits for its time, and delays no others.
@@ -402,6 +475,9 @@ export class EventLogger {
         this.#refuse(event, new TidemarkError(0, code, details));
       }
     }
+    this.#stored += stored.length;
+    this.#forget(stored);
+    this.#onDisk((disk) => disk.date(corrected.map(({ number, createdAt }) => [number, createdAt ?? 0])));
     if (repeated.length + corrected.length === 0)
       this.#batchEvents = Math.min(2 * this.#batchEvents, this.#options.maxBatchEvents);
     this.#repeat([...corrected, ...repeated]);
@@ -428,20 +504,33 @@ export class EventLogger {
     return true;
   }
 
-  /** What a callback throws is none of the sender's business: it becomes an uncaught exception. */
   #reportRetry(error: Error): void {
     const { onRetry } = this.#options;
-    if (onRetry !== undefined) queueMicrotask(() => onRetry(error));
+    if (onRetry !== undefined) this.#callBack('onRetry', () => onRetry(error));
+  }
+
+  /** What a callback throws cannot break the logger, nor end the process: it is written to standard error once. */
+  #callBack(name: string, call: () => void): void {
+    queueMicrotask(() => {
+      try {
+        call();
+      } catch (error) {
+        this.#warn(`${name} failed`, `${name} has failed`, error as Error);
+      }
+    });
   }
 
   /** Writes to standard error, once, what the program has no callback for. */
   #warnOnce(callback: 'onRetry' | 'onRefused', what: string, error: Error): void {
-    if (this.#options[callback] !== undefined || this.#warned.has(callback)) return;
-    this.#warned.add(callback);
+    if (this.#options[callback] !== undefined) return;
+    this.#warn(callback, what, error, ` This is said once: ${callback} is called each time.`);
+  }
+
+  #warn(once: string, what: string, error: Error, more = ''): void {
+    if (this.#warned.has(once)) return;
+    this.#warned.add(once);
     const cause = error.cause instanceof Error ? ` (${error.cause.message})` : '';
-    process.stderr.write(
-      `tidemark-client: ${what}: ${error.message}${cause} This is said once: ${callback} is called each time.\n`,
-    );
+    process.stderr.write(`tidemark-client: ${what}: ${error.message}${cause}${more}\n`);
   }
 
   #repeat(events: readonly Waiting[]): void {
@@ -451,11 +540,11 @@ export class EventLogger {
 
   #refuse(event: Waiting, error: TidemarkError): void {
     this.#refused += 1;
-    this.#characters -= event.characters;
+    this.#forget([event]);
     const { onRefused } = this.#options;
     this.#warnOnce('onRefused', 'an event was refused for good', error);
     if (onRefused !== undefined)
-      queueMicrotask(() => onRefused(error, { type: event.type, payload: event.payload }));
+      this.#callBack('onRefused', () => onRefused(error, { type: event.type, payload: event.payload }));
   }
 
   /** Ends the waits for all events up to the first one that waits. */
@@ -467,6 +556,17 @@ export class EventLogger {
     this.#waiters = this.#waiters.filter(({ upTo }) => upTo >= first);
     for (const { resolve } of done) resolve();
   }
+}
+
+/** An event that an earlier process has left. One that has a date may be stored. */
+function waitingOf(stored: StoredEvent): Waiting {
+  const { n, type, key, at, dated, payload, date } = stored;
+  return {
+    ...{ type, key, payload, number: n, loggedAt: at, isDated: dated, isCorrected: false },
+    createdAt: date ?? (dated ? at : null),
+    mayBeStored: date !== undefined,
+    characters: jsonOf({ type, key, payload }, at).length,
+  };
 }
 
 /** The JSON text of an event, as it is sent. @throws RangeError for a time that is none */

@@ -27,7 +27,10 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 test('the package has the modules with their types, and depends on nothing', async () => {
-  const modules = ['event-logger', 'event-reader', 'index', 'retry', 'service-clock', 'tidemark-error'];
+  const modules = [
+    ...['disk-queue', 'event-logger', 'event-reader', 'index'],
+    ...['retry', 'service-clock', 'tidemark-error'],
+  ];
   const built = modules.flatMap((name) => [`dist/${name}.d.ts`, `dist/${name}.js`]);
   expect(files.toSorted()).toEqual(['README.md', 'package.json', ...built].toSorted());
   const manifest = JSON.parse(await readFile(join(CLIENT, 'package.json'), 'utf8'));

@@ -5,8 +5,8 @@
 import { Tidemark } from './tidemark.ts';
 
 const { dataset, src } = document.currentScript as HTMLScriptElement;
-const { key = '', url = src, pageViews, clicks } = dataset;
-const tidemark = new Tidemark({ url, key });
+const { key = '', url = src, maxEvents = 10_000, pageViews, clicks } = dataset;
+const tidemark = new Tidemark({ url, key, maxEvents: Number(maxEvents) });
 Object.assign(window, { tidemark, Tidemark });
 if (pageViews !== undefined) tidemark.pageViews(pageViews || undefined);
 if (clicks !== undefined) tidemark.clicks(clicks || undefined);

@@ -24,6 +24,8 @@ export interface TidemarkStats {
   readonly stored: number;
   readonly refused: number;
   readonly dropped: number;
+  /** Events that wait in memory, which end with the page. */
+  readonly waitingInMemory: number;
   /** Whether events wait in memory, because the browser's storage is full, private or blocked. */
   readonly inMemory: boolean;
 }
@@ -93,7 +95,10 @@ export class Tidemark {
   }
 
   get stats(): TidemarkStats {
-    return { stored: this.#stored, refused: this.#refused, dropped: this.#dropped, inMemory: this.#inMemory };
+    return {
+      ...{ stored: this.#stored, refused: this.#refused, dropped: this.#dropped },
+      ...{ waitingInMemory: this.#memory.length, inMemory: this.#inMemory },
+    };
   }
 
   /**
