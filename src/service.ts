@@ -11,6 +11,8 @@ import type { LookupOutage } from './cache/lookup-cache.ts';
 import { statsOfAllWorkers } from './cluster/worker-stats.ts';
 import type { Config } from './config.ts';
 import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
+import { Poster } from './delivery/signed-post.ts';
+import { WebhookWorker } from './delivery/webhook-worker.ts';
 import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { ReadSlots } from './http/read-slots.ts';
@@ -49,7 +51,7 @@ import { ServerWatch } from './storage/database/server-watch.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
-import type { Nodes, Storage } from './storage/storage.ts';
+import { ConsumerStore, type Nodes, type Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -202,6 +204,8 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       undefined,
     );
   });
+  const webhooks = openWebhooks(options, pools.reads, maintenance);
+  opened.push(() => withTimeout(webhooks.stop(), timeoutOf(watch, 2_000), undefined));
   const dashboard = await createDashboard({
     ...options,
     generation: `${installation.identity} ${installation.generation}`,
@@ -221,7 +225,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage, webhooks },
     ...reads,
   });
 }
@@ -257,6 +261,7 @@ interface Parts extends Reads {
   readonly limits: Limits;
   readonly writePath: WritePath;
   readonly maintenance: MaintenanceLoop;
+  readonly webhooks: WebhookWorker;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
   readonly nodes: Nodes;
@@ -292,6 +297,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     consumers: parts.consumerStats,
+    webhooks: parts.webhooks.stats,
     exports: parts.exports,
     reads: parts.slots.stats,
     usage: parts.usage,
@@ -567,6 +573,28 @@ function startMaintenance(
   const loop = new MaintenanceLoop({ tasks, snapshots, takeTurn, log, now: clock.wall });
   loop.start();
   return loop;
+}
+
+/** Sends events to webhooks, while this process does the maintenance. */
+function openWebhooks(
+  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  sql: Sql,
+  maintenance: MaintenanceLoop,
+): WebhookWorker {
+  const worker = new WebhookWorker({
+    ...{ sql, secret, log, now: clock.wall },
+    store: new ConsumerStore(storage.engine, sql),
+    poster: new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: clock.wall }),
+    isLeader: () => maintenance.isOurTurn,
+    publicIdOf: async (appId) => {
+      const [app] = await sql<
+        { publicId: string }[]
+      >`SELECT public_id AS "publicId" FROM apps WHERE id = ${appId}`;
+      return app?.publicId ?? null;
+    },
+  });
+  worker.start();
+  return worker;
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */

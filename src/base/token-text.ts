@@ -74,7 +74,7 @@ export function digestOf(text: string): Buffer {
 }
 
 /** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session. */
-export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses';
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses' | 'whk';
 
 /** The forms that {@link createPublicId} makes. */
 export const PUBLIC_ID_FORMS = {
@@ -85,6 +85,7 @@ export const PUBLIC_ID_FORMS = {
   inv: /^inv_[0-9A-Za-z]{20}$/,
   vie: /^vie_[0-9A-Za-z]{20}$/,
   ann: /^ann_[0-9A-Za-z]{20}$/,
+  whk: /^whk_[0-9A-Za-z]{20}$/,
   ses: /^ses_[0-9A-Za-z]{20}$/,
 } as const satisfies Record<PublicIdPrefix, RegExp>;
 

@@ -22,6 +22,7 @@ import { addRestoreCommand } from './restore-command.ts';
 import { addServeCommand } from './serve-command.ts';
 import { addTokenCommands } from './token-commands.ts';
 import { withInstallation } from './transfer/installation.ts';
+import { addWebhookCommands } from './webhook-command.ts';
 
 const NOTE = `
 Examples:
@@ -62,6 +63,7 @@ export function commandLine(): Command {
   addFieldCommands(program);
   addTokenCommands(program);
   addConsumerCommands(program);
+  addWebhookCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
   addExportCommand(program);

@@ -6,6 +6,7 @@ import type { Usage } from '../apps/usage.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
 import type { ConsumerRouteStats } from '../delivery/consumer-routes.ts';
+import type { WebhookStats } from '../delivery/webhook-worker.ts';
 import type { ReadKind, ReadStats } from '../http/read-slots.ts';
 import type { HttpServer } from '../http/server.ts';
 import { spooledBytes } from '../http/spool.ts';
@@ -30,6 +31,7 @@ export interface ServiceParts {
   readonly limits: () => SharedLimitsStats;
   readonly maintenance: MaintenanceLoop;
   readonly consumers: ConsumerRouteStats;
+  readonly webhooks: WebhookStats;
   readonly exports: Exports;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
   readonly usage: Usage;
@@ -380,7 +382,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 
 function registerDatabase(
   metrics: Metrics,
-  { maintenance, writePath, watch, consumers }: ServiceParts,
+  { maintenance, writePath, watch, consumers, webhooks }: ServiceParts,
 ): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
@@ -429,6 +431,7 @@ function registerDatabase(
   );
   registerFields(metrics, maintenance);
   registerConsumers(metrics, maintenance, consumers);
+  registerWebhooks(metrics, webhooks);
 }
 
 /** Of consumers and webhooks. */
@@ -457,6 +460,21 @@ function registerConsumers(
     'tidemark_consumer_acknowledgments_total',
     'Batches that clients of consumers acknowledged.',
     () => consumers.acknowledgments,
+  );
+}
+
+/** Of the tries of this process. */
+function registerWebhooks(metrics: Metrics, webhooks: WebhookStats): void {
+  metrics.counter(
+    'tidemark_webhook_delivered_total',
+    'Events that receivers of webhooks took.',
+    () => webhooks.delivered,
+  );
+  metrics.counter('tidemark_webhook_failures_total', 'Tries of webhooks that failed.', () => webhooks.failed);
+  metrics.counter(
+    'tidemark_webhook_disabled_total',
+    'Webhooks that were disabled, after an answer of 410 or 72 hours of failures.',
+    () => webhooks.disabled,
   );
 }
 

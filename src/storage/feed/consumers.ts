@@ -214,6 +214,24 @@ export class ConsumerStore {
     return (await this.#exists(pool, appId, name)) ? 'old' : 'unknown';
   }
 
+  /** Ends the lease of whoever has it. */
+  async endLease(appId: number, name: string): Promise<void> {
+    const pool = await this.#pool(appId);
+    await pool`
+      UPDATE consumers SET leased_to = NULL, leased_until = NULL, lease = lease + 1
+       WHERE app_id = ${appId} AND name = ${name}`;
+  }
+
+  /** The webhooks of all apps that have not lost their place, by name. */
+  async waiting(): Promise<ReadonlyMap<string, { readonly position: string; readonly hasTicks: boolean }>> {
+    const rows = await this.#sql<{ name: string; position: string; hasTicks: boolean }[]>`
+      SELECT name, position,
+             EXISTS (SELECT FROM feed_ticks AS next
+                      WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick) AS "hasTicks"
+        FROM consumers WHERE kind = 'webhook' AND lost_at IS NULL`;
+    return new Map(rows.map((row) => [row.name, row]));
+  }
+
   async #exists(pool: Sql, appId: number, name: string): Promise<boolean> {
     const [row] = await pool`SELECT FROM consumers WHERE app_id = ${appId} AND name = ${name}`;
     return row !== undefined;

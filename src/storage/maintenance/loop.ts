@@ -105,6 +105,11 @@ export class MaintenanceLoop {
     return this.#isOurTurn ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
   }
 
+  /** Whether this process does the rounds. */
+  get isOurTurn(): boolean {
+    return this.#isOurTurn && !this.#stopped;
+  }
+
   /** Of consumers; as they are now only while this process does the rounds. */
   get consumers(): Pick<ConsumerStats, 'states' | 'lagSeconds'> {
     if (this.#isOurTurn) return this.#options.tasks.consumers;

@@ -1,0 +1,212 @@
+/** The commands for webhooks, and the one that has a restored installation send again. */
+import { randomUUID } from 'node:crypto';
+import type { Command } from 'commander';
+import { internalAppId } from '../apps/event-types.ts';
+import { Poster } from '../delivery/signed-post.ts';
+import { resumeDeliveries } from '../delivery/webhook-worker.ts';
+import {
+  addWebhook,
+  findWebhook,
+  listTries,
+  listWebhooks,
+  noteTries,
+  removeWebhook,
+  rotateWebhookSecret,
+  setWebhookState,
+  skipEvent,
+  type Webhook,
+  webhookSecrets,
+} from '../delivery/webhooks.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
+import { ConsumerStore } from '../storage/storage.ts';
+import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
+import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { formatFields, formatTable } from './output.ts';
+import { type Answer, runCommand, type Session } from './session.ts';
+
+interface WebhookOptions {
+  readonly json?: true;
+  readonly app: string;
+  readonly url: string;
+  readonly type?: readonly string[];
+  readonly filter?: readonly string[];
+  readonly from: string;
+  readonly unordered?: true;
+}
+
+interface OneOptions {
+  readonly json?: true;
+  readonly app?: string;
+  readonly webhook?: string;
+}
+
+export function addWebhookCommands(program: Command): void {
+  const webhook = program
+    .command('webhook')
+    .description('addresses that events are sent to, with a signature');
+  webhook
+    .command('add')
+    .description('add a webhook; its secret is shown once')
+    .requiredOption(...APP_OPTION)
+    .requiredOption('--url <url>', 'where events are posted to, such as https://example.com/hook')
+    .option(...TYPES_OPTION, collect)
+    .option(...FILTER_OPTION, collect)
+    .option(...FROM_OPTION, 'now')
+    .option('--unordered', 'send several events at once: they may arrive in another order')
+    .option(...JSON_OPTION)
+    .action((options: WebhookOptions) => runCommand(options, (session) => add(session, options)));
+  webhook
+    .command('list')
+    .description('list the webhooks of an app, with their states')
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: WebhookOptions) =>
+      runCommand(options, async ({ sql }) => {
+        const webhooks = await listWebhooks(sql, await internalAppId(sql, options.app));
+        const shown = await Promise.all(
+          webhooks.map(async (one) => ({ ...shownWebhook(one), tries: await listTries(sql, one.id) })),
+        );
+        const rows = shown.map((one) => [
+          one.webhookId,
+          one.url,
+          one.state,
+          String(one.delivered),
+          one.failingSince,
+          one.nextTryAt,
+          one.blockedBy,
+          one.tries[0]?.problem ?? null,
+        ]);
+        const head = [
+          'Webhook',
+          'URL',
+          'State',
+          'Delivered',
+          'Failing since',
+          'Next try',
+          'Blocked by',
+          'Problem',
+        ];
+        return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
+      }),
+    );
+  one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found) => {
+    await setWebhookState(sql, found, 'paused');
+    return result(found, { state: 'paused' });
+  });
+  one(webhook, 'resume', 'go on sending, also after it was disabled', async ({ sql }, found) => {
+    await setWebhookState(sql, found, 'active');
+    return result(found, { state: 'active' });
+  });
+  one(webhook, 'skip', 'leave out the one event that blocks the webhook', async (session, found) => {
+    const eventId = await skipEvent(session.sql, storeOf(session), found);
+    if (eventId === null) throw new OperatorError('no event waits for this webhook');
+    return result(found, { eventId });
+  });
+  one(webhook, 'test', 'send a test message, and show the answer', test);
+  one(
+    webhook,
+    'rotate',
+    'make a new secret; the earlier one signs for a day, too',
+    async (session, found) => {
+      const rotated = await rotateWebhookSecret(session.sql, await session.secret(), found);
+      return result(found, rotated);
+    },
+  );
+  one(webhook, 'remove', 'remove a webhook with its position', async (session, found) => {
+    await removeWebhook(session.sql, storeOf(session), found);
+    return result(found, { removed: true });
+  });
+  const deliveries = program.command('deliveries').description('what the installation sends');
+  deliveries
+    .command('resume')
+    .description('have a restored installation send again')
+    .option(...JSON_OPTION)
+    .action((options: OneOptions) =>
+      runCommand(options, async ({ sql }) => {
+        const resumed = await resumeDeliveries(sql);
+        return { json: { resumed }, text: resumed ? 'Deliveries go on.' : 'Deliveries were not stopped.' };
+      }),
+    );
+}
+
+async function add(session: Session, options: WebhookOptions): Promise<Answer> {
+  const { sql, config } = session;
+  const appId = await internalAppId(sql, options.app);
+  const made = await addWebhook(sql, storeOf(session), await session.secret(), appId, {
+    url: options.url,
+    types: options.type ?? [],
+    filter: options.filter ?? [],
+    from: startingPoint('--from', options.from),
+    isUnordered: options.unordered === true,
+    sendsEvents: true,
+    most: config.MAX_WEBHOOKS_PER_APP,
+    allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
+  });
+  const text = formatFields({ Webhook: made.webhookId, Secret: made.secret });
+  return { json: made, text: `${text}\nStore the secret now: it is not shown again.` };
+}
+
+/** A command about one webhook, which is an argument or the option --webhook. */
+function one(
+  webhook: Command,
+  name: string,
+  description: string,
+  work: (session: Session, found: Webhook) => Promise<Answer>,
+): void {
+  webhook
+    .command(name)
+    .description(description)
+    .argument('[id]', 'the webhook, whk_…')
+    .option('--webhook <id>', 'the same as an option')
+    .option('--app <id>', 'the app that it must belong to')
+    .option(...JSON_OPTION)
+    .action((id: string | undefined, options: OneOptions) =>
+      runCommand(options, async (session) => {
+        const webhookId = id ?? options.webhook;
+        if (webhookId === undefined) throw new WrongInput(`name the webhook: tidemark webhook ${name} whk_…`);
+        const appId = options.app === undefined ? undefined : await internalAppId(session.sql, options.app);
+        return await work(session, await findWebhook(session.sql, webhookId, appId));
+      }),
+    );
+}
+
+async function test(session: Session, found: Webhook): Promise<Answer> {
+  const { sql, config } = session;
+  const secrets = await webhookSecrets(sql, await session.secret(), found.id, Date.now());
+  if (secrets.length === 0)
+    throw new OperatorError('another SECRET has sealed the secret of the webhook: rotate it');
+  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: Date.now });
+  const at = new Date();
+  const type = 'webhook.test';
+  const id = randomUUID();
+  const data = { webhookId: found.webhookId };
+  const body = JSON.stringify({ type, timestamp: at.toISOString(), data });
+  const answer = await poster.send(found.url, { id, type, body }, secrets);
+  poster.close();
+  const { status, problem, ms } = answer;
+  await noteTries(sql, found.id, [{ messageId: id, type, at, status, problem, ms }]);
+  if (problem !== null) throw new OperatorError(`the endpoint did not take the message: ${problem}`);
+  return result(found, { status, ms });
+}
+
+function shownWebhook(
+  found: Webhook,
+): Omit<Webhook, 'id' | 'appId' | 'tries'> & { readonly failedTries: number } {
+  const { id: _id, appId: _appId, tries, ...shown } = found;
+  return { ...shown, failedTries: tries };
+}
+
+function result({ webhookId }: Webhook, fields: Readonly<Record<string, unknown>>): Answer {
+  const lines = Object.entries(fields).map(([name, value]) => [
+    name,
+    value instanceof Date ? value.toISOString() : String(value),
+  ]);
+  return {
+    json: { webhookId, ...fields },
+    text: formatFields({ Webhook: webhookId, ...Object.fromEntries(lines) }),
+  };
+}
+
+function storeOf({ sql, storage }: Session): ConsumerStore {
+  return new ConsumerStore(storage.engine, sql);
+}

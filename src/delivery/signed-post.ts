@@ -1,0 +1,175 @@
+/** Sends one message to a webhook: Standard Webhooks 1.0.0 (https://www.standardwebhooks.com). */
+import { createHmac, randomBytes } from 'node:crypto';
+import { type ClientRequest, Agent as HttpAgent, request as requestHttp } from 'node:http';
+import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
+import { isIP } from 'node:net';
+import { errorCode } from '../storage/database/connect.ts';
+import { ForbiddenAddress, hostOf, isPublicAddress, lookupPublic } from './addresses.ts';
+
+export interface Message {
+  /** The same for each try. */
+  readonly id: string;
+  readonly type: string;
+  /** JSON. */
+  readonly body: string;
+}
+
+export interface Answer {
+  /** Null where there was no answer. */
+  readonly status: number | null;
+  /** What went wrong; null: nothing. */
+  readonly problem: string | null;
+  /** Of `Retry-After`, where the answer has one. */
+  readonly retryAfterMs: number | null;
+  readonly ms: number;
+}
+
+/** From the start of the connection to the end of the answer's head. */
+const TIMEOUT_MS = 15_000;
+/** What is read of an answer's body, so that its connection can be used again. */
+const MOST_ANSWER_BYTES = 65_536;
+const SECRET_PREFIX = 'whsec_';
+const SECRET_BYTES = 32;
+const LONGEST_RETRY_AFTER_MS = 86_400_000;
+
+export function newWebhookSecret(): string {
+  return SECRET_PREFIX + randomBytes(SECRET_BYTES).toString('base64');
+}
+
+/** The header `webhook-signature`: one signature for each secret. @param seconds since 1970 */
+export function signatureOf({ id, body }: Message, secrets: readonly string[], seconds: number): string {
+  return secrets
+    .map((secret) => {
+      const key = Buffer.from(secret.slice(SECRET_PREFIX.length), 'base64');
+      return `v1,${createHmac('sha256', key).update(`${id}.${seconds}.${body}`).digest('base64')}`;
+    })
+    .join(' ');
+}
+
+/** Connections to receivers. They are kept open for a while. */
+export class Poster {
+  readonly #allowPrivate: boolean;
+  readonly #now: () => number;
+  readonly #http: HttpAgent;
+  readonly #https: HttpsAgent;
+
+  /** @param now milliseconds since 1970 */
+  constructor(options: { readonly allowPrivate: boolean; readonly now: () => number }) {
+    this.#allowPrivate = options.allowPrivate;
+    this.#now = options.now;
+    const agent = { keepAlive: true, maxSockets: 16, maxFreeSockets: 4, timeout: 60_000 };
+    this.#http = new HttpAgent(agent);
+    this.#https = new HttpsAgent(agent);
+  }
+
+  close(): void {
+    this.#http.destroy();
+    this.#https.destroy();
+  }
+
+  /** Sends a message once. Never rejects. */
+  async send(url: string, message: Message, secrets: readonly string[]): Promise<Answer> {
+    const seconds = Math.floor(this.#now() / 1_000);
+    return await this.post(url, message.body, {
+      'webhook-id': message.id,
+      'webhook-timestamp': String(seconds),
+      'webhook-signature': signatureOf(message, secrets, seconds),
+    });
+  }
+
+  /** Posts JSON. Only a status of 200 to 299 is a success: a redirect is not followed. */
+  async post(url: string, body: string, headers: Readonly<Record<string, string>>): Promise<Answer> {
+    const startedAt = performance.now();
+    const answer = await this.#exchange(new URL(url), body, headers).catch((error: unknown) => ({
+      status: null,
+      problem: problemOf(error),
+      retryAfterMs: null,
+    }));
+    return { ...answer, ms: Math.round(performance.now() - startedAt) };
+  }
+
+  async #exchange(
+    url: URL,
+    body: string,
+    headers: Readonly<Record<string, string>>,
+  ): Promise<Omit<Answer, 'ms'>> {
+    const host = hostOf(url);
+    // An address is not looked up.
+    if (!this.#allowPrivate && isIP(host) !== 0 && !isPublicAddress(host)) throw new ForbiddenAddress(host);
+    return await new Promise((resolve, reject) => {
+      const isTls = url.protocol === 'https:';
+      const options = {
+        method: 'POST',
+        agent: isTls ? this.#https : this.#http,
+        headers: {
+          ...headers,
+          'content-type': 'application/json',
+          'content-length': Buffer.byteLength(body),
+          'user-agent': 'Tidemark-Webhooks',
+        },
+        ...(!this.#allowPrivate && { lookup: lookupPublic }),
+      };
+      const request: ClientRequest = (isTls ? requestHttps : requestHttp)(url, options);
+      const timer = setTimeout(
+        () => request.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)),
+        TIMEOUT_MS,
+      );
+      request.on('error', (error) => {
+        clearTimeout(timer);
+        reject(error);
+      });
+      request.on('response', (response) => {
+        clearTimeout(timer);
+        response.on('error', () => undefined);
+        let bytes = 0;
+        response.on('data', (chunk: Buffer) => {
+          bytes += chunk.length;
+          if (bytes > MOST_ANSWER_BYTES) response.destroy();
+        });
+        const reading = setTimeout(() => response.destroy(), TIMEOUT_MS);
+        response.on('close', () => clearTimeout(reading));
+        const status = response.statusCode ?? 0;
+        const retryAfter = retryAfterOf(response.headers['retry-after'], this.#now());
+        resolve({ status, problem: problemOfStatus(status), retryAfterMs: retryAfter });
+      });
+      request.end(body);
+    });
+  }
+}
+
+function problemOfStatus(status: number): string | null {
+  if (status >= 200 && status < 300) return null;
+  if (status >= 300 && status < 400) return `answered ${status}: redirects are not followed`;
+  return `answered ${status}`;
+}
+
+function problemOf(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  const code = errorCode(error);
+  return code === '' || message.includes(code) ? message : `${message} (${code})`;
+}
+
+/** Seconds, or a date. */
+function retryAfterOf(text: string | undefined, now: number): number | null {
+  if (text === undefined) return null;
+  const ms = /^\d{1,9}$/.test(text) ? Number(text) * 1_000 : Date.parse(text) - now;
+  return Number.isFinite(ms) && ms > 0 ? Math.min(ms, LONGEST_RETRY_AFTER_MS) : null;
+}
+
+/** Waits after the first, second, … failure; after that the last one again and again. */
+const WAITS_MS = [5, 30, 120, 300, 900, 1_800, 3_600, 7_200, 14_400].map((seconds) => seconds * 1_000);
+/** A wait is up to this share shorter or longer. */
+const JITTER = 0.2;
+/** For so long a message is tried. */
+export const GIVE_UP_MS = 72 * 3_600_000;
+
+/**
+ * How long to wait after a failure.
+ * @param tries  how many have failed
+ * @param random 0 to 1
+ */
+export function waitAfter(tries: number, retryAfterMs: number | null, random: number): number {
+  const wait = WAITS_MS[Math.min(tries, WAITS_MS.length) - 1] ?? 0;
+  const jittered = Math.round(wait * (1 - JITTER + 2 * JITTER * random));
+  return Math.max(jittered, retryAfterMs ?? 0);
+}

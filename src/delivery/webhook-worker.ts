@@ -1,0 +1,266 @@
+/**
+ * Sends the events of webhooks: one process does, the one that does the maintenance. Each webhook is a task of its own, so that a
+ * dead endpoint delays no other. Its position moves only behind what its receiver has taken.
+ */
+import type { Logger } from 'pino';
+import type { Secret } from '../apps/secret.ts';
+import { errorCode, type Sql } from '../storage/database/connect.ts';
+import {
+  type CommittedEvent,
+  type ConsumerStore,
+  decodePosition,
+  type FeedPosition,
+  type Lease,
+} from '../storage/storage.ts';
+import { matcherOfChoice } from './consumers.ts';
+import { type Batch, readBatch } from './read-batch.ts';
+import { type Answer, GIVE_UP_MS, type Message, type Poster, waitAfter } from './signed-post.ts';
+import {
+  activeWebhooks,
+  disableWebhook,
+  noteTries,
+  type Webhook,
+  type WebhookTry,
+  webhookSecrets,
+} from './webhooks.ts';
+
+export interface WebhookWorkerOptions {
+  readonly sql: Sql;
+  readonly store: ConsumerStore;
+  readonly secret: Secret;
+  readonly poster: Poster;
+  /** The public id of an app. */
+  readonly publicIdOf: (appId: number) => Promise<string | null>;
+  /** Whether this process sends. */
+  readonly isLeader: () => boolean;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** For metrics. */
+export interface WebhookStats {
+  delivered: number;
+  failed: number;
+  disabled: number;
+}
+
+const ROUND_MS = 500;
+const LEASE_MS = 120_000;
+const BATCH = 100;
+const BATCH_BYTES = 4_000_000;
+/** Batches of one turn of a webhook. */
+const MOST_BATCHES = 10;
+/** Events in flight where their order does not matter. */
+const IN_FLIGHT = 8;
+/** A position is written down after so many events; a kill repeats no more than these. */
+const WRITTEN_AFTER = 10;
+const GONE = 410;
+/** Webhooks that send at once. */
+const MOST_RUNNING = 512;
+
+export class WebhookWorker {
+  readonly #options: WebhookWorkerOptions;
+  readonly #running = new Map<number, Promise<void>>();
+  readonly stats: WebhookStats = { delivered: 0, failed: 0, disabled: 0 };
+  #timer: NodeJS.Timeout | null = null;
+  #round: Promise<void> = Promise.resolve();
+  #isStopped = false;
+  #isFailing = false;
+
+  constructor(options: WebhookWorkerOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#schedule();
+  }
+
+  /** Waits for the tries in flight; no other begins. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    await this.#round;
+    this.#options.poster.close();
+    await Promise.all(this.#running.values());
+  }
+
+  #schedule(): void {
+    if (this.#isStopped) return;
+    this.#timer = setTimeout(() => {
+      this.#round = this.#look().finally(() => this.#schedule());
+    }, ROUND_MS);
+  }
+
+  /** Begins the turns of all webhooks for which events wait. */
+  async #look(): Promise<void> {
+    const { isLeader, log } = this.#options;
+    if (!isLeader()) return;
+    try {
+      for (const webhook of await this.#due()) {
+        if (this.#running.has(webhook.id) || this.#running.size >= MOST_RUNNING) continue;
+        const turn = this.#turn(webhook).finally(() => this.#running.delete(webhook.id));
+        this.#running.set(webhook.id, turn);
+      }
+      this.#isFailing = false;
+    } catch (error) {
+      if (!this.#isFailing)
+        log.warn({ code: errorCode(error), err: error }, 'webhook: cannot look for events, retrying');
+      this.#isFailing = true;
+    }
+  }
+
+  async #due(): Promise<readonly Webhook[]> {
+    const { sql, now } = this.#options;
+    const webhooks = (await activeWebhooks(sql)).filter(
+      ({ sendsEvents, nextTryAt }) => sendsEvents && (nextTryAt === null || nextTryAt.getTime() <= now()),
+    );
+    if (webhooks.length === 0 || (await areDeliveriesStopped(sql))) return [];
+    const waiting = await this.#options.store.waiting();
+    return webhooks.filter(({ webhookId }) => {
+      const found = waiting.get(webhookId);
+      return (
+        found !== undefined && (found.hasTicks || decodePosition(found.position)?.after?.by === 'history')
+      );
+    });
+  }
+
+  async #turn(webhook: Webhook): Promise<void> {
+    const { store, log } = this.#options;
+    const { appId, webhookId } = webhook;
+    try {
+      const lease = await store.lease(appId, webhookId, LEASE_MS, 'webhook');
+      if (typeof lease === 'string' || 'leasedForSeconds' in lease) return;
+      try {
+        await this.#send(webhook, lease);
+      } finally {
+        await store.release(appId, webhookId, lease.epoch);
+      }
+    } catch (error) {
+      log.warn({ webhook: webhookId, code: errorCode(error), err: error }, 'webhook: turn failed, retrying');
+    }
+  }
+
+  async #send(webhook: Webhook, lease: Lease): Promise<void> {
+    const { sql, store, secret, now } = this.#options;
+    const { appId, id, webhookId } = webhook;
+    const secrets = await webhookSecrets(sql, secret, id, now());
+    if (secrets.length === 0)
+      return await this.#disable(webhook, 'another SECRET has sealed its signing secret');
+    const isAll = lease.types.length === 0 && lease.filter.length === 0;
+    const matches = isAll ? null : matcherOfChoice(lease);
+    const publicId = (await this.#options.publicIdOf(appId)) ?? '';
+    let { position } = lease;
+    for (let batches = 0; batches < MOST_BATCHES && !this.#isStopped; batches += 1) {
+      const batch = await readBatch(store, appId, position, { limit: BATCH, maxBytes: BATCH_BYTES, matches });
+      const messages = batch.events.map((event) => messageOf(publicId, event));
+      const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets });
+      if (!sent) return;
+      position = batch.position;
+      if (!(await this.#acknowledge(webhook, lease.epoch, position))) return;
+      if (!batch.hasMore) break;
+    }
+    if (webhook.tries > 0)
+      await sql`UPDATE webhooks SET tries = 0, failing_since = NULL WHERE public_id = ${webhookId}`;
+  }
+
+  async #acknowledge({ appId, webhookId }: Webhook, epoch: number, position: FeedPosition): Promise<boolean> {
+    const options = { epoch, position, events: 0, extendsMs: LEASE_MS };
+    return (await this.#options.store.acknowledge(appId, webhookId, options)) === 'done';
+  }
+
+  /** @returns false where the turn ends */
+  async #sendBatch(
+    webhook: Webhook,
+    epoch: number,
+    given: {
+      readonly batch: Batch;
+      readonly messages: readonly Message[];
+      readonly secrets: readonly string[];
+    },
+  ): Promise<boolean> {
+    const { poster, now, sql } = this.#options;
+    const { events } = given.batch;
+    const step = webhook.isUnordered ? IN_FLIGHT : 1;
+    const tries: WebhookTry[] = [];
+    let delivered = 0;
+    let failure: { readonly answer: Answer; readonly message: Message } | null = null;
+    for (let at = 0; at < events.length && failure === null && !this.#isStopped; at += step) {
+      const part = given.messages.slice(at, at + step);
+      const answers = await Promise.all(
+        part.map((message) => poster.send(webhook.url, message, given.secrets)),
+      );
+      for (const [index, answer] of answers.entries()) {
+        const message = part[index];
+        if (message === undefined) continue;
+        const { status, problem, ms } = answer;
+        tries.push({ messageId: message.id, type: message.type, at: new Date(now()), status, problem, ms });
+        if (answer.problem !== null) failure ??= { answer, message };
+        else if (failure === null) delivered += 1;
+      }
+      const position = events[delivered - 1]?.position;
+      const isDue = failure !== null || delivered % WRITTEN_AFTER === 0 || webhook.tries > 0;
+      if (position !== undefined && isDue && !(await this.#acknowledge(webhook, epoch, position)))
+        return false;
+    }
+    this.stats.delivered += delivered;
+    if (delivered > 0)
+      await sql`
+        UPDATE webhooks SET delivered = delivered + ${delivered}, tries = 0, failing_since = NULL, next_try_at = NULL, blocked_by = NULL
+         WHERE id = ${webhook.id}`;
+    await noteTries(sql, webhook.id, tries);
+    if (failure === null) return delivered === events.length;
+    await this.#failed(delivered > 0 ? { ...webhook, tries: 0, failingSince: null } : webhook, failure);
+    return false;
+  }
+
+  async #failed(
+    webhook: Webhook,
+    { answer, message }: { readonly answer: Answer; readonly message: Message },
+  ): Promise<void> {
+    const { sql, log, now } = this.#options;
+    this.stats.failed += 1;
+    const tries = webhook.tries + 1;
+    const since = webhook.failingSince ?? new Date(now());
+    const wait = waitAfter(tries, answer.retryAfterMs, Math.random());
+    await sql`
+      UPDATE webhooks SET failed = failed + 1, tries = ${tries}, failing_since = ${since},
+             next_try_at = ${new Date(now() + wait)}, blocked_by = ${message.id}
+       WHERE id = ${webhook.id}`;
+    if (answer.status === GONE) return await this.#disable(webhook, 'its endpoint answered 410');
+    if (now() - since.getTime() >= GIVE_UP_MS)
+      return await this.#disable(webhook, 'its endpoint has failed for 72 hours');
+    if (tries === 1)
+      log.warn(
+        { webhook: webhook.webhookId, status: answer.status, problem: answer.problem },
+        'webhook: delivery failed, retrying',
+      );
+  }
+
+  async #disable(webhook: Webhook, reason: string): Promise<void> {
+    if (!(await disableWebhook(this.#options.sql, webhook, reason))) return;
+    this.stats.disabled += 1;
+    this.#options.log.error({ webhook: webhook.webhookId, reason }, 'webhook: disabled');
+  }
+}
+
+/** Whether the installation was restored, and nobody has said yet that it sends. */
+export async function areDeliveriesStopped(sql: Sql): Promise<boolean> {
+  const [row] = await sql`SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped'`;
+  return row !== undefined;
+}
+
+/** Has a restored installation send. @returns false if it was not stopped */
+export async function resumeDeliveries(sql: Sql): Promise<boolean> {
+  const { count } = await sql`DELETE FROM installation WHERE name = 'deliveries' AND value = 'stopped'`;
+  return count > 0;
+}
+
+/** The message of an event: the payload is the text that was sent. */
+function messageOf(appId: string, { id, typeName, createdAt, payload }: CommittedEvent): Message {
+  const at = createdAt.toISOString();
+  const data =
+    `{"eventId":"${id}","appId":${JSON.stringify(appId)},"typeName":${JSON.stringify(typeName)},` +
+    `"createdAt":"${at}","payload":${payload}}`;
+  return { id, type: 'event.created', body: `{"type":"event.created","timestamp":"${at}","data":${data}}` };
+}

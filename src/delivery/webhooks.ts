@@ -1,0 +1,295 @@
+/** Webhooks: consumers whose events are sent to an address. */
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
+import { nearest } from '../base/did-you-mean.ts';
+import { createPublicId, digestOf } from '../base/token-text.ts';
+import { refused, WrongInput } from '../errors.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
+import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
+import { checkWebhookUrl } from './addresses.ts';
+import { checkTypes, type EventChoice, matcherOfChoice } from './consumers.ts';
+import { newWebhookSecret } from './signed-post.ts';
+
+export type WebhookState = 'active' | 'paused' | 'disabled';
+
+export interface Webhook {
+  /** Internal. */
+  readonly id: number;
+  readonly appId: number;
+  readonly webhookId: string;
+  readonly url: string;
+  readonly isUnordered: boolean;
+  readonly sendsEvents: boolean;
+  readonly state: WebhookState;
+  /** Why it is disabled. */
+  readonly reason: string | null;
+  readonly createdAt: Date;
+  readonly failingSince: Date | null;
+  readonly tries: number;
+  readonly nextTryAt: Date | null;
+  /** The message that is tried again. */
+  readonly blockedBy: string | null;
+  readonly delivered: number;
+  readonly failed: number;
+  readonly skipped: number;
+}
+
+/** A try, for people. */
+export interface WebhookTry {
+  readonly messageId: string;
+  readonly type: string;
+  readonly at: Date;
+  readonly status: number | null;
+  readonly problem: string | null;
+  readonly ms: number;
+}
+
+/** Tries that are kept of a webhook. */
+const KEPT_TRIES = 50;
+/** How long an earlier secret signs, too. */
+const GRACE_HOURS = 24;
+
+export interface NewWebhook extends EventChoice {
+  readonly url: string;
+  readonly from: StartingPoint;
+  readonly isUnordered: boolean;
+  /** False: it gets messages of alerts alone. */
+  readonly sendsEvents: boolean;
+  /** MAX_WEBHOOKS_PER_APP. */
+  readonly most: number;
+  /** WEBHOOK_ALLOW_PRIVATE. */
+  readonly allowPrivate: boolean;
+  readonly by?: Actor;
+}
+
+/**
+ * Adds a webhook to an app.
+ * @returns its id and its secret, which is not shown again
+ * @throws WrongInput for an address, type or filter; Refused tooManyWebhooks
+ */
+export async function addWebhook(
+  sql: Sql,
+  store: ConsumerStore,
+  secret: Secret,
+  appId: number,
+  webhook: NewWebhook,
+): Promise<{ readonly webhookId: string; readonly secret: string }> {
+  const { types, filter, from, isUnordered, sendsEvents, most, allowPrivate, by = COMMAND_LINE } = webhook;
+  const { href: url } = checkWebhookUrl(webhook.url, allowPrivate);
+  matcherOfChoice({ types, filter });
+  await checkTypes(sql, appId, types);
+  const text = newWebhookSecret();
+  const webhookId = createPublicId('whk');
+  await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact.
+    await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const [row] = await tx<{ count: number }[]>`
+      SELECT count(*)::integer AS count FROM webhooks WHERE app_id = ${appId}`;
+    if ((row?.count ?? 0) >= most)
+      throw refused('tooManyWebhooks', `an app may have ${most} webhooks (MAX_WEBHOOKS_PER_APP)`);
+    // Paused until it has a position: on a cluster that is on another node.
+    await tx`
+      INSERT INTO webhooks (public_id, app_id, url, digest, sealed, is_unordered, sends_events, state)
+      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${isUnordered}, ${sendsEvents}, 'paused')`;
+    await writeAudit(tx, { appId, by, action: 'webhook.add', details: { webhookId, url } });
+  });
+  if (sendsEvents) await store.add(appId, { name: webhookId, kind: 'webhook', types, filter, from });
+  await sql`UPDATE webhooks SET state = 'active' WHERE public_id = ${webhookId}`;
+  return { webhookId, secret: text };
+}
+
+const columns = (sql: Sql | Transaction) => sql`
+  id, app_id AS "appId", public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents", state, reason,
+  created_at AS "createdAt", failing_since AS "failingSince", tries, next_try_at AS "nextTryAt", blocked_by AS "blockedBy",
+  delivered::float8, failed::float8, skipped::float8`;
+
+/** The webhooks of an app, in order of creation. */
+export async function listWebhooks(sql: Sql, appId: number): Promise<readonly Webhook[]> {
+  return await sql<Webhook[]>`SELECT ${columns(sql)} FROM webhooks WHERE app_id = ${appId} ORDER BY id`;
+}
+
+/** All that may send. */
+export async function activeWebhooks(sql: Sql): Promise<readonly Webhook[]> {
+  return await sql<Webhook[]>`SELECT ${columns(sql)} FROM webhooks WHERE state = 'active' ORDER BY id`;
+}
+
+/** @throws Refused webhookNotFound, with the nearest id */
+export async function findWebhook(sql: Sql, webhookId: string, appId?: number): Promise<Webhook> {
+  const [row] = await sql<Webhook[]>`
+    SELECT ${columns(sql)} FROM webhooks
+     WHERE public_id = ${webhookId} ${appId === undefined ? sql`` : sql`AND app_id = ${appId}`}`;
+  if (row !== undefined) return row;
+  const known = await sql<{ id: string }[]>`
+    SELECT public_id AS id FROM webhooks ${appId === undefined ? sql`` : sql`WHERE app_id = ${appId}`} LIMIT 1000`;
+  const meant = nearest(
+    webhookId,
+    known.map(({ id }) => id),
+  );
+  throw refused(
+    'webhookNotFound',
+    `there is no webhook ${JSON.stringify(webhookId)}${meant === null ? '' : `: did you mean ${meant}?`}`,
+  );
+}
+
+/** Its last tries, newest first. */
+export async function listTries(sql: Sql, id: number): Promise<readonly WebhookTry[]> {
+  return await sql<WebhookTry[]>`
+    SELECT message_id AS "messageId", type, at, status, problem, ms FROM webhook_tries
+     WHERE webhook_id = ${id} ORDER BY id DESC LIMIT ${KEPT_TRIES}`;
+}
+
+/** Pauses a webhook, or has it go on, also one that was disabled. Its position stays. */
+export async function setWebhookState(
+  sql: Sql,
+  { id, appId, webhookId }: Webhook,
+  state: 'active' | 'paused',
+  by: Actor = COMMAND_LINE,
+): Promise<void> {
+  const action = state === 'active' ? 'webhook.resume' : 'webhook.pause';
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`
+      UPDATE webhooks SET state = ${state}, reason = NULL, failing_since = NULL, tries = 0, next_try_at = NULL
+       WHERE id = ${id}`;
+    await writeAudit(tx, { appId, by, action, details: { webhookId } });
+  });
+}
+
+/** Disables a webhook that must not be called any more. @returns false if it was disabled already */
+export async function disableWebhook(
+  sql: Sql,
+  { id, appId, webhookId, url }: Webhook,
+  reason: string,
+): Promise<boolean> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const { count } = await tx`
+      UPDATE webhooks SET state = 'disabled', reason = ${reason} WHERE id = ${id} AND state = 'active'`;
+    if (count === 0) return false;
+    await writeAudit(tx, {
+      appId,
+      by: COMMAND_LINE,
+      action: 'webhook.disable',
+      details: { webhookId, url, reason },
+    });
+    return true;
+  });
+}
+
+/**
+ * Leaves out the event that blocks a webhook.
+ * @returns its id; null if no event waits
+ */
+export async function skipEvent(
+  sql: Sql,
+  store: ConsumerStore,
+  { id, appId, webhookId }: Webhook,
+  by: Actor = COMMAND_LINE,
+): Promise<string | null> {
+  await store.endLease(appId, webhookId);
+  const lease = await store.lease(appId, webhookId, 30_000, 'webhook');
+  if (typeof lease === 'string' || 'leasedForSeconds' in lease)
+    throw new WrongInput('the webhook is sending just now, or has lost its place: try again');
+  const { types, filter, epoch } = lease;
+  const matches = matcherOfChoice({ types, filter });
+  let position = lease.position;
+  for (let hasMore = true; hasMore; ) {
+    const read = await store.read(appId, position, { limit: 100, maxBytes: 1_000_000 });
+    const event = read.events.find(matches);
+    position = event?.position ?? read.position;
+    await store.acknowledge(appId, webhookId, { epoch, position, events: 0, extendsMs: 30_000 });
+    if (event !== undefined) {
+      await store.acknowledge(appId, webhookId, { epoch, position, events: 0 });
+      await sql.begin('isolation level read committed', async (tx) => {
+        await tx`
+          UPDATE webhooks SET skipped = skipped + 1, tries = 0, next_try_at = NULL, blocked_by = NULL, failing_since = NULL
+           WHERE id = ${id}`;
+        await writeAudit(tx, {
+          appId,
+          by,
+          action: 'webhook.skip',
+          details: { webhookId, eventId: event.id },
+        });
+      });
+      return event.id;
+    }
+    hasMore = read.hasMore;
+  }
+  await store.release(appId, webhookId, epoch);
+  return null;
+}
+
+/** Makes a new secret; the earlier one signs for a day, too. */
+export async function rotateWebhookSecret(
+  sql: Sql,
+  secret: Secret,
+  { id, appId, webhookId }: Webhook,
+  by: Actor = COMMAND_LINE,
+): Promise<{ readonly secret: string; readonly previousValidUntil: Date }> {
+  const text = newWebhookSecret();
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [row] = await tx<{ until: Date }[]>`
+      UPDATE webhooks
+         SET earlier_digest = digest, earlier_sealed = sealed, earlier_until = now() + make_interval(hours => ${GRACE_HOURS}),
+             digest = ${digestOf(text)}, sealed = ${sealToken(secret, text)}
+       WHERE id = ${id} RETURNING earlier_until AS until`;
+    if (row === undefined) throw refused('webhookNotFound', `there is no webhook ${webhookId}`);
+    await writeAudit(tx, { appId, by, action: 'webhook.rotate', details: { webhookId } });
+    return { secret: text, previousValidUntil: row.until };
+  });
+}
+
+/** The secrets that sign now, the newest first; none if another SECRET has sealed them. */
+export async function webhookSecrets(
+  sql: Sql,
+  secret: Secret,
+  id: number,
+  now: number,
+): Promise<readonly string[]> {
+  const [row] = await sql<
+    {
+      digest: Buffer;
+      sealed: Buffer;
+      earlierDigest: Buffer | null;
+      earlierSealed: Buffer | null;
+      until: Date | null;
+    }[]
+  >`
+    SELECT digest, sealed, earlier_digest AS "earlierDigest", earlier_sealed AS "earlierSealed", earlier_until AS until
+      FROM webhooks WHERE id = ${id}`;
+  if (row === undefined) return [];
+  const opened = [openSealed(secret, row.sealed, row.digest)];
+  const { earlierDigest, earlierSealed, until } = row;
+  if (earlierDigest !== null && earlierSealed !== null && until !== null && until.getTime() > now)
+    opened.push(openSealed(secret, earlierSealed, earlierDigest));
+  return opened.flatMap((text) => text ?? []);
+}
+
+export async function removeWebhook(
+  sql: Sql,
+  store: ConsumerStore,
+  { id, appId, webhookId, url }: Webhook,
+  by: Actor = COMMAND_LINE,
+): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`DELETE FROM webhooks WHERE id = ${id}`;
+    await writeAudit(tx, { appId, by, action: 'webhook.remove', details: { webhookId, url } });
+  });
+  await store.remove(appId, webhookId);
+}
+
+/** Writes down tries, and forgets old ones. */
+export async function noteTries(sql: Sql, id: number, tries: readonly WebhookTry[]): Promise<void> {
+  const kept = tries.slice(-KEPT_TRIES);
+  if (kept.length === 0) return;
+  await sql`
+    WITH added AS (
+      INSERT INTO webhook_tries (webhook_id, message_id, type, at, status, problem, ms)
+      SELECT ${id}, * FROM unnest(
+        ${kept.map((one) => one.messageId)}::text[], ${kept.map((one) => one.type)}::text[],
+        ${kept.map((one) => one.at.toISOString())}::timestamptz[], ${kept.map((one) => one.status)}::integer[],
+        ${kept.map((one) => one.problem)}::text[], ${kept.map((one) => one.ms)}::integer[])
+       WHERE EXISTS (SELECT FROM webhooks WHERE id = ${id})
+    )
+    DELETE FROM webhook_tries
+     WHERE webhook_id = ${id}
+       AND id <= (SELECT id FROM webhook_tries WHERE webhook_id = ${id} ORDER BY id DESC OFFSET ${KEPT_TRIES} LIMIT 1)`;
+}

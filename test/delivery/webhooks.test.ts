@@ -1,0 +1,338 @@
+/** Webhooks from outside: commands, receivers of all kinds, and the receivers of the documentation. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { isPublicAddress, lookupPublic } from '../../src/delivery/addresses.ts';
+import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts';
+import { readPage } from '../docs/pages.ts';
+import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+
+interface Received {
+  readonly headers: IncomingHttpHeaders;
+  readonly body: string;
+}
+
+/** A receiver that answers as a test says. */
+class Receiver {
+  readonly received: Received[] = [];
+  readonly #server: Server;
+  answer: (response: ServerResponse, count: number) => void = (response) => response.writeHead(204).end();
+
+  constructor() {
+    this.#server = createServer(async (request, response) => {
+      const parts: Buffer[] = [];
+      for await (const part of request) parts.push(part as Buffer);
+      this.received.push({ headers: request.headers, body: Buffer.concat(parts).toString() });
+      this.answer(response, this.received.length);
+    });
+    this.#server.on('error', () => undefined);
+  }
+
+  async listen(): Promise<string> {
+    this.#server.listen(0, '127.0.0.1');
+    await once(this.#server, 'listening');
+    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/hook`;
+  }
+
+  close(): void {
+    this.#server.closeAllConnections();
+    this.#server.close();
+  }
+
+  /** The numbers in the payloads, in order of arrival. */
+  get numbers(): number[] {
+    return this.received.map(({ body }) => JSON.parse(body).data.payload.n);
+  }
+}
+
+let service: TestService;
+let folder: string;
+const clock = new RunningClock();
+const receivers: Receiver[] = [];
+beforeAll(async () => {
+  build();
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-webhooks-'));
+  service = await startTestService({ clock, config: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
+}, 120_000);
+afterEach(async () => {
+  for (const receiver of receivers.splice(0)) receiver.close();
+  await service.sql`DELETE FROM consumers WHERE kind = 'webhook'`;
+  await service.sql`DELETE FROM webhooks`;
+});
+afterAll(async () => {
+  await service.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const SECRET = 'the secret of the tests, 32 characters';
+const run = (...args: string[]): Promise<Outcome> =>
+  tidemark(args, {
+    DATABASE_URL: service.database.url,
+    DATA_DIR: folder,
+    SECRET,
+    WEBHOOK_ALLOW_PRIVATE: 'true',
+    MAX_WEBHOOKS_PER_APP: '4',
+  });
+const receive = async (): Promise<{ receiver: Receiver; url: string }> => {
+  const receiver = new Receiver();
+  receivers.push(receiver);
+  return { receiver, url: await receiver.listen() };
+};
+const add = async (url: string, ...args: string[]): Promise<{ webhookId: string; secret: string }> => {
+  const outcome = await run('webhook', 'add', '--app', service.app.appId, '--url', url, '--json', ...args);
+  expect(outcome.code, outcome.stderr).toBe(0);
+  return JSON.parse(outcome.stdout);
+};
+const post = async (n: number, typeName = 'test type'): Promise<string> => {
+  const response = await service.post({ typeId: undefined, typeName, payload: { n } });
+  expect(response.status).toBe(201);
+  return JSON.parse(response.body).eventId;
+};
+const stored = async (webhookId: string): Promise<Record<string, unknown>> => {
+  const [row] = await service.sql`SELECT * FROM webhooks WHERE public_id = ${webhookId}`;
+  return row ?? {};
+};
+
+test('events arrive in order, signed as the standard says, with the text that was sent', async () => {
+  const { receiver, url } = await receive();
+  const { webhookId, secret } = await add(url);
+  expect(webhookId).toMatch(/^whk_/);
+  expect(secret).toMatch(/^whsec_[A-Za-z0-9+/]+=*$/);
+  const text = '{ "n":1e2, "x": "\\u00e4" }';
+  const sent = await service.request({
+    method: 'POST',
+    path: '/public/create_event',
+    body: service.body(text),
+  });
+  const { eventId } = JSON.parse(sent.body);
+  await post(2);
+  await post(3);
+  await until(() => receiver.received.length >= 3, 'three events');
+  const [first] = receiver.received;
+  expect(first?.body).toContain(`"payload":${text}}`);
+  expect(JSON.parse(first?.body ?? '')).toMatchObject({
+    type: 'event.created',
+    data: { eventId, appId: service.app.appId, typeName: 'test type' },
+  });
+  expect(first?.headers['webhook-id']).toBe(eventId);
+  for (const { headers, body } of receiver.received)
+    expect(() => new Webhook(secret).verify(body, headers as Record<string, string>)).not.toThrow();
+  const forged = (): unknown =>
+    new Webhook(secret).verify(`${first?.body} `, first?.headers as Record<string, string>);
+  expect(forged).toThrow();
+  expect(receiver.numbers.slice(1)).toEqual([2, 3]);
+  expect(JSON.stringify(await stored(webhookId))).not.toContain(secret.slice(6));
+});
+
+test('a failing endpoint gets the same event again before any other, and delays no other endpoint', async () => {
+  const { receiver: dead, url } = await receive();
+  const { receiver: live, url: liveUrl } = await receive();
+  dead.answer = (response, count) =>
+    count < 3
+      ? response.writeHead(count === 1 ? 302 : 500, { location: liveUrl }).end()
+      : response.writeHead(200).end();
+  const { webhookId } = await add(url);
+  await add(liveUrl);
+  for (const n of [1, 2, 3]) await post(n);
+  await until(() => live.received.length === 3 && dead.received.length === 1, 'the live endpoint');
+  await until(async () => (await stored(webhookId)).tries === 1, 'the first failure');
+  expect((await stored(webhookId)).blocked_by).toBe(dead.received[0]?.headers['webhook-id']);
+  for (let tries = 2; tries <= 3; tries += 1) {
+    await until(async () => (await stored(webhookId)).tries === tries - 1, `failure ${tries - 1}`);
+    clock.advance(3_600_000);
+    await until(() => dead.received.length >= tries, `try ${tries}`);
+  }
+  await until(() => dead.received.length === 5, 'the rest');
+  expect(dead.numbers).toEqual([1, 1, 1, 2, 3]);
+  expect(new Set(dead.received.slice(0, 3).map(({ headers }) => headers['webhook-id'])).size).toBe(1);
+  expect(live.numbers).toEqual([1, 2, 3]);
+  await until(async () => (await stored(webhookId)).tries === 0, 'no failure');
+  const { stdout } = await run('webhook', 'list', '--app', service.app.appId, '--json');
+  const [listed] = JSON.parse(stdout).webhooks;
+  expect(listed.tries.map((one: { status: number }) => one.status)).toEqual([200, 200, 200, 500, 302]);
+});
+
+test('Retry-After is obeyed, 410 disables, and so do 72 hours of failures', async () => {
+  const { receiver, url } = await receive();
+  receiver.answer = (response) => response.writeHead(503, { 'retry-after': '7200' }).end();
+  const { webhookId } = await add(url);
+  await post(1);
+  await until(async () => (await stored(webhookId)).tries === 1, 'a failure');
+  const next = (await stored(webhookId)).next_try_at as Date;
+  expect(next.getTime()).toBeGreaterThan(clock.wall() + 7_000_000);
+  await service.sql`UPDATE webhooks SET failing_since = ${new Date(clock.wall() - GIVE_UP_MS)}, next_try_at = NULL`;
+  await until(async () => (await stored(webhookId)).state === 'disabled', 'the end of the tries');
+  receiver.answer = (response) => response.writeHead(410).end();
+  expect((await run('webhook', 'resume', webhookId)).code).toBe(0);
+  await until(async () => (await stored(webhookId)).reason === 'its endpoint answered 410', '410');
+  receiver.answer = (response) => response.writeHead(200).end('x'.repeat(10_000_000));
+  await run('webhook', 'resume', '--webhook', webhookId, '--app', service.app.appId);
+  await until(async () => Number((await stored(webhookId)).delivered) === 1, 'delivery after all');
+  const actions = await service.sql`SELECT action FROM audit_entries WHERE action = 'webhook.disable'`;
+  expect(actions).toHaveLength(2);
+});
+
+test('skip leaves out the event that blocks, and pause stops', async () => {
+  const { receiver, url } = await receive();
+  receiver.answer = (response) => response.writeHead(500).end();
+  const { webhookId } = await add(url, '--filter', 'n>10');
+  for (const n of [1, 11, 12]) await post(n);
+  await until(async () => (await stored(webhookId)).tries === 1, 'a failure');
+  receiver.answer = (response) => response.writeHead(204).end();
+  const skipped = await run('webhook', 'skip', webhookId, '--json');
+  expect(skipped.code, skipped.stderr).toBe(0);
+  await until(() => receiver.received.length === 2, 'the next event');
+  expect(receiver.numbers).toEqual([11, 12]);
+  expect(JSON.parse(skipped.stdout).eventId).toBe(receiver.received[0]?.headers['webhook-id']);
+  expect((await run('webhook', 'pause', webhookId)).code).toBe(0);
+  await post(13);
+  expect((await run('webhook', 'remove', webhookId)).code).toBe(0);
+  expect(receiver.received).toHaveLength(2);
+  expect((await run('webhook', 'pause', webhookId)).stderr).toContain('there is no webhook');
+});
+
+test('after a rotation both secrets verify; a test message is sent at once', async () => {
+  const { receiver, url } = await receive();
+  const { webhookId, secret } = await add(url);
+  const rotated = JSON.parse((await run('webhook', 'rotate', webhookId, '--json')).stdout);
+  const tested = await run('webhook', 'test', webhookId, '--json');
+  expect(JSON.parse(tested.stdout)).toMatchObject({ webhookId, status: 204 });
+  const [{ headers, body } = { headers: {}, body: '' }] = receiver.received;
+  expect(JSON.parse(body).type).toBe('webhook.test');
+  for (const one of [secret, rotated.secret])
+    expect(() => new Webhook(one).verify(body, headers as Record<string, string>)).not.toThrow();
+  receiver.answer = (response) => response.destroy();
+  expect((await run('webhook', 'test', webhookId)).code).toBe(1);
+});
+
+test('a restored installation sends nothing until it is told to', async () => {
+  const { receiver, url } = await receive();
+  await service.sql`INSERT INTO installation (name, value) VALUES ('deliveries', 'stopped')`;
+  const { webhookId } = await add(url);
+  await post(1);
+  await until(async () => {
+    const [row] =
+      await service.sql`SELECT FROM feed_ticks, consumers WHERE name = ${webhookId} AND feed_ticks.tick > consumers.tick`;
+    return row !== undefined;
+  }, 'a waiting event');
+  expect(receiver.received).toHaveLength(0);
+  expect((await run('deliveries', 'resume')).code).toBe(0);
+  await until(() => receiver.received.length === 1, 'the event');
+});
+
+test('addresses and limits are refused where they are typed', async () => {
+  const at = (url: string): Promise<Outcome> =>
+    tidemark(['webhook', 'add', '--app', service.app.appId, '--url', url], {
+      DATABASE_URL: service.database.url,
+      DATA_DIR: folder,
+      SECRET,
+    });
+  for (const url of [
+    ...[
+      'nonsense',
+      'ftp://example.com',
+      'https://user:pw@example.com',
+      'http://localhost/',
+      'http://127.0.0.1/',
+    ],
+    ...[
+      'http://[::ffff:10.0.0.1]/',
+      'http://169.254.169.254/latest',
+      'http://0x7f000001/',
+      'http://[fd00::1]/',
+    ],
+  ]) {
+    const { code, stderr } = await at(url);
+    expect(code, url).toBe(2);
+    expect(stderr).toContain('URL');
+  }
+  for (let n = 0; n < 4; n += 1) await add('https://example.com/', '--type', 'never sent');
+  const fifth = await run('webhook', 'add', '--app', service.app.appId, '--url', 'https://example.com/');
+  expect(fifth.code).toBe(1);
+  expect(fifth.stderr).toContain('MAX_WEBHOOKS_PER_APP');
+});
+
+test('only public addresses are called, whatever a name resolves to', async () => {
+  for (const address of ['8.8.8.8', '2606:4700::1111', '::ffff:8.8.8.8'])
+    expect(isPublicAddress(address), address).toBe(true);
+  for (const address of [
+    ...['127.0.0.1', '10.1.2.3', '172.16.0.1', '192.168.1.1', '169.254.169.254', '100.64.0.1', '0.0.0.0'],
+    ...[
+      '224.0.0.1',
+      '255.255.255.255',
+      '::1',
+      '::',
+      'fe80::1',
+      'fd00::1',
+      '::ffff:127.0.0.1',
+      '64:ff9b::7f00:1',
+    ],
+    ...['2002:7f00:1::', 'fe80::1%eth0', 'not an address'],
+  ])
+    expect(isPublicAddress(address), address).toBe(false);
+  const resolved = await new Promise((resolve) => lookupPublic('localhost', {}, (error) => resolve(error)));
+  expect(String(resolved)).toContain('not a public address');
+  const { receiver, url } = await receive();
+  const poster = new Poster({ allowPrivate: false, now: Date.now });
+  const message = { id: '1', type: 'x', body: '{}' };
+  for (const one of [url, url.replace('127.0.0.1', 'localhost')])
+    expect((await poster.send(one, message, [])).problem).toContain('not a public address');
+  poster.close();
+  expect(receiver.received).toHaveLength(0);
+});
+
+test('waits grow to hours, with jitter, and never less than Retry-After', () => {
+  expect(waitAfter(1, null, 0)).toBe(4_000);
+  expect(waitAfter(1, null, 1)).toBe(6_000);
+  expect(waitAfter(9, null, 0.5)).toBe(14_400_000);
+  expect(waitAfter(99, null, 0.5)).toBe(14_400_000);
+  expect(waitAfter(1, 60_000, 0.5)).toBe(60_000);
+});
+
+test.each([
+  ['js', process.execPath, 'receiver.mjs'],
+  ['python', 'python3', 'receiver.py'],
+])(
+  'the receiver of the documentation in %s verifies and prints each event once',
+  async (language, program, file) => {
+    const section = readPage('docs/delivery.md').split('### Receivers')[1] ?? '';
+    const code = section.split(`\`\`\`${language}\n`)[1]?.split('```')[0] ?? '';
+    expect(code.split('\n').length).toBeLessThan(36);
+    const path = join(folder, file);
+    await writeFile(path, code);
+    const { url } = await receive();
+    const { webhookId, secret } = await add(url);
+    await run('webhook', 'pause', webhookId);
+    const child: ChildProcess = spawn(program, [path], {
+      env: { PATH: process.env.PATH, WEBHOOK_SECRET: secret },
+    });
+    if (child.stdout === null) throw new Error('no output');
+    const lines: string[] = [];
+    createInterface({ input: child.stdout }).on('line', (line) => lines.push(line));
+    try {
+      await until(() => lines.length > 0, 'the port');
+      const target = `http://127.0.0.1:${lines[0]}/`;
+      const poster = new Poster({ allowPrivate: true, now: Date.now });
+      const message = { id: 'one', type: 'event.created', body: '{"type":"event.created","data":{"n":1}}' };
+      expect((await poster.send(target, message, [secret])).status).toBe(204);
+      expect((await poster.send(target, message, [secret])).status).toBe(204);
+      expect((await poster.send(target, { ...message, id: 'two' }, ['whsec_AAAA'])).status).toBe(401);
+      expect((await poster.send(target, { ...message, id: 'three' }, ['whsec_AAAA', secret])).status).toBe(
+        204,
+      );
+      poster.close();
+      await until(() => lines.length === 3, 'two events');
+      expect(lines.slice(1).map((line) => JSON.parse(line))).toEqual([{ n: 1 }, { n: 1 }]);
+    } finally {
+      child.kill();
+    }
+  },
+);
