@@ -1,0 +1,101 @@
+/** The columns of the dashboard's chart, against events that are counted by hand. */
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import type { Series } from '../../src/api-types/answers.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+import { storeRows } from '../support/stored-events.ts';
+
+const MINUTE_MS = 60_000;
+const NAMES = ['visit', 'order', 'noise'] as const;
+/** Minutes with events, of which the chart shows the last five, and the five before them to compare with. */
+const MINUTES = 12;
+
+let service: TestService;
+let owner: Person;
+let app: Awaited<ReturnType<typeof newOwnApp>>;
+let start: number;
+let typeIds: string[];
+
+/** Events of a type in a minute. */
+const eventsOf = (type: number, minute: number): number => 1 + ((3 * minute + 5 * type) % 7) * (3 - type);
+const column = (type: number, from: number, until: number): number[] =>
+  Array.from({ length: until - from }, (_, index) => eventsOf(type, from + index));
+const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
+
+beforeAll(async () => {
+  service = await startTestService();
+  const { sql, database } = service;
+  owner = await newPerson(service, 'owner@example.com');
+  app = await newOwnApp(owner);
+  for (const name of NAMES) await service.newType(app, name);
+  const types = await sql<{ id: number; typeId: string; appId: number }[]>`
+    SELECT event_types.id, event_types.public_id AS "typeId", app_id AS "appId"
+      FROM event_types JOIN apps ON apps.id = app_id WHERE apps.public_id = ${app.appId} ORDER BY id`;
+  typeIds = types.map(({ typeId }) => typeId);
+  start = Math.floor(Date.now() / 86_400_000) * 86_400_000;
+  const rows = types.flatMap(({ id, appId }, type) =>
+    Array.from({ length: MINUTES }, (_, minute) => minute).flatMap((minute) =>
+      Array.from({ length: eventsOf(type, minute) }, (_, index) => {
+        const at = start + minute * MINUTE_MS + index;
+        const time = at
+          .toString(16)
+          .padStart(12, '0')
+          .replace(/^(.{8})/, '$1-');
+        const last = String(100 * type + minute).padStart(12, '0');
+        return { id: `${time}-7000-8000-${last}`, at, payload: '{}', appId, typeId: id };
+      }),
+    ),
+  );
+  await storeRows(sql, database.engine, rows);
+});
+afterAll(() => service.stop());
+
+async function chart(more: Readonly<Record<string, string>>): Promise<Series> {
+  const at = (minute: number): string => new Date(start + minute * MINUTE_MS).toISOString();
+  const query = new URLSearchParams({
+    ...{ from: at(7), to: at(12), compareFrom: at(2), compareTo: at(7) },
+    ...{ timezone: 'UTC', buckets: '30', ...more },
+  });
+  return (await owner.get(`/api/apps/${app.appId}/series?${query}`)).data as unknown as Series; // As the route declares it.
+}
+
+test('lines by type, the most events first, with what is before them, beside an earlier interval, and others together', async () => {
+  const { lines, all, other, before, compared, by, hidden } = await chart({ lines: '2' });
+  const totals = NAMES.map((name, type) => ({ name, type, total: sum(column(type, 7, 12)) }));
+  totals.sort((a, b) => b.total - a.total);
+  const [first, second, third] = totals;
+  if (first === undefined || second === undefined || third === undefined) throw new Error('three types');
+  expect(lines.map(({ name, counts, total, key }) => ({ name, counts, total, key }))).toEqual(
+    [first, second].map(({ name, type, total }) => ({
+      ...{ name, total, key: typeIds[type], counts: column(type, 7, 12) },
+    })),
+  );
+  const together = (from: number, until: number): number[] =>
+    column(0, from, until).map((count, index) =>
+      sum([count, column(1, from, until)[index] ?? 0, column(2, from, until)[index] ?? 0]),
+    );
+  expect(all).toEqual(together(7, 12));
+  expect(other).toEqual(column(third.type, 7, 12));
+  expect(before.all).toBe(sum(together(0, 7)));
+  expect(before.byKey[first.type === 0 ? (typeIds[0] ?? '') : '']).toBe(sum(column(0, 0, 7)));
+  expect(compared?.all).toEqual(together(2, 7));
+  expect(compared?.byKey[typeIds[second.type] ?? '']).toEqual(column(second.type, 2, 7));
+  expect([by, hidden]).toEqual([null, null]);
+});
+
+test('chosen types alone', async () => {
+  const { lines, all, other } = await chart({ typeId: typeIds[1] ?? '' });
+  expect(lines.map(({ name }) => name)).toEqual(['order']);
+  expect([all, other]).toEqual([column(1, 7, 12), null]);
+});
+
+test('hidden types as one line, in no other number', async () => {
+  await owner.patch(`/api/apps/${app.appId}/types/${typeIds[2]}`, { hidden: true });
+  const { lines, all, hidden } = await chart({});
+  expect(lines.map(({ name }) => name).sort()).toEqual(['order', 'visit']);
+  expect(all).toEqual(column(0, 7, 12).map((count, index) => count + (column(1, 7, 12)[index] ?? 0)));
+  expect(hidden).toEqual({
+    types: 1,
+    ...{ counts: column(2, 7, 12), before: sum(column(2, 0, 7)), compared: column(2, 2, 7) },
+  });
+});
