@@ -1,8 +1,8 @@
 /** The single table of settings. docs/settings.md and `tidemark serve --help` are generated from it. */
 import { readFileSync } from 'node:fs';
 import { totalmem } from 'node:os';
+import { hostsOf, withFirstHost, withHosts } from './base/url-hosts.ts';
 import { OperatorError } from './errors.ts';
-import { hostsOf, withFirstHost, withHosts } from './storage/database/server-address.ts';
 
 interface Setting<T> {
   readonly default: string;

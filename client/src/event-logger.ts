@@ -137,7 +137,7 @@ type Outcome =
   | { readonly error: TidemarkError | Error; readonly status: number; readonly retryAfter: string | null };
 
 /** Codes of results after which the same event may be stored. */
-const PASSING_CODES: ReadonlySet<string> = new Set([
+const RETRYABLE_CODES: ReadonlySet<string> = new Set([
   'UNAVAILABLE',
   'OUTCOME_UNKNOWN',
   'INTERNAL_ERROR',
@@ -460,7 +460,7 @@ export class EventLogger {
       const result = results[index] ?? {};
       const { eventId, code = '', details = '' } = result;
       if (eventId !== undefined) stored.push(event);
-      else if (PASSING_CODES.has(code)) {
+      else if (RETRYABLE_CODES.has(code)) {
         repeated.push(code === UNKNOWN ? { ...event, mayBeStored: true } : event);
       } else if (code === IN_FUTURE && this.#isHeld(event, result)) {
         // It waits for its time, and delays no others.

@@ -1,11 +1,11 @@
 /** When a request is repeated. */
 
 /** Statuses after which the same request may succeed. */
-const PASSING: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
+const RETRYABLE: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 /** Whether the same request may succeed later. @param status 0: without a response */
 export function mayPass(status: number): boolean {
-  return status === 0 || PASSING.has(status);
+  return status === 0 || RETRYABLE.has(status);
 }
 
 const FIRST_MS = 100;

@@ -55,7 +55,7 @@ const OF_ACCOUNT = {
   ],
   'recovery-code.use': [
     'Recovery code used',
-    'A recovery code of your account was used in place of a code of the authenticator.',
+    'A recovery code of your account was used instead of an authenticator code.',
   ],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 

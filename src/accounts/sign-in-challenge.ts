@@ -1,6 +1,6 @@
 /**
  * The challenge between the two steps of a sign-in: it says that the password was right, for five minutes, and is good for
- * nothing but to be sent with a code. It is signed and not stored, so it takes no room, and a made-up one costs no query.
+ * nothing but to be sent with a code. It is signed and not stored, so it takes no room, and a forged one costs no query.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { digestOf } from '../base/token-text.ts';

@@ -106,11 +106,11 @@ export class Usage {
 
   /** Counts a request that has ended, for the app or the token that it was admitted for. */
   readonly settled = (exchange: Exchange, outcome: Outcome | null): void => {
-    const { writer, reader } = exchange;
-    if (outcome === null || (writer === 0 && reader === 0)) return;
+    const { writerAppId, readerTokenId } = exchange;
+    if (outcome === null || (writerAppId === null && readerTokenId === null)) return;
     const period = this.#period();
-    if (writer !== 0) useOf(period.apps, writer).add(outcome);
-    if (reader !== 0) useOf(period.tokens, reader).add(outcome);
+    if (writerAppId !== null) useOf(period.apps, writerAppId).add(outcome);
+    if (readerTokenId !== null) useOf(period.tokens, readerTokenId).add(outcome);
   };
 
   /** Counts an event that was acknowledged. */

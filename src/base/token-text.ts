@@ -31,7 +31,7 @@ export function createTokenText(kind: TokenKind): string {
 }
 
 /**
- * Whether a text has the format of a token of this kind, check characters included. Typing errors and random junk are
+ * Whether a text has the format of a token of this kind, check characters included. Typing errors and random texts are
  * refused here, without a query.
  */
 export function isWellFormed(text: string, kind: TokenKind): boolean {

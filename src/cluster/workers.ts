@@ -7,10 +7,10 @@ import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { listenError } from '../http/transport.ts';
+import { StatsRelay } from '../metrics/worker-stats.ts';
 import type { Service } from '../service.ts';
 import type { DatabaseAddress } from '../storage/database/connect.ts';
 import { STOP, TASK_VARIABLE, type WorkerReport, type WorkerTask } from './worker.ts';
-import { StatsRelay } from './worker-stats.ts';
 
 export interface WorkersOptions {
   readonly config: Config;

@@ -112,9 +112,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   route = 'other';
   /** Whether pages of every origin may read the response, set by the server. */
   isCrossOrigin = false;
-  /** Internal id of the app whose logging token was accepted, and of the resource token that was; 0: none. */
-  writer = 0;
-  reader = 0;
+  /** Internal id of the app whose logging token was accepted; null: none. */
+  writerAppId: number | null = null;
+  /** Internal id of the resource token that was accepted; null: none. */
+  readerTokenId: number | null = null;
   /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */
   rateLimit: LimitDecision | null = null;
   /** The response if the deadline passes now. A step after which the outcome may be unknown replaces it. */

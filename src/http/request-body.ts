@@ -67,7 +67,7 @@ const PACE_BYTES_PER_SECOND = 16_384;
 const NO_ROOM = new Rejection('unavailable', 'Too many request bodies are being held; try again shortly.');
 const TOO_LARGE_WINDOW = new Rejection(
   'payloadTooLarge',
-  'The window of the compressed body is larger than all bodies may be: compress with a smaller one, or with gzip.',
+  'The compression window exceeds the memory limit of bodies; use a smaller window or gzip.',
 );
 const CUT_FOR_ROOM = new Rejection(
   'unavailable',

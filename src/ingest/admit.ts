@@ -30,7 +30,7 @@ export async function admit(
 ): Promise<number | Rejection> {
   const appId = await authenticate(loggingTokens, credentials, exchange);
   if (appId instanceof Rejection) return appId;
-  exchange.writer = appId;
+  exchange.writerAppId = appId;
   exchange.rateLimit = await limiter.take(appId);
   return exchange.rateLimit?.accepted === false ? overLimit(exchange.rateLimit) : appId;
 }

@@ -56,7 +56,7 @@ export function createCreateBatch(
     const outcome = await create(exchange);
     if (!(outcome instanceof Rejection)) return outcome;
     // A request without a valid token is answered at once: one that is held back keeps its body in memory.
-    const isHeld = refusalDelayMs !== undefined && exchange.writer !== 0 && outcome.isRetryable;
+    const isHeld = refusalDelayMs !== undefined && exchange.writerAppId !== null && outcome.isRetryable;
     if (isHeld) await setTimeout(refusalDelayMs);
     return refuse(outcome, exchange);
   };
@@ -85,12 +85,12 @@ function createSteps(
     if (read instanceof Rejection) return read;
     const received = await exchange.bodyOrLines();
     if (received instanceof ArrivingLines)
-      return await storeLines(steps, exchange, { lines: received, read });
+      return await storeLines(steps, exchange, { appId, lines: received, read });
     const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
     if (text instanceof Rejection) return text;
     if (received instanceof Rejection) return received;
     if (mayBeLong && hasMoreLines(text, maxEvents))
-      return await storeLines(steps, exchange, { lines: new WholeLines(text), read });
+      return await storeLines(steps, exchange, { appId, lines: new WholeLines(text), read });
 
     const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);

@@ -65,7 +65,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const appId = app instanceof Promise ? await app : app;
     stopwatch?.lap('token');
     if (appId instanceof Rejection) return appId;
-    exchange.writer = appId;
+    exchange.writerAppId = appId;
 
     const decision = steps.limiter.take(appId);
     exchange.rateLimit = decision instanceof Promise ? await decision : decision;

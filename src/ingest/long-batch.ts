@@ -97,10 +97,10 @@ export function hasMoreLines(text: string, most: number): boolean {
 export async function storeLines(
   steps: StoreLinesSteps,
   exchange: Exchange,
-  { lines, read }: { readonly lines: LineSource; readonly read: Reader },
+  { appId, lines, read }: { readonly appId: number; readonly lines: LineSource; readonly read: Reader },
 ): Promise<Answer | Rejection> {
   const reporter = resultForm(exchange) === 'lines' ? new LineReporter(exchange) : new CountsReporter();
-  const work = new LongBatch(steps, { exchange, read, reporter });
+  const work = new LongBatch(steps, { exchange, appId, read, reporter });
   const refusal = await work.storeAll(lines);
   return refusal === null ? reporter.end() : await reporter.fail(refusal);
 }
@@ -118,6 +118,7 @@ interface Reporter {
 class LongBatch {
   readonly #steps: StoreLinesSteps;
   readonly #exchange: Exchange;
+  readonly #appId: number;
   readonly #read: Reader;
   readonly #reporter: Reporter;
   /** What has come since the rate limiter counted the request: as much as a batch counts once. */
@@ -126,12 +127,13 @@ class LongBatch {
 
   constructor(
     steps: StoreLinesSteps,
-    { exchange, read, reporter }: { exchange: Exchange; read: Reader; reporter: Reporter },
+    request: { exchange: Exchange; appId: number; read: Reader; reporter: Reporter },
   ) {
     this.#steps = steps;
-    this.#exchange = exchange;
-    this.#read = read;
-    this.#reporter = reporter;
+    this.#exchange = request.exchange;
+    this.#appId = request.appId;
+    this.#read = request.read;
+    this.#reporter = request.reporter;
   }
 
   /** @returns why not all events were stored or refused for good; with how many were, so that the client sends the rest */
@@ -170,7 +172,7 @@ class LongBatch {
     const exchange = this.#exchange;
     const hold = (more: number): Rejection | null => exchange.hold(more);
     const sent = { text, bytes: NO_BYTES, receivedAt: now(), limits, hold };
-    const reader = new EventReader(this.#read(sent), limits, accounts.holderOf(exchange.writer));
+    const reader = new EventReader(this.#read(sent), limits, accounts.holderOf(this.#appId));
     this.#bytes += text.length;
     while (reader.end === undefined) {
       const part = await reader.take(Math.min(PART_EVENTS, limits.maxEvents));
@@ -186,7 +188,7 @@ class LongBatch {
     const epoch = steps.epoch();
     const refusal = await this.#count(events.length);
     if (refusal !== null) return this.#refusal(refusal);
-    const batch = await acceptEvents(steps, exchange.writer, events);
+    const batch = await acceptEvents(steps, this.#appId, events);
     if (batch instanceof Rejection) return this.#refusal(batch);
     if (epoch !== steps.epoch()) return this.#refusal(UNAVAILABLE);
     // The response at the deadline said that nothing more is stored.
@@ -221,7 +223,7 @@ class LongBatch {
     while (this.#events > limits.maxEvents || this.#bytes > maxBytes) {
       this.#events = Math.max(0, this.#events - limits.maxEvents);
       this.#bytes = Math.max(0, this.#bytes - maxBytes);
-      const decision = await limiter.take(this.#exchange.writer);
+      const decision = await limiter.take(this.#appId);
       this.#exchange.rateLimit = decision;
       if (decision?.accepted === false) return overLimit(decision);
     }

@@ -95,7 +95,7 @@ export class PastWriter {
     return days;
   }
 
-  /** Why the day of an event takes no events now, or null. @param time of the event */
+  /** Why the day of an event is not writable now, or null. @param time of the event */
   refusalOf(time: number): Rejection | null {
     const closed = this.#closed.get(dayOf(time));
     return closed !== undefined && closed.until > this.#options.now() ? closed.refusal : null;

@@ -13,7 +13,7 @@ export interface RefusedCount {
 /** The request of the events: its route, and the internal id of its app. */
 export interface Refusing {
   readonly route: string;
-  readonly writer: number;
+  readonly writerAppId: number | null;
 }
 
 export class RefusedEvents {
@@ -26,11 +26,11 @@ export class RefusedEvents {
     this.#onRefused = onRefused;
   }
 
-  count({ route, writer }: Refusing, results: readonly Result[]): void {
+  count({ route, writerAppId }: Refusing, results: readonly Result[]): void {
     for (const result of results) {
       if (!(result instanceof Rejection)) continue;
       this.#add(route, result.reason);
-      this.#onRefused(writer, result.code);
+      if (writerAppId !== null) this.#onRefused(writerAppId, result.code);
     }
   }
 

@@ -14,7 +14,7 @@ export interface WriteQueues {
   readonly past: {
     readonly commitBuffer: EventBuffer;
     readonly idempotentQueue: RequestQueue;
-    /** Why the day of a time takes no events now, or null. */
+    /** Why the day of a time is not writable now, or null. */
     readonly refusalOf: (time: number) => Rejection | null;
   };
 }

@@ -26,7 +26,7 @@ export class ResourceTokenAccess {
     const { resourceTokens, limiter, limiterOfAccounts } = this.#options;
     const token = await resourceTokens.authenticate(exchange.header('authorization'));
     if (token instanceof Rejection) return token;
-    exchange.reader = token.tokenId;
+    exchange.readerTokenId = token.tokenId;
     const decision = await limiter.take(token.tokenId);
     exchange.rateLimit = decision;
     if (decision !== null && !decision.accepted) return tooMany(decision, 'A resource token');

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { mergeStats } from '../../src/cluster/worker-stats.ts';
 import { Metrics } from '../../src/metrics/metrics.ts';
+import { mergeStats } from '../../src/metrics/worker-stats.ts';
 import { Exposition } from '../support/exposition.ts';
 
 test('the figures of several workers become one exposition, each sample with its worker', async () => {

@@ -1,10 +1,10 @@
 /** Findings about the database: pure functions of the collected facts. */
 
 import { DAY_MS } from '../../base/time-units.ts';
+import { withFirstHost } from '../../base/url-hosts.ts';
 import { isLoopbackName } from '../../http/client-address.ts';
 import { spellPath } from '../../read/fields/payload-paths.ts';
 import { connectionsOf } from '../../service.ts';
-import { withFirstHost } from '../../storage/database/server-address.ts';
 import type { CountDifference, DatabaseFacts } from '../../storage/storage.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';

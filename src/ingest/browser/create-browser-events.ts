@@ -82,7 +82,7 @@ export function createBrowserEvents(
     const found = await admit(steps.browserKeys, exchange.header('origin'), keys);
     if (found instanceof Rejection) return found;
     const { text: key, known } = found;
-    exchange.writer = known.appId;
+    exchange.writerAppId = known.appId;
     const limit = await takeLimits(steps, exchange, known);
     if (limit !== null) return limit;
 

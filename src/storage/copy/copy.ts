@@ -8,11 +8,12 @@
  * At the switch the source refuses all writes (fence.ts). What was committed until then is copied; everything is compared; then
  * the target takes events, and journals are replayed into it, because it is the same installation.
  */
+
+import { hostsOf } from '../../base/url-hosts.ts';
 import { OperatorError } from '../../errors.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, HOUR_MS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { DatabaseAddress } from '../database/connect.ts';
-import { hostsOf } from '../database/server-address.ts';
 import { readBoundary } from '../retention.ts';
 import { compareRows, type RowDifference } from './compare-rows.ts';
 import { closeSource, openSource, refuseOtherTarget } from './fence.ts';

@@ -1,5 +1,6 @@
 /** Addresses of the nodes of a cluster: those of its coordinator, with another host. */
-import { type DatabaseAddress, withHosts } from './server-address.ts';
+import { withHosts } from '../../base/url-hosts.ts';
+import type { DatabaseAddress } from './server-address.ts';
 
 const ADDRESSES = new WeakMap<DatabaseAddress, Map<string, DatabaseAddress>>();
 

@@ -1,11 +1,12 @@
 /** The database of this installation: the server that DATABASE_URL names, or the embedded PostgreSQL of DATA_DIR. */
+
+import { hostsOf, withFirstHost } from '../../base/url-hosts.ts';
 import type { Config } from '../../config.ts';
 import { OperatorError } from '../../errors.ts';
 import { isContainerImage } from '../../process/container.ts';
 import { connect, type DatabaseAddress, errorCode } from './connect.ts';
 import { missingLibraryAdvice } from './engine.ts';
 import { isRefusedByPooler, POOLER_ADVICE, sharesSessions } from './pooler.ts';
-import { hostsOf, withFirstHost } from './server-address.ts';
 
 export interface OpenDatabase {
   readonly address: DatabaseAddress;

@@ -3,6 +3,7 @@ import { readFileSync } from 'node:fs';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { ConnectionOptions } from 'node:tls';
+import { hostsOf, withFirstHost } from '../../base/url-hosts.ts';
 import { OperatorError } from '../../errors.ts';
 import type { Purpose } from './pools.ts';
 
@@ -77,31 +78,6 @@ const ATTRIBUTES: Readonly<Record<string, SessionAttributes>> = {
   'read-write': 'read-write',
   primary: 'read-write',
 };
-
-/** The URL with its first host only, which every URL parser accepts. */
-export function withFirstHost(url: string): string {
-  return withHosts(url, hostsOf(url).split(',', 1)[0] ?? '');
-}
-
-/** The URL with other hosts. */
-export function withHosts(url: string, hosts: string): string {
-  const { from, until } = authorityOf(url);
-  return url.slice(0, from) + hosts + url.slice(until);
-}
-
-/** The hosts of a URL, with their ports; `a:1,b`. */
-export function hostsOf(url: string): string {
-  const { from, until } = authorityOf(url);
-  return url.slice(from, until);
-}
-
-/** The position of the hosts in a URL: after the password, which may contain an @. */
-function authorityOf(url: string): { from: number; until: number } {
-  const start = url.indexOf('://') + 3;
-  const length = url.slice(start).search(/[/?#]/);
-  const until = length < 0 ? url.length : start + length;
-  return { from: Math.max(start, url.lastIndexOf('@', until) + 1), until };
-}
 
 /** @throws OperatorError if a parameter is invalid, or a certificate cannot be read */
 export function readServerAddress(text: string): ServerAddress {

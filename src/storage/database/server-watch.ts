@@ -6,13 +6,14 @@
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
+import { hostsOf } from '../../base/url-hosts.ts';
 import { askBackends } from './ask-backends.ts';
 import { chooseAgain, withCode } from './dial.ts';
 import type { Engine } from './engine.ts';
 import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
 import { MOVED_TO, movedMessage } from './moved.ts';
 import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
-import { type ConnectionWatch, type DatabaseAddress, hostsOf, type WalPositions } from './server-address.ts';
+import type { ConnectionWatch, DatabaseAddress, WalPositions } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
 
 /** Why a connection was replaced. */
