@@ -95,7 +95,7 @@ test('hidden types as one line, in no other number', async () => {
   expect(lines.map(({ name }) => name).sort()).toEqual(['order', 'visit']);
   expect(all).toEqual(column(0, 7, 12).map((count, index) => count + (column(1, 7, 12)[index] ?? 0)));
   expect(hidden).toEqual({
-    types: 1,
+    typeIds: [typeIds[2]],
     ...{ counts: column(2, 7, 12), before: sum(column(2, 0, 7)), compared: column(2, 2, 7) },
   });
 });
