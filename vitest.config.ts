@@ -5,9 +5,11 @@ import { defineConfig, type TestProjectInlineConfiguration } from 'vitest/config
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
 
 const SLOW = 'test/**/*.slow.test.ts';
+/** Components of the dashboard in a document of happy-dom. */
+const DOM = 'test/**/*.dom.test.ts';
 const FILES = readdirSync('test', { recursive: true, encoding: 'utf8' })
   .map((name) => join('test', name))
-  .filter((path) => path.endsWith('.test.ts') && !path.endsWith('.slow.test.ts'));
+  .filter((path) => path.endsWith('.test.ts') && !/\.(?:slow|dom)\.test\.ts$/.test(path));
 /** Files that replace modules or timers: each needs a process in which nothing has loaded them before, or runs beside it. */
 const MOCKING = filesWith(/^vi\.mock\(|\bsimulate\(/m);
 /** Files with suites that run per engine. */
@@ -33,6 +35,39 @@ function filesWith(pattern: RegExp): string[] {
   return FILES.filter((path) => pattern.test(readFileSync(path, 'utf8')));
 }
 
+/** Properties of parsers and of the journal, which `npm run fuzz` runs a hundred times longer. */
+const FUZZED = [
+  'test/http/fuzz.test.ts',
+  'test/http/token-reads-fuzz.test.ts',
+  'test/ingest/event-time.test.ts',
+  'test/ingest/formats/bulk.test.ts',
+  'test/ingest/formats/cloud-events.test.ts',
+  'test/ingest/formats/mutated.test.ts',
+  'test/ingest/formats/otlp.test.ts',
+  'test/ingest/formats/records.test.ts',
+  'test/ingest/formats/segment-tracking.test.ts',
+  'test/ingest/formats/times.test.ts',
+  'test/ingest/journal/segment.test.ts',
+  'test/ingest/parse/batch-event.test.ts',
+  'test/ingest/parse/batch-text.test.ts',
+  'test/ingest/parse/event-body.test.ts',
+  'test/ingest/parse/find-tokens.test.ts',
+  'test/json/lexer.test.ts',
+  'test/json/scan.test.ts',
+  'test/read/events-query.test.ts',
+  'test/read/filter/parse-filter.test.ts',
+  'test/read/filter/payload-filter.test.ts',
+  'test/read/iso-date.test.ts',
+  'test/storage/counts/series.test.ts',
+  'test/storage/database/copy-tap.test.ts',
+  'test/storage/event-cursor.test.ts',
+  'test/storage/fields/numbers/number-summary.test.ts',
+  'test/storage/fields/payload-values.test.ts',
+  'test/storage/read/event-list.test.ts',
+  'test/storage/read/event-page.test.ts',
+  'test/storage/read/line-writer.test.ts',
+];
+
 const common: ProjectOptions = {
   pool: 'forks',
   // Fuzzing takes as many times longer (test/support/fuzz.ts).
@@ -43,6 +78,16 @@ const common: ProjectOptions = {
 function oneEngine(engine: string): ProjectOptions {
   return { isolate: false, setupFiles: ['test/support/one-engine.ts'], env: { TEST_ENGINES: engine } };
 }
+
+const FUZZ: TestProjectInlineConfiguration = {
+  test: {
+    ...common,
+    name: 'fuzz',
+    include: FUZZED,
+    isolate: false,
+    env: { TEST_ENGINES: 'postgres18 timescale' },
+  },
+};
 
 export default defineConfig({
   test: {
@@ -56,7 +101,7 @@ export default defineConfig({
           ...common,
           name: 'fast',
           include: ['test/**/*.test.ts'],
-          exclude: [SLOW, ...MOCKING, ...DONE_BY_SLOW],
+          exclude: [SLOW, DOM, ...MOCKING, ...DONE_BY_SLOW],
           // A worker loads the service once, not once a file, which saves a second for each of them.
           isolate: false,
           env: { TEST_ENGINES: 'postgres18' },
@@ -80,7 +125,8 @@ export default defineConfig({
           include: PER_VERSION,
         },
       },
-      { test: { ...common, name: 'mocking', include: besideSlow(MOCKING) } },
+      { test: { ...common, name: 'mocking', include: [DOM, ...besideSlow(MOCKING)] } },
+      ...(process.env.FUZZ_FACTOR === undefined ? [] : [FUZZ]),
       // Campaigns of faults, long property runs, floods and long browser tours; and the sized tests at their full size.
       {
         test: {

@@ -15,7 +15,7 @@
  */
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { Command, InvalidArgumentError, Option } from 'commander';
+import { Command, InvalidArgumentError } from 'commander';
 import { OperatorError } from '../src/errors.ts';
 import { writeDocuments } from './documents.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
@@ -26,13 +26,14 @@ import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } fro
 import type { Length, RunOptions, Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
 import { formatResult, formatVerdicts } from './table.ts';
-import { type JudgedSet, readJudgedSet, record } from './thresholds.ts';
+import { readJudgedSet, record } from './thresholds.ts';
 import { Workbench } from './workbench.ts';
 
 interface Options {
   readonly json?: true;
   readonly quick?: true;
-  readonly judge?: 'guard' | 'smoke';
+  readonly judge?: true;
+  readonly smoke?: true;
   readonly profile?: true;
   readonly events?: number;
   readonly record?: true;
@@ -112,6 +113,15 @@ const EVENTS: Readonly<Record<Length, number>> = {
   smoke: 100_000,
 };
 
+/** What no noise excuses: statuses, the ledger, the limit. No figure is judged: `compare` does that for CPU. */
+const SMOKE = ['saturate', 'per-app-limit', 'over-limit'];
+
+function lengthOf({ judge, smoke, quick }: Options): Length {
+  if (judge === true) return 'guard';
+  if (smoke === true) return 'smoke';
+  return quick === true ? 'quick' : 'full';
+}
+
 function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
   return limits.map((threshold) => {
     const result = results.get(threshold.scenario);
@@ -119,15 +129,15 @@ function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, S
   });
 }
 
-/** Scenarios that were asked for; those of the judged set; or all. */
-function chosen(names: readonly string[], set: JudgedSet | null): Scenario[] {
+/** Scenarios that were asked for; those of the judged or the smoke set; or all. */
+function chosen(names: readonly string[], set: readonly string[]): Scenario[] {
   const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
   if (unknown !== undefined) {
     throw new OperatorError(
       `there is no scenario ${unknown}: ${SCENARIOS.map(({ name }) => name).join(', ')}`,
     );
   }
-  const wanted = new Set(names.length > 0 ? names : set?.scenarios);
+  const wanted = new Set(names.length > 0 ? names : set);
   return SCENARIOS.filter(({ name }) => wanted.size === 0 || wanted.has(name));
 }
 
@@ -137,22 +147,26 @@ async function main(names: readonly string[], given: Options): Promise<number> {
     return 0;
   }
   if (given.json === true) audience = process.stderr;
-  const length: Length = given.judge ?? (given.quick === true ? 'quick' : 'full');
-  const set = given.judge === undefined ? null : await readJudgedSet(given.judge);
+  const length = lengthOf(given);
+  const set = given.judge === true ? await readJudgedSet() : null;
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
   const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
   // What was only judged is no record of how fast the service is; a profile is one of where its time goes.
-  const store = given.store && given.judge === undefined;
+  const store = given.store && given.judge !== true && given.smoke !== true;
   const runOnce = async (): Promise<Map<string, StoredResult>> => {
     const results = new Map<string, StoredResult>();
-    await runScenarios(chosen(names, set), options, async (result) => {
-      results.set(result.scenario, result);
-      if (!store) return;
-      if (profileFolder === null) await storeResult(result);
-      else await storeProfile(result);
-      await writeDocuments();
-    });
+    await runScenarios(
+      chosen(names, set?.scenarios ?? (given.smoke === true ? SMOKE : [])),
+      options,
+      async (result) => {
+        results.set(result.scenario, result);
+        if (!store) return;
+        if (profileFolder === null) await storeResult(result);
+        else await storeProfile(result);
+        await writeDocuments();
+      },
+    );
     return results;
   };
   const judge = (results: ReadonlyMap<string, StoredResult>): Verdict[] => {
@@ -163,12 +177,12 @@ async function main(names: readonly string[], given: Options): Promise<number> {
   };
   let results = await runOnce();
   const runs = [judge(results)];
-  if (given.judge !== undefined && given.record === true) {
+  if (given.judge === true && given.record === true) {
     for (; runs.length < RECORDED_RUNS; runs.push(judge(results))) {
       say(`\nrun ${runs.length + 1} of ${RECORDED_RUNS}`);
       results = await runOnce();
     }
-    await record(given.judge, runs);
+    await record(runs);
   }
   const verdicts = runs.at(-1) ?? [];
   if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
@@ -197,7 +211,7 @@ const program = new Command('bench')
   .option('--json', 'print one JSON object on standard output')
   .option(
     '--events <number>',
-    'events stored for the scenarios that read: 10000000, or 1000000 with --quick and --judge guard',
+    'events stored for the scenarios that read: 10000000, or 1000000 with --quick and --judge',
     count,
   )
   .option(
@@ -210,7 +224,8 @@ const program = new Command('bench')
     '--record',
     `with --judge: run ${RECORDED_RUNS} times, and judge later runs by the medians, with margins that their spread justifies`,
   )
-  .addOption(new Option('--judge <set>', 'judge by bench/thresholds.json').choices(['guard', 'smoke']))
+  .option('--judge', 'run a short set and judge it by bench/thresholds.json')
+  .option('--smoke', 'only check that the work is right, in under two minutes')
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {
       // What the person at the keyboard can put right needs no stack.

@@ -9,22 +9,16 @@ export interface JudgedSet {
   readonly thresholds: readonly Threshold[];
 }
 
-type Sets = Readonly<Record<'guard' | 'smoke', JudgedSet>>;
-
 const FILE = join(ROOT, 'bench', 'thresholds.json');
 
-async function readSets(): Promise<Sets> {
+export async function readJudgedSet(): Promise<JudgedSet> {
   return JSON.parse(await readFile(FILE, 'utf8'));
 }
 
-export async function readJudgedSet(name: 'guard' | 'smoke'): Promise<JudgedSet> {
-  return (await readSets())[name];
-}
-
 /** Makes what several runs have measured the measure of later ones, with margins as narrow as their spread allows. */
-export async function record(name: 'guard' | 'smoke', runs: readonly (readonly Verdict[])[]): Promise<void> {
-  const sets = await readSets();
-  const thresholds = sets[name].thresholds.map((threshold) => {
+export async function record(runs: readonly (readonly Verdict[])[]): Promise<void> {
+  const set = await readJudgedSet();
+  const thresholds = set.thresholds.map((threshold) => {
     const { scenario, ratio } = threshold;
     const medians = runs.map(
       (verdicts) =>
@@ -33,5 +27,5 @@ export async function record(name: 'guard' | 'smoke', runs: readonly (readonly V
     );
     return thresholdOf(threshold, medians);
   });
-  await writeFile(FILE, `${JSON.stringify({ ...sets, [name]: { ...sets[name], thresholds } }, null, 2)}\n`);
+  await writeFile(FILE, `${JSON.stringify({ ...set, thresholds }, null, 2)}\n`);
 }

@@ -44,7 +44,7 @@ function cellsOf(options: RunOptions): Cell[] {
     guard: { seconds: 2, rounds: 5 },
     smoke: { seconds: 2, rounds: 4 },
   });
-  // The smoke run only judges what an event costs.
+  // The smoke run only checks the work.
   if (options.length === 'smoke') return [{ payload: small, connections: 64, ...main, beside: ['floor'] }];
   const compared = [64, 256].map((connections): Cell => {
     return { payload: small, connections, ...main, beside: ['floor', 'naive'] };
@@ -116,8 +116,8 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       reported.naive,
       await sumOfTable(bench.sql, 'bench_naive_events', [app.id]),
     );
-  const judged = options.length === 'guard' || options.length === 'smoke';
-  if (!judged && options.profileFolder === null) await runByWrk(bench, findings, options, ours, servers);
+  const isShort = options.length === 'guard' || options.length === 'smoke';
+  if (!isShort && options.profileFolder === null) await runByWrk(bench, findings, options, ours, servers);
 }
 
 /** The two comparisons again by a generator that takes less of the cores that it shares. */
