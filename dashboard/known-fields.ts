@@ -67,6 +67,7 @@ export function countersOf(
   return declared.filter(
     (field) =>
       field.kind === kind &&
+      field.by === null &&
       pathKey(field.path) === key &&
       (field.typeId === null || field.typeId === typeId),
   );

@@ -12,6 +12,7 @@ import { Field, Form, Select } from './field.ts';
 const KINDS: readonly (readonly [FieldKind, string])[] = [
   ['value', 'Its values'],
   ['number', 'Its numbers'],
+  ['distinct', 'Its different values'],
 ];
 
 export interface DeclareFieldProps {
@@ -45,7 +46,7 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
   return html`<${Dialog} title="Add a counted field" onClose=${onClose}>
     <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." />
-      <${Select} label="Count" name="kind" options=${KINDS} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles." />
+      <${Select} label="Count" name="kind" options=${KINDS} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles. Different values: a series tells how many there are." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too, in the background</span></label>
     <//>

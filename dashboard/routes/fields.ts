@@ -82,7 +82,7 @@ interface CountedProps {
 function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
   const { data, reload } = resource;
   const [removal, setRemoval] = useState<DeclaredField | null>(null);
-  const body = ({ path, kind, typeName }: DeclaredField) => ({ path, kind, typeName });
+  const body = ({ path, kind, by, typeName }: DeclaredField) => ({ path, kind, by, typeName });
   const remove = useAction(async () => {
     if (removal === null) return;
     await call('POST', `${declaredPath(appId)}/remove`, { body: body(removal) });
@@ -112,8 +112,8 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
       html`<div class="scroll"><table class="list">
         <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Counted since</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${data.fields.map(
-          (field) => html`<tr key=${[field.path, field.kind, field.typeId].join('\n')}>
-            <th scope="row"><code>${field.path}</code>${field.kind === 'number' && html` <span class="badge">numbers</span>`}</th>
+          (field) => html`<tr key=${[field.path, field.kind, field.by, field.typeId].join('\n')}>
+            <th scope="row"><code>${field.path}</code>${field.by !== null && html` by <code>${field.by}</code>`}${field.kind !== 'value' && html` <span class="badge">${field.kind === 'number' ? 'numbers' : 'different values'}</span>`}</th>
             <td data-label="Event type">${field.typeName ?? 'all types'}</td>
             <td data-label="Counted since"><${Completeness} field=${field} app=${app} /></td>
             <td class="number" data-label="Values"><${Values} field=${field} /></td>
@@ -156,7 +156,7 @@ function Completeness({ field, app }: { readonly field: DeclaredField; readonly 
 function Values({ field }: { readonly field: DeclaredField }): VNode {
   const { view } = useView();
   const { kind, values, otherSince } = field;
-  if (kind === 'number') return html`<span class="muted">–</span>`;
+  if (kind !== 'value' && field.by === null) return html`<span class="muted">–</span>`;
   return html`${count(values)}${
     otherSince !== null &&
     html` <span class="badge" title="There were too many values. New ones are counted together since then, and a filter on one of them is searched for.">other since ${dateTime(Date.parse(otherSince), view.zone)}</span>`

@@ -113,6 +113,8 @@ export interface DeclaredField {
   /** In the grammar of filters. */
   readonly path: string;
   readonly kind: FieldKind;
+  /** Another path by whose values it is counted apart, in the grammar of filters; null: none. */
+  readonly by: string | null;
   /** Null: of all types. */
   readonly typeId: string | null;
   readonly typeName: string | null;
@@ -128,7 +130,7 @@ export interface DeclaredField {
   readonly otherSince: string | null;
 }
 
-export type FieldKind = 'value' | 'number';
+export type FieldKind = 'value' | 'number' | 'distinct';
 
 export interface DeclaredFields {
   readonly fields: readonly DeclaredField[];
@@ -521,6 +523,7 @@ export interface SeriesRows {
   readonly from: string;
   readonly to?: string;
   readonly countsOnlyBefore?: string;
+  readonly completeFrom?: string;
   readonly overall?: object;
   readonly leftOut?: object;
 }

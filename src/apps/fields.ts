@@ -3,16 +3,18 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { type FieldKind, namesOf, readEventsLeft } from '../storage/storage.ts';
+import { byOf, type FieldKind, hasEvents, namesOf, readEventsLeft } from '../storage/storage.ts';
 
-/** Fields that an app may have. */
-export const MAX_FIELDS = 16;
+/** Declarations that an app may have; a pair is one. */
+export const MAX_FIELDS = 32;
 
 /** A declared field. */
 export interface Field {
   /** Names that lead to the value, from the payload's top on. */
   readonly path: readonly string[];
   readonly kind: FieldKind;
+  /** Names of another path, by whose values it is counted apart; null: none. */
+  readonly by: readonly string[] | null;
   /** The type whose events have it, by its public id and name; null: events of all types. */
   readonly typeId: string | null;
   readonly typeName: string | null;
@@ -21,7 +23,7 @@ export interface Field {
   readonly completeFrom: Date | null;
   /** Whether the time before is being counted. */
   readonly backfill: boolean;
-  /** Values that are counted separately. */
+  /** Values, or pairs of values, that are counted separately. */
   readonly values: number;
   /** Since when some events are counted under "other", because there were too many values; null: none. */
   readonly otherSince: Date | null;
@@ -33,13 +35,16 @@ export interface FieldReference {
   readonly appId: number;
   readonly path: readonly string[];
   readonly kind: FieldKind;
+  /** Another path, by whose values it is counted apart; absent or null: none. */
+  readonly by?: readonly string[] | null;
   /** The name of a type; null: events of all types. */
   readonly typeName: string | null;
 }
 
-interface StoredField extends Omit<Field, 'path'> {
+interface StoredField extends Omit<Field, 'path' | 'by'> {
   readonly id: number;
   readonly path: string;
+  readonly by: string;
 }
 
 /**
@@ -49,32 +54,34 @@ interface StoredField extends Omit<Field, 'path'> {
  */
 export async function declareField(
   sql: Sql,
-  field: FieldReference & { readonly backfill: boolean; readonly by?: Actor },
+  field: FieldReference & { readonly backfill: boolean; readonly actor?: Actor },
 ): Promise<Field> {
-  const { appId, kind, backfill, by = COMMAND_LINE } = field;
+  const { appId, kind, backfill, actor = COMMAND_LINE } = field;
   const path = JSON.stringify(field.path);
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
     const typeId = await typeIdOf(tx, field);
-    const details = { path, kind, type: field.typeName };
+    const details = detailsOf(field);
     const known = await findField(tx, field);
     if (known !== undefined) {
       if (!backfill) throw refused('fieldExists', 'the app has declared this field already');
       await tx`UPDATE declared_fields SET backfill = true WHERE id = ${known.id}`;
-      await writeAudit(tx, { appId, by, action: 'field.backfill', details });
+      await writeAudit(tx, { appId, by: actor, action: 'field.backfill', details });
       return shown({ ...known, backfill });
     }
     const [fields] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
     if ((fields?.count ?? 0) >= MAX_FIELDS)
       throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
+    // Without events there is no past: what is dated back meanwhile is counted, too.
+    const isComplete = !(await hasEvents(tx, appId));
     await tx`
-      INSERT INTO declared_fields (app_id, type_id, path, kind, backfill)
-      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${backfill})`;
-    await writeAudit(tx, { appId, by, action: 'field.add', details });
+      INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill)
+      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || isComplete})`;
+    await writeAudit(tx, { appId, by: actor, action: 'field.add', details });
     const made = await findField(tx, field);
     if (made === undefined) throw new Error('A field was inserted and is not there.');
-    return shown(made);
+    return shown({ ...made, backfill });
   });
 }
 
@@ -108,18 +115,31 @@ export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldP
  * Removes a field. Its counts can no longer be read, and are deleted in the background.
  * @throws Refused appNotFound, eventTypeNotFound, fieldNotFound
  */
-export async function removeField(sql: Sql, field: FieldReference & { readonly by?: Actor }): Promise<Field> {
-  const { appId, kind, by = COMMAND_LINE } = field;
+export async function removeField(
+  sql: Sql,
+  field: FieldReference & { readonly actor?: Actor },
+): Promise<Field> {
+  const { appId, actor = COMMAND_LINE } = field;
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
     await typeIdOf(tx, field);
     const known = await findField(tx, field);
     if (known === undefined) throw refused('fieldNotFound', 'the app has not declared this field');
     await tx`UPDATE declared_fields SET removed_at = now() WHERE id = ${known.id}`;
-    const details = { path: known.path, kind, type: field.typeName };
-    await writeAudit(tx, { appId, by, action: 'field.remove', details });
+    const details = detailsOf(field);
+    await writeAudit(tx, { appId, by: actor, action: 'field.remove', details });
     return shown(known);
   });
+}
+
+/** The other path as the database has it. */
+function storedBy({ by = null }: Pick<FieldReference, 'by'>): string {
+  return by === null ? '' : JSON.stringify(by);
+}
+
+/** What the audit log says of a field. */
+function detailsOf({ path, kind, by = null, typeName }: FieldReference): Record<string, string | null> {
+  return { path: JSON.stringify(path), kind, ...(by !== null && { by: JSON.stringify(by) }), type: typeName };
 }
 
 /** Changes of one app's fields come one after another. */
@@ -141,24 +161,25 @@ async function typeIdOf(tx: Transaction, { appId, typeName }: FieldReference): P
 
 async function findField(
   tx: Transaction,
-  { appId, path, kind, typeName }: FieldReference,
+  { appId, path, kind, by = null, typeName }: FieldReference,
 ): Promise<StoredField | undefined> {
   const [field] = await tx<StoredField[]>`
     ${selectFields(tx)}
      WHERE field.app_id = ${appId} AND field.path = ${JSON.stringify(path)} AND field.kind = ${kind}
+       AND field.by_path = ${storedBy({ by })}
        AND type.name IS NOT DISTINCT FROM ${typeName}`;
   return field;
 }
 
 function selectFields(sql: Sql | Transaction) {
   return sql`
-    SELECT field.id, field.path, field.kind, field.created_at AS "createdAt", field.complete_from AS "completeFrom",
+    SELECT field.id, field.path, field.kind, field.by_path AS by, field.created_at AS "createdAt", field.complete_from AS "completeFrom",
            field.backfill, field.known_values AS values, field.full_since AS "otherSince",
            type.public_id AS "typeId", type.name AS "typeName"
       FROM (SELECT * FROM declared_fields WHERE removed_at IS NULL) AS field
       LEFT JOIN event_types AS type ON type.id = field.type_id`;
 }
 
-function shown({ id: _, path, ...field }: StoredField): Field {
-  return { ...field, path: namesOf(path) };
+function shown({ id: _, path, by, ...field }: StoredField): Field {
+  return { ...field, path: namesOf(path), by: byOf(by) };
 }

@@ -1,10 +1,18 @@
 /** The commands for declared fields. */
+import { isDeepStrictEqual } from 'node:util';
 import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
-import { declareField, type FieldReference, listFieldProgress, removeField } from '../apps/fields.ts';
+import {
+  declareField,
+  type Field,
+  type FieldReference,
+  listFieldProgress,
+  removeField,
+} from '../apps/fields.ts';
 import { OperatorError } from '../errors.ts';
 import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
+import type { FieldKind } from '../storage/storage.ts';
 import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand, type Session } from './session.ts';
@@ -15,11 +23,16 @@ interface FieldOptions {
   readonly app: string;
   readonly path: string;
   readonly type?: string;
-  readonly kind: 'value' | 'number';
+  readonly kind: FieldKind;
+  readonly by?: string;
   readonly backfill?: true;
 }
 
 const PATH_OPTION = ['--path <path>', 'where the value is in the payload, such as order.country'] as const;
+const BY_OPTION = [
+  '--by <path>',
+  'count it apart by the values of another path, such as --path amount --kind number --by customer',
+] as const;
 const TYPE_NAME_OPTION = [
   '--type <name>',
   'only events of this type have it; without it, events of all types',
@@ -32,9 +45,9 @@ export function addFieldCommands(program: Command): void {
   const kind = (): Option =>
     new Option(
       '--kind <kind>',
-      'value: count events by the value; number: keep sum, minimum, maximum and quantiles',
+      'value: count events by the value; number: keep sum, minimum, maximum and quantiles; distinct: count the different values',
     )
-      .choices(['value', 'number'])
+      .choices(['value', 'number', 'distinct'])
       .default('value');
   field
     .command('add')
@@ -43,6 +56,7 @@ export function addFieldCommands(program: Command): void {
     .requiredOption(...PATH_OPTION)
     .option(...TYPE_NAME_OPTION)
     .addOption(kind())
+    .option(...BY_OPTION)
     .option(
       '--backfill',
       'count earlier events, too, in the background; also for a field that is declared already',
@@ -55,7 +69,7 @@ export function addFieldCommands(program: Command): void {
         const counted = made.backfill
           ? 'Earlier events are counted, too, in the background: see tidemark field list.'
           : 'Counted from now on. To count earlier events, too, run the same command with --backfill.';
-        return { json: shownField(made), text: `Declared: ${shownField(made).path}\n${counted}` };
+        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${counted}` };
       }),
     );
   field
@@ -69,13 +83,14 @@ export function addFieldCommands(program: Command): void {
         const rows = fields.map((one) => [
           one.path,
           one.kind,
+          one.by,
           one.typeName,
           one.completeFrom,
           one.backfill ? progressOf(one.eventsLeft) : null,
           String(one.values),
           one.otherSince,
         ]);
-        const head = ['Field', 'Kind', 'Type', 'Complete from', 'Backfill', 'Values', 'Other since'];
+        const head = ['Field', 'Kind', 'By', 'Type', 'Complete from', 'Backfill', 'Values', 'Other since'];
         return { json: { fields }, text: formatTable(head, rows, 'The app has no fields.') };
       }),
     );
@@ -86,11 +101,12 @@ export function addFieldCommands(program: Command): void {
     .requiredOption(...PATH_OPTION)
     .option(...TYPE_NAME_OPTION)
     .addOption(kind())
+    .option(...BY_OPTION)
     .option(...JSON_OPTION)
     .action((options: FieldOptions) =>
       runCommand(options, async (session) => {
         const removed = await removeField(session.sql, await referenceOf(session, options));
-        return { json: shownField(removed), text: formatFields({ Removed: shownField(removed).path }) };
+        return { json: shownField(removed), text: formatFields({ Removed: nameOf(removed) }) };
       }),
     );
 }
@@ -99,11 +115,25 @@ function progressOf(eventsLeft: number | null): string {
   return eventsLeft === null ? 'not begun' : `${grouped(eventsLeft)} events left`;
 }
 
+/** Paths of a declaration in one text. */
+function nameOf(field: Field): string {
+  const { path, by } = shownField(field);
+  return by === null ? path : `${path} by ${by}`;
+}
+
 async function referenceOf(
   { sql }: Session,
-  { app, path: spelled, type, kind }: FieldOptions,
+  { app, path: spelled, type, kind, by: spelledBy }: FieldOptions,
 ): Promise<FieldReference> {
+  const path = pathOf('--path', spelled);
+  const by = spelledBy === undefined ? null : pathOf('--by', spelledBy);
+  if (isDeepStrictEqual(path, by)) throw new OperatorError('--by must be another path than --path');
+  return { appId: await internalAppId(sql, app), path, kind, by, typeName: type ?? null };
+}
+
+function pathOf(option: string, spelled: string): readonly string[] {
   const path = parsePath(spelled);
-  if ('problem' in path) throw new OperatorError(`--path is wrong at column ${path.column}: ${path.problem}`);
-  return { appId: await internalAppId(sql, app), path, kind, typeName: type ?? null };
+  if ('problem' in path)
+    throw new OperatorError(`${option} is wrong at column ${path.column}: ${path.problem}`);
+  return path;
 }

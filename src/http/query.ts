@@ -132,9 +132,19 @@ function typed({ type }: Schema, sent: string): unknown {
   return sent;
 }
 
-/** @param param the parameter at fault, where it is one */
-export function invalidParameters(details: string, param?: string): Rejection {
-  return new Rejection('invalidParameters', details, param === undefined ? {} : { param });
+/**
+ * @param param  the parameter at fault, where it is one
+ * @param fields of the body, beside those of every refusal
+ */
+export function invalidParameters(
+  details: string,
+  param?: string,
+  fields?: Readonly<Record<string, unknown>>,
+): Rejection {
+  return new Rejection('invalidParameters', details, {
+    ...(param !== undefined && { param }),
+    ...(fields && { fields }),
+  });
 }
 
 const LONGEST_SHOWN = 64;

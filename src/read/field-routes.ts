@@ -1,5 +1,5 @@
 /** The declared fields of an app, for its members' sessions: everyone sees them, owners add and remove them. */
-
+import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
 import { bodyOf } from '../accounts/routes/body.ts';
 import type { DeclaredField, DeclaredFields } from '../api-types/answers.ts';
@@ -14,12 +14,14 @@ import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
+import type { FieldKind } from '../storage/storage.ts';
 import { shownField } from './fields/shown-field.ts';
 import { parsePath } from './filter/parse-filter.ts';
 
 const REFERENCE = {
   path: { type: 'string', maxLength: 1_000 },
-  kind: { type: 'string', enum: ['value', 'number'] },
+  kind: { type: 'string', enum: ['value', 'number', 'distinct'] },
+  by: { type: 'string', maxLength: 1_000, nullable: true },
   typeName: { type: 'string', maxLength: 1_000, nullable: true },
 } as const;
 const NEW_FIELD = bodyOf({ ...REFERENCE, backfill: { type: 'boolean' } }, ['path', 'kind']);
@@ -38,10 +40,10 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       '/api/apps/:appId/declared-fields',
       'owner',
       NEW_FIELD,
-      async ({ app, by }, { backfill = false, ...body }) => {
+      async ({ app, by: actor }, { backfill = false, ...body }) => {
         const reference = referenceOf(app.id, body);
         if (reference instanceof Rejection) return reference;
-        const field = await declareField(sql, { ...reference, backfill, by });
+        const field = await declareField(sql, { ...reference, backfill, actor });
         return done<DeclaredField>(shownField(field), { status: 201 });
       },
     ),
@@ -50,10 +52,10 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       '/api/apps/:appId/declared-fields/remove',
       'owner',
       OLD_FIELD,
-      async ({ app, by }, body) => {
+      async ({ app, by: actor }, body) => {
         const reference = referenceOf(app.id, body);
         if (reference instanceof Rejection) return reference;
-        return done<DeclaredField>(shownField(await removeField(sql, { ...reference, by })));
+        return done<DeclaredField>(shownField(await removeField(sql, { ...reference, actor })));
       },
     ),
   ];
@@ -61,10 +63,24 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
 
 function referenceOf(
   appId: number,
-  body: { readonly path: string; readonly kind: string; readonly typeName?: string | null | undefined },
+  body: {
+    readonly path: string;
+    /** One of the kinds: the schema lets no other through. */
+    readonly kind: string;
+    readonly by?: string | null | undefined;
+    readonly typeName?: string | null | undefined;
+  },
 ): FieldReference | Rejection {
-  const path = parsePath(body.path);
-  if ('problem' in path)
-    return new Rejection('invalidBody', `path is wrong at column ${path.column}: ${path.problem}.`);
-  return { appId, path, kind: body.kind === 'number' ? 'number' : 'value', typeName: body.typeName ?? null };
+  const path = pathOf('path', body.path);
+  const by = body.by == null ? null : pathOf('by', body.by);
+  if (path instanceof Rejection) return path;
+  if (by instanceof Rejection) return by;
+  if (isDeepStrictEqual(path, by)) return new Rejection('invalidBody', 'by must be another path than path.');
+  return { appId, path, kind: body.kind as FieldKind, by, typeName: body.typeName ?? null };
+}
+
+function pathOf(name: string, spelled: string): readonly string[] | Rejection {
+  const path = parsePath(spelled);
+  if (!('problem' in path)) return path;
+  return new Rejection('invalidBody', `${name} is wrong at column ${path.column}: ${path.problem}.`);
 }

@@ -3,8 +3,9 @@ import type { Stat as FieldStat } from '../api-types/answers.ts';
 import { objectOf } from '../http/operation.ts';
 import type { Parameter } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
-import type { NumberStats } from '../storage/storage.ts';
+import type { NumberStats, Stats } from '../storage/storage.ts';
 import { COUNT } from './answer-shapes.ts';
+import { VALUE } from './fields/shown-value.ts';
 
 /** `count` is in every row. */
 export const STATS = [
@@ -17,13 +18,16 @@ export const STATS = [
   'p95',
   'p99',
 ] as const satisfies readonly FieldStat[];
-export type Stat = 'count' | FieldStat;
+export type NumberStat = 'count' | FieldStat;
+/** `distinct` is of a declaration of its own. */
+export type Stat = NumberStat | 'distinct';
 
-const WORDS = ['count', ...STATS] as const;
+const NUMBER_WORDS = ['count', ...STATS] as const;
+const WORDS = [...NUMBER_WORDS, 'distinct'] as const;
 
 export const STAT: Parameter<readonly Stat[]> = {
   description:
-    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` is rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank.',
+    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` is rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank. `distinct` is how many different values there are, of a field of the kind `distinct`: exact up to 1,024, beyond it an estimate with a standard error of 0.81 %.',
   schema: {
     type: 'array',
     items: { type: 'string', enum: WORDS },
@@ -55,11 +59,35 @@ export const STAT_FIELDS = {
   p99: { ...ROUNDED, description: 'The same with 0.99.' },
 } as const;
 
+/** Of a field of the kind `distinct`. */
+export const DISTINCT_FIELDS = {
+  distinct: { ...COUNT, description: 'How many different values the events have.' },
+  exact: { type: 'boolean', description: 'Whether `distinct` is exact, and not an estimate.' },
+} as const;
+
+const OVERALL_ROW = objectOf(
+  {
+    value: { ...VALUE, description: 'With `by`: the value as JSON.' },
+    other: { const: true, description: 'With `by`: the row of all other events.' },
+    count: COUNT,
+    ...STAT_FIELDS,
+    ...DISTINCT_FIELDS,
+  },
+  { optional: ['value', 'other', ...STATS, 'distinct', 'exact'] },
+);
+
 export const OVERALL = {
-  ...objectOf({ count: COUNT, ...STAT_FIELDS }, { optional: STATS }),
+  oneOf: [
+    OVERALL_ROW,
+    {
+      type: 'array',
+      items: OVERALL_ROW,
+      description: 'With `by`: one for each value, and one for all others.',
+    },
+  ],
   description:
-    'With `of`: the statistics of the whole interval. Quantiles are not averages of those of buckets.',
-};
+    'With `of`: the statistics of the whole interval. Quantiles are not averages of those of buckets, nor are different values their sum.',
+} as const;
 
 export const LEFT_OUT = {
   ...objectOf({
@@ -73,7 +101,8 @@ export const LEFT_OUT = {
 };
 
 /** The statistics that are asked for, with the count. */
-export function shownStats(stats: NumberStats, wanted: readonly Stat[]): object {
+export function shownStats(stats: Stats, wanted: readonly Stat[]): object {
+  if (!('sum' in stats)) return stats;
   const { count } = stats;
   const shown = STATS.filter((name) => wanted.includes(name)).map((name) => [name, exact(stats[name])]);
   return { count, ...Object.fromEntries(shown) };
@@ -86,13 +115,13 @@ export function doublesOf(stats: NumberStats): Doubles {
 }
 
 /** Quantiles and the others are null where there are no numbers. */
-type Doubles = Readonly<{ count: number } & Record<Exclude<Stat, 'count'>, number | null>>;
+type Doubles = Readonly<{ count: number } & Record<FieldStat, number | null>>;
 
 /** The same as columns. */
-export function statColumns(rows: readonly NumberStats[]): Record<Stat, (number | null)[]> {
+export function statColumns(rows: readonly NumberStats[]): Record<NumberStat, (number | null)[]> {
   const doubles = rows.map(doublesOf);
-  return Object.fromEntries(WORDS.map((name) => [name, doubles.map((row) => row[name])])) as Record<
-    Stat,
+  return Object.fromEntries(NUMBER_WORDS.map((name) => [name, doubles.map((row) => row[name])])) as Record<
+    NumberStat,
     (number | null)[]
   >;
 }

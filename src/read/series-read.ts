@@ -9,8 +9,10 @@ import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/qu
 import type { Sql } from '../storage/database/connect.ts';
 import {
   type EventReader,
-  type NumberSeries,
   type Series,
+  type SummaryLine,
+  type SummaryQuestion,
+  type SummarySeries,
   WIDTHS,
   type WidthName,
 } from '../storage/storage.ts';
@@ -21,7 +23,16 @@ import { type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
-import { LEFT_OUT, OVERALL, STAT, STAT_FIELDS, STATS, type Stat, shownStats } from './number-stats.ts';
+import {
+  DISTINCT_FIELDS,
+  LEFT_OUT,
+  OVERALL,
+  STAT,
+  STAT_FIELDS,
+  STATS,
+  type Stat,
+  shownStats,
+} from './number-stats.ts';
 import { checkScope, findTypes, SCOPE, timezone } from './scope-query.ts';
 import { type By, readLines, type SeriesLines } from './series-lines.ts';
 
@@ -44,7 +55,7 @@ const SERIES_QUERY = new Query(
     timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
     by: text(
       `\`type\` counts each event type apart: those of \`typeId\` and \`typeName\`, else the ${TOP_LINES} with the most events, and all others together. ` +
-        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_LINES} values that have the most events; then \`filter\` may only be about the same field.`,
+        `The path of a declared field, such as \`order.country\`, does so with the ${TOP_LINES} values that have the most events; with a \`filter\` on another path, or with \`of\`, a declaration of the two paths together must be there.`,
       {
         schema: { examples: ['type', 'order.country'] },
         convert: (sent) => {
@@ -60,7 +71,7 @@ const SERIES_QUERY = new Query(
     ),
     filter: FILTER.filter,
     of: text(
-      'The path of a declared field of the kind `number`, such as `duration_ms`: statistics of its numbers in place of counts of events. Not with `by`, `filter` or `accumulated`.',
+      'The path of a declared field of the kind `number`, such as `duration_ms`: statistics of its numbers in place of counts of events; or, with `stat=distinct`, of a field of the kind `distinct`. With `by` or `filter` the declaration must be one by that path. Not with `by=type` or `accumulated`.',
       {
         schema: { examples: ['duration_ms'] },
         convert: (sent) => {
@@ -77,16 +88,20 @@ const SERIES_QUERY = new Query(
   (query) => {
     if (query.of === null && query.stat.length > 0) return 'stat needs of.';
     if (query.of !== null && query.stat.length === 0) return 'stat is missing: it says what of is asked for.';
-    if (
-      query.of !== null &&
-      (query.filter.length > 0 || query.accumulated || (query.by ?? 'none') !== 'none')
-    )
-      return 'of cannot be combined with by, filter or accumulated.';
-    if (isPath(query.by) && query.filter.some(({ path }) => !isDeepStrictEqual(path, query.by)))
-      return 'by must be none, type or the field of filter: values are not counted together with those of another field. GET /v1/apps/{appId}/fields/values samples them.';
+    if (query.of !== null && (query.accumulated || query.by === 'type'))
+      return 'of cannot be combined with by=type or accumulated.';
+    if (query.stat.includes('distinct') && query.stat.some((stat) => stat !== 'distinct' && stat !== 'count'))
+      return 'stat must be distinct alone, or statistics of numbers: ask for each of them with a request of its own.';
+    if (isPath(query.by) && query.accumulated && isOfOther(query.by, query.filter))
+      return 'accumulated cannot be combined with by and a filter on another path.';
     return checkScope(query);
   },
 );
+
+/** Whether a filter is about another path than that of the lines. */
+function isOfOther(by: readonly string[], filter: readonly Condition[]): boolean {
+  return filter.some(({ path }) => !isDeepStrictEqual(path, by));
+}
 
 function isPath(by: By | null): by is readonly string[] {
   return by !== null && by !== 'type' && by !== 'none';
@@ -112,6 +127,7 @@ const ROW = objectOf(
         'Events of the bucket that lie between `from` and `to`; with `of` those that have a number in the field.',
     },
     ...STAT_FIELDS,
+    ...DISTINCT_FIELDS,
     accumulated: {
       ...COUNT,
       description: 'With `accumulated=true`: all events before the end of the bucket, or before `to`.',
@@ -122,7 +138,10 @@ const ROW = objectOf(
         'Whether the bucket reaches beyond `from`, `to` or the present, so that `count` is not that of the whole bucket.',
     },
   },
-  { title: 'SeriesRow', optional: ['typeId', 'typeName', 'value', 'other', 'accumulated', ...STATS] },
+  {
+    title: 'SeriesRow',
+    optional: ['typeId', 'typeName', 'value', 'other', 'accumulated', ...STATS, 'distinct', 'exact'],
+  },
 );
 
 export const SERIES = {
@@ -155,10 +174,15 @@ export const SERIES = {
                 description:
                   'Before it only counts are kept, no events; absent if the series begins after it.',
               },
+              completeFrom: {
+                ...TIMESTAMP,
+                description:
+                  'With `of`, and with `by` and a filter on another path: from when on the declaration counts all events.',
+              },
               overall: OVERALL,
               leftOut: LEFT_OUT,
             },
-            { optional: ['to', 'countsOnlyBefore', 'overall', 'leftOut'] },
+            { optional: ['to', 'countsOnlyBefore', 'completeFrom', 'overall', 'leftOut'] },
           ),
         ),
       ),
@@ -191,10 +215,13 @@ export function seriesRead(now: () => number): AppRead {
       exactEnds: to === null ? 'start' : 'both',
       withBefore: accumulated,
     } as const;
+    const question = questionOf(query);
     const series =
-      query.of === null
+      question === null
         ? await countLines(events, request, query)
-        : await events.numberSeries(request, query.of);
+        : question === 'not counted'
+          ? question
+          : await events.summarySeries({ ...request, question, topTypes: TOP_LINES });
     if (series === 'not counted yet') return COUNTED_LATER;
     if (series === 'not counted')
       return (
@@ -205,13 +232,11 @@ export function seriesRead(now: () => number): AppRead {
     const shown = { accumulated, isOpen: to === null };
     const data = {
       series:
-        'lines' in series
-          ? labelled(series, query.by).flatMap((line) => rowsOf(line, series, shown))
-          : rowsOfNumbers(series, query.stat, shown),
-      ...('overall' in series && {
-        overall: shownStats(series.overall, query.stat),
-        leftOut: series.leftOut,
-      }),
+        'leftOut' in series
+          ? series.lines.flatMap((line) => rowsOfStats(line, series, { ...shown, ...query }))
+          : labelled(series, query.by).flatMap((line) => rowsOf(line, series, shown)),
+      ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
+      ...('leftOut' in series && query.of !== null && overallOf(series, query)),
       interval: bucket === '1mo' ? '1M' : bucket,
       timezone,
       from: timestamp(series.interval.from),
@@ -222,17 +247,48 @@ export function seriesRead(now: () => number): AppRead {
   });
 }
 
+/** What a declaration of numbers, of different values or of a pair answers; null: other counts do. */
+function questionOf({
+  of,
+  by,
+  stat,
+  filter,
+}: {
+  of: readonly string[] | null;
+  by: By | null;
+  stat: readonly Stat[];
+  filter: readonly Condition[];
+}): SummaryQuestion | 'not counted' | null {
+  const isPair = isPath(by) && isOfOther(by, filter);
+  if (of === null && !isPair) return null;
+  const field = fieldFilterOf({ filter, q: null });
+  if (field === null && filter.length > 0) return 'not counted';
+  const kind = of === null ? 'value' : stat.includes('distinct') ? 'distinct' : 'number';
+  return { kind, of, by: isPath(by) ? by : null, filter: field };
+}
+
 /** The refusal for the first field of a query whose counts do not answer it. */
 async function whyNotAnswered(
   sql: Sql,
   scope: Pick<UncountedRead, 'app' | 'typeIds' | 'from'>,
-  { of, by, filter }: { of: readonly string[] | null; by: By | null; filter: readonly Condition[] },
+  query: { of: readonly string[] | null; by: By | null; stat: readonly Stat[]; filter: readonly Condition[] },
 ): Promise<Rejection | null> {
-  if (of !== null) return await whyNotCounted(sql, { ...scope, param: 'of', path: of, kind: 'number' });
-  if (isPath(by)) return await whyNotCounted(sql, { ...scope, param: 'by', path: by, kind: 'value' });
+  const { of, by, filter } = query;
+  const question = questionOf(query);
+  if (question === 'not counted') return null;
+  if (question !== null) {
+    const { kind } = question;
+    const second = question.filter?.path ?? null;
+    if (of === null)
+      return await whyNotCounted(sql, { ...scope, param: 'by', path: question.by ?? [], kind, by: second });
+    if (question.by !== null && second !== null && !isDeepStrictEqual(question.by, second)) return null;
+    return await whyNotCounted(sql, { ...scope, param: 'of', path: of, kind, by: question.by ?? second });
+  }
+  if (isPath(by))
+    return await whyNotCounted(sql, { ...scope, param: 'by', path: by, kind: 'value', by: null });
   const field = fieldFilterOf({ filter, q: null });
   if (field === null) return null;
-  return await whyNotCounted(sql, { ...scope, param: 'filter', path: field.path, kind: 'value' });
+  return await whyNotCounted(sql, { ...scope, param: 'filter', path: field.path, kind: 'value', by: null });
 }
 
 /** The counts that a query asks for. */
@@ -290,15 +346,31 @@ function rowsOf(
   });
 }
 
-function rowsOfNumbers(
-  series: NumberSeries,
-  stats: readonly Stat[],
-  { isOpen }: { isOpen: boolean },
+/** Rows of one line of statistics. */
+function rowsOfStats(
+  line: SummaryLine,
+  series: SummarySeries,
+  { isOpen, by, stat }: { isOpen: boolean; by: By | null; stat: readonly Stat[] },
 ): object[] {
   return rowsOfBuckets(series, isOpen, (index) => {
-    const own = series.stats[index];
-    return own === undefined ? {} : shownStats(own, stats);
+    const own = line.stats[index];
+    return own === undefined ? {} : { ...labelOf(line, by), ...shownStats(own, stat) };
   });
+}
+
+function labelOf({ value }: SummaryLine, by: By | null): Line['label'] {
+  if (!isPath(by)) return {};
+  return value === null ? { other: true } : { value: shownValue(value) };
+}
+
+/** Statistics of the whole interval, with `by` of each line. */
+function overallOf(
+  { lines, leftOut }: SummarySeries,
+  { by, stat }: { by: By | null; stat: readonly Stat[] },
+): object {
+  const rows = lines.map((line) => ({ ...labelOf(line, by), ...shownStats(line.overall, stat) }));
+  const isOfNumbers = !stat.includes('distinct');
+  return { overall: isPath(by) ? rows : rows[0], ...(isOfNumbers && { leftOut }) };
 }
 
 function rowsOfBuckets(

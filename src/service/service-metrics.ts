@@ -487,7 +487,7 @@ function registerFields(metrics: Metrics, maintenance: MaintenanceLoop): void {
   );
   metrics.gauge(
     'tidemark_field_deltas_waiting_seconds',
-    'How long deltas of declared fields could not be folded, by the process that does the maintenance.',
+    'How long changed minutes could not be counted by declared fields, by the process that does the maintenance.',
     () => maintenance.fields.waitingSeconds,
   );
   metrics.gauge(

@@ -32,9 +32,17 @@ export type { BucketsProblem, WidthName } from './counts/buckets.ts';
 export { WIDTHS } from './counts/buckets.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';
-export { type NumberSeries, type NumberStats, NumbersOfEvents } from './counts/number-series.ts';
 export type { RecountedDay } from './counts/recount.ts';
 export type { Series, SeriesFrame, SeriesRequest, TypeSeries } from './counts/series.ts';
+export {
+  type NumberSeries,
+  type NumberStats,
+  NumbersOfEvents,
+  type Stats,
+  type SummaryLine,
+  type SummaryQuestion,
+  type SummarySeries,
+} from './counts/summary-series.ts';
 export { isTimezone } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { Engine } from './database/engine.ts';
@@ -49,10 +57,10 @@ export type { FeedPosition } from './feed/position.ts';
 export { comparePositions, decodePosition, encodePosition } from './feed/position.ts';
 export { stateOf } from './feed/upkeep.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
-export { namesOf } from './fields/declared-fields.ts';
+export { byOf, namesOf } from './fields/declared-fields.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
-export { readEventsLeft } from './fields/progress.ts';
+export { hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { markAppDeleted } from './maintenance/deleted-apps.ts';

@@ -3,12 +3,11 @@ import pino from 'pino';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql, type Transaction } from '../../src/storage/database/connect.ts';
 import type { Nodes } from '../../src/storage/database/nodes.ts';
-import { ClusterFields, foldClusterFields } from '../../src/storage/engines/citus/fields.ts';
+import { ClusterFields } from '../../src/storage/engines/citus/fields.ts';
 import { settleCluster } from '../../src/storage/engines/citus/maintenance.ts';
 import { readFieldsOfApp } from '../../src/storage/engines/citus/reads.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
-import { foldFields } from '../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { readWithoutSnapshotLock } from '../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../src/storage/storage.ts';
@@ -50,8 +49,6 @@ export interface FieldDatabase {
   store(events: readonly FieldEvent[]): Promise<void>;
   /** Brings the counts of events up to date. */
   settle(): Promise<void>;
-  /** Folds the deltas of fields. */
-  fold(): Promise<void>;
   close(): Promise<void>;
 }
 
@@ -82,9 +79,6 @@ export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promis
         events.map((event) => ({ ...event, appId: appOf(event) })),
       ),
     settle: () => settle(sql),
-    fold: async () => {
-      await foldFields(alone, clock.now);
-    },
   };
 }
 
@@ -119,10 +113,6 @@ export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime):
       await settleCluster(alone);
     },
     settle: () => settleCluster(alone),
-    fold: async () => {
-      await foldClusterFields(alone, clock.now);
-      await fields.everySecond();
-    },
   };
 }
 
@@ -130,7 +120,7 @@ function appOf({ typeId }: FieldEvent): number {
   return typeId > 2 ? 2 : 1;
 }
 
-type Opened = Omit<FieldDatabase, 'counts' | 'upkeep' | 'store' | 'settle' | 'fold'>;
+type Opened = Omit<FieldDatabase, 'counts' | 'upkeep' | 'store' | 'settle'>;
 
 async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes): Promise<Opened> {
   const { sql, address, engine } = database;

@@ -4,7 +4,7 @@ import { countedValues } from '../../src/read/filter/counted-values.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../src/read/filter/payload-filter.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
-import type { NumberStats } from '../../src/storage/counts/number-series.ts';
+import type { NumberStats } from '../../src/storage/counts/summary-series.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import type { FieldKind } from '../../src/storage/fields/declared-fields.ts';
 import { type FieldFilter, resolveFieldScope } from '../../src/storage/fields/field-scope.ts';

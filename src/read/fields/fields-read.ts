@@ -69,7 +69,7 @@ const FIELD = objectOf<SeenField>(
     },
     declaredAs: {
       type: 'array',
-      items: { type: 'string', enum: ['value', 'number'] },
+      items: { type: 'string', enum: ['value', 'number', 'distinct'] },
       description:
         'The kinds with which the app has declared the field, for this type or for all; empty if it has not.',
     },
@@ -207,7 +207,9 @@ async function bodyOf(sql: Sql, sample: readonly StoredEvent[], declared: readon
   const names = await typeNames(sql, [...new Set(fields.map(({ typeId }) => typeId))]);
   const rows = fields.map((field) => {
     const { path, typeId } = field;
-    const same = paths.filter((one) => one.path === path && (one.typeId === null || one.typeId === typeId));
+    const same = paths.filter(
+      (one) => one.path === path && one.by === null && (one.typeId === null || one.typeId === typeId),
+    );
     const declaredAs = [...new Set(same.map(({ kind }) => kind))];
     return fieldText(field, { typeName: names.get(typeId) ?? '', declaredAs });
   });

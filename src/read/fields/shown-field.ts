@@ -2,7 +2,9 @@
 import type { Field } from '../../apps/fields.ts';
 import { spellPath } from './payload-paths.ts';
 
-/** A field with its path as filters spell it. */
-export function shownField<F extends Field>(field: F): Omit<F, 'path'> & { readonly path: string } {
-  return { ...field, path: spellPath(field.path) };
+/** A field with its paths as filters spell them. */
+export function shownField<F extends Field>(
+  field: F,
+): Omit<F, 'path' | 'by'> & { readonly path: string; readonly by: string | null } {
+  return { ...field, path: spellPath(field.path), by: field.by && spellPath(field.by) };
 }

@@ -13,6 +13,8 @@ export interface UncountedRead {
   readonly param: 'of' | 'by' | 'filter';
   readonly path: readonly string[];
   readonly kind: FieldKind;
+  /** The other path of the declaration that would answer; null: none. */
+  readonly by: readonly string[] | null;
   /** Internal ids; null: all types. */
   readonly typeIds: readonly number[] | null;
   /** First millisecond since 1970; null: from the first event. */
@@ -21,20 +23,25 @@ export interface UncountedRead {
 
 /** @returns null where the field is declared and complete: then something else is in the way */
 export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Rejection | null> {
-  const { app, param, path, kind, from } = read;
+  const { app, param, path, kind, by, from } = read;
   const spelled = spellPath(path);
   const refuse = (problem: string): Rejection => invalidParameters(`${spelled} ${problem}`, param);
-  const command = `tidemark field add --app ${app.appId} --path ${shellWord(spelled)} --kind ${kind}`;
-  const ofPath = (await listFieldProgress(sql, app.id)).filter((field) =>
-    isDeepStrictEqual(field.path, path),
+  const declare = declarationOf(read);
+  const command = `tidemark field add --app ${app.appId} ${declare}`;
+  const all = await listFieldProgress(sql, app.id);
+  const ofPath = all.filter(
+    (field) => isDeepStrictEqual(field.path, path) && isDeepStrictEqual(field.by, by),
   );
-  const declared = ofPath.filter((field) => field.kind === kind);
+  const declared = ofPath
+    .concat(all.filter((field) => answersToo(field, read)))
+    .filter((field) => field.kind === kind);
   if (declared.length === 0) {
-    const purpose = kind === 'number' ? 'for the statistics of its numbers' : 'for counts by its values';
-    const instead =
-      ofPath.length === 0 ? '' : `, but ${kind === 'number' ? 'for counts by its values' : 'for statistics'}`;
-    return refuse(
-      `is not declared ${purpose}${instead}. An owner declares it on the page Fields of the dashboard, or with: ${command} --backfill`,
+    const instead = ofPath.length === 0 ? '' : `, but ${PURPOSES[ofPath[0]?.kind ?? 'value']}`;
+    const apart = by === null ? '' : ` by ${spellPath(by)}`;
+    return invalidParameters(
+      `${spelled} is not declared ${PURPOSES[kind]}${apart}${instead}. An owner declares it on the page Fields of the dashboard, or with: ${command} --backfill`,
+      param,
+      { declare },
     );
   }
   const field = await fieldOfTypes(sql, declared, read.typeIds);
@@ -56,6 +63,25 @@ export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Reje
   return refuse(
     `${where}: earlier events are being counted${left}, try again shortly, or begin later with from.`,
   );
+}
+
+const PURPOSES = {
+  value: 'for counts by its values',
+  number: 'for the statistics of its numbers',
+  distinct: 'for the number of its different values',
+} as const;
+
+/** The options of the command that declares what is missing. */
+function declarationOf({ path, kind, by }: Pick<UncountedRead, 'path' | 'kind' | 'by'>): string {
+  const ofKind = kind === 'value' && by !== null ? '' : ` --kind ${kind}`;
+  return `--path ${shellWord(spellPath(path))}${ofKind}${by === null ? '' : ` --by ${shellWord(spellPath(by))}`}`;
+}
+
+/** Whether another declaration answers as well: a pair the other way around, or all of a field that is counted apart by another path. */
+function answersToo(field: FieldProgress, { path, kind, by }: UncountedRead): boolean {
+  if (kind === 'value')
+    return by !== null && isDeepStrictEqual(field.path, by) && isDeepStrictEqual(field.by, path);
+  return by === null && field.by !== null && isDeepStrictEqual(field.path, path);
 }
 
 /** The declaration that answers for these types: that of all types, or that of the only one. */

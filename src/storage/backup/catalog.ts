@@ -53,8 +53,7 @@ export function isOfFieldCounts(table: BackupTable): boolean {
 export function selectKept({ name, columns }: BackupTable, boundary: string): string {
   const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}`;
   if (name === 'installation') return `${rows} WHERE NOT (${OWN_FACTS})`;
-  if (name === 'field_minute_counts' || name === 'field_minute_numbers')
-    return `${rows} WHERE bucket >= ${boundary}`;
+  if (name === 'field_minute_counts') return `${rows} WHERE bucket >= ${boundary}`;
   if (name !== 'uncounted_minutes') return rows;
   // Stamps are no part of a backup: what they tell is.
   return `

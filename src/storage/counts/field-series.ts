@@ -9,8 +9,8 @@ import {
   type FieldScopeRequest,
   findField,
   isComplete,
+  minutesWithin,
   type NotCounted,
-  readUncountedMinutes,
   resolveFieldScope,
 } from '../fields/field-scope.ts';
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
@@ -176,12 +176,20 @@ export async function readValueSeries(
     const scope = scopeOf(request, plan);
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
-    const minutes = await minutesToRead(tx, request, scope, declared);
+    const minutes = await minutesWithin(tx, scope, declared);
     if (typeof minutes === 'string') return minutes;
     const values = only === null ? request.values : only.values.filter(isAmong(request.values));
-    const top = await topValues(tx, { ...request, ...(values && { values }) }, declared, plan);
+    const known = await knownValues(tx, { ...request, ...(values && { values }) }, declared);
+    const { field, all: candidates } = await valueCounts(tx, request, {
+      path,
+      known,
+      minutes,
+      interval: plan.interval,
+      declared,
+      values,
+    });
+    const top = await topValues(tx, request, candidates, field, plan);
     const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
-    const field = await valueCounts(tx, request, { path, top, minutes, interval: plan.interval });
     const [counted, all] = await Promise.all([
       countSeries(tx, { appId: request.appId, ids, field }, plan),
       only === null ? countEvents(tx, request, plan) : countPassing(tx, request, plan, only),
@@ -218,19 +226,6 @@ function scopeOf(
   return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true, isCountedAlone: true };
 }
 
-/** The minutes of which values are counted from rows. */
-async function minutesToRead(
-  tx: Snapshot,
-  request: FieldSeriesRequest,
-  scope: FieldScopeRequest,
-  field: FieldRow,
-): Promise<readonly number[] | NotCounted> {
-  const isOne = partsOf(request, field).length === 1;
-  // Of a value that has a series of one type and none of another yet, a part of the line would be among the others.
-  const apart = isOne ? [] : (request.typeIds ?? request.exceptTypes ?? []);
-  return await readUncountedMinutes(tx, scope, field, apart);
-}
-
 /** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out take off. */
 function partsOf(
   { typeIds, exceptTypes = [] }: FieldSeriesRequest,
@@ -251,14 +246,13 @@ interface ShownValue {
   readonly series: readonly { readonly id: number; readonly sign: number }[];
 }
 
-/** The values with the most events, most first. */
-async function topValues(
+/** The values of a field that are counted separately, each with its series. */
+async function knownValues(
   tx: Snapshot,
   request: FieldSeriesRequest,
   field: FieldRow,
-  plan: SeriesPlan,
 ): Promise<readonly ShownValue[]> {
-  const { appId, topTypes: most = 0, values, withNumbers = false } = request;
+  const { values, withNumbers = false } = request;
   const parts = partsOf(request, field);
   // Of values that came late some events may be among the others: all of them are, so that no line has a part of its own.
   const isSure = field.isFull
@@ -266,26 +260,38 @@ async function topValues(
     : tx`true`;
   const isWanted = values === undefined ? tx`true` : tx`value = ANY(${[...values]})`;
   const series = tx`
-    SELECT field_series.id, value, sign, min(field_series.id) FILTER (WHERE sign > 0) OVER same AS key, ${isSure} AS sure
+    SELECT field_series.id, value, sign, ${isSure} AS sure
       FROM field_series
       JOIN unnest(${parts.map(({ typeId }) => typeId)}::integer[], ${parts.map(({ sign }) => sign)}::integer[]) AS part (type, sign)
         ON field_series.type_id = part.type
      WHERE field_id = ${field.id} AND value NOT IN (${MANY}, ${OTHER}) AND ${isWanted}
     WINDOW same AS (PARTITION BY value)`;
-  const sure = tx`SELECT id, key, sign, value FROM (${series}) AS series WHERE sure AND key IS NOT NULL`;
-  const keys = await topSeries(tx, appId, tx`SELECT id, key, sign FROM (${sure}) AS sure`, plan, most);
   // Numbered as those of all types are: a value keeps its number whatever types are chosen.
   const numbered = withNumbers
     ? tx`SELECT value, (row_number() OVER (ORDER BY id) - 1)::integer AS number
            FROM field_series WHERE field_id = ${field.id} AND type_id = ${ALL_TYPES}`
     : tx`SELECT NULL AS value, 0 AS number WHERE false`;
-  const rows = await tx<(ShownValue & { key: number })[]>`
-    SELECT key, sure.value, coalesce(number, 0) AS number,
+  return await tx<ShownValue[]>`
+    SELECT sure.value, coalesce(number, 0) AS number,
            json_agg(json_build_object('id', id, 'sign', sign) ORDER BY sign DESC, id) AS series
-      FROM (${sure}) AS sure LEFT JOIN (${numbered}) AS numbered ON numbered.value = sure.value
-     WHERE key = ANY(${keys}) GROUP BY key, sure.value, number`;
-  const ofKey = new Map(rows.map(({ key, ...value }) => [key, value]));
-  return keys.flatMap((key) => ofKey.get(key) ?? []);
+      FROM (SELECT * FROM (${series}) AS series WHERE sure) AS sure LEFT JOIN (${numbered}) AS numbered ON numbered.value = sure.value
+     GROUP BY sure.value, number`;
+}
+
+/** The values with the most events, most first. */
+async function topValues(
+  tx: Snapshot,
+  { appId, topTypes: most = 0 }: FieldSeriesRequest,
+  candidates: readonly ShownValue[],
+  { corrections }: FieldCounts,
+  plan: SeriesPlan,
+): Promise<readonly ShownValue[]> {
+  const members = candidates.flatMap(({ series }, key) => series.map(({ id, sign }) => ({ id, sign, key })));
+  const groups = tx`
+    SELECT * FROM unnest(${members.map(({ id }) => id)}::integer[], ${members.map(({ key }) => key)}::integer[],
+                         ${members.map(({ sign }) => sign)}::integer[]) AS member (id, key, sign)`;
+  const keys = await topSeries(tx, appId, groups, plan, most, corrections);
+  return keys.flatMap((key) => candidates[key] ?? []);
 }
 
 /** The keys of a relation (id, key, sign) of series whose events are the most, most first. */
@@ -295,35 +301,66 @@ async function topSeries(
   groups: Fragment,
   { whole }: SeriesPlan,
   most: number,
+  corrections: readonly Correction[] = [],
 ): Promise<number[]> {
   const types = tx`ARRAY(SELECT id FROM (${groups}) AS groups)`;
-  const scope = { apps: tx`${[appId]}::integer[]`, types, field: { appId, corrections: [], rows: [] } };
+  const scope = { apps: tx`${[appId]}::integer[]`, types, field: { appId, corrections, rows: [] } };
   return await topOf(tx, scope, whole, most, groups);
 }
 
 interface ValueRequest {
   readonly path: readonly string[];
-  readonly top: readonly ShownValue[];
+  readonly known: readonly ShownValue[];
   readonly minutes: readonly number[];
   readonly interval: Interval;
+  readonly declared: FieldRow;
+  readonly values: readonly string[] | undefined;
 }
 
-/** What the rows say of the top values where their counts do not. */
+/** Ids of series that are not made yet, of values that rows have: less than 0. */
+const FIRST_NEW = -2;
+
+/**
+ * What the rows say of values where their counts do not, and all values that are shown apart: also those that have just come, unless
+ * the field has too many.
+ */
 async function valueCounts(
   tx: Snapshot,
   { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
-  { path, top, minutes, interval }: ValueRequest,
-): Promise<FieldCounts> {
+  { path, known, minutes, interval, declared, values: wanted }: ValueRequest,
+): Promise<{ readonly field: FieldCounts; readonly all: readonly ShownValue[] }> {
   const values = new PayloadValues([path]);
-  const idOf = new Map(top.map(({ value, series }) => [value, series[0]?.id]));
+  const all: ShownValue[] = known.map((value) => ({ ...value, series: [...value.series] }));
+  const places = new Map(all.map(({ value }, index) => [value, index]));
+  let next = FIRST_NEW;
+  const idOf = (value: string): number | undefined => {
+    const place = places.get(value);
+    const first = place === undefined ? undefined : all[place]?.series.find(({ sign }) => sign > 0);
+    if (first !== undefined) return first.id;
+    if (value === MANY || value === OTHER || declared.isFull || !isAmong(wanted)(value)) return undefined;
+    const id = next--;
+    const added = { id, sign: 1 };
+    if (place === undefined) {
+      places.set(value, all.length);
+      all.push({ value, number: 0, series: [added] });
+    } else
+      all[place] = {
+        ...(all[place] ?? { value, number: 0 }),
+        series: [added, ...(all[place]?.series ?? [])],
+      };
+    return id;
+  };
   const filter = { contains: [], matches: () => true };
   const scope = { appId, typeIds, filter };
-  const seriesOf = ({ typeId, payload }: MatchingRow): number | undefined =>
-    exceptTypes.includes(typeId) ? undefined : idOf.get(values.read(payload)[0] ?? MANY);
+  const seriesOf = ({ typeId, payload }: MatchingRow): number | undefined => {
+    const value = exceptTypes.includes(typeId) ? null : (values.read(payload)[0] ?? null);
+    return value === null ? undefined : idOf(value);
+  };
   const rows = await ragged(tx, scope, interval, seriesOf);
-  const ids = top.flatMap(({ series }) => series.map(({ id }) => id));
+  const ids = known.flatMap(({ series }) => series.map(({ id }) => id));
   const lacking = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
-  return { appId, corrections: lacking, rows };
+  const shown = all.filter(({ series }) => series.some(({ sign }) => sign > 0));
+  return { field: { appId, corrections: lacking, rows }, all: shown };
 }
 
 /** The rows of minutes that an interval begins or ends in, each as a count of its series. */

@@ -1,20 +1,31 @@
-/** Compares the counts of declared fields with rows, and coarser counts with finer ones, in one snapshot. */
+/** Compares the counts of declared fields with rows, and coarser counts with finer ones, in one snapshot: a recount that writes nothing. */
 import type postgres from 'postgres';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
-import { ALL_TYPES, DAY_MS, LEVELS, type Level } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level } from '../counts/levels.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
-import { type FieldState, lackingDeltas, readFieldStates, stepsOf } from './compare.ts';
-import { type FieldKind, namesOf } from './declared-fields.ts';
+import { type FieldState, readFieldStates, stepsOf } from './compare.ts';
 import {
-  differencesOfLevels as differencesOfCoarser,
-  differencesOfMinutes,
-  differingPart,
-  type NumberDifference,
-} from './numbers/compare-numbers.ts';
-import { OTHER } from './value-text.ts';
+  addSummary,
+  cellsOfRows,
+  coarserCells,
+  isSame,
+  newSummary,
+  otherKey,
+  readCells,
+  type Summary,
+  seriesName,
+} from './count-minutes.ts';
+import { namesOf } from './declared-fields.ts';
+import { DistinctValues } from './distinct-values.ts';
+import { decimalText } from './numbers/decimal-sum.ts';
+import { NumberSummary } from './numbers/number-summary.ts';
+import { Bins } from './numbers/sketch.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
+
+/** Summaries of so much of a day are in memory at once. */
+const STEP_MS = 6 * HOUR_MS;
 
 /** A count that differs, with internal ids. */
 interface Difference {
@@ -48,37 +59,23 @@ export async function compareFieldDay(
     ({ completeFrom }) => completeFrom !== null && completeFrom < day + DAY_MS,
   );
   if (states.length === 0) return { differing: 0, examples: [] };
-  const ofLevels = await differencesOfLevels(tx, states, day);
   const ofRows: Difference[] = [];
-  const ofNumbers: NumberDifference[] = [];
+  const ofLevels = await differencesOfCounts(tx, states, day);
   for (const id of new Set(states.map((state) => state.appId))) {
-    const [values, numbers] = byKind(states.filter((state) => state.appId === id));
+    const ofApp = states.filter((state) => state.appId === id);
     const uncounted = await uncountedMinutes(tx, id, day);
     for (const step of await stepsOf(tx, id, [{ from: day, until: day + DAY_MS }])) {
       if (isOver()) return null;
-      ofRows.push(...(await differencesOfRows(tx, values, step, uncounted)));
-      for (const field of numbers) {
-        const isCompared = (at: number): boolean => at >= (field.completeFrom ?? 0) && !uncounted.has(at);
-        ofNumbers.push(...(await differencesOfMinutes(tx, field, step, isCompared)));
-      }
+      ofRows.push(...(await differencesOfRows(tx, id, ofApp, step, uncounted)));
     }
-    for (const field of numbers) ofNumbers.push(...(await differencesOfCoarser(tx, field, day)));
+    ofLevels.push(...(await differencesOfSummaries(tx, id, ofApp, day)));
   }
   // The finest that differs is what is wrong: coarser ones are compared with it.
-  const examples = [
-    ...(await Promise.all(ofRows.slice(0, EXAMPLES).map((difference) => withCount(tx, states, difference)))),
-    ...ofLevels.slice(0, EXAMPLES),
-    ...ofNumbers.slice(0, EXAMPLES).map((one) => ({ ...one, ...differingPart(one) })),
-  ];
+  const examples = [...ofRows.slice(0, EXAMPLES), ...ofLevels.slice(0, EXAMPLES)];
   return {
-    differing: ofLevels.length + ofRows.length + ofNumbers.length,
+    differing: ofLevels.length + ofRows.length,
     examples: await named(names, examples.slice(0, EXAMPLES)),
   };
-}
-
-function byKind(fields: readonly FieldState[]): [values: FieldState[], numbers: FieldState[]] {
-  const of = (wanted: FieldKind): FieldState[] => fields.filter(({ kind }) => kind === wanted);
-  return [of('value'), of('number')];
 }
 
 /** Minutes of a day that readers count from rows. */
@@ -92,79 +89,202 @@ async function uncountedMinutes(tx: Transaction, appId: number, day: number): Pr
   return new Set(rows.map(({ at }) => at));
 }
 
-/**
- * What the minutes of an interval lack, as if nothing were counted: see {@link withCount}.
- * @param fields of one app
- */
+/** What a series has in a minute, on both sides. */
+interface Compared {
+  readonly fieldId: number;
+  readonly typeId: number;
+  readonly value: string;
+  readonly bucket: number;
+  readonly counted: Side;
+  readonly expected: Side;
+}
+
+interface Side {
+  count: number;
+  readonly summary: Summary | null;
+}
+
+/** Minutes that are not what their rows say. */
 async function differencesOfRows(
   tx: Transaction,
+  appId: number,
   fields: readonly FieldState[],
   interval: Interval,
   uncounted: ReadonlySet<number>,
 ): Promise<Difference[]> {
-  const [first] = fields;
-  if (first === undefined) return [];
-  const starts = new Map(fields.map(({ id, completeFrom }) => [id, completeFrom ?? 0]));
-  const { deltas } = await lackingDeltas(tx, first.appId, fields, interval);
-  const lacking = deltas.filter(
-    ({ fieldId, bucket }) => bucket >= (starts.get(fieldId) ?? 0) && !uncounted.has(bucket),
-  );
-  if (lacking.length === 0) return [];
-  const known = await tx<{ fieldId: number; value: string }[]>`
-    SELECT field_id AS "fieldId", value FROM field_series
-     WHERE field_id = ANY(${[...starts.keys()]}) AND type_id = ${ALL_TYPES} AND is_complete
-       AND value = ANY(${[...new Set(lacking.map(({ value }) => value))]})`;
-  const told = new Set(known.map(({ fieldId, value }) => `${fieldId} ${value}`));
-  const sums = new Map<string, Difference>();
-  for (const { fieldId, typeId, bucket, value, count } of lacking) {
-    // All or some of the other values' events are counted as "other".
-    const counted = told.has(`${fieldId} ${value}`) ? value : OTHER;
-    const key = `${fieldId} ${typeId} ${bucket} ${counted}`;
-    const sum = (sums.get(key)?.expected ?? 0) + count;
-    sums.set(key, { level: 'minute', fieldId, typeId, value: counted, bucket, counted: 0, expected: sum });
+  const ofId = new Map(fields.map((field) => [field.id, field]));
+  const isCompared = (field: FieldState, bucket: number): boolean =>
+    bucket >= (field.completeFrom ?? 0) && !uncounted.has(bucket);
+  const complete = await completeSeries(tx, fields);
+  const compared = new Map<string, Compared>();
+  const of = (field: FieldState, typeId: number, value: string, by: string, bucket: number): Compared => {
+    // All or some events of other values are counted as "other".
+    const isTold = complete.has(seriesName(field.id, ALL_TYPES, value, by));
+    const key = isTold ? { value, by } : otherKey(field, { value, by });
+    const name = `${seriesName(field.id, typeId, key.value, key.by)} ${bucket}`;
+    const known = compared.get(name);
+    if (known !== undefined) return known;
+    const side = (): Side => ({ count: 0, summary: newSummary(field.kind) });
+    const text = key.by === '' ? key.value : `${key.value} ${key.by}`;
+    const made = { fieldId: field.id, typeId, value: text, bucket, counted: side(), expected: side() };
+    compared.set(name, made);
+    return made;
+  };
+  for (const { field, typeId, value, by, bucket, count, summary } of (
+    await cellsOfRows(tx, appId, fields, interval)
+  ).cells) {
+    const state = ofId.get(field.id);
+    if (state !== undefined && isCompared(state, bucket))
+      addTo(of(state, typeId, value, by, bucket).expected, count, summary);
   }
-  return [...sums.values()].filter(({ expected }) => expected !== 0);
+  const stored = tx<StoredRow[]>`
+    SELECT field_id AS "fieldId", type_id AS "typeId", value, by_value AS by, count::float8 AS count, summary,
+           (extract(epoch FROM bucket) * 1000)::float8 AS bucket
+      FROM field_minute_counts AS counts JOIN field_series AS series ON series.id = series_id
+     WHERE counts.app_id = ${appId} AND bucket >= ${new Date(interval.from)} AND bucket < ${new Date(interval.until)}
+       AND field_id = ANY(${fields.map(({ id }) => id)})`;
+  for await (const some of stored.cursor(1_000))
+    for (const { fieldId, typeId, value, by, bucket, count, summary } of some) {
+      const state = ofId.get(fieldId);
+      if (state === undefined || !isCompared(state, bucket)) continue;
+      const { counted } = of(state, typeId, value, by, bucket);
+      counted.count += count;
+      if (summary !== null) counted.summary?.addBytes(summary);
+    }
+  return [...compared.values()].flatMap((one) => {
+    const part = differingPart(one);
+    return part === null
+      ? []
+      : [{ level: 'minute' as const, fieldId: one.fieldId, typeId: one.typeId, bucket: one.bucket, ...part }];
+  });
 }
 
-/** With what is counted in place of 0. */
-async function withCount(
+interface StoredRow {
+  readonly fieldId: number;
+  readonly typeId: number;
+  readonly value: string;
+  readonly by: string;
+  readonly bucket: number;
+  readonly count: number;
+  readonly summary: Uint8Array | null;
+}
+
+function addTo(side: Side, count: number, summary: Summary | null): void {
+  side.count += count;
+  if (side.summary !== null && summary !== null) addSummary(side.summary, summary);
+}
+
+/** Names of the series that have all events of their values. */
+async function completeSeries(tx: Transaction, fields: readonly FieldState[]): Promise<ReadonlySet<string>> {
+  const rows = await tx<{ fieldId: number; value: string; by: string }[]>`
+    SELECT field_id AS "fieldId", value, by_value AS by FROM field_series
+     WHERE field_id = ANY(${fields.map(({ id }) => id)}) AND type_id = ${ALL_TYPES} AND is_complete`;
+  return new Set(rows.map(({ fieldId, value, by }) => seriesName(fieldId, ALL_TYPES, value, by)));
+}
+
+/** The part that differs, and its two values; null: none. For a sketch: in how many places numbers lie in other bins. */
+function differingPart({
+  value,
+  counted,
+  expected,
+}: Pick<Compared, 'value' | 'counted' | 'expected'>): Pick<
+  Difference,
+  'value' | 'counted' | 'expected'
+> | null {
+  const [a, b] = [counted.summary, expected.summary];
+  if (a === null || b === null)
+    return counted.count === expected.count
+      ? null
+      : { value, counted: counted.count, expected: expected.count };
+  if (a.toBytes().equals(b.toBytes())) return null;
+  if (a instanceof DistinctValues || b instanceof DistinctValues)
+    return { value, counted: a.count, expected: b.count };
+  const parts = [
+    ['count', a.count, b.count],
+    ['sum', decimalText(a.sum), decimalText(b.sum)],
+    ['min', a.min, b.min],
+    ['max', a.max, b.max],
+    ['several', a.leftOut.several, b.leftOut.several],
+    ['unrepresentable', a.leftOut.unrepresentable, b.leftOut.unrepresentable],
+  ] as const;
+  const part = parts.find(([, one, other]) => one !== other);
+  if (part !== undefined) return { value: part[0], counted: Number(part[1]), expected: Number(part[2]) };
+  const moved = new Bins();
+  moved.addBins(a.bins, 1);
+  moved.addBins(b.bins, -1);
+  return { value: 'sketch', counted: moved.size, expected: 0 };
+}
+
+/** Coarser summaries of a day that are not those of the finer level. */
+async function differencesOfSummaries(
   tx: Transaction,
+  appId: number,
   fields: readonly FieldState[],
-  difference: Difference,
-): Promise<Difference> {
-  const { fieldId, typeId, value, bucket, expected } = difference;
-  const field = fields.find(({ id }) => id === fieldId);
-  const [row] = await tx<{ count: number }[]>`
-    SELECT coalesce(sum(count), 0)::float8 AS count
-      FROM field_series AS series JOIN fields_per_minute AS counts ON counts.type_id = series.id
-     WHERE field_id = ${fieldId} AND value = ${value} AND series.type_id = ${field?.typeId == null ? typeId : ALL_TYPES}
-       AND counts.app_id = ${field?.appId ?? 0} AND bucket = ${new Date(bucket)}`;
-  const counted = row?.count ?? 0;
-  return { ...difference, counted, expected: counted + expected };
+  day: number,
+): Promise<Difference[]> {
+  const ids = fields.filter(({ kind }) => kind !== 'value').map(({ id }) => id);
+  if (ids.length === 0) return [];
+  const series = await tx<{ id: number; fieldId: number; typeId: number; value: string }[]>`
+    SELECT id, field_id AS "fieldId", type_id AS "typeId", value FROM field_series WHERE field_id = ANY(${ids})`;
+  const ofId = new Map(series.map((one) => [one.id, one]));
+  const found: Difference[] = [];
+  for (const level of LEVELS) {
+    const finer = finerThan(level);
+    if (finer === null) continue;
+    for (let from = day; from < day + DAY_MS; from += Math.max(STEP_MS, level.ms)) {
+      const interval = { from, until: from + Math.max(STEP_MS, level.ms) };
+      const expected = await coarserCells(tx, appId, level, finer, interval, [...ofId.keys()]);
+      const counted = await readCells(tx, appId, level, interval, [...ofId.keys()]);
+      for (const key of new Set([...expected.keys(), ...counted.keys()])) {
+        const [a, b] = [counted.get(key), expected.get(key)];
+        if (a !== undefined && b !== undefined && isSame(a, b)) continue;
+        const one = ofId.get((a ?? b)?.seriesId ?? 0);
+        if (one === undefined) continue;
+        const kind = fields.find(({ id }) => id === one.fieldId)?.kind ?? 'number';
+        const part = differingPart({
+          value: one.value,
+          counted: sideOf(kind, a?.summary),
+          expected: sideOf(kind, b?.summary),
+        });
+        if (part === null) continue;
+        found.push({
+          level: level.name,
+          fieldId: one.fieldId,
+          typeId: one.typeId,
+          bucket: (a ?? b)?.bucket ?? 0,
+          ...part,
+        });
+      }
+    }
+  }
+  return found;
 }
 
-/** A table of folded counts, the condition of what is compared of it, and what its counts are expected to be. */
+function sideOf(kind: FieldState['kind'], bytes: Uint8Array | null | undefined): Side {
+  const summary = newSummary(kind) ?? new NumberSummary();
+  if (bytes) summary.addBytes(bytes);
+  return { count: 0, summary };
+}
+
+/** A table of counts, the condition of what is compared of it, and what its counts are expected to be. */
 interface Comparison {
   readonly name: Difference['level'];
   readonly within: Fragment;
   readonly expected: Fragment;
 }
 
-/**
- * Folded counts differ from those of the finer level, or those of all types from the sum of single ones. One fold adds to all
- * of them, so that this holds in every snapshot, and wherever counting began.
- */
-async function differencesOfLevels(
+/** Coarser counts of values that differ from those of the finer level; of months those of every kind. */
+async function differencesOfCounts(
   tx: Transaction,
   fields: readonly FieldState[],
   day: number,
 ): Promise<Difference[]> {
-  const ids = fields.map(({ id }) => id);
   const found: Difference[] = [];
   for (const { name, expected, within } of comparisonsOf(tx, day)) {
+    const ids = fields.filter(({ kind }) => name === 'month' || kind === 'value').map(({ id }) => id);
     const rows = await tx<Omit<Difference, 'level'>[]>`
       WITH series AS MATERIALIZED (
-        SELECT series.id, series.field_id, series.type_id, series.value, field.type_id IS NULL AS by_type, field.app_id
+        SELECT series.id, series.field_id, series.type_id, series.value, field.app_id
           FROM field_series AS series JOIN declared_fields AS field ON field.id = field_id WHERE field_id = ANY(${ids}))
       SELECT field_id AS "fieldId", type_id AS "typeId", value, (extract(epoch FROM bucket) * 1000)::float8 AS bucket,
              sum(counted)::float8 AS counted, sum(expected)::float8 AS expected
@@ -172,7 +292,7 @@ async function differencesOfLevels(
                UNION ALL
               SELECT series_id, bucket, count, 0 FROM ${tx(`field_${name}_counts`)} AS counts
                 JOIN series ON series.id = series_id AND series.app_id = counts.app_id
-               WHERE ${within} ${name === 'minute' ? tx`AND by_type AND type_id = ${ALL_TYPES}` : tx``}) AS compared
+               WHERE ${within}) AS compared
         JOIN series USING (id)
        GROUP BY id, 1, 2, 3, 4 HAVING sum(counted) <> sum(expected)
        ORDER BY 4, 1, 2, 3`;
@@ -195,15 +315,6 @@ function comparisonsOf(tx: Transaction, day: number): Comparison[] {
         FROM ${tx(`field_${LEVELS[index]?.name ?? ''}_counts`)} AS finer ${ofSeries} WHERE ${ofDay}`,
   }));
   return [
-    {
-      name: 'minute',
-      within: ofDay,
-      expected: tx`
-        SELECT total.id AS series_id, bucket, count AS expected
-          FROM field_minute_counts AS finer ${ofSeries}
-          JOIN series AS total ON total.field_id = series.field_id AND total.value = series.value AND total.type_id = ${ALL_TYPES}
-         WHERE ${ofDay} AND series.by_type AND series.type_id <> ${ALL_TYPES}`,
-    },
     ...coarser,
     {
       name: 'month',

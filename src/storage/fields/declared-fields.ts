@@ -1,5 +1,5 @@
 /** Declared fields, and what reads them from payloads. */
-import { type FieldKind, PayloadValues } from './payload-values.ts';
+import type { FieldKind } from './payload-values.ts';
 
 export type { FieldKind } from './payload-values.ts';
 
@@ -11,21 +11,16 @@ export interface DeclaredField {
   /** Names from the payload's top on. */
   readonly path: readonly string[];
   readonly kind: FieldKind;
-}
-
-/** The fields of an app. */
-export interface AppFields {
-  readonly fields: readonly DeclaredField[];
-  /** Reads the value, or the number, of each of them, in their order. */
-  readonly values: PayloadValues;
-}
-
-export function appFields(fields: readonly DeclaredField[]): AppFields {
-  const [paths, kinds] = [fields.map(({ path }) => path), fields.map(({ kind }) => kind)];
-  return { fields, values: new PayloadValues(paths, kinds) };
+  /** Another path, by whose values the field is counted apart; null: none. */
+  readonly by: readonly string[] | null;
 }
 
 /** The names of a path as the database has it. */
 export function namesOf(path: string): readonly string[] {
   return JSON.parse(path) as string[];
+}
+
+/** The other path of a declaration, which the database has as an empty text where there is none. */
+export function byOf(path: string): readonly string[] | null {
+  return path === '' ? null : namesOf(path);
 }

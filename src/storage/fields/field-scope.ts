@@ -105,17 +105,16 @@ export async function resolveFieldScope(
   ]);
   if (found === null) return 'not counted';
   const { field, series } = found;
-  const { typeIds, until } = request;
+  const { typeIds } = request;
   const start = Math.max(request.from ?? 0, boundary);
   const wanted = series.filter(({ value }) => filter.values.includes(value));
   if (wanted.length > MOST_SERIES) return 'not counted';
   const unsure = unsureSeries(field, filter, series);
-  const interval = { from: floorTo(Math.max(start, field.completeFrom), MINUTE_MS), until };
   // Sent together: none waits for the answers to the others.
   const [isWhole, isPartLost, minutes] = await Promise.all([
     isCompleteFrom(tx, request, field, boundary),
     isLost(tx, request, unsure, boundary),
-    readUnsureMinutes(tx, field, request, filter, unsure, interval),
+    minutesWithin(tx, request, field, { unsure, from: Math.max(start, field.completeFrom) }),
   ]);
   if (!isWhole || isPartLost) return 'not counted';
   if (typeof minutes === 'string') return minutes;
@@ -149,12 +148,31 @@ export async function findField(
   tx: Transaction,
   request: FieldScopeRequest,
   path: readonly string[],
-  kind: FieldKind = 'value',
 ): Promise<FieldRow | null> {
-  const fields = await tx<FieldRow[]>`
-    SELECT ${fieldColumns(tx)} FROM declared_fields AS field WHERE ${isDeclared(tx, request, path, kind)}
-     ORDER BY complete_from, field.id`;
+  const fields = await readDeclarations(tx, request, { kind: 'value', path, by: null });
   return fields.find((field) => answersFor(field, request)) ?? null;
+}
+
+/** Declarations of an app, for whatever types, those that are complete for longest first. @param by the other path; `any`: whichever */
+export async function readDeclarations(
+  tx: Transaction,
+  { appId }: Pick<FieldScopeRequest, 'appId'>,
+  {
+    kind,
+    path,
+    by,
+  }: {
+    readonly kind: FieldKind;
+    readonly path: readonly string[];
+    readonly by: readonly string[] | 'any' | null;
+  },
+): Promise<readonly FieldRow[]> {
+  const isBy = by === 'any' ? tx`by_path <> ''` : tx`by_path = ${by === null ? '' : JSON.stringify(by)}`;
+  return await tx<FieldRow[]>`
+    SELECT ${fieldColumns(tx)} FROM declared_fields AS field
+     WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind} AND ${isBy}
+       AND removed_at IS NULL AND complete_from IS NOT NULL
+     ORDER BY complete_from, field.id`;
 }
 
 /** The same with the series of values: with all types, or with each of those that are asked for. */
@@ -172,7 +190,8 @@ async function findFieldWithSeries(
       FROM declared_fields AS field
       LEFT JOIN field_series AS series
         ON series.field_id = field.id AND series.value = ANY(${[...values]}) AND series.type_id = ANY(${types})
-     WHERE ${isDeclared(tx, request, path, 'value')}
+     WHERE app_id = ${request.appId} AND path = ${JSON.stringify(path)} AND kind = 'value' AND by_path = ''
+       AND removed_at IS NULL AND complete_from IS NOT NULL
      ORDER BY complete_from, field.id`;
   const field = rows.find((row) => answersFor(row, request));
   if (field === undefined) return null;
@@ -197,17 +216,8 @@ function fieldColumns(tx: Transaction): Fragment {
             full_since IS NOT NULL AS "isFull"`;
 }
 
-function isDeclared(
-  tx: Transaction,
-  { appId }: FieldScopeRequest,
-  path: readonly string[],
-  kind: FieldKind,
-): Fragment {
-  return tx`app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind}
-            AND removed_at IS NULL AND complete_from IS NOT NULL`;
-}
-
-function answersFor({ typeId }: FieldRow, { typeIds }: FieldScopeRequest): boolean {
+/** Whether a declaration counts the events of the types that are asked for. */
+export function answersFor({ typeId }: FieldRow, { typeIds }: FieldScopeRequest): boolean {
   return typeId === null || (typeIds?.length === 1 && typeIds[0] === typeId);
 }
 
@@ -288,64 +298,34 @@ interface UnsureMinute {
 }
 
 /**
- * The minutes of an interval that have rows whose values are not counted.
- * @param apart internal ids of types: also the minutes whose pending deltas have values that these have no series of yet
+ * The minutes of an interval that are computed from rows, in order of time: those that are not counted yet, and those in which series
+ * have events of which the counts do not tell what is asked for.
+ * @param options.unsure internal ids of these series
+ * @param options.from   where it begins, if not where the request does
  */
-export async function readUncountedMinutes(
+export async function minutesWithin(
   tx: Transaction,
   request: FieldScopeRequest,
   field: FieldRow,
-  apart: readonly number[] = [],
+  {
+    unsure = [],
+    from = request.from,
+  }: { readonly unsure?: readonly number[]; readonly from?: number | null } = {},
 ): Promise<readonly number[] | NotCounted> {
-  const { appId, from, until } = request;
-  const minutes = await tx<UnsureMinute[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, true AS "isLate"
-      FROM (${selectUncounted(tx, appId, field)}
-             UNION
-            SELECT bucket FROM pending_field_deltas AS delta
-             WHERE app_id = ${appId} AND field_id = ${field.id} AND type_id = ANY(${[...apart]}::integer[])
-               AND NOT EXISTS (SELECT FROM field_series AS known
-                                WHERE known.field_id = delta.field_id AND known.value = delta.value
-                                  AND known.type_id = delta.type_id)
-           ) AS minutes, retention
-     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND bucket < ${new Date(until ?? 0)}
-     LIMIT ${mostMinutes(request) + 1}`;
-  return await withinBudget(tx, request, minutes);
-}
-
-async function readUnsureMinutes(
-  tx: Transaction,
-  field: FieldRow,
-  request: FieldScopeRequest,
-  { values }: FieldFilter,
-  unsure: readonly number[],
-  { from, until }: { readonly from: number; readonly until: number | null },
-): Promise<readonly number[] | NotCounted> {
-  const { appId, typeIds } = request;
-  const isOfType = typeIds === null ? tx`true` : tx`delta.type_id = ANY(${[...typeIds]}::integer[])`;
-  const type = field.typeId !== null || typeIds === null ? tx`0` : tx`delta.type_id`;
+  const { appId, until } = request;
   const end = until === null ? tx`true` : tx`bucket < ${new Date(until)}`;
-  const texts = [...values, MANY, OTHER];
   const ofUnsure =
     unsure.length === 0
       ? tx``
       : tx`
              UNION ALL
             SELECT bucket, false FROM fields_per_minute
-             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
-               AND bucket >= ${new Date(from)} AND ${end}`;
+             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}::integer[]) AND count > 0`;
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
   const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
-      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted
-             UNION ALL
-            SELECT bucket, true FROM pending_field_deltas AS delta
-             WHERE app_id = ${appId} AND field_id = ${field.id} AND value = ANY(${texts}) AND ${isOfType}
-               AND NOT EXISTS (SELECT FROM field_series AS known
-                                WHERE known.field_id = ${field.id} AND known.value = delta.value AND known.type_id = ${type})
-             ${ofUnsure}
-           ) AS minutes
-     WHERE bucket >= ${new Date(from)} AND ${end}
+      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes, retention
+     WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${mostMinutes(request) + 1}`;
   return await withinBudget(tx, request, minutes);
 }

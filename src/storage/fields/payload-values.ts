@@ -20,29 +20,41 @@ const OPEN_BRACE = 0x7b;
 interface Step {
   readonly names: string[];
   readonly next: Step[];
-  /** Indexes of the paths that end here, and are about values or about numbers. */
+  /** Indexes of the paths that end here, and are about values, numbers or different values. */
   readonly ends: number[];
   readonly numberEnds: number[];
+  readonly distinctEnds: number[];
   /** Where the member of each of `names` was last seen; meaningful during one object. */
   readonly found: number[];
 }
 
-/** `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. */
-export type FieldKind = 'value' | 'number';
+/**
+ * `value`: events are counted by the field's values. `number`: statistics of its numbers are kept. `distinct`: how many different values
+ * it has.
+ */
+export type FieldKind = 'value' | 'number' | 'distinct';
 
 export class PayloadValues {
   readonly #root: Step = newStep();
   readonly #values: (string | null)[];
+  /** All values of the paths about different values. */
+  readonly #different: string[][];
+  readonly #hasDistinct: boolean;
   #text = '';
 
   /** @param kinds of the paths; absent: all are about values */
   constructor(paths: readonly (readonly string[])[], kinds: readonly FieldKind[] = []) {
     this.#values = paths.map(() => null);
+    this.#different = paths.map(() => []);
+    this.#hasDistinct = kinds.includes('distinct');
     for (const [index, path] of paths.entries()) {
       let step = this.#root;
       for (const name of path) step = following(step, name);
       if (kinds[index] === 'number') step.numberEnds.push(index);
-      else step.ends.push(index);
+      else {
+        step.ends.push(index);
+        if (kinds[index] === 'distinct') step.distinctEnds.push(index);
+      }
     }
   }
 
@@ -53,6 +65,7 @@ export class PayloadValues {
    */
   read(payload: string): readonly (string | null)[] {
     this.#values.fill(null);
+    if (this.#hasDistinct) for (const list of this.#different) list.length = 0;
     this.#text = payload;
     this.#visit(skipSpace(payload, 0), this.#root);
     this.#text = '';
@@ -78,7 +91,13 @@ export class PayloadValues {
     for (const index of numberEnds) this.#values[index] = this.#values[index] === null ? literal : MANY;
   }
 
-  #note({ ends }: Step, value: string): void {
+  /** Every value of a path about different values, of the payload that was read last; some may repeat. Valid until the next call. */
+  different(index: number): readonly string[] {
+    return this.#different[index] ?? [];
+  }
+
+  #note({ ends, distinctEnds }: Step, value: string): void {
+    for (const index of distinctEnds) this.#different[index]?.push(value);
     for (const index of ends) {
       const known = this.#values[index] ?? null;
       this.#values[index] = known === null || known === value ? value : MANY;
@@ -119,7 +138,7 @@ export class PayloadValues {
 }
 
 function newStep(): Step {
-  return { names: [], next: [], ends: [], numberEnds: [], found: [] };
+  return { names: [], next: [], ends: [], numberEnds: [], distinctEnds: [], found: [] };
 }
 
 function following(step: Step, name: string): Step {

@@ -2,16 +2,13 @@
 
 import { HOUR_MS, LEVELS } from '../counts/levels.ts';
 import type { Sql, Transaction, Transactions } from '../database/connect.ts';
-import { withFieldsLocked } from './fold.ts';
-import { numbersTable } from './numbers/number-tables.ts';
+import { withFieldsLocked } from './fields-lock.ts';
 
 /** Of the counts of fields: by level and by month. */
 const TABLES = [...LEVELS.map(({ name }) => `field_${name}_counts`), 'field_month_counts'];
-const NUMBER_TABLES = LEVELS.map(numbersTable);
 
-/** Series whose counts one transaction removes, and rows of numbers. */
+/** Series whose counts one transaction removes. */
 const SERIES_AT_ONCE = 500;
-const NUMBERS_AT_ONCE = 20_000;
 
 /** Removes fields that were marked as removed, with their counts. */
 export async function removeFields(sql: Transactions): Promise<void> {
@@ -23,11 +20,6 @@ export async function removeFields(sql: Transactions): Promise<void> {
   for (const { id, appId } of fields) {
     let left: number | null = SERIES_AT_ONCE;
     while (left === SERIES_AT_ONCE) left = await withFieldsLocked(sql, (tx) => removeSeries(tx, appId, id));
-    for (const table of NUMBER_TABLES) {
-      if (left === null) break;
-      do left = await withFieldsLocked(sql, (tx) => removeNumbers(tx, table, appId, id));
-      while (left === NUMBERS_AT_ONCE);
-    }
     if (left !== null)
       await sql.begin(
         'isolation level read committed',
@@ -46,21 +38,8 @@ async function removeSeries(tx: Transaction, appId: number, fieldId: number): Pr
   return series.length;
 }
 
-async function removeNumbers(
-  tx: Transaction,
-  table: string,
-  appId: number,
-  fieldId: number,
-): Promise<number> {
-  const { count } = await tx`
-    DELETE FROM ${tx(table)} WHERE (app_id, field_id, type_id, bucket) IN (
-      SELECT app_id, field_id, type_id, bucket FROM ${tx(table)}
-       WHERE app_id = ${appId} AND field_id = ${fieldId} LIMIT ${NUMBERS_AT_ONCE})`;
-  return count;
-}
-
 /** What is kept of the fields of an app, beside the declarations. */
-export const TABLES_OF_APP = ['field_deltas', 'uncounted_minutes', ...TABLES, ...NUMBER_TABLES] as const;
+export const TABLES_OF_APP = ['uncounted_minutes', ...TABLES] as const;
 
 /** Removes everything that is kept of the fields of an app that is deleted. */
 export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> {
@@ -70,7 +49,6 @@ export async function removeFieldsOfApp(sql: Sql, appId: number): Promise<void> 
 /** What is kept by the minute, each with the columns that name a row of it. */
 const BY_MINUTE = {
   field_minute_counts: ['app_id', 'series_id', 'bucket'],
-  field_minute_numbers: ['app_id', 'field_id', 'type_id', 'bucket'],
   uncounted_minutes: ['app_id', 'bucket'],
 } as const;
 

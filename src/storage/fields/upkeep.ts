@@ -1,16 +1,14 @@
 /**
- * The upkeep of declared fields: folds their deltas, begins to count new fields, counts from rows what writers have not, fills
- * the past, and removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
+ * The upkeep of declared fields: begins to count new fields, counts the minutes that have changed from their rows, fills the past, and
+ * removes what belongs to removed fields. Any process may do it, and be interrupted at any point.
  */
 
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { Folding } from '../maintenance/folding.ts';
 import { readBoundary } from '../retention.ts';
 import {
-  countFromRows,
   type FieldState,
   forgetUncounted,
   joinMinutes,
@@ -19,7 +17,8 @@ import {
   STEP_ROWS,
   stepsOf,
 } from './compare.ts';
-import { fieldDeltas, withFieldsLocked } from './fold.ts';
+import { countMinutes } from './count-minutes.ts';
+import { withFieldsLocked } from './fields-lock.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
@@ -28,6 +27,9 @@ export const COUNT_MS = 250;
 const SETTLE_MS = 5_000;
 /** Present minutes are noted again each second: counting them may take this part of the time. */
 const PRESENT_SHARE = 0.1;
+/** A snapshot in use for so long keeps the versions of counts: present minutes are then counted less often. */
+const LONG_SNAPSHOT_SECONDS = 10;
+const LONG_PRESENT_MS = 60_000;
 /** Uncounted minutes that are looked for at once, and the intervals of them that one transaction counts. */
 const MINUTES_AT_ONCE = 1_000;
 const INTERVALS_AT_ONCE = 60;
@@ -35,7 +37,7 @@ const INTERVALS_AT_ONCE = 60;
 const JOINED_MS = HOUR_MS;
 /** With fewer in a round, backfills go on. */
 const MANY_MINUTES = 60;
-/** Folded deltas after which their dead rows are vacuumed. */
+/** Counted minutes after which their dead rows are vacuumed. */
 const VACUUM_AFTER = 2_000;
 
 /** The longest step of a backfill. */
@@ -46,7 +48,7 @@ const MOST_UNCOUNTED = 10_000;
 
 /** What the upkeep of this process has seen in its last round. */
 export interface FieldStats {
-  /** How long deltas have been waiting to be folded, in seconds: since the round that failed to fold them first. */
+  /** How long changed minutes have been waiting, in seconds: since the round that was the first one not to count them. */
   readonly waitingSeconds: number;
   /** Minutes of apps that readers count from rows; at most {@link MOST_UNCOUNTED}. */
   readonly uncountedMinutes: number;
@@ -69,14 +71,12 @@ export class FieldUpkeep implements FieldStats {
   /** Of a cluster the coordinator gives fields their generation. */
   readonly #givesGenerations: boolean;
   readonly #now: () => number;
-  readonly #folding: Folding;
-  readonly #deadDeltas: DeadRows;
   readonly #deadMinutes: DeadRows;
   /** When the present minutes of an app are counted next. */
   readonly #presentAt = new Map<number, number>();
   /** The length of an app's next step back. */
   readonly #steps = new Map<number, number>();
-  /** When a fold was tried for the first time since the last one that succeeded; null: none has failed. */
+  /** When minutes could not be counted for the first time since they last were; null: they were. */
   #waitingSince: number | null = null;
   #uncountedMinutes = 0;
   #others = 0;
@@ -96,12 +96,6 @@ export class FieldUpkeep implements FieldStats {
     this.#sql = sql;
     this.#givesGenerations = !isPart;
     this.#now = now;
-    const onOthers = (events: number): void => {
-      // A recount takes events out of "other" again.
-      this.#others += Math.max(0, events);
-    };
-    this.#folding = new Folding(fieldDeltas(sql, now, onOthers), now);
-    this.#deadDeltas = new DeadRows(vacuums, nameOf('field_deltas'), VACUUM_AFTER);
     this.#deadMinutes = new DeadRows(vacuums, nameOf('uncounted_minutes'), VACUUM_AFTER);
   }
 
@@ -122,7 +116,6 @@ export class FieldUpkeep implements FieldStats {
    * @param countMs               how much time may go into counting from rows
    */
   async everySecond(oldestSnapshotSeconds = 0, countMs = COUNT_MS): Promise<void> {
-    const folded = await this.#fold(oldestSnapshotSeconds);
     const work = await this.#sql.begin('isolation level read committed', readWork);
     this.#uncountedMinutes = work.uncounted;
     if (work.toBegin) await this.#begin();
@@ -131,23 +124,13 @@ export class FieldUpkeep implements FieldStats {
       if (this.#now() >= until) break;
       let counted = 0;
       do {
-        counted = await this.#countUncounted(appId);
+        counted = await this.#countUncounted(appId, oldestSnapshotSeconds);
         this.#deadMinutes.deleted(counted);
         await this.#deadMinutes.vacuumIfDue();
       } while (counted > 0 && this.#now() < until);
       // A steady trickle of uncounted minutes must not keep a backfill from going on.
       if (counted < MANY_MINUTES) await this.#stepBack(appId);
     }
-    this.#deadDeltas.deleted(folded);
-    await this.#deadDeltas.vacuumIfDue();
-  }
-
-  /** @returns how many deltas are gone */
-  async #fold(oldestSnapshotSeconds: number): Promise<number> {
-    this.#waitingSince ??= this.#now();
-    const gone = await this.#folding.fold(oldestSnapshotSeconds);
-    if (gone !== null) this.#waitingSince = null;
-    return gone ?? 0;
   }
 
   /** Removes counts of minutes that retention has passed, and those of removed fields. */
@@ -180,7 +163,7 @@ export class FieldUpkeep implements FieldStats {
   }
 
   /** @returns how many minutes are no longer uncounted */
-  async #countUncounted(appId: number): Promise<number> {
+  async #countUncounted(appId: number, oldestSnapshotSeconds: number): Promise<number> {
     const startedAt = this.#now();
     const withPresent = startedAt >= (this.#presentAt.get(appId) ?? 0);
     const latest = withPresent ? Number.POSITIVE_INFINITY : startedAt - SETTLE_MS - MINUTE_MS;
@@ -197,14 +180,23 @@ export class FieldUpkeep implements FieldStats {
       let [end, looked] = [0, 0];
       for (const interval of (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE)) {
         if (looked > STEP_ROWS / 2) break;
-        looked += await countFromRows(tx, appId, fields, interval);
+        const { rows, others } = await countMinutes(tx, appId, fields, interval, startedAt);
+        looked += rows;
+        this.#others += others;
         await forgetUncounted(tx, appId, interval);
         end = interval.until;
       }
       return forgotten + minutes.filter((at) => at < end).length;
     });
-    if (withPresent) this.#presentAt.set(appId, this.#now() + (this.#now() - startedAt) / PRESENT_SHARE);
-    return counted ?? 0;
+    if (counted === null) {
+      this.#waitingSince ??= startedAt;
+      return 0;
+    }
+    this.#waitingSince = null;
+    const pause = oldestSnapshotSeconds > LONG_SNAPSHOT_SECONDS ? LONG_PRESENT_MS : 0;
+    if (withPresent)
+      this.#presentAt.set(appId, this.#now() + Math.max(pause, (this.#now() - startedAt) / PRESENT_SHARE));
+    return counted;
   }
 
   /** Counts some time before that from which on fields of an app are complete. */
@@ -226,9 +218,9 @@ export class FieldUpkeep implements FieldStats {
       // Fields that are complete for longer join in where the others have come to them.
       const others = fields.filter((field) => startOf(field) < until).map(startOf);
       const from = Math.max(boundary, floorTo(last, MINUTE_MS) + MINUTE_MS - length, ...others);
-      const looked = await countFromRows(tx, appId, together, { from, until });
+      const counted = await countMinutes(tx, appId, together, { from, until }, this.#now());
       await moveBack(tx, together, from, false);
-      return looked;
+      return counted.rows;
     });
     if (rows === null) return;
     if (rows > 2 * STEP_ROWS) this.#steps.set(appId, Math.max(MINUTE_MS, floorTo(length / 2, MINUTE_MS)));

@@ -13,6 +13,10 @@ export const OTHER = 'other';
 export const MANY = 'many';
 /** In place of a value: what is counted are the numbers of a field. Not JSON. */
 export const NUMBERS = 'number';
+/** In place of a value: what is counted are the different values of a field. Not JSON. */
+export const DISTINCT = 'distinct';
+/** In place of one value of a pair: the event has none at its path. Not JSON. */
+export const NONE = 'none';
 
 /** Integers of so many characters are their own text. */
 const PLAIN_LENGTH = 15;

@@ -15,7 +15,6 @@ import {
   readFilteredTypes,
   readValueSeries,
 } from '../counts/field-series.ts';
-import { type NumberSeries, readNumberSeries } from '../counts/number-series.ts';
 import {
   readFrame,
   readSeries,
@@ -23,6 +22,13 @@ import {
   type SeriesFrame,
   type SeriesRequest,
 } from '../counts/series.ts';
+import {
+  type NumberSeries,
+  readNumberSeries,
+  readSummarySeries,
+  type SummaryRequest,
+  type SummarySeries,
+} from '../counts/summary-series.ts';
 import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
 import type { Sql } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
@@ -84,6 +90,8 @@ export interface EventReader {
     request: SeriesRequest,
     path: readonly string[],
   ): Promise<NumberSeries | BucketsProblem | NotCounted>;
+  /** Statistics, or events, by bucket, and by the values of another path. */
+  summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -117,6 +125,7 @@ export function createReader(sql: Sql): EventReader {
     filteredTypes: (request, filter) => readFilteredTypes(sql, request, filter),
     valueSeries: (request, path, only) => readValueSeries(sql, request, path, only),
     numberSeries: (request, path) => readNumberSeries(sql, request, path),
+    summarySeries: (request) => readSummarySeries(sql, request),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),

@@ -90,10 +90,9 @@ async function beginSnapshot<T>(
   return outcome.value;
 }
 
-/** Tells the views of counts which deltas are folded in this snapshot (sql/0002, sql/0003), so that they need not be looked at. */
+/** Tells the views of counts which deltas are folded in this snapshot (sql/0002), so that they need not be looked at. */
 function skipFolded(tx: Transaction, more = tx``): postgres.PendingQuery<postgres.Row[]> {
   return tx`
-    SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true),
-           set_config('tidemark.pending_fields_from', last_field_fold.pending_from::text, true) ${more}
-      FROM last_fold CROSS JOIN last_field_fold`;
+    SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true) ${more}
+      FROM last_fold`;
 }

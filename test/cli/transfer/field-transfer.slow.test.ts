@@ -9,7 +9,6 @@ import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { MOVED_TO } from '../../../src/storage/database/moved.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
-import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
@@ -100,7 +99,6 @@ describe.each(availableEngines())('the counts of fields on %s', (engine) => {
     backup = join(folder, `${engine}.backup`);
     expect(await run(database, 'backup', backup)).toMatchObject({ code: 0 });
     // A value that has no id yet has no line of its own.
-    await foldFields(source.alone, NOW);
   });
   afterAll(() => source.close());
 

@@ -12,7 +12,6 @@ import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, floorTo } from '../../../src/storage/counts/levels.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
-import { foldFields } from '../../../src/storage/fields/fold.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
@@ -331,7 +330,6 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect(noted).toEqual({ minutes: 50 });
     await upkeepOf(engine).settle(database.sql);
     await upkeep.everySecond();
-    await foldFields(database.sql, START);
     expect(await countedTotal(database.sql, app.id, 'n:7')).toBe(0);
     expect(await readSnapshot(database.sql, (tx) => compareFieldDay(tx, DAY_OF_START, app.id))).toMatchObject(
       { differing: 0 },

@@ -116,7 +116,6 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
       },
       async () => {
         await upkeep.everySecond(third(2) * 30);
-        if (third(2) === 0) await fields.fold();
         onUpkeep();
       },
       () => fields.settle(),
@@ -172,9 +171,8 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
     const { sql, alone, database } = fields;
     const { removal } = ENGINES[database.engine];
     while (!(await removeDeletedApps(alone, removal, () => 0, 1)));
-    await fields.fold();
-    const tables = LEVELS.flatMap(({ name }) => [`field_${name}_counts`, `field_${name}_numbers`]);
-    for (const table of [...tables, 'field_month_counts', 'field_deltas', 'uncounted_minutes']) {
+    const tables = LEVELS.map(({ name }) => `field_${name}_counts`);
+    for (const table of [...tables, 'field_month_counts', 'uncounted_minutes']) {
       expect(await sql`SELECT FROM ${sql(table)} WHERE app_id = 2 LIMIT 1`, table).toHaveLength(0);
     }
   }

@@ -78,7 +78,6 @@ export function fieldReads(open: OpenFieldDatabase): void {
       () => write(40),
       () => insert(3),
       () => fields.settle(),
-      () => fields.fold(),
       () => upkeep.everySecond(),
       // As beside an old snapshot: deltas are added up.
       () => upkeep.everySecond(OLD_SECONDS),
@@ -120,7 +119,6 @@ export function fieldReads(open: OpenFieldDatabase): void {
       return { id: fields.newId(at + later), at: at + later, typeId: 1, payload };
     });
     await fields.write(rare);
-    await fields.fold();
     const filter = fieldFilter('country:RARE');
     let looked = 0;
     const matches = (payload: string): boolean => {

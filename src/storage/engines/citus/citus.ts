@@ -6,7 +6,6 @@ import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
 import { clusterAt } from './cluster.ts';
-import { foldClusterFields } from './fields.ts';
 import { clusterMaintenance, settleCluster } from './maintenance.ts';
 import { clusterReader, placeOf, poolOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
@@ -29,10 +28,7 @@ export const citus: StorageEngine = {
   removal,
   writes,
   createPartitions,
-  settleCounts: async (sql, now) => {
-    await settleCluster(sql);
-    await foldClusterFields(sql, now);
-  },
+  settleCounts: (sql) => settleCluster(sql),
   settlesBesideWriters: true,
   recountDay: recountDayOfCluster,
   recountFields: recountFieldsOfCluster,

@@ -13,7 +13,6 @@ import {
   type Sql,
   type Transaction,
 } from '../../database/connect.ts';
-import { foldFields } from '../../fields/fold.ts';
 import {
   COUNT_MS,
   type FieldShards,
@@ -48,6 +47,8 @@ interface Declaration extends FieldState {
   readonly typeId: number | null;
   readonly path: string;
   readonly kind: string;
+  /** The other path; empty: none. */
+  readonly by: string;
   /** 0: writers do not count it. */
   readonly generation: number;
 }
@@ -145,11 +146,6 @@ export class ClusterFields implements FieldStats {
   }
 }
 
-/** Folds all deltas of fields. @param now milliseconds since 1970 */
-export async function foldClusterFields(sql: Sql, now: number): Promise<void> {
-  await forEachFieldGroup(sql, async ({ sql: shards }) => (await foldFields(shards, now)) !== null);
-}
-
 /**
  * Does something for every group of shards that has fields, on all nodes at once and one after the other on each; wherever they are
  * moved meanwhile.
@@ -225,7 +221,7 @@ async function readDeclarations(
 ): Promise<{ readonly declared: readonly Declaration[]; readonly boundary: Date }> {
   const [declared, [retention]] = await Promise.all([
     sql<Declaration[]>`
-      SELECT id, app_id AS "appId", type_id AS "typeId", path, kind, generation, complete_from AS "completeFrom", backfill,
+      SELECT id, app_id AS "appId", type_id AS "typeId", path, kind, by_path AS by, generation, complete_from AS "completeFrom", backfill,
              removed_at IS NOT NULL AS "isRemoved", known_values AS "knownValues", full_since AS "fullSince"
         FROM declared_fields ORDER BY id`,
     sql<{ boundary: Date }[]>`SELECT greatest(readable_from, to_timestamp(0)) AS boundary FROM retention`,
@@ -255,10 +251,10 @@ function changesOf(states: readonly FieldState[], declared: readonly Declaration
 
 /** Changes what a group of shards knows of fields. */
 async function apply(tx: Transaction, { added, filled, removed }: Changes): Promise<void> {
-  for (const { id, appId, typeId, path, kind, generation, backfill } of added)
+  for (const { id, appId, typeId, path, kind, by, generation, backfill } of added)
     await tx`
-      INSERT INTO declared_fields (app_id, id, type_id, path, kind, generation, backfill)
-      SELECT ${appId}::integer, ${id}::integer, ${typeId}::integer, ${path}::text, ${kind}::text, ${generation}::integer, ${backfill}::boolean
+      INSERT INTO declared_fields (app_id, id, type_id, path, kind, by_path, generation, backfill)
+      SELECT ${appId}::integer, ${id}::integer, ${typeId}::integer, ${path}::text, ${kind}::text, ${by}::text, ${generation}::integer, ${backfill}::boolean
        WHERE NOT EXISTS (SELECT FROM declared_fields WHERE id = ${id})`;
   if (filled.length > 0) await tx`UPDATE declared_fields SET backfill = true WHERE id = ANY(${filled})`;
   if (removed.length > 0) await tx`UPDATE declared_fields SET removed_at = now() WHERE id = ANY(${removed})`;

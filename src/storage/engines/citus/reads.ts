@@ -123,6 +123,7 @@ export function clusterReader(sql: Sql): EventReader {
     valueSeries: (request, path, only) =>
       counted(request.appId, (reader) => reader.valueSeries(request, path, only)),
     numberSeries: (request, path) => counted(request.appId, (reader) => reader.numberSeries(request, path)),
+    summarySeries: (request) => counted(request.appId, (reader) => reader.summarySeries(request)),
     search: (request, filter) => {
       const opened = once(async () => (await at(request.appId)).search(request, filter));
       return { step: async (mostRows) => (await opened()).step(mostRows) };

@@ -16,7 +16,7 @@ import { readWithoutSnapshotLock } from '../../read/snapshot.ts';
 import { type ShardGroup, shardGroups } from './shards.ts';
 
 /** To be raised when a migration changes one of the tables or views. */
-const VERSION = 120;
+const VERSION = 121;
 const PREFIX = 'tidemark_shards_';
 
 /** What the node has under another name than one server, where that is the coordinator's. */
@@ -24,7 +24,7 @@ const OTHER_NAMES: Readonly<Record<string, string>> = { field_states: 'declared_
 
 /** Columns of tables that have more than those of one server. */
 const COLUMNS: Readonly<Record<string, string>> = {
-  field_series: 'id, field_id, type_id, value, is_complete',
+  field_series: 'id, field_id, type_id, value, by_value, is_complete',
 };
 
 /** The views that are made of the tables, each after those that it needs. */
@@ -37,13 +37,8 @@ const VIEWS = [
   'stale_buckets',
   'pending_marks',
   'stamped_minutes',
-  'last_field_fold',
   'next_fold',
-  'pending_field_deltas',
-  'pending_field_counts',
   ...['minute', 'quarter_hour', 'hour', 'day', 'month'].map((level) => `fields_per_${level}`),
-  'pending_field_numbers',
-  ...['minute', 'quarter_hour', 'hour', 'day'].map((level) => `numbers_per_${level}`),
 ];
 /** Made last: where it is, all others are. */
 const LAST_VIEW = VIEWS.at(-1) ?? '';
@@ -114,7 +109,7 @@ async function enter(tx: Transaction, mode: string, shard: string): Promise<void
 }
 
 async function enterToWrite(tx: Transaction, mode: string, shard: string): Promise<void> {
-  // Before the snapshot, which the first SELECT takes: see lockFields().
+  // Before the snapshot, which the first SELECT takes: see withFieldsLocked().
   const lock = mode.includes('repeatable read')
     ? `LOCK TABLE ${schemaOf(shard)}.field_folds IN EXCLUSIVE MODE NOWAIT;`
     : '';
@@ -171,8 +166,8 @@ function schemaText(
     `CREATE OR REPLACE FUNCTION ${schema}.add_series() RETURNS trigger LANGUAGE plpgsql AS $$
      BEGIN
        NEW.id := (SELECT coalesce(max(id), 0) + 1 FROM ${shardNamed('field_series')});
-       INSERT INTO ${shardNamed('field_series')} (app_id, id, field_id, type_id, value, is_complete)
-       SELECT app_id, NEW.id, NEW.field_id, NEW.type_id, NEW.value, NEW.is_complete
+       INSERT INTO ${shardNamed('field_series')} (app_id, id, field_id, type_id, value, by_value, is_complete)
+       SELECT app_id, NEW.id, NEW.field_id, NEW.type_id, NEW.value, NEW.by_value, NEW.is_complete
          FROM ${shardNamed('field_states')} WHERE id = NEW.field_id;
        RETURN NEW;
      END $$`,

@@ -1,7 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/month-counts.ts';
 import { countsOf, HOUR_MS } from '../../counts/levels.ts';
-import { foldFields } from '../../fields/fold.ts';
 import { createReader } from '../../read/event-reader.ts';
 import { useGenericPlans } from '../../read/snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -21,9 +20,8 @@ export const postgres: StorageEngine = {
   removal,
   writes,
   createPartitions,
-  settleCounts: async (sql, now) => {
+  settleCounts: async (sql) => {
     await foldCounts(sql);
-    await foldFields(sql, now);
   },
   settlesBesideWriters: true,
   recountDay,

@@ -6,7 +6,6 @@ import { DAY_MS, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
-import { foldFields } from '../../fields/fold.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
@@ -275,7 +274,6 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
     await marks.merge();
     await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
     await marks.merge();
-    await foldFields(sql, now);
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }

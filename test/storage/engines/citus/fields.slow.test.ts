@@ -129,9 +129,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await fields.settle();
       await expectExact();
       await fields.upkeep.everySecond();
-      await fields.fold();
       expect(await sql`SELECT FROM uncounted_minutes`).toHaveLength(0);
-      expect(await sql`SELECT FROM field_deltas`).toHaveLength(0);
       await expectExact();
       // The coordinator has none of it.
       const [shards] = await sql`
@@ -168,7 +166,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await expectExact();
         await fields.settle();
         await fields.upkeep.everySecond();
-        await fields.fold();
         await expectExact();
         await fields.sql`CALL citus_cleanup_orphaned_resources()`;
       }
@@ -213,7 +210,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await expectExact(2);
       await fields.settle();
       await fields.upkeep.everySecond();
-      await fields.fold();
       await expectExact(2);
       await expectExact(1);
     });
@@ -236,7 +232,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       ]);
       await declare(2);
       await fields.settle();
-      await fields.fold();
       await expectExact();
       const { sql, alone, database } = fields;
       await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
@@ -252,7 +247,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       const interval = { from: DAY, until: DAY + DAY_MS };
       await storage.recount(alone, interval, ({ differing }) => days.push(differing));
       expect(days).toEqual([found?.differing]);
-      await fields.fold();
       await expectExact(1);
       await expectExact(2);
       expect(await ENGINES[database.engine].compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
@@ -288,7 +282,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await write(30);
       await declare(1);
       await fields.settle();
-      await fields.fold();
       const { sql, database } = fields;
       await sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
       await move(1, true);
@@ -312,7 +305,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await declare(appId);
       }
       await fields.settle();
-      await fields.fold();
       await sql`UPDATE field_minute_counts SET count = count + 3`;
       const engine = ENGINES[database.engine];
       const worker = cluster.workers.find(({ port }) => port === place(2)?.node.port);
@@ -333,7 +325,6 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await write(30);
       await fields.settle();
       // Values that have a series are not looked for in rows.
-      await fields.fold();
       const { sql } = fields;
       await removeField(sql, { ...FIELD, appId: 1 });
       await write(30);

@@ -1,0 +1,586 @@
+/**
+ * Series of what is kept beside counts, and of pairs of values: statistics of numbers, numbers of different values, and either of them, or
+ * the events themselves, by the values of a second path.
+ *
+ * What the counts of a minute do not tell yet is computed from its rows, in the same snapshot: coarser buckets around it are then read
+ * from finer ones.
+ */
+import type { Sql, Transaction } from '../database/connect.ts';
+import {
+  addSummary,
+  type CountedCell,
+  MinuteCells,
+  newSummary,
+  type Summary,
+} from '../fields/count-minutes.ts';
+import type { DeclaredField, FieldKind } from '../fields/declared-fields.ts';
+import { DistinctValues } from '../fields/distinct-values.ts';
+import {
+  answersFor,
+  type FieldFilter,
+  type FieldRow,
+  type FieldScopeRequest,
+  isComplete,
+  minutesWithin,
+  type NotCounted,
+  readDeclarations,
+} from '../fields/field-scope.ts';
+import { matchingRows } from '../fields/matching-rows.ts';
+import { type Decimal, decimalText, quotient } from '../fields/numbers/decimal-sum.ts';
+import { type LeftOut, NumberSummary } from '../fields/numbers/number-summary.ts';
+import { MANY, NONE, OTHER } from '../fields/value-text.ts';
+import type { StoredEvent } from '../read/page-request.ts';
+import { readSnapshot } from '../read/snapshot.ts';
+import { readBoundary } from '../retention.ts';
+import type { BucketsProblem } from './buckets.ts';
+import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
+import { ALL_TYPES, coarsestLevel, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
+import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
+
+/** Quantiles that are computed, ascending. */
+const QUANTILES = [0.5, 0.9, 0.95, 0.99] as const;
+/** Values that are shown apart where the request does not say how many. */
+const TOP_VALUES = 50;
+/** Cells that are in memory at once, as bytes. */
+const CELLS_AT_ONCE = 200;
+
+/** Of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
+export interface NumberStats {
+  readonly count: number;
+  readonly sum: string;
+  readonly avg: number | null;
+  readonly min: string | null;
+  readonly max: string | null;
+  /** Within 1 % of the number that is the quantile. */
+  readonly p50: number | null;
+  readonly p90: number | null;
+  readonly p95: number | null;
+  readonly p99: number | null;
+}
+
+/** How many different values some events have. */
+export interface DistinctStats {
+  /** Events that have a value. */
+  readonly count: number;
+  readonly distinct: number;
+  /** Whether `distinct` is exact, and not an estimate within 0.81 % (standard error). */
+  readonly exact: boolean;
+}
+
+export interface CountStats {
+  readonly count: number;
+}
+
+export type Stats = NumberStats | DistinctStats | CountStats;
+
+/** What is asked for: a declaration with the same paths and kind answers it. */
+export interface SummaryQuestion {
+  readonly kind: FieldKind;
+  /** The path of the numbers, or of the different values; null: events are counted. */
+  readonly of: readonly string[] | null;
+  /** The path by whose values lines are shown apart. */
+  readonly by: readonly string[] | null;
+  /** Events whose payload passes it alone. */
+  readonly filter: FieldFilter | null;
+}
+
+export interface SummaryRequest extends SeriesRequest {
+  readonly question: SummaryQuestion;
+}
+
+export interface SummaryLine {
+  /** With `by`: a value as JSON; null: all other events, or without `by` all. */
+  readonly value: string | null;
+  /** One for each start. */
+  readonly stats: readonly Stats[];
+  /** Of the whole interval. */
+  readonly overall: Stats;
+}
+
+export interface SummarySeries extends SeriesFrame {
+  readonly lines: readonly SummaryLine[];
+  readonly leftOut: LeftOut;
+  /** From when on the declaration that answers it is complete, milliseconds since 1970. */
+  readonly completeFrom: number;
+}
+
+/** @returns `not counted` where no declaration answers it, or the one that does is not complete for the interval */
+export async function readSummarySeries(
+  sql: Sql,
+  request: SummaryRequest,
+): Promise<SummarySeries | BucketsProblem | NotCounted> {
+  return await readSnapshot(sql, async (tx) => {
+    const plan = await planSeries(tx, request);
+    if (typeof plan === 'string') return plan;
+    const { appId, typeIds } = request;
+    const asked = { appId, typeIds, ...plan.interval, withCountsOnly: true, isCountedAlone: true };
+    const declaration = await findDeclaration(tx, asked, request.question);
+    if (declaration === null || !(await isComplete(tx, asked, declaration.field))) return 'not counted';
+    const scope = await scopeOf(tx, request, declaration);
+    const minutes = await minutesFromRows(tx, asked, scope);
+    if (typeof minutes === 'string') return minutes;
+    return await readLines(tx, request, plan, { ...scope, minutes });
+  });
+}
+
+/** A declaration that answers a question. */
+interface Declaration {
+  readonly field: FieldRow;
+  /** Which of its two values tells the line, and which one is filtered; null: neither. */
+  readonly line: 'value' | 'by' | null;
+  readonly filtered: 'value' | 'by' | null;
+}
+
+async function findDeclaration(
+  tx: Transaction,
+  asked: FieldScopeRequest,
+  { kind, of, by, filter }: SummaryQuestion,
+): Promise<Declaration | null> {
+  const second = by ?? filter?.path ?? null;
+  if (of !== null && by !== null && filter !== null && !isSamePath(by, filter.path)) return null;
+  if (of !== null) {
+    const field = (await readDeclarations(tx, asked, { kind, path: of, by: second })).find((one) =>
+      answersFor(one, asked),
+    );
+    if (field !== undefined)
+      return { field, line: by === null ? null : 'by', filtered: filter === null ? null : 'by' };
+    if (second !== null) return null;
+    // The same by the values of another path is all of it, too.
+    const pair = (await readDeclarations(tx, asked, { kind, path: of, by: 'any' })).find((one) =>
+      answersFor(one, asked),
+    );
+    return pair === undefined ? null : { field: pair, line: null, filtered: null };
+  }
+  if (by === null || filter === null) return null;
+  for (const [line, filtered, path, other] of [
+    ['value', 'by', by, filter.path],
+    ['by', 'value', filter.path, by],
+  ] as const) {
+    const field = (await readDeclarations(tx, asked, { kind, path, by: other })).find((one) =>
+      answersFor(one, asked),
+    );
+    if (field !== undefined) return { field, line, filtered };
+  }
+  return null;
+}
+
+function isSamePath(a: readonly string[], b: readonly string[]): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** A series that belongs to what is asked for. */
+interface ChosenSeries {
+  readonly id: number;
+  /** The text of the value of its line; null: that of all others, or the only one. */
+  readonly line: string | null;
+}
+
+interface SummaryScope extends Declaration {
+  readonly question: SummaryQuestion;
+  readonly appId: number;
+  /** Types of the events; null: all. */
+  readonly typeIds: readonly number[] | null;
+  /** Types of the series. */
+  readonly seriesTypes: readonly number[];
+  readonly chosen: readonly ChosenSeries[];
+  /** Series with events of which only the rows tell whether they pass the filter. */
+  readonly unsure: readonly number[];
+  /** Values that are counted separately, of a field that has too many. */
+  readonly known: ReadonlySet<string> | null;
+}
+
+interface SeriesRow {
+  readonly id: number;
+  readonly typeId: number;
+  readonly value: string;
+  readonly by: string;
+  readonly isComplete: boolean;
+}
+
+async function scopeOf(
+  tx: Transaction,
+  { appId, typeIds, question }: SummaryRequest,
+  declaration: Declaration,
+): Promise<SummaryScope> {
+  const { field, line, filtered } = declaration;
+  // Of a field for one type there are only series with all of its events.
+  const seriesTypes = field.typeId !== null || typeIds === null ? [ALL_TYPES] : typeIds;
+  const rows = await tx<SeriesRow[]>`
+    SELECT id, type_id AS "typeId", value, by_value AS by, is_complete AS "isComplete" FROM field_series
+     WHERE field_id = ${field.id} AND type_id = ANY(${[...new Set([ALL_TYPES, ...seriesTypes])]}::integer[])`;
+  const complete = new Set(
+    rows
+      .filter((row) => row.typeId === ALL_TYPES && row.isComplete)
+      .map(({ value, by }) => `${value}\n${by}`),
+  );
+  const ofTypes = rows.filter(({ typeId }) => seriesTypes.includes(typeId));
+  const wanted = new Set(question.filter?.values);
+  const chosen = ofTypes.flatMap((row): ChosenSeries[] => {
+    if (filtered !== null && !wanted.has(row[filtered])) return [];
+    const text = line === null ? null : row[line];
+    const isShown = text !== null && !isSpecial(text) && complete.has(`${row.value}\n${row.by}`);
+    return [{ id: row.id, line: isShown ? text : null }];
+  });
+  const isSure = !field.isFull;
+  const unsure =
+    filtered === null
+      ? []
+      : ofTypes
+          .filter((row) => row[filtered] === MANY || (row[filtered] === OTHER && !isSure))
+          .map(({ id }) => id);
+  const known = field.isFull && line !== null ? new Set(rows.map((row) => row[line])) : null;
+  return { ...declaration, question, appId, typeIds, seriesTypes, chosen, unsure, known };
+}
+
+function isSpecial(text: string): boolean {
+  return text === MANY || text === OTHER || text === NONE || text === '';
+}
+
+/** The minutes that are computed from rows: those that are not counted yet, and those whose counts do not tell what passes the filter. */
+async function minutesFromRows(
+  tx: Transaction,
+  asked: FieldScopeRequest,
+  { field, unsure }: SummaryScope,
+): Promise<readonly number[] | NotCounted> {
+  const boundary = await readBoundary(tx);
+  if (unsure.length > 0 && boundary > (asked.from ?? 0)) {
+    const [lost] = await tx`
+      SELECT FROM fields_per_day WHERE app_id = ${asked.appId} AND type_id = ANY(${[...unsure]}) AND count > 0
+         AND bucket >= ${new Date(floorTo(asked.from ?? 0, DAY_MS))} AND bucket < ${new Date(boundary)} LIMIT 1`;
+    if (lost !== undefined) return 'not counted';
+  }
+  return await minutesWithin(tx, asked, field, { unsure });
+}
+
+async function readLines(
+  tx: Transaction,
+  request: SummaryRequest,
+  plan: SeriesPlan,
+  scope: SummaryScope & { readonly minutes: readonly number[] },
+): Promise<SummarySeries> {
+  const parts = partsOf(plan).flatMap((part) => splitAround(part, scope.minutes));
+  const fromRows = parts.filter(({ level }) => level === null);
+  const cells = await cellsFromRows(tx, scope, fromRows);
+  const shown = new Set(scope.line === null ? [] : await topLines(tx, request, scope, parts, cells));
+  const lines = new Map<string | null, LineBuckets>();
+  const lineOf = (text: string | null): LineBuckets => {
+    const key = text !== null && shown.has(text) ? text : null;
+    const known = lines.get(key) ?? new LineBuckets(plan.buckets.starts, scope.question.kind);
+    lines.set(key, known);
+    return known;
+  };
+  for (const text of shown) lineOf(text);
+  lineOf(null);
+  for (const { line, cell } of cells) lineOf(line).add(cell.bucket, cell.count, cell.summary);
+  const lineOfSeries = new Map(scope.chosen.map(({ id, line }) => [id, line]));
+  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
+    const intervals = parts.filter((part) => part.level === level);
+    for await (const { seriesId, at, count, summary } of readCells(tx, scope, level, intervals))
+      lineOf(lineOfSeries.get(seriesId) ?? null).addBytes(at, count, summary);
+  }
+  const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish() }));
+  const leftOut = made.reduce(
+    (sum, { left }) => ({
+      several: sum.several + left.several,
+      unrepresentable: sum.unrepresentable + left.unrepresentable,
+    }),
+    { several: 0, unrepresentable: 0 },
+  );
+  return {
+    ...frameOf(request, plan),
+    lines: made.map(({ left: _, ...line }) => line),
+    leftOut,
+    completeFrom: scope.field.completeFrom,
+  };
+}
+
+/** The intervals of a series by what they are read from: a first or last bucket that is cut off is not read as a whole. */
+function partsOf({ buckets: { starts, end }, interval, whole }: SeriesPlan): LevelInterval[] {
+  const level = coarsestLevel(({ ms }) => end % ms === 0 && starts.every((start) => start % ms === 0));
+  const from = interval.from === whole.from ? whole.from : (starts[1] ?? end);
+  const until = interval.until === whole.until ? whole.until : (starts.at(-1) ?? end);
+  if (from > until) return splitByLevel(interval);
+  return [
+    ...splitByLevel({ from: interval.from, until: from }),
+    ...(from < until ? [{ level, from, until }] : []),
+    ...splitByLevel({ from: until, until: interval.until }),
+  ];
+}
+
+/** The same with single minutes from rows, and the buckets around these from finer ones. @param minutes in order of time */
+function splitAround(part: LevelInterval, minutes: readonly number[]): LevelInterval[] {
+  const { level, from, until } = part;
+  if (level === null) return [part];
+  const within = minutes.filter((at) => at >= from && at < until);
+  if (within.length === 0) return [part];
+  const split: LevelInterval[] = [];
+  let last = from;
+  for (const start of new Set(within.map((at) => floorTo(at, level.ms)))) {
+    if (last < start) split.push({ level, from: last, until: start });
+    split.push(...splitAround({ level: finerThan(level), from: start, until: start + level.ms }, within));
+    last = start + level.ms;
+  }
+  if (last < until) split.push({ level, from: last, until });
+  return split;
+}
+
+/** A cell of rows with the text of its line. */
+interface LineCell {
+  readonly line: string | null;
+  readonly cell: CountedCell;
+}
+
+const EVERY_ROW = { contains: [], matches: () => true };
+
+async function cellsFromRows(
+  tx: Transaction,
+  { question, appId, typeIds, field, line, known }: SummaryScope,
+  intervals: readonly Interval[],
+): Promise<LineCell[]> {
+  if (intervals.length === 0) return [];
+  const { kind, of, by, filter } = question;
+  // What passes the filter is told by the rows themselves.
+  const second = of === null ? (filter?.path ?? null) : by;
+  const computed: DeclaredField = {
+    id: field.id,
+    typeId: field.typeId,
+    kind,
+    path: of ?? by ?? [],
+    by: second,
+  };
+  const cells = new MinuteCells([computed]);
+  const scope = { appId, typeIds, filter: filter?.rows ?? EVERY_ROW };
+  for await (const rows of matchingRows(tx, scope, joined(intervals), 'asc'))
+    for (const row of rows) cells.addRow(row);
+  const found: LineCell[] = [];
+  for (const cell of cells.list()) {
+    if (cell.typeId !== ALL_TYPES) continue;
+    const text = line === null ? null : of === null ? cell.value : cell.by;
+    const isShown = text !== null && !isSpecial(text) && (known === null || known.has(text));
+    found.push({ line: isShown ? text : null, cell });
+  }
+  return found;
+}
+
+/** Intervals in order of time, where each that follows another one at once is a part of it. */
+function joined(intervals: readonly Interval[]): Interval[] {
+  const all: { from: number; until: number }[] = [];
+  for (const { from, until } of [...intervals].sort((a, b) => a.from - b.from)) {
+    const last = all.at(-1);
+    if (last !== undefined && last.until === from) last.until = until;
+    else all.push({ from, until });
+  }
+  return all;
+}
+
+/** The lines with the most events, most first. */
+async function topLines(
+  tx: Transaction,
+  { topTypes: most = TOP_VALUES }: SummaryRequest,
+  { appId, chosen, question }: SummaryScope,
+  parts: readonly LevelInterval[],
+  cells: readonly LineCell[],
+): Promise<string[]> {
+  const totals = new Map<string, number>();
+  const add = (line: string | null, count: number): void => {
+    if (line !== null) totals.set(line, (totals.get(line) ?? 0) + count);
+  };
+  for (const { line, cell } of cells) add(line, cell.count);
+  const lineOf = new Map(chosen.flatMap(({ id, line }) => (line === null ? [] : [[id, line] as const])));
+  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
+    const intervals = parts.filter((part) => part.level === level);
+    const rows = await tx<{ id: number; count: number }[]>`
+      SELECT series_id AS id, sum(count)::float8 AS count
+        FROM ${within(tx, level, appId, [...lineOf.keys()], intervals)} GROUP BY series_id`;
+    for (const { id, count } of rows) add(lineOf.get(id) ?? null, count);
+  }
+  const wanted =
+    question.filter !== null && question.by !== null && isSamePath(question.by, question.filter.path);
+  return [...totals]
+    .filter(([line, count]) => count > 0 && (!wanted || question.filter?.values.includes(line)))
+    .sort(([a, one], [b, other]) => other - one || (a < b ? -1 : 1))
+    .slice(0, most)
+    .map(([line]) => line);
+}
+
+/** A relation of the cells of series in intervals of one level. */
+function within(
+  tx: Transaction,
+  { name }: Level,
+  appId: number,
+  ids: readonly number[],
+  intervals: readonly Interval[],
+) {
+  return tx`
+    (SELECT counts.series_id, counts.bucket, counts.count, counts.summary
+       FROM unnest(${intervals.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
+                   ${intervals.map(({ until }) => new Date(until).toISOString())}::timestamptz[]) AS part (start, finish)
+       JOIN ${tx(`field_${name}_counts`)} AS counts
+         ON counts.app_id = ${appId} AND counts.series_id = ANY(${[...ids]}::integer[])
+        AND counts.bucket >= start AND counts.bucket < finish) AS cells`;
+}
+
+async function* readCells(
+  tx: Transaction,
+  { appId, chosen }: SummaryScope,
+  level: Level,
+  intervals: readonly Interval[],
+): AsyncGenerator<{
+  readonly seriesId: number;
+  readonly at: number;
+  readonly count: number;
+  readonly summary: Uint8Array | null;
+}> {
+  const ids = chosen.map(({ id }) => id);
+  const rows = tx<{ seriesId: number; at: number; count: number; summary: Uint8Array | null }[]>`
+    SELECT series_id AS "seriesId", (extract(epoch FROM bucket) * 1000)::float8 AS at, count::float8 AS count, summary
+      FROM ${within(tx, level, appId, ids, intervals)}`;
+  for await (const some of rows.cursor(CELLS_AT_ONCE)) yield* some;
+}
+
+/** What a line has in each bucket. */
+class LineBuckets {
+  readonly #starts: readonly number[];
+  readonly #kind: FieldKind;
+  readonly #counts: number[];
+  readonly #summaries: (Summary | null)[];
+
+  constructor(starts: readonly number[], kind: FieldKind) {
+    this.#starts = starts;
+    this.#kind = kind;
+    this.#counts = starts.map(() => 0);
+    this.#summaries = starts.map(() => null);
+  }
+
+  add(at: number, count: number, summary: Summary | null): void {
+    const index = this.#indexOf(at);
+    this.#counts[index] = (this.#counts[index] ?? 0) + count;
+    const own = this.#summaryAt(index);
+    if (summary !== null && own !== null) addSummary(own, summary);
+  }
+
+  addBytes(at: number, count: number, summary: Uint8Array | null): void {
+    const index = this.#indexOf(at);
+    this.#counts[index] = (this.#counts[index] ?? 0) + count;
+    if (summary !== null) this.#summaryAt(index)?.addBytes(summary);
+  }
+
+  /** The start of the bucket of a time. */
+  startOf(time: number): number {
+    return this.#starts[this.#indexOf(time)] ?? time;
+  }
+
+  finish(): { readonly stats: readonly Stats[]; readonly overall: Stats; readonly left: LeftOut } {
+    const whole = newSummary(this.#kind);
+    for (const summary of this.#summaries) if (summary !== null && whole !== null) addSummary(whole, summary);
+    const stats = this.#counts.map((count, index) =>
+      statsOf(this.#summaries[index] ?? newSummary(this.#kind), count),
+    );
+    const left = whole instanceof NumberSummary ? whole.leftOut : { several: 0, unrepresentable: 0 };
+    return {
+      stats,
+      overall: statsOf(
+        whole,
+        this.#counts.reduce((sum, count) => sum + count, 0),
+      ),
+      left,
+    };
+  }
+
+  #summaryAt(index: number): Summary | null {
+    const known = this.#summaries[index] ?? newSummary(this.#kind);
+    this.#summaries[index] = known;
+    return known;
+  }
+
+  /** Of the last start that is not after a time. */
+  #indexOf(time: number): number {
+    let [low, high] = [0, this.#starts.length - 1];
+    while (low < high) {
+      const middle = Math.ceil((low + high) / 2);
+      if ((this.#starts[middle] ?? 0) <= time) low = middle;
+      else high = middle - 1;
+    }
+    return low;
+  }
+}
+
+function statsOf(summary: Summary | null, count: number): Stats {
+  if (summary instanceof NumberSummary) return numberStatsOf(summary);
+  if (summary instanceof DistinctValues) return { count, distinct: summary.count, exact: summary.isExact };
+  return { count };
+}
+
+export function numberStatsOf(numbers: NumberSummary): NumberStats {
+  const { count, sum, min, max } = numbers;
+  const inRange = (quantile: number | null): number | null =>
+    quantile === null ? null : Math.min(Math.max(quantile, Number(min)), Number(max));
+  const [p50 = null, p90 = null, p95 = null, p99 = null] = numbers.bins.quantiles(QUANTILES).map(inRange);
+  return { count, sum: decimalText(sum), avg: averageOf(sum, count), min, max, p50, p90, p95, p99 };
+}
+
+function averageOf(sum: Decimal, count: number): number | null {
+  return count === 0 ? null : quotient(sum, count);
+}
+
+/** Statistics of the numbers of a field by bucket, as one line. */
+export interface NumberSeries extends SeriesFrame {
+  /** One for each start. */
+  readonly stats: readonly NumberStats[];
+  /** Of the whole interval. */
+  readonly overall: NumberStats;
+  readonly leftOut: LeftOut;
+}
+
+/**
+ * Statistics of the numbers of a field, exact but for the quantiles.
+ * @returns `not counted` where the field is not declared as one of numbers, or not complete for the interval
+ */
+export async function readNumberSeries(
+  sql: Sql,
+  request: SeriesRequest,
+  path: readonly string[],
+): Promise<NumberSeries | BucketsProblem | NotCounted> {
+  const question = { kind: 'number', of: path, by: null, filter: null } as const;
+  const series = await readSummarySeries(sql, { ...request, question });
+  if (typeof series === 'string') return series;
+  const { lines, leftOut, completeFrom: _, ...frame } = series;
+  const [line] = lines;
+  const none = numberStatsOf(new NumberSummary());
+  const numbers = (stats: Stats): NumberStats => ('sum' in stats ? stats : none);
+  return {
+    ...frame,
+    stats: (line?.stats ?? []).map(numbers),
+    overall: line === undefined ? none : numbers(line.overall),
+    leftOut,
+  };
+}
+
+/** The same of events that are shown to it one by one: of those that pass a filter, for example. */
+export class NumbersOfEvents {
+  readonly #frame: SeriesFrame;
+  readonly #line: LineBuckets;
+  readonly #cells: MinuteCells;
+
+  constructor(frame: SeriesFrame, path: readonly string[]) {
+    this.#frame = frame;
+    this.#line = new LineBuckets(frame.starts, 'number');
+    this.#cells = new MinuteCells([{ id: 0, typeId: null, kind: 'number', path, by: null }]);
+  }
+
+  add({ createdAt, payload }: Pick<StoredEvent, 'createdAt' | 'payload'>): void {
+    // One cell for each bucket, however many minutes it has.
+    const at = this.#line.startOf(createdAt.getTime());
+    this.#cells.addRow({ typeId: 1, at, payload });
+  }
+
+  finish(): NumberSeries {
+    const line = this.#line;
+    for (const { typeId, bucket, count, summary } of this.#cells.list())
+      if (typeId === ALL_TYPES) line.add(bucket, count, summary);
+    const { stats, overall, left } = line.finish();
+    const none = numberStatsOf(new NumberSummary());
+    const numbers = (one: Stats): NumberStats => ('sum' in one ? one : none);
+    return { ...this.#frame, stats: stats.map(numbers), overall: numbers(overall), leftOut: left };
+  }
+}

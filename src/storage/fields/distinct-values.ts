@@ -1,0 +1,209 @@
+/**
+ * How many different values there are. Up to {@link MOST_EXACT} they are told apart by hashes of 53 bits, which makes the count exact
+ * but for one set in ten billion. Beyond that the count is an estimate by HyperLogLog with 2^14 registers (Flajolet, Fusy, Gandouet,
+ * Meunier: "HyperLogLog: the analysis of a near-optimal cardinality estimation algorithm", 2007), whose standard error is
+ * 1.04 / sqrt(2^14) = 0.81 %. The estimator is the one of Otmar Ertl ("New cardinality estimation algorithms for HyperLogLog sketches",
+ * https://arxiv.org/abs/1702.01284), which has no bias at small counts and needs no tables.
+ *
+ * Two sets are united in any order: the bytes are the same for the same values.
+ */
+
+/** Different values that are counted exactly. */
+export const MOST_EXACT = 1_024;
+
+const VERSION = 1;
+const EXACT = 0;
+const ESTIMATED = 1;
+const HASH_BYTES = 7;
+const HEAD_BYTES = 4;
+
+/** Bits of a hash that choose a register, and that are left for its rank. */
+const INDEX_BITS = 14;
+const RANK_BITS = 39;
+const REGISTERS = 2 ** INDEX_BITS;
+const RANK_RANGE = 2 ** RANK_BITS;
+const WORD = 2 ** 32;
+/** Bits of a register as bytes. */
+const REGISTER_BITS = 6;
+const PACKED_BYTES = (REGISTERS * REGISTER_BITS) / 8;
+
+export class DistinctValues {
+  #hashes: Set<number> | null = new Set();
+  #registers: Uint8Array | null = null;
+
+  get isEmpty(): boolean {
+    return this.#hashes !== null && this.#hashes.size === 0;
+  }
+
+  /** Whether {@link count} is exact. */
+  get isExact(): boolean {
+    return this.#hashes !== null;
+  }
+
+  get count(): number {
+    return this.#hashes !== null ? this.#hashes.size : estimate(this.#registers ?? new Uint8Array(REGISTERS));
+  }
+
+  /** @param text of a value: see value-text.ts */
+  addValue(text: string): void {
+    this.#addHash(hashOf(text));
+  }
+
+  add(other: DistinctValues): void {
+    if (other.#hashes !== null) for (const hash of other.#hashes) this.#addHash(hash);
+    else this.#unite(other.#registers ?? new Uint8Array(REGISTERS));
+  }
+
+  /** Adds what {@link toBytes} gives. */
+  addBytes(bytes: Uint8Array): void {
+    const view = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+    if (view[0] !== VERSION) throw new Error('A sketch of different values is of an unknown version.');
+    if (view[1] === EXACT) {
+      for (let at = HEAD_BYTES; at < view.length; at += HASH_BYTES)
+        this.#addHash(view.readUIntBE(at, 3) * WORD + view.readUInt32BE(at + 3));
+    } else this.#unite(unpacked(view.subarray(HEAD_BYTES)));
+  }
+
+  /** The same bytes for the same values, in whatever order they were added. */
+  toBytes(): Buffer {
+    if (this.#hashes === null) {
+      const bytes = Buffer.alloc(HEAD_BYTES + PACKED_BYTES);
+      bytes[0] = VERSION;
+      bytes[1] = ESTIMATED;
+      pack(this.#registers ?? new Uint8Array(REGISTERS), bytes.subarray(HEAD_BYTES));
+      return bytes;
+    }
+    const sorted = Float64Array.from(this.#hashes).sort();
+    const bytes = Buffer.alloc(HEAD_BYTES + HASH_BYTES * sorted.length);
+    bytes[0] = VERSION;
+    bytes[1] = EXACT;
+    for (const [index, hash] of sorted.entries()) {
+      const at = HEAD_BYTES + HASH_BYTES * index;
+      bytes.writeUIntBE(Math.floor(hash / WORD), at, 3);
+      bytes.writeUInt32BE(hash % WORD, at + 3);
+    }
+    return bytes;
+  }
+
+  #addHash(hash: number): void {
+    if (this.#hashes === null) {
+      note(this.#registers ?? new Uint8Array(REGISTERS), hash);
+      return;
+    }
+    this.#hashes.add(hash);
+    if (this.#hashes.size > MOST_EXACT) this.#estimate();
+  }
+
+  #estimate(): Uint8Array {
+    const registers = this.#registers ?? new Uint8Array(REGISTERS);
+    for (const hash of this.#hashes ?? []) note(registers, hash);
+    this.#hashes = null;
+    this.#registers = registers;
+    return registers;
+  }
+
+  #unite(others: Uint8Array): void {
+    const registers = this.#estimate();
+    for (let index = 0; index < REGISTERS; index += 1) {
+      const rank = others[index] ?? 0;
+      if (rank > (registers[index] ?? 0)) registers[index] = rank;
+    }
+  }
+}
+
+/** Notes the rank of a hash: how many zeros its second part begins with, and one. */
+function note(registers: Uint8Array, hash: number): void {
+  const index = Math.floor(hash / RANK_RANGE);
+  const rest = hash % RANK_RANGE;
+  const high = Math.floor(rest / WORD);
+  const zeros = high > 0 ? Math.clz32(high) - (64 - RANK_BITS) : RANK_BITS - 32 + Math.clz32(rest % WORD);
+  if (zeros + 1 > (registers[index] ?? 0)) registers[index] = zeros + 1;
+}
+
+function estimate(registers: Uint8Array): number {
+  const multiplicity = new Array<number>(RANK_BITS + 2).fill(0);
+  for (const rank of registers) multiplicity[rank] = (multiplicity[rank] ?? 0) + 1;
+  let sum = REGISTERS * tau(1 - (multiplicity[RANK_BITS + 1] ?? 0) / REGISTERS);
+  for (let rank = RANK_BITS; rank >= 1; rank -= 1) sum = 0.5 * (sum + (multiplicity[rank] ?? 0));
+  sum += REGISTERS * sigma((multiplicity[0] ?? 0) / REGISTERS);
+  return Math.round(((REGISTERS / (2 * Math.LN2)) * REGISTERS) / sum);
+}
+
+/** σ of the source: x + Σ x^(2^k) 2^(k−1). */
+function sigma(fraction: number): number {
+  if (fraction === 1) return Number.POSITIVE_INFINITY;
+  let [power, factor, sum, last] = [fraction, 1, fraction, Number.NaN];
+  while (sum !== last) {
+    power *= power;
+    last = sum;
+    sum += power * factor;
+    factor += factor;
+  }
+  return sum;
+}
+
+/** τ of the source: (1 − x − Σ (1 − x^(2^−k))² 2^−k) / 3. */
+function tau(fraction: number): number {
+  if (fraction === 0 || fraction === 1) return 0;
+  let [root, factor, sum, last] = [fraction, 1, 1 - fraction, Number.NaN];
+  while (sum !== last) {
+    root = Math.sqrt(root);
+    last = sum;
+    factor *= 0.5;
+    sum -= (1 - root) ** 2 * factor;
+  }
+  return sum / 3;
+}
+
+/** Four registers in three bytes. */
+function pack(registers: Uint8Array, into: Uint8Array): void {
+  for (let index = 0, at = 0; index < REGISTERS; index += 4, at += 3) {
+    const [a = 0, b = 0, c = 0, d = 0] = registers.subarray(index, index + 4);
+    const bits = (a << 18) | (b << 12) | (c << 6) | d;
+    into[at] = bits >>> 16;
+    into[at + 1] = bits >>> 8;
+    into[at + 2] = bits;
+  }
+}
+
+function unpacked(bytes: Uint8Array): Uint8Array {
+  const registers = new Uint8Array(REGISTERS);
+  for (let index = 0, at = 0; index < REGISTERS; index += 4, at += 3) {
+    const bits = ((bytes[at] ?? 0) << 16) | ((bytes[at + 1] ?? 0) << 8) | (bytes[at + 2] ?? 0);
+    registers[index] = bits >>> 18;
+    registers[index + 1] = (bits >>> 12) & 63;
+    registers[index + 2] = (bits >>> 6) & 63;
+    registers[index + 3] = bits & 63;
+  }
+  return registers;
+}
+
+/**
+ * A hash of 53 bits: two lanes of MurmurHash3 (x86, 32 bits; Austin Appleby, public domain) over the UTF-16 units of a text, with
+ * different constants.
+ */
+export function hashOf(text: string): number {
+  let [high, low] = [0x9747b28c, 0x1b873593];
+  for (let at = 0; at < text.length; at += 1) {
+    const unit = text.charCodeAt(at);
+    let mixed = Math.imul(unit, 0xcc9e2d51);
+    mixed = Math.imul((mixed << 15) | (mixed >>> 17), 0x1b873593);
+    high ^= mixed;
+    high = Math.imul((high << 13) | (high >>> 19), 5) + 0xe6546b64;
+    mixed = Math.imul(unit, 0x85ebca6b);
+    mixed = Math.imul((mixed << 16) | (mixed >>> 16), 0xc2b2ae35);
+    low ^= mixed;
+    low = Math.imul((low << 15) | (low >>> 17), 9) + 0x52dce729;
+  }
+  high = finished(high ^ text.length);
+  low = finished(low ^ Math.imul(text.length, 0x9e3779b1) ^ high);
+  return (high >>> 0) * 2 ** 21 + (low >>> 11);
+}
+
+function finished(lane: number): number {
+  let mixed = lane ^ (lane >>> 16);
+  mixed = Math.imul(mixed, 0x85ebca6b);
+  mixed ^= mixed >>> 13;
+  mixed = Math.imul(mixed, 0xc2b2ae35);
+  return mixed ^ (mixed >>> 16);
+}
