@@ -1,5 +1,5 @@
 /** The events of the view, newest first, loaded while scrolling. */
-import type { VNode } from 'preact';
+import type { RefObject, VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Series } from '../../src/api-types/answers.ts';
 import { allOf, linesOf } from '../charts/series-data.ts';
@@ -40,7 +40,8 @@ export function EventList(props: EventListProps): VNode {
   const { view, change } = viewed;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
   const style = useRowStyle(props);
-  useRowKeys();
+  const rows = useRef<HTMLDivElement>(null);
+  useRowKeys(rows);
   const sentinel = useSentinel(more, [pages, loading]);
   const bucket = view.at ?? peek;
   return html`<section class="event-list" aria-label="Events">
@@ -61,7 +62,7 @@ export function EventList(props: EventListProps): VNode {
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
-      html`<div class="events" data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
+      html`<div class="events" ref=${rows} data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
         ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span title="Events are sorted by time alone, the newest first.">Time ↓</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
         ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
       </div>`
@@ -85,14 +86,14 @@ export function EventList(props: EventListProps): VNode {
 const USUAL_COLUMNS = 4;
 
 /** J and K move to the next event and the one before, as the arrows do in a list. */
-function useRowKeys(): void {
+function useRowKeys(list: RefObject<HTMLElement>): void {
   useEffect(() => {
     const press = (event: KeyboardEvent): void => {
       const step = { j: 1, k: -1 }[event.key];
       const isTyped =
         event.target instanceof Element && event.target.closest('input, select, textarea, dialog');
       if (step === undefined || event.ctrlKey || event.metaKey || event.altKey || isTyped) return;
-      const rows = [...document.querySelectorAll<HTMLElement>('.events .event-row')];
+      const rows = [...(list.current?.querySelectorAll<HTMLElement>('.event-row') ?? [])];
       const at = rows.indexOf(document.activeElement as HTMLElement);
       rows[at < 0 ? 0 : at + step]?.focus();
       event.preventDefault();

@@ -30,7 +30,7 @@ const MAX_BODY_BYTES = 16_384;
 /** The token is checked first: without a valid one nothing is revealed. */
 const ANY: Parameter = {
   form: /^[^\0]*$/,
-  refusal: new Rejection('notFound', 'There is nothing at this path.'),
+  refusal: new Rejection('consumerNotFound', 'There is no such consumer.'),
 };
 
 const QUERY = new Query({

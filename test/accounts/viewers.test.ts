@@ -13,7 +13,11 @@ import { startTestService, type TestService, testSecret, until } from '../suppor
 /** What a viewer may do besides reading: leave. */
 const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
 /** Reads of what lets one write, and of who did what from the beginning on. */
-const SECRET = new Set(['GET /api/apps/:appId/logging-token', 'GET /api/apps/:appId/audit/export']);
+const SECRET = new Set([
+  'GET /api/apps/:appId/logging-token',
+  'GET /api/apps/:appId/browser-keys',
+  'GET /api/apps/:appId/audit/export',
+]);
 const CHANGED = [
   'apps',
   'app_members',

@@ -292,6 +292,7 @@ const RUN: Readonly<Record<string, RegExp>> = {
   pino: /pino-opentelemetry-transport/,
   Segment: /@segment/,
   'Elasticsearch client': /@elastic/,
+  'Web pages': /launchBrowser/,
 };
 const BY_DOCUMENTATION: Readonly<Record<string, RegExp>> = {
   'Fluent Bit': /test\('Fluent Bit /,
@@ -300,6 +301,7 @@ const BY_DOCUMENTATION: Readonly<Record<string, RegExp>> = {
   'OpenTelemetry Collector': /test\('a collector of OpenTelemetry /,
   Filebeat: /test\('Filebeat /,
   Logstash: /test\('Logstash /,
+  'Umami, Plausible': /Umami[\s\S]*Plausible/,
 };
 
 test('what the page says of each tool is what the tests do', () => {

@@ -22,6 +22,7 @@ const PAGES = [
   '/password-reset',
   '/password-reset/abc',
   '/apps/app_x',
+  '/apps/app_x/overview',
   '/apps/app_x/events',
   '/apps/app_x/types',
   '/apps/app_x/fields',

@@ -101,7 +101,7 @@ test('a parameter that a route of /v1 does not have is refused with the one that
     ['/events?endDate=2099-01-01', 'endDate', 'did you mean to?'],
     ['/events?limti=5', 'limti', 'did you mean limit?'],
     ['/series?form=2025-01-01', 'form', 'did you mean from?'],
-    ['/types?limit=5', 'limit', 'it has none.'],
+    ['/events/01900000-0000-7000-8000-000000000000?limit=5', 'limit', 'it has none.'],
   ] as const) {
     const details = `${param} is not a parameter of this route: ${advice}`;
     expect(await read(path)).toMatchObject({ status: 400, code: 'INVALID_REQUEST', param, details });
