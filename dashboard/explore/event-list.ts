@@ -86,7 +86,7 @@ export function EventList(props: EventListProps): VNode {
 const USUAL_COLUMNS = 4;
 
 /** J and K move to the next event and the one before, as the arrows do in a list. */
-function useRowKeys(list: RefObject<HTMLElement>): void {
+function useRowKeys(list: RefObject<HTMLElement | null>): void {
   useEffect(() => {
     const press = (event: KeyboardEvent): void => {
       const step = { j: 1, k: -1 }[event.key];

@@ -1,5 +1,6 @@
 /** What webhooks need is loaded with the first of their commands. */
-const webhooks = (): Promise<typeof import('../delivery/webhooks.ts')> => import('../delivery/webhooks.ts');
+const loadWebhooks = (): Promise<typeof import('../delivery/webhooks.ts')> =>
+  import('../delivery/webhooks.ts');
 
 /** The commands for webhooks, and the one that has a restored installation send again. */
 import { randomUUID } from 'node:crypto';
@@ -51,11 +52,14 @@ export function addWebhookCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((options: WebhookOptions) =>
       runCommand(options, async ({ sql }) => {
-        const webhooks = await (await webhooks()).listWebhooks(sql, await internalAppId(sql, options.app));
+        const webhooks = await (await loadWebhooks()).listWebhooks(
+          sql,
+          await internalAppId(sql, options.app),
+        );
         const shown = await Promise.all(
           webhooks.map(async (one) => ({
             ...shownWebhook(one),
-            tries: await (await webhooks()).listTries(sql, one.id),
+            tries: await (await loadWebhooks()).listTries(sql, one.id),
           })),
         );
         const rows = shown.map((one) => [
@@ -82,15 +86,15 @@ export function addWebhookCommands(program: Command): void {
       }),
     );
   one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found) => {
-    await (await webhooks()).setWebhookState(sql, found, 'paused');
+    await (await loadWebhooks()).setWebhookState(sql, found, 'paused');
     return result(found, { state: 'paused' });
   });
   one(webhook, 'resume', 'go on sending, also after it was disabled', async ({ sql }, found) => {
-    await (await webhooks()).setWebhookState(sql, found, 'active');
+    await (await loadWebhooks()).setWebhookState(sql, found, 'active');
     return result(found, { state: 'active' });
   });
   one(webhook, 'skip', 'leave out the one event that blocks the webhook', async (session, found) => {
-    const eventId = await (await webhooks()).skipEvent(session.sql, storeOf(session), found);
+    const eventId = await (await loadWebhooks()).skipEvent(session.sql, storeOf(session), found);
     if (eventId === null) throw new OperatorError('no event waits for this webhook');
     return result(found, { eventId });
   });
@@ -100,7 +104,7 @@ export function addWebhookCommands(program: Command): void {
     'rotate',
     'make a new secret; the earlier one signs for a day, too',
     async (session, found) => {
-      const rotated = await (await webhooks()).rotateWebhookSecret(
+      const rotated = await (await loadWebhooks()).rotateWebhookSecret(
         session.sql,
         await session.secret(),
         found,
@@ -109,7 +113,7 @@ export function addWebhookCommands(program: Command): void {
     },
   );
   one(webhook, 'remove', 'remove a webhook with its position', async (session, found) => {
-    await (await webhooks()).removeWebhook(session.sql, storeOf(session), found);
+    await (await loadWebhooks()).removeWebhook(session.sql, storeOf(session), found);
     return result(found, { removed: true });
   });
   const deliveries = program.command('deliveries').description('what the installation sends');
@@ -128,7 +132,7 @@ export function addWebhookCommands(program: Command): void {
 async function add(session: Session, options: WebhookOptions): Promise<Answer> {
   const { sql, config } = session;
   const appId = await internalAppId(sql, options.app);
-  const made = await (await webhooks()).addWebhook(sql, storeOf(session), await session.secret(), appId, {
+  const made = await (await loadWebhooks()).addWebhook(sql, storeOf(session), await session.secret(), appId, {
     url: options.url,
     types: options.type ?? [],
     filter: options.filter ?? [],
@@ -161,14 +165,19 @@ function one(
         const webhookId = id ?? options.webhook;
         if (webhookId === undefined) throw new WrongInput(`name the webhook: tidemark webhook ${name} whk_…`);
         const appId = options.app === undefined ? undefined : await internalAppId(session.sql, options.app);
-        return await work(session, await (await webhooks()).findWebhook(session.sql, webhookId, appId));
+        return await work(session, await (await loadWebhooks()).findWebhook(session.sql, webhookId, appId));
       }),
     );
 }
 
 async function test(session: Session, found: Webhook): Promise<Answer> {
   const { sql, config } = session;
-  const secrets = await (await webhooks()).webhookSecrets(sql, await session.secret(), found.id, Date.now());
+  const secrets = await (await loadWebhooks()).webhookSecrets(
+    sql,
+    await session.secret(),
+    found.id,
+    Date.now(),
+  );
   if (secrets.length === 0)
     throw new OperatorError('another SECRET has sealed the secret of the webhook: rotate it');
   const { Poster } = await import('../delivery/signed-post.ts');
@@ -181,7 +190,7 @@ async function test(session: Session, found: Webhook): Promise<Answer> {
   const answer = await poster.send(found.url, { id, type, body }, secrets);
   poster.close();
   const { status, problem, ms } = answer;
-  await (await webhooks()).noteTries(sql, found.id, [{ messageId: id, type, at, status, problem, ms }]);
+  await (await loadWebhooks()).noteTries(sql, found.id, [{ messageId: id, type, at, status, problem, ms }]);
   if (problem !== null) throw new OperatorError(`the endpoint did not take the message: ${problem}`);
   return result(found, { status, ms });
 }
