@@ -94,7 +94,10 @@ const COLLECT_EVENTS = ofPages({
 
 const KEY_IN_PATH = {
   parameters: {
-    key: { form: /^[^/]{1,200}$/, refusal: new Rejection('notFound', 'There is nothing at this path.') },
+    key: {
+      form: /^[^/]{1,200}$/,
+      refusal: new Rejection('invalidBrowserKey', 'A browser key is "tdb_" and letters and digits.'),
+    },
   },
 } as const;
 const DESCRIBED_KEY = { key: { description: 'The browser key.', schema: { type: 'string' } } } as const;
