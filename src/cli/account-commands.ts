@@ -66,11 +66,11 @@ export function addUserCommands(program: Command): void {
         const password = await readPassword();
         const { userId } = await createAccount(sql, { email, password, breakGlass });
         return {
-          json: { userId, email: email.text, breakGlass },
+          json: { userId, email: email.text, ...(breakGlass && { breakGlass }) },
           text: formatFields({
             Account: userId,
             Email: email.text,
-            'Break glass': breakGlass ? 'yes' : 'no',
+            ...(breakGlass && { 'Break glass': 'yes' }),
           }),
         };
       }),

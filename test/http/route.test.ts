@@ -131,8 +131,9 @@ describe.each(['uws', 'node'] as const)('security 20: over %s', (transport) => {
           const target = template.replaceAll(/:\w+/g, value);
           const { status } = await owner.delete(target, {});
           const read = await owner.get(target);
-          for (const one of [status, read.status])
-            if (one !== 404 && one !== 405) found.push(`${target} ${one}`);
+          // A route for resource tokens refuses the session first; test/http/token-reads-fuzz.test.ts spoils its path.
+          const good = target.startsWith('/v1/') ? [401, 404, 405] : [404, 405];
+          for (const one of [status, read.status]) if (!good.includes(one)) found.push(`${target} ${one}`);
         }
       }
     }
