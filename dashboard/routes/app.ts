@@ -1,5 +1,7 @@
 /** One app: its name, its tabs, and the page of the tab. */
 import { type FunctionComponent, h, type VNode } from 'preact';
+import { useEffect } from 'preact/hooks';
+import { useLocation } from 'preact-iso/router';
 import type { App, AppRow } from '../../src/api-types/answers.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
@@ -31,11 +33,22 @@ const loadOverview: Load<TabProps> = async () => (await import('./explore.ts')).
 
 function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return h(Part<TabProps>, { load: loadExplore, props }) as VNode;
+  if (MOVED_TABS.includes(tab)) return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'overview') return h(Part<TabProps>, { load: loadOverview, props }) as VNode;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
   if (tab === 'fields') return html`<${FieldsPage} ...${props} />`;
   if (tab === 'usage') return html`<${UsagePage} ...${props} />`;
   return html`<${SettingsPage} ...${props} />`;
+}
+
+/** Redirects from the addresses of two earlier pages: the chart, and the list of events. */
+function Moved({ appId }: { readonly appId: string }): null {
+  const { url, route } = useLocation();
+  useEffect(() => {
+    const query = url.split('?')[1];
+    route(`/apps/${appId}${query === undefined ? '' : `?${query}`}`, true);
+  }, [url]);
+  return null;
 }
 
 /** Starts loading what the page of the chart and the events needs. */
@@ -44,8 +57,7 @@ export const prepareExplore = (): void => prepare(loadExplore);
 export const appPath = (appId: string): string => `/api/apps/${appId}`;
 
 export function AppPage({ params }: { readonly params: Readonly<Record<string, string>> }): VNode {
-  const { appId = '', tab: asked = '' } = params;
-  const tab = MOVED_TABS.includes(asked) ? '' : asked;
+  const { appId = '', tab = '' } = params;
   const app = useResource<App>(appPath(appId));
   const { view } = useView();
   const name = TABS.find(([key]) => key === tab)?.[1];

@@ -33,7 +33,7 @@ import { OperatorError } from '../../src/errors.ts';
 
 vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
-const repository = join(import.meta.dirname, '../../..');
+const repository = join(import.meta.dirname, '../..');
 const root = process.getuid?.() === 0;
 /** An ordinary user, as whom root's tests try what root itself is not refused. */
 const NOBODY = { uid: 65_534, gid: 65_534 };
