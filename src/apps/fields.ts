@@ -58,6 +58,8 @@ export async function declareField(
 ): Promise<Field> {
   const { appId, kind, backfill, actor = COMMAND_LINE } = field;
   const path = JSON.stringify(field.path);
+  // Without events there is no past: what is dated back until counting begins is counted, too.
+  const isComplete = !(await hasEvents(sql, appId));
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
     const typeId = await typeIdOf(tx, field);
@@ -73,8 +75,6 @@ export async function declareField(
       SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
     if ((fields?.count ?? 0) >= MAX_FIELDS)
       throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
-    // Without events there is no past: what is dated back meanwhile is counted, too.
-    const isComplete = !(await hasEvents(tx, appId));
     await tx`
       INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill)
       VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || isComplete})`;

@@ -4,7 +4,7 @@ import { countsIn, scopeOf } from '../counts/count-sql.ts';
 import { ALL_TIME, splitByLevel } from '../counts/intervals.ts';
 import { ALL_TYPES } from '../counts/levels.ts';
 import { exactSources } from '../counts/stale.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import { isUnavailable, type Sql } from '../database/connect.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { readFieldStates } from './compare.ts';
@@ -33,8 +33,13 @@ export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyM
   });
 }
 
-/** Whether an app has any event that can be read. @param appId internal id */
-export async function hasEvents(sql: Sql | Transaction, appId: number): Promise<boolean> {
-  const [event] = await sql`SELECT FROM events WHERE app_id = ${appId} LIMIT 1`;
-  return event !== undefined;
+/** Whether an app has any event; true where the server that has its events does not answer. @param appId internal id */
+export async function hasEvents(sql: Sql, appId: number): Promise<boolean> {
+  try {
+    const [event] = await sql`SELECT FROM events WHERE app_id = ${appId} LIMIT 1`;
+    return event !== undefined;
+  } catch (error) {
+    if (isUnavailable(error)) return true;
+    throw error;
+  }
 }

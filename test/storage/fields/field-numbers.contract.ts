@@ -190,8 +190,8 @@ export function fieldNumbers(open: OpenFieldDatabase): void {
     const left = async (): Promise<string[]> => {
       const apps = TABLES.map(
         (table) => sql<{ key: string }[]>`
-        SELECT DISTINCT app_id || ' ' || field_id AS key
-          FROM ${sql(table)} LEFT JOIN field_series ON field_series.id = series_id ORDER BY 1`,
+        SELECT DISTINCT counts.app_id || ' ' || field_id AS key
+          FROM ${sql(table)} AS counts LEFT JOIN field_series ON field_series.id = series_id ORDER BY 1`,
       );
       return [...new Set((await Promise.all(apps)).flat().map(({ key }) => key))].sort();
     };
