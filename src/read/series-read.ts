@@ -188,6 +188,16 @@ export const SERIES = {
       ),
     },
     refusals: ['eventTypeNotFound'],
+    refusalProperties: {
+      400: {
+        declare: {
+          type: 'string',
+          description:
+            'Where a declaration of fields is missing that would answer: the options of `tidemark field add` for it.',
+          examples: ['--path country --by plan'],
+        },
+      },
+    },
   },
 } as const;
 

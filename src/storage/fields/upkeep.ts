@@ -35,7 +35,7 @@ const MINUTES_AT_ONCE = 1_000;
 const INTERVALS_AT_ONCE = 60;
 /** Uncounted minutes up to this far apart are counted in one interval, if it has few enough rows. */
 const JOINED_MS = HOUR_MS;
-/** With fewer in a round, backfills go on. */
+/** After a round with as many, backfills wait for the next one. */
 const MANY_MINUTES = 60;
 /** Counted minutes after which their dead rows are vacuumed. */
 const VACUUM_AFTER = 2_000;
@@ -74,6 +74,8 @@ export class FieldUpkeep implements FieldStats {
   readonly #deadMinutes: DeadRows;
   /** When the present minutes of an app are counted next. */
   readonly #presentAt = new Map<number, number>();
+  /** Apps whose backfills have waited for uncounted minutes in the last round. */
+  readonly #held = new Set<number>();
   /** The length of an app's next step back. */
   readonly #steps = new Map<number, number>();
   /** When minutes could not be counted for the first time since they last were; null: they were. */
@@ -128,8 +130,9 @@ export class FieldUpkeep implements FieldStats {
         this.#deadMinutes.deleted(counted);
         await this.#deadMinutes.vacuumIfDue();
       } while (counted > 0 && this.#now() < until);
-      // A steady trickle of uncounted minutes must not keep a backfill from going on.
-      if (counted < MANY_MINUTES) await this.#stepBack(appId);
+      // Readers wait for uncounted minutes; but however many come, a backfill goes on every other round.
+      if (this.#held.delete(appId) || counted < MANY_MINUTES) await this.#stepBack(appId);
+      else this.#held.add(appId);
     }
   }
 

@@ -247,6 +247,28 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(now).toBe(began + 7_000);
   });
 
+  test('a backfill goes on however many minutes are uncounted', async () => {
+    // Each look at the clock takes so long that a round counts no more than once.
+    const slow = new FieldUpkeep(alone, () => {
+      now += 100;
+      return now;
+    });
+    await declareField(sql, { appId: 2, path: ['n'], kind: 'value', typeName: null, backfill: true });
+    const completeFrom = async (): Promise<number> => {
+      const declared = (await listFields(sql, 2)).find(({ path }) => path[0] === 'n');
+      return declared?.completeFrom?.getTime() ?? Number.POSITIVE_INFINITY;
+    };
+    for (let rounds = 0; (await completeFrom()) > DAY; rounds += 1) {
+      expect(rounds).toBeLessThan(40);
+      await sql`
+        INSERT INTO uncounted_minutes (app_id, bucket)
+        SELECT 2, ${new Date(DAY)}::timestamptz + n * interval '1 minute' FROM generate_series(1, 1500) AS n`;
+      await slow.everySecond();
+    }
+    await upkeep.everySecond();
+    expect(await differing(2)).toBe(0);
+  });
+
   test('days before the retention boundary keep their counts of values', async () => {
     const counts = () => sql`
       SELECT series_id, bucket, count FROM field_day_counts WHERE bucket <= ${new Date(DAY)} ORDER BY 1, 2`;

@@ -39,24 +39,29 @@ export async function compareApps(
 export async function recountDayOfCluster(sql: Sql, day: number): Promise<number> {
   const deleted = await sql<{ id: number }[]>`SELECT app_id AS id FROM deleted_apps`;
   const ids = deleted.map(({ id }) => id);
-  let differing = 0;
+  const differing = new Map<string, number>();
   await changeAllCounts(sql, async (tx, group) => {
     await tx`SET LOCAL statement_timeout = 0`;
-    differing += await correctDay(tx, day, relationsOf(tx, group, ids));
+    differing.set(shardOf(group), await correctDay(tx, day, relationsOf(tx, group, ids)));
   });
-  return differing;
+  return sumOf(differing);
 }
 
 /** The same for the counts of declared fields. */
 export async function recountFieldsOfCluster(sql: Sql, day: number): Promise<number> {
-  let differing = 0;
+  const differing = new Map<string, number>();
   await withNames(sql, (names) =>
     forEachFieldGroup(sql, async (shards) => {
-      differing += await recountFields(shards.sql, day, names);
+      differing.set(shards.shard, await recountFields(shards.sql, day, names));
       return true;
     }),
   );
-  return differing;
+  return sumOf(differing);
+}
+
+/** @param ofGroups by shard: nodes work at once, and what is rolled back is done again */
+function sumOf(ofGroups: ReadonlyMap<string, number>): number {
+  return [...ofGroups.values()].reduce((sum, count) => sum + count, 0);
 }
 
 /** The shards of a group in place of tables, and SELECTs over them in place of the coordinator's views. @param deleted apps that are being removed */
