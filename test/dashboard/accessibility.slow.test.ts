@@ -226,8 +226,8 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
         expect(await violations(page, scheme), String(name)).toEqual([]);
         await page.keyboard.press('Escape');
       }
-      await page.getByRole('button', { name: /^Other types/ }).click();
-      await page.locator('.all-lines li').first().waitFor();
+      await page.getByRole('button', { name: /^All .*types →$/ }).click();
+      await page.locator('.all-lines tbody tr').first().waitFor();
       expect(await violations(page, scheme), 'all types').toEqual([]);
       await page.keyboard.press('Escape');
       await page.locator('.event-row').first().click();
