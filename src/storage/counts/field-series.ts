@@ -333,6 +333,8 @@ async function valueCounts(
   const all: ShownValue[] = known.map((value) => ({ ...value, series: [...value.series] }));
   const places = new Map(all.map(({ value }, index) => [value, index]));
   let next = FIRST_NEW;
+  // Behind those that have one, in the order of their events, as they get their ids.
+  let nextNumber = known.reduce((most, { number }) => Math.max(most, number), -1) + 1;
   const idOf = (value: string): number | undefined => {
     const place = places.get(value);
     const first = place === undefined ? undefined : all[place]?.series.find(({ sign }) => sign > 0);
@@ -342,7 +344,7 @@ async function valueCounts(
     const added = { id, sign: 1 };
     if (place === undefined) {
       places.set(value, all.length);
-      all.push({ value, number: 0, series: [added] });
+      all.push({ value, number: nextNumber++, series: [added] });
     } else
       all[place] = {
         ...(all[place] ?? { value, number: 0 }),
