@@ -27,7 +27,7 @@ ALTER TABLE events SET (
 );
 
 -- A server without the library of TimescaleDB, or with timescaledb.restoring on, would store rows in the table itself, where they are
--- never read again. New connections find that out (src/storage/database/fitness.ts); this refuses it from the very moment on,
+-- never read again. New connections find that out (src/storage/connections/fitness.ts); this refuses it from the very moment on,
 -- by the code of a server that cannot be written to.
 CREATE FUNCTION refuse_without_timescaledb() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN

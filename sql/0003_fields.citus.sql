@@ -4,7 +4,7 @@
 -- each of them to the node of its app (field_states), where its counting begins, and brings back how far that is.
 --
 -- Everything that counts and reads fields runs on the shards of a node that hold the same apps as on the tables of one server: there
--- a schema has views with the names of these tables (src/storage/engines/citus/shard-schema.ts). The views here are what these are made of.
+-- a schema has views with the names of these tables (src/storage/citus/shard-schema.ts). The views here are what these are made of.
 
 SET LOCAL citus.multi_shard_modify_mode = 'sequential';
 

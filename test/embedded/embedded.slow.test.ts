@@ -545,7 +545,7 @@ async function compile(target: string): Promise<void> {
   await symlink(join(repository, 'node_modules'), join(target, 'node_modules'));
   await writeFile(
     join(target, 'user.js'),
-    `import { openEmbedded } from './storage/embedded/embedded.js';
+    `import { openEmbedded } from './embedded/embedded.js';
      const log = { info: () => undefined, warn: () => undefined };
      try {
        const user = await openEmbedded({ dataDir: process.argv[2], log });
