@@ -190,16 +190,20 @@ export function fieldNumbers(open: OpenFieldDatabase): void {
     const left = async (): Promise<string[]> => {
       // Joined here: a cluster joins no tables that are distributed in different ways.
       const series = await sql<
-        { id: number; fieldId: number }[]
-      >`SELECT id, field_id AS "fieldId" FROM field_series`;
-      const fieldOf = new Map(series.map(({ id, fieldId }) => [id, fieldId]));
+        { app_id?: number; id: number; field_id: number }[]
+      >`SELECT * FROM field_series`;
+      // In a cluster an id is one of its app alone.
+      const fieldOf = (appId: number, seriesId: number): number | undefined =>
+        series.find(({ app_id = appId, id }) => app_id === appId && id === seriesId)?.field_id;
       const counts = await Promise.all(
         TABLES.map(
           (table) => sql<{ appId: number; seriesId: number }[]>`
             SELECT DISTINCT app_id AS "appId", series_id AS "seriesId" FROM ${sql(table)}`,
         ),
       );
-      const keys = counts.flat().map(({ appId, seriesId }) => `${appId} ${fieldOf.get(seriesId) ?? 'none'}`);
+      const keys = counts
+        .flat()
+        .map(({ appId, seriesId }) => `${appId} ${fieldOf(appId, seriesId) ?? 'none'}`);
       return [...new Set(keys)].sort();
     };
     expect(await left()).toEqual(['1 1', '1 3', '2 2']);
