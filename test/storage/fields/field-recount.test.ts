@@ -362,8 +362,10 @@ describe.each(availableEngines())('on %s', (engine) => {
     await settle(sql);
     const steps = await takenFrom('uncounted_minutes', String(perMinute));
     while ((await sql`SELECT FROM uncounted_minutes WHERE app_id = 3`).length > 0) await upkeep.everySecond();
-    // On TimescaleDB earlier rounds take and give back the notes of all minutes; the last steps are those that count.
-    expect((await steps()).slice(-3)).toEqual([19_500, 19_500, 6_000]);
+    // On TimescaleDB the notes of all sixty minutes are also removed at once, beside the steps that count.
+    const counting = async (): Promise<number[]> =>
+      (await steps()).filter((taken) => database.engine !== 'timescale' || taken !== 60 * perMinute);
+    expect(await counting()).toEqual([19_500, 19_500, 6_000]);
     expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
 
     await sql`DELETE FROM field_minute_counts WHERE app_id = 3`;
@@ -371,7 +373,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       INSERT INTO uncounted_minutes (app_id, bucket)
       SELECT 3, ${new Date(hour)}::timestamptz + n * interval '1 minute' FROM generate_series(0, 59) n`;
     await recount();
-    expect((await steps()).slice(-3)).toEqual([19_500, 19_500, 6_000]);
+    expect((await counting()).slice(3)).toEqual([19_500, 19_500, 6_000]);
     await settleAll();
     expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
     expect(await differing(3)).toBe(0);
