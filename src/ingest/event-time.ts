@@ -1,6 +1,6 @@
 /** Parses and validates `createdAt`, the time that a producer gives an event. */
 
-import { DAY_MS } from '../base/time-units.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 import { invalidField, Rejection } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 
@@ -70,7 +70,7 @@ export const IN_THE_FUTURE = 'is in the future';
 export function refusalOfTime(createdAt: number, now: number, boundary: number): Rejection | null {
   if (createdAt > now) {
     const aheadMs = createdAt - now;
-    const details = `The field "createdAt" ${IN_THE_FUTURE}: it is ${aheadMs} ms ahead of the clock of the service.`;
+    const details = `The field "createdAt" ${IN_THE_FUTURE}: it is ${amountOf(aheadMs)} ahead of the clock of the service.`;
     return new Rejection('eventInFuture', details, {
       param: 'createdAt',
       fields: { serverTime: new Date(now).toISOString(), aheadMs },
@@ -78,6 +78,14 @@ export function refusalOfTime(createdAt: number, now: number, boundary: number):
   }
   if (createdAt >= boundary) return null;
   return invalidField('createdAt', beforeRetention(boundary));
+}
+
+/** A time span as a reader takes it in at once: 1 ms, 5 s, 12 minutes, 2920 days. @param ms milliseconds, at least 1 */
+function amountOf(ms: number): string {
+  if (ms < 1_000) return `${ms} ms`;
+  if (ms < 2 * MINUTE_MS) return `${Math.round(ms / 1_000)} s`;
+  if (ms < 2 * HOUR_MS) return `${Math.round(ms / MINUTE_MS)} minutes`;
+  return ms < 2 * DAY_MS ? `${Math.round(ms / HOUR_MS)} hours` : `${Math.round(ms / DAY_MS)} days`;
 }
 
 /** The problem of a time before the retention boundary (milliseconds since 1970). */

@@ -9,6 +9,15 @@ const OPEN_BRACE = 0x7b;
 /** What to do where a second document follows, on a route that takes lines of events. */
 export const LINES_HINT = 'For one event a line send Content-Type: application/x-ndjson.';
 
+/** What to do with a form, such as curl -d sends by itself. */
+export const A_FORM =
+  'The body is a form (name=value), not JSON: send {"name": "value"} with Content-Type: application/json.';
+
+/** Whether a body that is not JSON begins like a form: a name without quotes, and an equals sign. */
+export function isForm(text: string): boolean {
+  return /^[\w.%+[\]-]{1,100}=/.test(text.slice(0, 101));
+}
+
 /**
  * Scans a body that a parser has refused again, from its start. Yields after each slice of a long one.
  * @param hint what to do where a second document follows
@@ -43,6 +52,7 @@ export function documentMistake(text: string, { end }: JsonScan, hint = ''): Rej
 
 /** The refusal of a body. @param at index of the mistake, as a failed {@link JsonScan} has it in `end` */
 export function notJson(text: string, at: number): Rejection {
+  if (isForm(text)) return invalid(A_FORM);
   return invalid(`The body is not valid JSON: ${mistakeAt(text, at)} at ${placeOf(text, at)}.`);
 }
 

@@ -205,6 +205,10 @@ test('a mistake in JSON has its line and column, and lines of events their conte
   ] as const) {
     expect(await post(body)).toMatchObject({ status: 400, details: noJson + details });
   }
+  const form =
+    'The body is a form (name=value), not JSON: send {"name": "value"} with Content-Type: application/json.';
+  for (const path of ['/public/create_event', '/v1/events'])
+    expect(await post('loggingToken=x&typeName=y', path)).toMatchObject({ status: 400, details: form });
   const one = '{"typeName":"seen","payload":{}}';
   const hint = 'For one event a line send Content-Type: application/x-ndjson.';
   expect((await post(`${one}\n${one}`, '/v1/events')).details).toBe(

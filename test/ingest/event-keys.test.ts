@@ -249,7 +249,7 @@ describe('a key', () => {
     const ahead = event('key', { createdAt: new Date(NOW + 5_000).toISOString() });
     const refusal = {
       error: 'Invalid request body',
-      details: 'The field "createdAt" is in the future: it is 5000 ms ahead of the clock of the service.',
+      details: 'The field "createdAt" is in the future: it is 5 s ahead of the clock of the service.',
       code: 'EVENT_IN_FUTURE',
       serverTime: new Date(NOW).toISOString(),
       aheadMs: 5_000,

@@ -1,5 +1,6 @@
 /** Finds the events of a batch in its text one at a time, so that other requests can run in between. */
 import { NONE, skipSpace } from '../../json/lexer.ts';
+import { A_FORM, isForm } from '../../json/mistake.ts';
 import type { JsonScan } from '../../json/scan.ts';
 import { arrayElements, scanValue } from '../../json/values.ts';
 
@@ -29,7 +30,7 @@ export function* documentValues(scan: JsonScan, text: string): Generator<Found, 
     return array === null ? NOT_JSON : closed(text, array.end, { events: array.events });
   }
   if (text.charCodeAt(at) !== OPEN_BRACE)
-    return { problem: 'The body must be a JSON object, or an array of events.' };
+    return { problem: isForm(text) ? A_FORM : 'The body must be a JSON object, or an array of events.' };
   let end: End = {
     problem:
       'The field "events" is missing: send {"events": […]}, an array of events, or one event a line as application/x-ndjson.',

@@ -168,6 +168,7 @@ describe('the events of a document', () => {
     ['[1]]', null],
     ['7', 'The body must be a JSON object, or an array of events.'],
     ['', 'The body must be a JSON object, or an array of events.'],
+    ['events=[1]&a=2', expect.stringContaining('The body is a form (name=value), not JSON')],
     ['{"events":[1,]}', null],
     ['{"events":[,1]}', null],
     ['{"events":[1 2]}', null],
