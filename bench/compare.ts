@@ -17,15 +17,15 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { OperatorError } from '../src/errors.ts';
-import { checkOut, mergeBase, resolveCommit } from './checkout.ts';
 import { type Interval, intervalOf, pairwise, spreadOf } from './judge.ts';
-import { LoadGenerator } from './load-generator.ts';
-import type { LoadReport, LoadRequest } from './load-job.ts';
+import { LoadGenerator } from './load/load-generator.ts';
+import type { LoadReport, LoadRequest } from './load/load-job.ts';
 import { answersOf } from './measure.ts';
-import { cpuOf, cpuOfFamily, memoryOf } from './process-usage.ts';
-import { ROOT } from './results.ts';
-import { Spawned } from './spawned.ts';
-import { formatNumber, formatTable } from './table.ts';
+import { ROOT } from './report/results.ts';
+import { formatNumber, formatTable } from './report/table.ts';
+import { checkOut, mergeBase, resolveCommit } from './servers/checkout.ts';
+import { cpuOf, cpuOfFamily, memoryOf } from './servers/process-usage.ts';
+import { Spawned } from './servers/spawned.ts';
 
 /** What a bound of an interval must be above for a change to be refused. */
 const GROWTH_LIMIT = 1.1;

@@ -1,11 +1,11 @@
 /** Closed-loop rounds against one server or several in turn, with what each of them cost. */
 import type { Findings } from './findings.ts';
-import { addSums, type LedgerSum } from './ledger.ts';
-import type { LoadGenerator } from './load-generator.ts';
-import type { ClosedJob, LoadReport, LoadRequest } from './load-job.ts';
-import { type Account, accountBetween, readMetrics } from './metrics.ts';
-import { cpuOf, memoryOf } from './process-usage.ts';
-import type { BenchApp, Workbench } from './workbench.ts';
+import { addSums, type LedgerSum } from './load/ledger.ts';
+import type { LoadGenerator } from './load/load-generator.ts';
+import type { ClosedJob, LoadReport, LoadRequest } from './load/load-job.ts';
+import { type Account, accountBetween, readMetrics } from './servers/metrics.ts';
+import { cpuOf, memoryOf } from './servers/process-usage.ts';
+import type { BenchApp, Workbench } from './servers/workbench.ts';
 
 /** A server and what it is sent. */
 export interface Contender {

@@ -17,17 +17,17 @@ import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { OperatorError } from '../src/errors.ts';
-import { writeDocuments } from './documents.ts';
 import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
 import { judge as judgeOne, RECORDED_RUNS, type Threshold, type Verdict } from './judge.ts';
-import { stolenSince } from './process-usage.ts';
-import { endProfile, profileOptions } from './profile.ts';
-import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './results.ts';
+import { writeDocuments } from './report/documents.ts';
+import { endProfile, profileOptions } from './report/profile.ts';
+import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './report/results.ts';
+import { formatResult, formatVerdicts } from './report/table.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
-import { formatResult, formatVerdicts } from './table.ts';
+import { stolenSince } from './servers/process-usage.ts';
+import { Workbench } from './servers/workbench.ts';
 import { readJudgedSet, record } from './thresholds.ts';
-import { Workbench } from './workbench.ts';
 
 interface Options {
   readonly json?: true;

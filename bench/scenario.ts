@@ -1,6 +1,6 @@
 /** What a scenario is, and what it is run with. */
 import type { Findings } from './findings.ts';
-import type { Workbench } from './workbench.ts';
+import type { Workbench } from './servers/workbench.ts';
 
 /** How long a run may take: everything; shorter rounds and fewer; the short set of the guard; the least that proves the work. */
 export type Length = 'full' | 'quick' | 'guard' | 'smoke';

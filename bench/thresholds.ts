@@ -2,7 +2,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { type Threshold, thresholdOf, type Verdict } from './judge.ts';
-import { ROOT } from './results.ts';
+import { ROOT } from './report/results.ts';
 
 export interface JudgedSet {
   readonly scenarios: readonly string[];

@@ -1,13 +1,13 @@
 /** bad-input: how fast bad requests are refused, and what good traffic beside them feels of it. */
 import { createTokenText } from '../../src/base/token-text.ts';
-import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport, LoadRequest } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport, LoadRequest } from '../load/load-job.ts';
 import { checkLedger, checkStatuses, closedRound, createRequest, type Round } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addLatency } from './limits.ts';
 
 const CONNECTIONS = 64;

@@ -1,14 +1,14 @@
 /** batches: POST /v1/events beside a bare COPY of the same rows, and single events beside a stream of batches. */
 import { createEventIds } from '../../src/ingest/event-id.ts';
-import { BareCopy, copyText } from '../bare-copy.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadReport, LoadRequest } from '../load-job.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { LoadReport, LoadRequest } from '../load/load-job.ts';
 import { answersOf, type Contender, checkStatuses, closedRound, createRequest } from '../measure.ts';
-import { cpuOf } from '../process-usage.ts';
+import { BareCopy, copyText } from '../rivals/bare-copy.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { cpuOf } from '../servers/process-usage.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addLatency } from './limits.ts';
 
 /** Of a batch, and of a COPY. */

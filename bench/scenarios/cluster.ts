@@ -7,16 +7,16 @@ import { ByNode, HOME, type Nodes, oneServer, partsByNode } from '../../src/stor
 import { type EventReader, openStorage, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { EventWriter, type Outcomes } from '../../src/storage/write/event-writer.ts';
-import { startCitusServers } from '../citus-servers.ts';
-import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
-import type { Installation } from '../installation.ts';
 import { pairwise, spreadOf } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import { readMetrics } from '../metrics.ts';
-import { cpuOfFamily } from '../process-usage.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { postmasterOf, type Workbench } from '../workbench.ts';
+import { startCitusServers } from '../servers/citus-servers.ts';
+import type { Installation } from '../servers/installation.ts';
+import { readMetrics } from '../servers/metrics.ts';
+import { cpuOfFamily } from '../servers/process-usage.ts';
+import { postmasterOf, type Workbench } from '../servers/workbench.ts';
 import { runFleet } from './fleet.ts';
 
 /** Nodes that hold the apps of a way of writing. */

@@ -4,6 +4,10 @@ import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { Redis } from 'ioredis';
+import type { Findings } from '../findings.ts';
+import { pairwise } from '../judge.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import { checkLedger, checkStatuses, closedRound, interleavedRounds, type Round } from '../measure.ts';
 import {
   findProgram,
   startFloor,
@@ -12,13 +16,9 @@ import {
   startNaive,
   startRedisRival,
   transport,
-} from '../contenders.ts';
-import type { Findings } from '../findings.ts';
-import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import { checkLedger, checkStatuses, closedRound, interleavedRounds, type Round } from '../measure.ts';
+} from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const CLOSED_LOOP =
   'Closed loop by autocannon: answers a second are what a fixed number of callers get; every request has its answer.';

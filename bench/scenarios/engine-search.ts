@@ -2,7 +2,7 @@
 import type { Findings } from '../findings.ts';
 import { withCost } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { compressAll, isTimescale, openSides, type Side } from './engines.ts';
 import { copiedRows, exported, lines } from './export.ts';
 import { allPages } from './search.ts';

@@ -8,12 +8,12 @@ import { encodeCursor } from '../../src/storage/storage.ts';
 import { insertNew } from '../../src/storage/write/insert-events.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadRequest } from '../load-job.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { LoadRequest } from '../load/load-job.ts';
 import { type Contender, checkStatuses, interleavedRounds, type Round } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Spawned } from '../spawned.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { Spawned } from '../servers/spawned.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const DAY_MS = 86_400_000;
 const DAYS = 365;

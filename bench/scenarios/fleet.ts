@@ -1,10 +1,9 @@
 /** fleet: 1,500 apps, each at its limit. */
 import type { Sql } from '../../src/storage/database/connect.ts';
-import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { OpenJob } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { OpenJob } from '../load/load-job.ts';
 import {
   answersOf,
   type Contender,
@@ -13,9 +12,10 @@ import {
   createRequest,
   withCost,
 } from '../measure.ts';
-import { memoryOf } from '../process-usage.ts';
+import { SMALL_PAYLOAD_BYTES } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { memoryOf } from '../servers/process-usage.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addLatency, windowsOverLimit } from './limits.ts';
 
 export const FLEET_APPS = 1_500;

@@ -2,10 +2,10 @@
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import type { LoadReport, LoadRequest } from '../load-job.ts';
+import type { LoadReport, LoadRequest } from '../load/load-job.ts';
 import { answersOf, checkStatuses, closedRound } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 /** Of a request. */
 const EVENTS = 1_000;

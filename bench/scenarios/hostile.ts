@@ -5,17 +5,17 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { createTokenText } from '../../src/base/token-text.ts';
-import { SMALL_PAYLOAD_BYTES, transport } from '../contenders.ts';
-import { addDashboardUser, trySignIn, wrongSignIn } from '../dashboard-user.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import type { Latency } from '../latency.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadJob, LoadReport, LoadRequest, OpenJob } from '../load-job.ts';
+import { addDashboardUser, trySignIn, wrongSignIn } from '../load/dashboard-user.ts';
+import type { Latency } from '../load/latency.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { LoadJob, LoadReport, LoadRequest, OpenJob } from '../load/load-job.ts';
 import { answersOf, checkLedger, checkStatuses, createRequest } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, transport } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { runAccounts } from './hostile-accounts.ts';
 import { addLatency } from './limits.ts';
 

@@ -1,12 +1,13 @@
 /** latency: what an event waits at a share of the most that the service can take, with one process and two. */
-import { SMALL_PAYLOAD_BYTES, startFloor, startWorkers } from '../contenders.ts';
+
 import type { Findings } from '../findings.ts';
 import { spreadOf } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport } from '../load/load-job.ts';
 import { answersOf, type Contender, checkLedger, checkStatuses, createRequest } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, startFloor, startWorkers } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { addLatency } from './limits.ts';
 
 export const SHARES = [10, 25, 50, 75, 90, 95] as const;

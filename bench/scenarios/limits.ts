@@ -1,14 +1,14 @@
 /** per-app-limit and over-limit: one app just below its limit, and one at three times of it. */
 import type { Sql } from '../../src/storage/database/connect.ts';
-import { SMALL_PAYLOAD_BYTES, startFloor } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
-import type { Latency } from '../latency.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport } from '../load-job.ts';
+import type { Latency } from '../load/latency.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport } from '../load/load-job.ts';
 import { checkLedger, checkStatuses, createRequest, interleavedRounds, type Round } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, startFloor } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const LIMIT = 1_000;
 const WINDOW_SECONDS = 60;

@@ -1,13 +1,13 @@
 /** many-apps: what an event costs where thousands of apps send, against a few, and what a read costs right after. */
 import { setTimeout as pause } from 'node:timers/promises';
-import { SMALL_PAYLOAD_BYTES, startLifted } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport } from '../load/load-job.ts';
 import { answersOf, checkLedger, checkStatuses, createRequest, withCost } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, startLifted } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { addLatency } from './limits.ts';
 
 /** The fewest come first: the others are compared with them. */

@@ -1,14 +1,15 @@
 /** mixed: the fleet, readers and a dashboard at once; soak: the same for ten minutes. */
-import { addDashboardUser, seriesPath, signIn } from '../dashboard-user.ts';
+
 import type { Findings } from '../findings.ts';
 import { spreadOf } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport, OpenJob } from '../load-job.ts';
+import { addDashboardUser, seriesPath, signIn } from '../load/dashboard-user.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport, OpenJob } from '../load/load-job.ts';
 import { answersOf, checkLedger, checkStatuses, withCost } from '../measure.ts';
-import { memoryOf } from '../process-usage.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { type SeededApp, seededApp } from '../seed-events.ts';
-import type { Workbench } from '../workbench.ts';
+import { memoryOf } from '../servers/process-usage.ts';
+import { type SeededApp, seededApp } from '../servers/seed-events.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { FLEET_APPS, FLEET_PER_SECOND, fleetJob } from './fleet.ts';
 import { addLatency, windowsOverLimit } from './limits.ts';
 

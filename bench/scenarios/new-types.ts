@@ -1,13 +1,13 @@
 /** new-types: events that name their type, known and new ones. cold-herd: thousands of apps that nothing is known of yet. */
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadReport, LoadRequest } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { LoadReport, LoadRequest } from '../load/load-job.ts';
 import { answersOf, checkLedger, checkStatuses, interleavedRounds, withCost } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Spawned } from '../spawned.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import type { Spawned } from '../servers/spawned.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addRounds } from './comparisons.ts';
 import { startSpinners } from './hostile.ts';
 

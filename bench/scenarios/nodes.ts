@@ -1,13 +1,13 @@
 /** nodes: the service on several versions of Node, over both transports. */
 import { basename, dirname } from 'node:path';
-import { SMALL_PAYLOAD_BYTES } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
+import { sumOfTable } from '../load/ledger.ts';
 import { type Contender, checkLedger, checkStatuses, createRequest, interleavedRounds } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { versionOfNode } from '../spawned.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { versionOfNode } from '../servers/spawned.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addRounds } from './comparisons.ts';
 
 const NODE_CONNECTIONS = 64;

@@ -1,11 +1,11 @@
 /** read-shallow and read-deep: pages of get_events at offset 0 and in the middle of ten million events. */
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import type { LoadRequest } from '../load-job.ts';
+import type { LoadRequest } from '../load/load-job.ts';
 import { type Contender, checkStatuses, interleavedRounds } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { type SeededApp, seededApp } from '../seed-events.ts';
-import type { Workbench } from '../workbench.ts';
+import { type SeededApp, seededApp } from '../servers/seed-events.ts';
+import type { Workbench } from '../servers/workbench.ts';
 
 const DAY_MS = 86_400_000;
 const LIMIT = 100;

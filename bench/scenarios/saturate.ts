@@ -1,9 +1,10 @@
 /** saturate: how many durable events a second, and what each of them costs. */
-import { findProgram, startFloor, startLifted, startNaive } from '../contenders.ts';
+
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadReport, LoadRequest } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadReport, LoadRequest } from '../load/load-job.ts';
+import { runWrk } from '../load/wrk.ts';
 import {
   type Contender,
   checkLedger,
@@ -13,9 +14,9 @@ import {
   type Round,
   withCost,
 } from '../measure.ts';
+import { findProgram, startFloor, startLifted, startNaive } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
-import { runWrk } from '../wrk.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { addRounds } from './comparisons.ts';
 
 const PAYLOADS = [

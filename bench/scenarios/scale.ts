@@ -1,14 +1,14 @@
 /** scale: what grows with the number of events, and with the number of apps. */
 import { foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
-import { SMALL_PAYLOAD_BYTES, startFloor, startLifted } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadRequest } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadRequest } from '../load/load-job.ts';
 import { type Contender, checkLedger, checkStatuses, createRequest, interleavedRounds } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, startFloor, startLifted } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { FILLED_DAYS, FILLED_FROM, fillEvents } from '../seed-events.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { FILLED_DAYS, FILLED_FROM, fillEvents } from '../servers/seed-events.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const DAY_MS = 86_400_000;
 const APP_COUNTS = [1, 100, 10_000] as const;

@@ -2,9 +2,9 @@
 import type { Findings } from '../findings.ts';
 import { withCost } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { type SeededApp, seededApp } from '../seed-events.ts';
-import type { Spawned } from '../spawned.ts';
-import type { Workbench } from '../workbench.ts';
+import { type SeededApp, seededApp } from '../servers/seed-events.ts';
+import type { Spawned } from '../servers/spawned.ts';
+import type { Workbench } from '../servers/workbench.ts';
 
 const ROWS_PER_CORE_GOAL = 1_000_000;
 /** The longest page, in milliseconds: its time, and one step that begins within it. */

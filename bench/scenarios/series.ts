@@ -1,11 +1,12 @@
 /** series: histograms of a day, a month and a year, at one and at ten million events. */
-import { addDashboardUser, type SeriesRange, seriesPath, signIn } from '../dashboard-user.ts';
+
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
+import { addDashboardUser, type SeriesRange, seriesPath, signIn } from '../load/dashboard-user.ts';
 import { type Contender, checkStatuses, interleavedRounds } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import { seedYear, YEAR_END } from '../seed-counts.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { seedYear, YEAR_END } from '../servers/seed-counts.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const DAY_MS = 86_400_000;
 const SIZE_GOAL = 1.2;

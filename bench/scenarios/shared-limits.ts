@@ -1,10 +1,9 @@
 /** shared-limits: what limits through Redis cost, beside limits in the process's own memory. */
 import { Redis } from 'ioredis';
-import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../contenders.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { addSums, sumOfTable } from '../ledger.ts';
-import type { LoadReport } from '../load-job.ts';
+import { addSums, sumOfTable } from '../load/ledger.ts';
+import type { LoadReport } from '../load/load-job.ts';
 import {
   type Contender,
   checkLedger,
@@ -13,10 +12,11 @@ import {
   interleavedRounds,
   type Round,
 } from '../measure.ts';
-import { readMetrics } from '../metrics.ts';
-import { cpuOf } from '../process-usage.ts';
+import { SMALL_PAYLOAD_BYTES, startForgetfulRedis } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { BenchApp, Workbench } from '../workbench.ts';
+import { readMetrics } from '../servers/metrics.ts';
+import { cpuOf } from '../servers/process-usage.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addRounds } from './comparisons.ts';
 
 const APPS = 20;

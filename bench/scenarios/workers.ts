@@ -1,10 +1,10 @@
 /** workers: what an event costs with one, two and four processes at equal load, and what its commits wait for. */
-import { SMALL_PAYLOAD_BYTES, startWorkers } from '../contenders.ts';
+
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
-import { sumOfTable } from '../ledger.ts';
-import type { LoadGenerator } from '../load-generator.ts';
-import type { LoadReport } from '../load-job.ts';
+import { sumOfTable } from '../load/ledger.ts';
+import type { LoadGenerator } from '../load/load-generator.ts';
+import type { LoadReport } from '../load/load-job.ts';
 import {
   answersOf,
   type Contender,
@@ -15,8 +15,9 @@ import {
   type Round,
   withCost,
 } from '../measure.ts';
+import { SMALL_PAYLOAD_BYTES, startWorkers } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { Workbench } from '../servers/workbench.ts';
 import { nameOf } from './latency.ts';
 
 export const WORKERS = [1, 2, 4] as const;

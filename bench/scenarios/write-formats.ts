@@ -9,7 +9,7 @@ import { copyGroup } from '../../src/storage/write/copy-group.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
-import type { Workbench } from '../workbench.ts';
+import type { Workbench } from '../servers/workbench.ts';
 
 const CONNECTIONS = 2;
 const APPS = 20;

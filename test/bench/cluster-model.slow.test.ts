@@ -1,7 +1,7 @@
 /** The model of many processes and nodes: its table is what it computes, and it says what is known to be so. */
 import { expect, test } from 'vitest';
 import { type Model, simulate } from '../../bench/cluster-model.ts';
-import { modelDocuments } from '../../bench/documents.ts';
+import { modelDocuments } from '../../bench/report/documents.ts';
 import { readPage } from '../docs/pages.ts';
 
 const SMALL: Model = {

@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'vitest';
-import { type CpuProfile, heaviest } from '../../bench/cpu-profile.ts';
 import { Findings } from '../../bench/findings.ts';
-import { AcknowledgedEvents, addSums } from '../../bench/ledger.ts';
-import type { LoadReport } from '../../bench/load-job.ts';
+import { AcknowledgedEvents, addSums } from '../../bench/load/ledger.ts';
+import type { LoadReport } from '../../bench/load/load-job.ts';
 import { checkLedger, checkStatuses } from '../../bench/measure.ts';
-import { accountBetween, parseMetrics } from '../../bench/metrics.ts';
-import { formatResult } from '../../bench/table.ts';
+import { type CpuProfile, heaviest } from '../../bench/report/cpu-profile.ts';
+import { formatResult } from '../../bench/report/table.ts';
+import { accountBetween, parseMetrics } from '../../bench/servers/metrics.ts';
 
 function report(statuses: Record<string, number>, acknowledged = { events: 0, idSum: 0 }): LoadReport {
   return {

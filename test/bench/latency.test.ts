@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { LatencyHistogram } from '../../bench/latency.ts';
+import { LatencyHistogram } from '../../bench/load/latency.ts';
 
 test('percentiles are within a tenth of a per cent of the sorted values', () => {
   const histogram = new LatencyHistogram();

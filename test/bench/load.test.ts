@@ -2,9 +2,9 @@ import { once } from 'node:events';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { afterEach, describe, expect, test } from 'vitest';
-import { runClosedLoop } from '../../bench/closed-loop.ts';
-import { parseResponse, runOpenLoop } from '../../bench/open-loop.ts';
-import { runSilentBodies } from '../../bench/silent-bodies.ts';
+import { runClosedLoop } from '../../bench/load/closed-loop.ts';
+import { parseResponse, runOpenLoop } from '../../bench/load/open-loop.ts';
+import { runSilentBodies } from '../../bench/load/silent-bodies.ts';
 
 const servers: Server[] = [];
 

@@ -1,8 +1,8 @@
 /** Parts of the documentation that are made of results: drawings, and the model of larger machines. */
 import { expect, test } from 'vitest';
-import { draw } from '../../bench/drawing.ts';
-import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from '../../bench/parts.ts';
-import type { StoredResult } from '../../bench/results.ts';
+import { draw } from '../../bench/report/drawing.ts';
+import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from '../../bench/report/parts.ts';
+import type { StoredResult } from '../../bench/report/results.ts';
 
 function result(scenario: string, figures: Readonly<Record<string, number>>): StoredResult {
   return {

@@ -1,7 +1,7 @@
 /** What is generated in the documentation is what the code and the results say now. */
 import { expect, test } from 'vitest';
-import { documents } from '../../bench/documents.ts';
-import { NOT_MEASURED } from '../../bench/figures.ts';
+import { documents } from '../../bench/report/documents.ts';
+import { NOT_MEASURED } from '../../bench/report/figures.ts';
 import { SETTINGS } from '../../src/config.ts';
 import { readPage } from './pages.ts';
 

@@ -8,8 +8,8 @@
 import { appendFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { type PowerCutRow, powerCutsTable } from '../../bench/figures.ts';
-import { circumstances, RESULTS_FOLDER } from '../../bench/results.ts';
+import { type PowerCutRow, powerCutsTable } from '../../bench/report/figures.ts';
+import { circumstances, RESULTS_FOLDER } from '../../bench/report/results.ts';
 import { request } from '../support/http-client.ts';
 import { hasLazyDisk, LazyDisk } from '../support/lazy-disk.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';

@@ -1,5 +1,5 @@
 /** Tables of figures for the README and docs/performance.md, picked from the stored results by their names. */
-import { spreadOf } from './judge.ts';
+import { spreadOf } from '../judge.ts';
 import type { StoredResult } from './results.ts';
 import { formatNumber, formatSpread, formatTable, stolenText } from './table.ts';
 

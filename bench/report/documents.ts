@@ -6,9 +6,10 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { instance } from '@viz-js/viz';
-import { fillIn, parseSnippets, type SnippetPlace } from '../dashboard/components/snippets.ts';
-import { SETTINGS, type SettingName } from '../src/config.ts';
-import { modelTable } from './cluster-model.ts';
+import { fillIn, parseSnippets, type SnippetPlace } from '../../dashboard/components/snippets.ts';
+import { SETTINGS, type SettingName } from '../../src/config.ts';
+import { modelTable } from '../cluster-model.ts';
+import { SCENARIOS } from '../scenarios.ts';
 import {
   COMPARISON_FIGURES,
   ENGINE_FIGURES,
@@ -32,7 +33,6 @@ import {
 import { clusterPart, coresPart, latencyPart, nodesPart, scalePart } from './parts.ts';
 import { formatReport } from './report.ts';
 import { RESULTS_FOLDER, ROOT, readResults } from './results.ts';
-import { SCENARIOS } from './scenarios.ts';
 
 /** The settings that the README shows. */
 const IMPORTANT: readonly SettingName[] = [

@@ -1,6 +1,6 @@
 /** A result as Markdown, which is also what the terminal shows. */
-import type { ScenarioResult } from './findings.ts';
-import { type Bound, keeps, type Spread, spreadOf, type Verdict } from './judge.ts';
+import type { ScenarioResult } from '../findings.ts';
+import { type Bound, keeps, type Spread, spreadOf, type Verdict } from '../judge.ts';
 
 /** Three significant digits, and no more than the number needs. */
 export function formatNumber(value: number): string {

@@ -4,8 +4,8 @@ import { existsSync } from 'node:fs';
 import { mkdir, readFile, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { OperatorError } from '../src/errors.ts';
-import { ROOT } from './results.ts';
+import { OperatorError } from '../../src/errors.ts';
+import { ROOT } from '../report/results.ts';
 
 const run = promisify(execFile);
 

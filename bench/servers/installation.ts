@@ -1,11 +1,11 @@
 /** A database with the schema of the service, and what a scenario makes in it: apps, types, tokens. */
-import { createApp } from '../src/apps/apps.ts';
-import { createEventType } from '../src/apps/event-types.ts';
-import { createResourceToken } from '../src/apps/resource-tokens.ts';
-import { openSecret, type Secret, sealToken } from '../src/apps/secret.ts';
-import { createPublicId, createTokenText, digestOf } from '../src/base/token-text.ts';
-import { connect, type DatabaseAddress, type Sql } from '../src/storage/database/connect.ts';
-import { openStorage } from '../src/storage/storage.ts';
+import { createApp } from '../../src/apps/apps.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { openSecret, type Secret, sealToken } from '../../src/apps/secret.ts';
+import { createPublicId, createTokenText, digestOf } from '../../src/base/token-text.ts';
+import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
+import { openStorage } from '../../src/storage/storage.ts';
 
 /** An app that a scenario writes to. */
 export interface BenchApp {

@@ -10,7 +10,7 @@ const STOP_TIMEOUT_MS = 30_000;
 const KEPT_CHARACTERS = 4_000;
 
 /** The command line of the service. */
-export const LAUNCHER = fileURLToPath(new URL('../../tidemark.mjs', import.meta.url));
+export const LAUNCHER = fileURLToPath(new URL('../../../tidemark.mjs', import.meta.url));
 
 export interface SpawnOptions {
   readonly command: string;
@@ -110,7 +110,7 @@ export function startTidemark(
 export function startContender(name: string, env: Readonly<Record<string, string>> = {}): Promise<Spawned> {
   return Spawned.start({
     command: process.execPath,
-    args: [fileURLToPath(new URL(`./${name}.js`, import.meta.url))],
+    args: [fileURLToPath(new URL(`../rivals/${name}.js`, import.meta.url))],
     env,
     listens: /^listening (\d+)$/m,
   });

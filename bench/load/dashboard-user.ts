@@ -1,9 +1,9 @@
 /** A dashboard user: an account with a session, and the requests that its pages make. */
-import { requireEmail } from '../src/accounts/email.ts';
-import { grantRole } from '../src/accounts/members.ts';
-import { Passwords } from '../src/accounts/passwords.ts';
-import { createVerifiedUser } from '../src/accounts/sign-up.ts';
-import type { Installation } from './installation.ts';
+import { requireEmail } from '../../src/accounts/email.ts';
+import { grantRole } from '../../src/accounts/members.ts';
+import { Passwords } from '../../src/accounts/passwords.ts';
+import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
+import type { Installation } from '../servers/installation.ts';
 import type { LoadRequest } from './load-job.ts';
 
 const EMAIL = requireEmail('dashboard@example.org');

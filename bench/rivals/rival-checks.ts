@@ -1,7 +1,7 @@
 /** Common parts of the servers that the service is compared with: how they receive the database's address and report that they listen. */
 
-import { digestOf } from '../src/base/token-text.ts';
-import type { Sql } from '../src/storage/database/connect.ts';
+import { digestOf } from '../../src/base/token-text.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 
 /** How to reach the embedded PostgreSQL, by its Unix socket. */
 export interface SocketAddress {

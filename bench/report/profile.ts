@@ -1,8 +1,8 @@
 /** CPU profiles of the service: the file that Node writes, and a table of the functions that take the most time. */
 import { readdir, readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
+import type { Findings } from '../findings.ts';
 import { type CpuProfile, heaviest } from './cpu-profile.ts';
-import type { Findings } from './findings.ts';
 
 /** Microseconds between samples. */
 const INTERVAL_MICROS = 500;

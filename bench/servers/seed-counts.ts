@@ -1,7 +1,7 @@
 /** A year of counts of an app without events: charts read nothing else. */
 
-import { profileDay, unprofiledDays } from '../src/storage/counts/daily-prefix-sums.ts';
-import type { Sql } from '../src/storage/database/connect.ts';
+import { profileDay, unprofiledDays } from '../../src/storage/counts/daily-prefix-sums.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 
 const DAY_MS = 86_400_000;
 const DAYS = 365;

@@ -2,7 +2,7 @@
  * The events acknowledged to a load generator, small enough to be kept for millions of events: how many, and the sum of the
  * ids' last 32 bits, which are random. Two sets of ids that agree in both are the same set but for a chance of 1 in 2^32.
  */
-import type { Sql } from '../src/storage/database/connect.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
 
 export interface LedgerSum {
   readonly events: number;

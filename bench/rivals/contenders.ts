@@ -3,13 +3,13 @@ import { once } from 'node:events';
 import { existsSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import { loadUws } from '../src/http/uws.ts';
-import type { Findings } from './findings.ts';
-import type { LoadRequest } from './load-job.ts';
-import { type Contender, createRequest } from './measure.ts';
-import { cpuOf, cpuOfFamily } from './process-usage.ts';
-import { Spawned } from './spawned.ts';
-import type { BenchApp, Workbench } from './workbench.ts';
+import { loadUws } from '../../src/http/uws.ts';
+import type { Findings } from '../findings.ts';
+import type { LoadRequest } from '../load/load-job.ts';
+import { type Contender, createRequest } from '../measure.ts';
+import { cpuOf, cpuOfFamily } from '../servers/process-usage.ts';
+import { Spawned } from '../servers/spawned.ts';
+import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 /** What the service listens with here: Nodes that uWebSockets.js has no binary for get node:http, and so does the floor. */
 export async function transport(): Promise<'uWebSockets.js' | 'node:http'> {

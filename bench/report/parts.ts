@@ -1,11 +1,12 @@
 /** Parts of the documentation that are made of the figures of one scenario each: tables, and drawings as SVG. */
+
+import { spreadOf } from '../judge.ts';
+import { COORDINATED, NODE_COUNTS, nameOfWay, ONE_SERVER, READS } from '../scenarios/cluster.ts';
+import { FLOOR_AT_HALF, nameOf, PROCESSES, percentileAt, SHARES } from '../scenarios/latency.ts';
+import { MEASURES } from '../scenarios/scale.ts';
+import { WORKERS } from '../scenarios/workers.ts';
 import { draw, type Line } from './drawing.ts';
-import { spreadOf } from './judge.ts';
 import type { StoredResult } from './results.ts';
-import { COORDINATED, NODE_COUNTS, nameOfWay, ONE_SERVER, READS } from './scenarios/cluster.ts';
-import { FLOOR_AT_HALF, nameOf, PROCESSES, percentileAt, SHARES } from './scenarios/latency.ts';
-import { MEASURES } from './scenarios/scale.ts';
-import { WORKERS } from './scenarios/workers.ts';
 import { formatNumber, formatTable, stolenText } from './table.ts';
 
 export interface Part {

@@ -5,10 +5,10 @@
 import { chmod, mkdtemp, readFile, realpath, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { type EmbeddedPostgres, openEmbedded } from '../src/embedded/embedded.ts';
-import type { Sql } from '../src/storage/database/connect.ts';
+import { type EmbeddedPostgres, openEmbedded } from '../../src/embedded/embedded.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { LoadGenerator } from '../load/load-generator.ts';
 import { type BenchApp, Installation } from './installation.ts';
-import { LoadGenerator } from './load-generator.ts';
 import { cpuOfFamily } from './process-usage.ts';
 import { Spawned, startContender, startTidemark } from './spawned.ts';
 

@@ -1,8 +1,14 @@
 /** PostgreSQL servers of one installation with Citus: a cluster on this machine, and one server by itself to compare it with. */
 import { join } from 'node:path';
-import { isRoot, unprivilegedUser } from '../src/embedded/user.ts';
-import { connect, type Sql } from '../src/storage/database/connect.ts';
-import { BUILTIN_LOCALE, type Cluster, newPassword, startCluster, urlOf } from '../test/support/cluster.ts';
+import { isRoot, unprivilegedUser } from '../../src/embedded/user.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import {
+  BUILTIN_LOCALE,
+  type Cluster,
+  newPassword,
+  startCluster,
+  urlOf,
+} from '../../test/support/cluster.ts';
 
 /** All of them: commits wait for the disk, as in production. */
 const SERVER = ['fsync=on', 'full_page_writes=on', 'shared_buffers=128MB', 'max_wal_size=2GB'];

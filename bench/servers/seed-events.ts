@@ -1,10 +1,10 @@
 /** Millions of events of one app over 30 days, made in the database itself, with their counts folded. */
 
-import { profileDay, unprofiledDays } from '../src/storage/counts/daily-prefix-sums.ts';
-import type { Sql } from '../src/storage/database/connect.ts';
-import { ENGINES } from '../src/storage/engines/engines.ts';
-import { ensurePartitions, foldCounts } from '../src/storage/engines/postgres/maintenance.ts';
-import { insertNew } from '../src/storage/write/insert-events.ts';
+import { profileDay, unprofiledDays } from '../../src/storage/counts/daily-prefix-sums.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
+import { insertNew } from '../../src/storage/write/insert-events.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
 const DAYS = 30;

@@ -6,9 +6,9 @@ import { cpus, loadavg, release, totalmem } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { transport } from './contenders.ts';
-import type { ScenarioResult } from './findings.ts';
-import type { Length } from './scenario.ts';
+import type { ScenarioResult } from '../findings.ts';
+import { transport } from '../rivals/contenders.ts';
+import type { Length } from '../scenario.ts';
 
 /** The repository: above this file, compiled or not. */
 export const ROOT = repositoryOf(fileURLToPath(import.meta.url));

@@ -3,7 +3,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import pg from 'pg';
-import { connect } from '../src/storage/database/connect.ts';
+import { connect } from '../../src/storage/database/connect.ts';
 import { createdAnswer, databaseAddress, REFUSED, Registry, type RivalEvent } from './rival-checks.ts';
 import { serveEvents } from './rival-http.ts';
 

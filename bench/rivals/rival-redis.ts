@@ -4,7 +4,7 @@
  */
 import { randomUUID } from 'node:crypto';
 import { Redis } from 'ioredis';
-import { connect } from '../src/storage/database/connect.ts';
+import { connect } from '../../src/storage/database/connect.ts';
 import { createdAnswer, databaseAddress, Registry } from './rival-checks.ts';
 import { serveEvents } from './rival-http.ts';
 

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import Fastify from 'fastify';
 import pg from 'pg';
-import { connect } from '../src/storage/database/connect.ts';
+import { connect } from '../../src/storage/database/connect.ts';
 import { announcePort, createdAnswer, databaseAddress, REFUSED, Registry } from './rival-checks.ts';
 
 const INSERT = {
