@@ -9,7 +9,7 @@ export interface FieldProps {
   readonly label: string;
   readonly name: string;
   readonly hint?: Children;
-  /** Attributes of the input. */
+  /** Attributes of the input. With `rows` it has as many lines. */
   readonly [attribute: string]: unknown;
 }
 
@@ -20,9 +20,13 @@ export function Field({ label, name, hint, ...attributes }: FieldProps): VNode {
   useLayoutEffect(() => {
     if (attributes.autofocus === true) input.current?.focus();
   }, []);
+  const given = {
+    ...{ ref: input, id, name, required: true, autocomplete: 'off' },
+    ...{ 'aria-describedby': hint ? `${id}-hint` : undefined, ...attributes },
+  };
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <input ref=${input} id=${id} name=${name} type="text" required autocomplete="off" aria-describedby=${hint ? `${id}-hint` : undefined} ...${attributes} />
+    ${attributes.rows === undefined ? html`<input type="text" ...${given} />` : html`<textarea ...${given}></textarea>`}
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
   </div>`;
 }

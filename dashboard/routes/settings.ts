@@ -4,6 +4,7 @@ import { useLocation } from 'preact-iso/router';
 import type {
   App,
   AuditPage,
+  BrowserKeyList,
   LoggingToken,
   MemberList,
   ResourceTokenList,
@@ -20,6 +21,7 @@ import { type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { appPath, type TabProps } from './app.ts';
 import { Activity } from './settings/activity.ts';
+import { BrowserKeys } from './settings/browser-keys.ts';
 import { LoggingTokenSection } from './settings/logging-token.ts';
 import { Members } from './settings/members.ts';
 import { ResourceTokens } from './settings/resource-tokens.ts';
@@ -35,13 +37,16 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const { data } = app;
   const path = appPath(appId);
   const isViewer = data?.role === 'viewer';
-  // Viewers do not see the logging token. It is not requested before the role is known.
-  const token = useResource<LoggingToken>(data === undefined || isViewer ? null : `${path}/logging-token`);
+  // Viewers see neither the logging token nor browser keys. Neither is requested before the role is known.
+  const unlessViewer = (part: string): string | null =>
+    data === undefined || isViewer ? null : `${path}/${part}`;
+  const token = useResource<LoggingToken>(unlessViewer('logging-token'));
+  const keys = useResource<BrowserKeyList>(unlessViewer('browser-keys'));
   const tokens = useResource<ResourceTokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.
-  const parts = [...(isViewer ? [] : [token]), tokens, members, audit];
+  const parts = [...(isViewer ? [] : [token, keys]), tokens, members, audit];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;
   }
@@ -59,6 +64,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     ${!isViewer && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
     <${SendAndRead} app=${data} loggingToken=${token.data?.loggingToken ?? null} />
     <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
+    ${!isViewer && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}
     <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
     <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
     ${data.role === 'owner' && html`<${DeleteApp} app=${data} />`}

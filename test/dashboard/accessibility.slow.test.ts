@@ -80,6 +80,8 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     await owner.put(`${app.path}/types/${types[0]?.typeId}/schema`, { schema: { type: 'object' } });
     await owner.post(`${app.path}/tokens`, { name: 'Analytics', expiresInDays: 30 });
     await owner.post(`${app.path}/tokens`, { name: 'Export', expiresInDays: null });
+    const page = { types: ['pageview', 'a type of a page'], origins: ['https://shop.example'] };
+    await owner.post(`${app.path}/browser-keys`, { name: 'Web shop', ...page });
   });
   afterAll(async () => {
     await browser?.close();
@@ -247,7 +249,10 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
         expect(await violations(page, scheme), name).toEqual([]);
       }
       await page.goto(`/apps/${full}/settings`);
-      for (const name of ['Rotate…', 'New resource token…', 'Revoke Export', 'Remove helper@example.com']) {
+      for (const name of [
+        ...['Rotate…', 'New resource token…', 'Revoke Export'],
+        ...['New browser key…', 'Script tag of Web shop', 'Revoke Web shop', 'Remove helper@example.com'],
+      ]) {
         await page.getByRole('button', { name }).click();
         await page.getByRole('dialog').waitFor();
         if (name.startsWith('Remove')) await page.getByLabel(/^Keep Of the helper too/).waitFor();

@@ -5,7 +5,7 @@
 // @vitest-environment happy-dom
 import { render, type VNode } from 'preact';
 import { act } from 'preact/test-utils';
-import { afterEach, beforeEach, expect, test, vi } from 'vitest';
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { Problem } from '../../dashboard/api.ts';
 import { Confirm } from '../../dashboard/components/confirm.ts';
 import { DeclareField } from '../../dashboard/components/declare-field.ts';
@@ -14,6 +14,7 @@ import { JsonTree } from '../../dashboard/components/json-tree.ts';
 import { ProblemBox } from '../../dashboard/components/problem.ts';
 import { html } from '../../dashboard/html.ts';
 import { useAction } from '../../dashboard/resource.ts';
+import { BrowserKeys, scriptTag } from '../../dashboard/routes/settings/browser-keys.ts';
 
 let page: HTMLElement;
 beforeEach(() => {
@@ -207,4 +208,107 @@ test('a field is declared with the type, the kind and the earlier events that we
   answers[declare] = [200, { success: true, data: {} }];
   await submit();
   await vi.waitFor(() => expect(done).toEqual(['closed', 'done']));
+});
+
+describe('browser keys', () => {
+  const app = { appId: 'app_1', name: 'Shop', role: 'maintainer' };
+  const path = '/api/apps/app_1/browser-keys';
+  const key = {
+    ...{ tokenId: 'tok_1', name: 'The shop', types: ['pageview', 'bought'], browserKey: 'tdb_one' },
+    ...{
+      origins: ['https://shop.example'],
+      createdBy: null,
+      createdAt: '2026-01-05T10:00:00Z',
+      revokedAt: null,
+    },
+  };
+  const revoked = {
+    ...key,
+    tokenId: 'tok_2',
+    name: 'The old one',
+    revokedAt: '2026-01-06T10:00:00Z',
+    origins: [],
+  };
+  let changes: string[];
+  const section = (keys: readonly object[]): VNode => {
+    changes = [];
+    const resource = {
+      ...{ data: { keys }, problem: null, loading: false, isStale: false, replace: () => undefined },
+      reload: () => changes.push('reload'),
+    };
+    return html`<${BrowserKeys} app=${app} resource=${resource} onChanged=${() => changes.push('changed')} />`;
+  };
+  const fill = (name: string, value: string): void => {
+    one<HTMLInputElement>(`form [name=${name}]`).value = value;
+  };
+
+  test('are listed with what they may do; only those in force have buttons, named by their key', async () => {
+    await show(section([key, revoked]));
+    const [first, second] = all('tbody tr').map(({ textContent }) => textContent);
+    expect(first).toContain('pageview, bought');
+    expect(first).toContain('https://shop.example');
+    expect(first).toMatch(/(?:5 Jan|Jan 5,) 2026/);
+    expect(second).toContain('none: no page may use it');
+    expect(second).toMatch(/revoked (?:6 Jan|Jan 6,) 2026/);
+    expect(all('tbody button').map((each) => each.getAttribute('aria-label'))).toEqual([
+      'Script tag of The shop',
+      'Revoke The shop',
+    ]);
+  });
+
+  test('are created with a line for each type and origin; a refusal keeps what was typed', async () => {
+    const refusal = { error: 'Invalid body', details: 'the origin has a path', code: 'INVALID_REQUEST' };
+    const answers: Record<string, readonly [number, object]> = { [`POST ${path}`]: [400, refusal] };
+    const sent = serve(answers);
+    await show(section([]));
+    await press('New browser key…');
+    for (const [name, hint] of [
+      ['types', 'One a line'],
+      ['origins', 'without a path'],
+    ] as const) {
+      const described = one(`form [name=${name}]`).getAttribute('aria-describedby');
+      expect(one(`#${CSS.escape(described ?? '')}`).textContent).toContain(hint);
+    }
+    fill('name', 'The shop');
+    fill('types', ' bought \n\nclick\n');
+    fill('origins', 'https://shop.example/cart\nhttps://m.shop.example');
+    await submit();
+    await vi.waitFor(async () => {
+      await act(() => undefined);
+      expect(one('dialog [role=alert]').textContent).toContain('the origin has a path');
+    });
+    expect(one<HTMLTextAreaElement>('form [name=origins]').value).toContain('/cart');
+    answers[`POST ${path}`] = [201, { success: true, data: { tokenId: 'tok_3', browserKey: 'tdb_new' } }];
+    fill('origins', 'https://shop.example');
+    await submit();
+    await vi.waitFor(async () => {
+      await act(() => undefined);
+      expect(one('dialog .copyable').textContent).toBe(
+        `<script async src="${location.origin}/tidemark.js" data-key="tdb_new" data-clicks></script>`,
+      );
+    });
+    expect(changes).toEqual(['reload', 'changed']);
+    const body = { name: 'The shop', types: ['bought', 'click'] };
+    expect(sent).toEqual([
+      [`POST ${path}`, { ...body, origins: ['https://shop.example/cart', 'https://m.shop.example'] }],
+      [`POST ${path}`, { ...body, origins: ['https://shop.example'] }],
+    ]);
+  });
+
+  test('have a script tag that tracks what they may write, and are revoked after a question', async () => {
+    expect(scriptTag('https://events.example', key)).toBe(
+      '<script async src="https://events.example/tidemark.js" data-key="tdb_one" data-page-views></script>',
+    );
+    const sent = serve({ [`DELETE ${path}/tok_1`]: [200, { success: true, data: {} }] });
+    await show(section([key]));
+    await press('Script tag');
+    expect(one('dialog').getAttribute('aria-label')).toBe('Script tag of The shop');
+    expect(page.textContent).toContain(`tidemark.track("pageview", { from: 'page' });`);
+    await press('Close');
+    await press('Revoke');
+    expect(sent).toEqual([]);
+    await press('Revoke the key');
+    await vi.waitFor(() => expect(changes).toEqual(['reload', 'changed']));
+    expect(sent).toEqual([[`DELETE ${path}/tok_1`, {}]]);
+  });
 });

@@ -5,7 +5,7 @@ import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
-import { visit } from './visitor.ts';
+import { clipboard, visit } from './visitor.ts';
 
 const APPS = 300;
 /** As long as a name may be, without a place to break it at. */
@@ -130,6 +130,32 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     expect(tokens.map(({ revokedAt }) => revokedAt)).toEqual([null]);
   });
 
+  test('a browser key is made for an origin, and its script tag copied', async () => {
+    await settings();
+    await page.getByRole('button', { name: 'New browser key…' }).click();
+    await page.keyboard.type('The shop');
+    await dialog().getByLabel('Origins').fill('https://shop.example/cart');
+    await dialog().getByRole('button', { name: 'Create' }).click();
+    await dialog().getByRole('alert').getByText('has a path or a query').waitFor();
+    await dialog().getByLabel('Origins').fill('https://shop.example');
+    await dialog().getByRole('button', { name: 'Create' }).click();
+    await dialog().getByRole('button', { name: 'Copy the script tag' }).click();
+    await page.getByText('Copied').waitFor();
+    const { keys } = (await owner.get(`${app.path}/browser-keys`)).data as {
+      keys: { browserKey: string; types: string[]; origins: string[] }[];
+    };
+    const [key] = keys;
+    expect([key?.types, key?.origins]).toEqual([['pageview', 'click'], ['https://shop.example']]);
+    expect(await clipboard(page)).toBe(
+      `<script async src="${service.url}/tidemark.js" data-key="${key?.browserKey}" data-page-views data-clicks></script>`,
+    );
+    await dialog().locator('footer, .form-actions').getByRole('button', { name: 'Close' }).click();
+    await page.getByRole('button', { name: 'Revoke The shop' }).click();
+    await dialog().getByRole('button', { name: 'Revoke the key' }).click();
+    await activity().getByText('owner@example.com revoked the browser key “The shop”').waitFor();
+    expect(await page.getByRole('button', { name: 'Revoke The shop' }).count()).toBe(0);
+  });
+
   test('the activity has each change as soon as it is made, as a sentence', async () => {
     await settings();
     await page.getByRole('button', { name: 'Revoke Of two apps' }).click();
@@ -148,6 +174,6 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await dialog().getByRole('button', { name: 'Withdraw the invitation' }).click();
     await activity().getByText('withdrew the invitation of new@example.com').waitFor();
     await activity().getByLabel('Show').selectOption('Tokens');
-    expect(await activity().locator('li').count()).toBe(2);
+    expect(await activity().locator('li').count()).toBe(4);
   });
 });

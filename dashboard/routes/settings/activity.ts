@@ -17,7 +17,7 @@ import type { SectionProps } from '../settings.ts';
 const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[] = [
   ['', 'Everything', /^/],
   ['members', 'Members', /^(member|invitation)\./],
-  ['tokens', 'Tokens', /^(logging|resource)-token\./],
+  ['tokens', 'Tokens', /^(logging-token|resource-token|browser-key)\./],
   ['types', 'Types and fields', /^(type|field)\./],
   ['views', 'Views and annotations', /^(view|annotation)\./],
   ['app', 'The app', /^app\./],
