@@ -310,6 +310,20 @@ export const SETTINGS = {
     meaning: 'Accepted create requests per app in any 60 seconds. 0 lifts the limit.',
     parse: integer(0, 1_000_000),
   },
+  MAX_APP_CREATE_PER_MINUTE: {
+    default: '100000',
+    unit: 'requests',
+    meaning:
+      'Highest limit of create requests per minute that `tidemark app limit` may give an app in place of `CREATE_LIMIT_PER_MINUTE`. 0: any.',
+    parse: integer(0, 1_000_000),
+  },
+  MAX_APP_BYTES_PER_DAY: {
+    default: '0',
+    unit: 'bytes',
+    meaning:
+      'Highest limit of bytes per day that `tidemark app limit` may give an app. Apps without a limit of their own have none. 0: any.',
+    parse: integer(0, Number.MAX_SAFE_INTEGER),
+  },
   BROWSER_KEY_LIMIT_PER_MINUTE: {
     default: '500',
     unit: 'requests',

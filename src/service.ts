@@ -181,7 +181,12 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   watch.start();
   journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
   opened.push(() => journal?.close());
-  const limits = await openLimits({ config, sql: pools.lookups, log, now: clock.monotonic });
+  const accounts = new AppAccounts();
+  const limits = await openLimits({
+    ...{ config, sql: pools.lookups, log, ofApps: accounts.limits },
+    now: clock.monotonic,
+    wall: clock.wall,
+  });
   opened.push(() => limits.stop());
 
   usage = openUsage(options, pools.reads);
@@ -189,7 +194,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
   const nodes = options.storage.nodesAt(watch.address);
   await nodes.ready().catch(() => undefined); // It is read again soon; until then the coordinator takes all events.
-  const writePath = openWritePath(options, { pools, limits, journal, watch, nodes, usage });
+  const writePath = openWritePath(options, { accounts, pools, limits, journal, watch, nodes, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
@@ -430,17 +435,20 @@ function openPools({ address, config }: ServiceOptions): Pools {
 
 function openWritePath(
   { config, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  parts: Pick<Parts, 'pools' | 'limits' | 'journal' | 'watch' | 'nodes' | 'usage'>,
+  parts: Pick<Parts, 'pools' | 'limits' | 'journal' | 'watch' | 'nodes' | 'usage'> & {
+    readonly accounts: AppAccounts;
+  },
 ): WritePath {
   const { lookups } = parts.pools;
   return new WritePath({
-    accounts: new AppAccounts(),
+    accounts: parts.accounts,
     config,
     engine: storage.writes,
     nodes: parts.nodes,
     lookups,
     lookupsAt: (appId) => storage.poolOfApp(lookups, appId),
     limiter: parts.limits.create,
+    byteLimiter: parts.limits.createBytes,
     browserLimits: { ofKeys: parts.limits.browserKey, ofNetworks: parts.limits.browserNetwork },
     onStored: parts.usage.stored,
     onRefused: parts.usage.refused,
@@ -537,6 +545,7 @@ interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
 
 /** Tables that nothing cached of resource tokens depends on. */
 const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
+  'app_limits',
   'declared_fields',
   'event_types',
   'logging_tokens',

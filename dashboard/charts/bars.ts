@@ -15,11 +15,13 @@ export interface BarsProps {
   readonly bars: readonly Bar[];
   readonly unit: string;
   readonly secondUnit: string;
-  /** Value of the line; null for none. */
+  /** A limit, drawn as a line, with a fainter one at 80 % of it; null for none. */
   readonly line: number | null;
 }
 
 const HEIGHT = 60;
+/** Share of a limit from which it is near. */
+export const NEAR = 0.8;
 /** The line is left out if the bars would be lower than this share of it. */
 const LINE_FROM = 0.25;
 
@@ -39,6 +41,7 @@ export function Bars({ label, bars, unit, secondUnit, line }: BarsProps): VNode 
         ${second > 0 && html`<rect class="bars-second" x=${index * 10 + 1} y=${HEIGHT - first - above} width="8" height=${above} />`}
       </g>`;
     })}
+    ${shown && html`<line class="bars-near" x1="0" x2=${bars.length * 10} y1=${HEIGHT - ((NEAR * line) / top) * HEIGHT} y2=${HEIGHT - ((NEAR * line) / top) * HEIGHT} />`}
     ${shown && html`<line class="bars-line" x1="0" x2=${bars.length * 10} y1=${HEIGHT - (line / top) * HEIGHT} y2=${HEIGHT - (line / top) * HEIGHT} />`}
   </svg>`;
 }

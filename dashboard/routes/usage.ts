@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { Usage } from '../../src/api-types/answers.ts';
-import { Bars } from '../charts/bars.ts';
+import { Bars, NEAR } from '../charts/bars.ts';
 import { Callout } from '../components/callout.ts';
 import { Waiting } from '../components/waiting.ts';
 import { ago, byteSize, clock, count, counted, date } from '../format.ts';
@@ -13,8 +13,6 @@ import { appPath, type TabProps } from './app.ts';
 
 /** The numbers are of the current minute. */
 const REFRESH_MS = 10_000;
-/** Share of the limit from which a warning is shown. */
-const NEAR = 0.8;
 
 export function UsagePage({ appId }: TabProps): VNode {
   const usage = useResource<Usage>(`${appPath(appId)}/usage`);
@@ -27,7 +25,7 @@ export function UsagePage({ appId }: TabProps): VNode {
       html`<${Warning} usage=${data} />
       <div class="usage-cards">
         <${Requests} usage=${data} />
-        <${Days} days=${data.days} />
+        <${Days} usage=${data} />
         <${Refused} usage=${data} />
       </div>
       <${Tokens} appId=${appId} usage=${data} />`
@@ -50,26 +48,38 @@ function useRefresh({ reload, loading }: Resource<Usage>): void {
 }
 
 /** Warns before producers reach the limit, or after they did. */
-function Warning({ usage: { limits, minutes, refused } }: { readonly usage: Usage }): VNode | null {
+function Warning({
+  usage: { limits, minutes, days, types, refused },
+}: {
+  readonly usage: Usage;
+}): VNode | null {
   const limit = limits.create;
+  const day = days.at(-1);
+  const isNear =
+    (limits.bytesPerDay !== null && (day?.bytes ?? 0) >= NEAR * limits.bytesPerDay) ||
+    (limits.types !== null && types >= NEAR * limits.types);
+  if (isNear)
+    return html`<${Callout} tone="note">
+      <p><b>${limits.types !== null && types >= NEAR * limits.types ? `The app has ${count(types)} of ${count(limits.types)} event types.` : `Producers have sent ${byteSize(day?.bytes ?? 0)} of ${byteSize(limits.bytesPerDay ?? 0)} today (UTC).`}</b>${' '}
+      The operator of this server can raise the limit: <code>tidemark app limit</code>.</p>
+    <//>`;
   if (limit === 0) return null;
   const busiest = Math.max(...minutes.map(({ accepted }) => accepted));
   const beyond = refused.find(({ code }) => code === 'RATE_LIMIT_EXCEEDED')?.requests ?? 0;
   if (beyond === 0 && busiest < NEAR * limit) return null;
   return html`<${Callout} tone="note">
     <p><b>${beyond > 0 ? `${counted(beyond, 'request')} of the last hour came beyond the limit.` : `The busiest minute of the last hour had ${count(busiest)} of ${count(limit)} requests.`}</b>${' '}
-    A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise <code>CREATE_LIMIT_PER_MINUTE</code>.</p>
+    A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise it: <code>tidemark app limit</code>.</p>
   <//>`;
 }
 
 function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VNode {
   const limit = limits.create;
   const now = minutes.at(-1)?.accepted ?? 0;
-  const share = limit === 0 ? 0 : Math.min(1, now / limit);
   return html`<section class="card usage-card" aria-labelledby="usage-requests">
     <h2 id="usage-requests">Requests this minute</h2>
     <p><b class="figure display">${count(now)}</b> <span class="muted">${limit === 0 ? 'without a limit' : `of ${count(limit)} in any 60 seconds`}</span></p>
-    ${limit > 0 && html`<svg class="usage-share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true"><rect class="usage-share-all" width="100" height="4" /><rect class=${share >= NEAR ? 'usage-share-near' : ''} width=${share * 100} height="4" /></svg>`}
+    ${limit > 0 && html`<${Share} used=${now} limit=${limit} />`}
     <${Bars}
       label="Requests by minute, last hour"
       bars=${minutes.map(({ at, accepted, refused }) => ({ name: clock(Date.parse(at), ownZone()), value: accepted, second: refused }))}
@@ -79,11 +89,22 @@ function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VN
   </section>`;
 }
 
-function Days({ days }: { readonly days: Usage['days'] }): VNode {
+/** How much of a limit is used, with a line at 80 %. The numbers stand beside it as text. */
+function Share({ used, limit }: { readonly used: number; readonly limit: number }): VNode {
+  const share = Math.min(1, used / limit);
+  return html`<svg class="usage-share" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">
+    <rect class="usage-share-all" width="100" height="4" />
+    <rect class=${share >= NEAR ? 'usage-share-near' : ''} width=${share * 100} height="4" />
+    <line class="usage-share-line" x1=${NEAR * 100} x2=${NEAR * 100} y1="0" y2="4" />
+  </svg>`;
+}
+
+function Days({ usage: { days, limits, types } }: { readonly usage: Usage }): VNode {
   const today = days.at(-1);
   return html`<section class="card usage-card" aria-labelledby="usage-days">
     <h2 id="usage-days">Received today (UTC)</h2>
-    <p><b class="figure display">${count(today?.events ?? 0)}</b> <span class="muted">${today?.events === 1 ? 'event' : 'events'}, ${byteSize(today?.bytes ?? 0)} of payloads</span></p>
+    <p><b class="figure display">${count(today?.events ?? 0)}</b> <span class="muted">${today?.events === 1 ? 'event' : 'events'}, ${byteSize(today?.bytes ?? 0)}${limits.bytesPerDay === null ? '' : ` of ${byteSize(limits.bytesPerDay)}`} of payloads</span></p>
+    ${limits.bytesPerDay !== null && html`<${Share} used=${today?.bytes ?? 0} limit=${limits.bytesPerDay} />`}
     <${Bars}
       label="Events by day, last 30 days"
       bars=${days.map(({ day, events, bytes }) => ({ name: `${date(Date.parse(day), 'UTC')}: ${byteSize(bytes)}`, value: events, second: 0 }))}
@@ -91,6 +112,11 @@ function Days({ days }: { readonly days: Usage['days'] }): VNode {
     />
     <p class="usage-span hint" aria-hidden="true"><span>${days[0] && date(Date.parse(days[0].day), 'UTC')}</span><span>at most ${count(Math.max(...days.map(({ events }) => events)))} a day</span><span>today</span></p>
     <p class="hint">By time received, not by event time.</p>
+    ${
+      limits.types !== null &&
+      html`<p><b>${count(types)}</b> <span class="muted">of ${counted(limits.types, 'event type')}</span></p>
+      <${Share} used=${types} limit=${limits.types} />`
+    }
   </section>`;
 }
 

@@ -10,6 +10,7 @@ export const COMMAND_LINE: Actor = 'command line';
 export type AuditAction =
   | 'app.create'
   | 'app.rename'
+  | 'app.limit'
   | 'app.delete'
   | 'type.create'
   | 'type.rename'

@@ -403,9 +403,35 @@ export interface AnnotationPage {
 }
 
 /** What an app uses, and its limits. */
+/** Limits of an app; null: none. */
+export interface AppLimits {
+  readonly appId: string;
+  readonly createPerMinute: number | null;
+  readonly bytesPerDay: number | null;
+  readonly types: number | null;
+  /** What was set for this app; null: the default applies. */
+  readonly own: LimitValues;
+  /** The highest that the operator lets an app have; null: any. */
+  readonly highest: LimitValues;
+}
+
+export interface LimitValues {
+  readonly createPerMinute: number | null;
+  readonly bytesPerDay: number | null;
+  readonly types: number | null;
+}
+
 export interface Usage {
-  /** Requests per minute of the app and of a resource token; 0: no limit. */
-  readonly limits: { readonly create: number; readonly read: number };
+  readonly limits: {
+    /** Requests per minute of the app and of a resource token; 0: no limit. */
+    readonly create: number;
+    readonly read: number;
+    /** Bytes of payloads on a UTC day; null: no limit. */
+    readonly bytesPerDay: number | null;
+    readonly types: number | null;
+  };
+  /** Event types that the app has. */
+  readonly types: number;
   /** Of the last hour, the current one last. */
   readonly minutes: readonly { readonly at: string; readonly accepted: number; readonly refused: number }[];
   readonly refused: readonly { readonly code: string; readonly requests: number }[];

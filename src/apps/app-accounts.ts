@@ -1,7 +1,8 @@
-/** Which account an app's work belongs to: the outer holder of its turns. */
+/** What lookups of tokens have found of apps: their account, which is the outer holder of their turns, and their limits. */
 import { LRUCache } from 'lru-cache';
 import type { Path } from '../base/turns.ts';
 import { atMost } from '../cache/lookup-cache.ts';
+import { KnownLimits } from './app-limits.ts';
 
 /** More than the tokens that are cached; an app that is forgotten is an account of its own until its token is looked up again. */
 const MAX_APPS = 100_000;
@@ -11,6 +12,7 @@ const MAX_APPS = 100_000;
  * a cached token: that changes whose turn it is, never what is allowed.
  */
 export class AppAccounts {
+  readonly limits = new KnownLimits();
   readonly #paths = new LRUCache<number, Path>(atMost(MAX_APPS));
 
   /** @param accountId internal id of the app's owner; null if it has none: then it is an account of its own */

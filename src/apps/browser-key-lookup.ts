@@ -5,6 +5,7 @@ import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
+import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
 import type { LoggingTokensOptions } from './logging-token-lookup.ts';
 
 /** What a valid key allows. */
@@ -78,10 +79,11 @@ export class BrowserKeys {
 }
 
 async function loadKeys(
-  { accounts, sql }: LoggingTokensOptions,
+  { accounts, sql, now }: LoggingTokensOptions,
   keys: readonly string[],
 ): Promise<ReadonlyMap<string, KnownKey>> {
   const byDigest = new Map(keys.map((key) => [digestOf(key).toString('hex'), key]));
+  const askedAt = now();
   const rows = await sql<
     {
       digest: string;
@@ -90,15 +92,18 @@ async function loadKeys(
       types: string[];
       origins: string[];
       accountId: number | null;
+      limits: OwnLimits | null;
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, id, app_id AS "appId", types, origins,
            (SELECT min(user_id) FROM app_members
-             WHERE app_members.app_id = browser_keys.app_id AND role = 'owner') AS "accountId"
+             WHERE app_members.app_id = browser_keys.app_id AND role = 'owner') AS "accountId",
+           ${foundLimits(sql, 'browser_keys.app_id')} AS limits
       FROM browser_keys
      WHERE revoked_at IS NULL
        AND digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...byDigest.keys()]}::text[]) AS hex)`;
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
+  await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
     rows.map(({ digest, id, appId, types, origins }) => [
       byDigest.get(digest) ?? '',

@@ -41,6 +41,8 @@ export interface EventTypesOptions {
    */
   readonly reach?: (appId: number) => Promise<unknown>;
   readonly maxTypesPerApp: number;
+  /** The app's own limit of types; null: it has none. */
+  readonly ownLimitOf?: (appId: number) => number | null;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly newTypesPerMinute: number;
   readonly cacheMs: number;
@@ -69,8 +71,8 @@ export class EventTypes {
   readonly #options: EventTypesOptions;
   readonly #byId: LookupCache<EventType>;
   readonly #byName: LookupCache<EventType>;
-  readonly #tooMany: Rejection;
   readonly #counts = new TypeCounts();
+  readonly #refusals = new Map<number, Rejection>();
   readonly #names: BatchedLookup<StoredType>;
   readonly #ids: BatchedLookup<StoredType>;
   readonly #creation: TypeCreation;
@@ -78,8 +80,6 @@ export class EventTypes {
 
   constructor(options: EventTypesOptions) {
     this.#options = options;
-    const limit = options.maxTypesPerApp;
-    this.#tooMany = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
     const { outage, holderOf = (appId: number): Path => [appId] } = options;
     this.#names = new BatchedLookup((keys) => this.#findMany(keys, 'name'), { outage });
     this.#ids = new BatchedLookup((keys) => this.#findMany(keys, 'publicId'), { outage });
@@ -106,7 +106,18 @@ export class EventTypes {
   find(appId: number, reference: TypeReference): EventType | Rejection | Promise<EventType | Rejection> {
     return 'typeId' in reference
       ? foundOr(UNKNOWN, this.#byId.get(`${appId} ${reference.typeId}`))
-      : foundOr(this.#tooMany, this.#byName.get(`${appId} ${reference.typeName}`));
+      : foundOr(this.#tooMany(appId), this.#byName.get(`${appId} ${reference.typeName}`));
+  }
+
+  /** Built once for each limit: nearly no event needs it. */
+  #tooMany(appId: number): Rejection {
+    const { maxTypesPerApp, ownLimitOf } = this.#options;
+    const limit = Math.min(maxTypesPerApp, ownLimitOf?.(appId) ?? maxTypesPerApp);
+    const known = this.#refusals.get(limit);
+    if (known !== undefined) return known;
+    const refusal = new Rejection('tooManyEventTypes', `An app may have at most ${limit} event types.`);
+    this.#refusals.set(limit, refusal);
+    return refusal;
   }
 
   get caches(): readonly CacheStats[] {

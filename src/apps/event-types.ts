@@ -184,12 +184,16 @@ export async function createEventType(
   const existing = found.get(name);
   if (existing !== undefined) throw typeExists(existing);
   const created = made.get(name);
-  if (created === undefined)
-    throw refused(
-      'tooManyEventTypes',
-      `the app has as many event types as it may have, ${maxTypes} (MAX_EVENT_TYPES_PER_APP)`,
-    );
+  if (created === undefined) throw refused('tooManyEventTypes', await tooManyTypes(sql, appId, maxTypes));
   return { typeId: created.publicId, name };
+}
+
+/** The refusal of a new type of an app that has as many as it may. @param appId internal id @param maxTypes MAX_EVENT_TYPES_PER_APP */
+export async function tooManyTypes(sql: Sql, appId: number, maxTypes: number): Promise<string> {
+  const [own] = await sql<{ types: number }[]>`
+    SELECT types FROM app_limits WHERE app_id = ${appId} AND types < ${maxTypes}`;
+  const limit = own === undefined ? `${maxTypes} (MAX_EVENT_TYPES_PER_APP)` : `${own.types} (its own limit)`;
+  return `the app has as many event types as it may have, ${limit}`;
 }
 
 /**
@@ -393,16 +397,18 @@ async function insertMissing(
       SELECT app_id,
              CASE WHEN least_count + missing
                        + CASE WHEN has_sequence_privilege(sequence.id, 'SELECT, USAGE')
-                              THEN pg_sequence_last_value(sequence.id) END <= ${maxTypes} THEN NULL
+                              THEN pg_sequence_last_value(sequence.id) END <= most THEN NULL
                   ELSE (SELECT count(*)::integer FROM event_types WHERE event_types.app_id = app.app_id)
-             END AS counted
+             END AS counted, most
         FROM unnest(${appIds}::integer[], ${offsets}::bigint[]) AS app (app_id, least_count)
-        JOIN new USING (app_id), sequence
+        JOIN new USING (app_id)
+       CROSS JOIN LATERAL (
+         SELECT least(${maxTypes}, (SELECT types FROM app_limits WHERE app_limits.app_id = app.app_id)) AS most) AS own, sequence
        WHERE number = 1
     ), made AS (
       INSERT INTO event_types (public_id, app_id, name)
       SELECT public_id, app_id, name FROM new JOIN before USING (app_id)
-       WHERE counted IS NULL OR counted + number <= ${maxTypes}
+       WHERE counted IS NULL OR counted + number <= most
        ORDER BY position
       RETURNING id, public_id, app_id, name
     )

@@ -7,6 +7,7 @@ import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { AppAccounts } from './app-accounts.ts';
+import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
 
 interface LoggingToken {
   /** The app's internal id. */
@@ -115,19 +116,28 @@ export class LoggingTokens {
 }
 
 async function loadTokens(
-  { accounts, sql }: LoggingTokensOptions,
+  { accounts, sql, now }: LoggingTokensOptions,
   tokens: readonly string[],
 ): Promise<ReadonlyMap<string, LoggingToken>> {
   const tokensByDigest = new Map(tokens.map((token) => [digestOf(token).toString('hex'), token]));
+  const askedAt = now();
   const rows = await sql<
-    { digest: string; appId: number; expiresAt: Date | null; accountId: number | null }[]
+    {
+      digest: string;
+      appId: number;
+      expiresAt: Date | null;
+      accountId: number | null;
+      limits: OwnLimits | null;
+    }[]
   >`
     SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
            (SELECT min(user_id) FROM app_members
-             WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId"
+             WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId",
+           ${foundLimits(sql, 'logging_tokens.app_id')} AS limits
       FROM logging_tokens
      WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...tokensByDigest.keys()]}::text[]) AS hex)`;
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
+  await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
     rows.map(({ digest, appId, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',

@@ -110,6 +110,8 @@ export interface AppUsage {
   readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
   /** The last 30 days (UTC) on which events arrived, oldest first; today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
+  /** Event types that the app has. */
+  readonly types: number;
   /** Tokens that are still valid. */
   readonly tokens: readonly TokenUse[];
 }
@@ -122,7 +124,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
   const since = new Date(minute - (SHOWN_MINUTES - 1) * MINUTE_MS);
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
-  const [minutes, codes, days, tokens] = await Promise.all([
+  const [minutes, codes, days, [types], tokens] = await Promise.all([
     sql<MinuteOfUse[]>`
       SELECT at, coalesce(sum(requests) FILTER (WHERE code = ''), 0)::float8 AS accepted,
              coalesce(sum(requests) FILTER (WHERE code <> '' AND NOT starts_with(code, ${EVENT_PREFIX})), 0)::float8 AS refused
@@ -139,6 +141,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
                              ${today}::timestamptz AT TIME ZONE 'UTC', interval '1 day') AS at
         LEFT JOIN usage_days ON app_id = ${appId} AND day = at::date
        ORDER BY at`,
+    sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM event_types WHERE app_id = ${appId}`,
     sql<TokenUse[]>`
       SELECT token.public_id AS "tokenId", token.name, token.last_used_at AS "lastUsedAt",
              coalesce(sum(requests) FILTER (WHERE code = '' AND minute = ${new Date(minute)}), 0)::float8 AS reads,
@@ -157,6 +160,7 @@ export async function readUsage(sql: Sql, appId: number, now: number): Promise<A
       .filter(isOfEvents)
       .map(({ code, requests }) => ({ code: code.slice(EVENT_PREFIX.length), events: requests })),
     days: [...days],
+    types: types?.count ?? 0,
     tokens: [...tokens],
   };
 }

@@ -9,6 +9,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseHours } from './duration.ts';
+import { addLimitCommand } from './limit-command.ts';
 import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { addSchemaCommands } from './schema-commands.ts';
@@ -82,6 +83,7 @@ export function addAppCommands(program: Command): void {
         };
       }),
     );
+  addLimitCommand(app);
   addGrantCommand(app);
 }
 

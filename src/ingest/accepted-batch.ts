@@ -2,7 +2,6 @@
  * The steps between the events that a request has brought and their commit, in the order in which they may refuse one of
  * them: its type, the schema of its type, its time.
  */
-import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
@@ -11,6 +10,7 @@ import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import type { Result } from './batch-answer.ts';
+import type { ByteLimitSteps } from './byte-limit.ts';
 import { createEventIds, keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
 import type { Events } from './formats/format.ts';
@@ -20,8 +20,7 @@ import type { PayloadChecks } from './payload-checks.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { AcceptedEvents } from './write-queues.ts';
 
-export interface AcceptSteps {
-  readonly accounts: AppAccounts;
+export interface AcceptSteps extends ByteLimitSteps {
   readonly eventTypes: EventTypes;
   readonly payloadChecks: PayloadChecks;
   readonly retentionBoundary: RetentionBoundary;

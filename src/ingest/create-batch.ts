@@ -25,6 +25,7 @@ import {
 } from './accepted-batch.ts';
 import { admit } from './admit.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
+import { admitBytes } from './byte-limit.ts';
 import { collect } from './formats/collect.ts';
 import type { AnsweringFormat, Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
@@ -134,6 +135,8 @@ export async function storeSent(
   const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
   if (refusal !== null) return refusal;
 
+  const full = await admitBytes(steps, appId, batch.accepted);
+  if (full !== null) return full;
   // The database changed between the lookups: the internal ids do not belong together.
   if (epoch !== steps.epoch()) return UNAVAILABLE;
   // The response at the deadline said that nothing is stored, so nothing may be stored from here on.

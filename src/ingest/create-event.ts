@@ -9,6 +9,7 @@ import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, RequestIdentity } from '../storage/write/idempotent-writer.ts';
+import { admitBytes, type ByteLimitSteps } from './byte-limit.ts';
 import { keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
@@ -21,7 +22,7 @@ import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
 import { storeApart, storeTogether, type WriteQueues } from './write-queues.ts';
 
-export interface CreateEventSteps extends WriteQueues {
+export interface CreateEventSteps extends WriteQueues, ByteLimitSteps {
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
@@ -97,6 +98,9 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt, body.ignoresTime ? TIME_IGNORED : CREATED);
+    const admitted = admitBytes(steps, appId, [body]);
+    const full = admitted instanceof Promise ? await admitted : admitted;
+    if (full !== null) return full;
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;

@@ -26,6 +26,7 @@ import {
   resultsOf,
 } from './accepted-batch.ts';
 import { type BatchReport, batchAnswer, LINES_TYPE, type Result, Tally } from './batch-answer.ts';
+import { admitBytes } from './byte-limit.ts';
 import { FULL } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { EventReader, NO_EVENTS, tooLarge } from './formats/collect.ts';
@@ -190,6 +191,8 @@ class LongBatch {
     if (refusal !== null) return this.#refusal(refusal);
     const batch = await acceptEvents(steps, this.#appId, events);
     if (batch instanceof Rejection) return this.#refusal(batch);
+    const full = await admitBytes(steps, this.#appId, batch.accepted);
+    if (full !== null) return this.#refusal(full);
     if (epoch !== steps.epoch()) return this.#refusal(UNAVAILABLE);
     // The response at the deadline said that nothing more is stored.
     if (exchange.settled) return GONE;

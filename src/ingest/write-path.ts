@@ -10,6 +10,7 @@ import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '
 import type { Config } from '../config.ts';
 import type { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
+import type { DayLimiter } from '../limits/day-counts.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import type { Availability } from '../storage/database/availability.ts';
 import type { ChangedTable } from '../storage/database/changes.ts';
@@ -55,6 +56,8 @@ export interface WritePathOptions {
   /** The same where the events of an app are. */
   readonly lookupsAt: (appId: number) => Promise<Sql>;
   readonly limiter: Limiter;
+  /** Bytes of payloads on a UTC day, by the app's internal id. */
+  readonly byteLimiter: DayLimiter;
   readonly browserLimits: BrowserLimits;
   /** Called with each acknowledged event. */
   readonly onStored: (event: AcceptedEvent) => void;
@@ -87,7 +90,7 @@ const STALL_MS = 700;
 const MAX_BATCH_EVENTS = 10_000;
 
 /** Tables whose rows are cached with event types. */
-const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'event_types', 'type_schemas']);
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'app_limits', 'event_types', 'type_schemas']);
 
 export class WritePath {
   readonly routes: readonly Route[];
@@ -150,6 +153,7 @@ export class WritePath {
       holderOf: (appId) => accounts.holderOf(appId),
       reach: options.lookupsAt,
       maxTypesPerApp: config.MAX_EVENT_TYPES_PER_APP,
+      ownLimitOf: (appId) => accounts.limits.of(appId, 'types'),
       newTypesPerMinute: config.NEW_TYPES_PER_MINUTE,
       monotonic,
     });
@@ -158,11 +162,12 @@ export class WritePath {
   }
 
   #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
-    const { accounts, config, limiter, watch, wall, monotonic } = options;
+    const { accounts, byteLimiter, config, limiter, watch, wall, monotonic } = options;
     const steps = {
       accounts,
       loggingTokens: this.loggingTokens,
       limiter,
+      byteLimiter,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
       findRepeated: this.#findRepeated(options),
@@ -259,8 +264,9 @@ export class WritePath {
 
   /** Drops cached tokens and types. @param table the table that has changed; null: any may have */
   forget(table: ChangedTable | null): void {
-    if (table === null || table === 'apps' || table === 'logging_tokens') this.loggingTokens.dropAll();
-    if (table === null || table === 'apps' || table === 'browser_keys') this.browserKeys.dropAll();
+    const isOfApps = table === null || table === 'apps' || table === 'app_limits';
+    if (isOfApps || table === 'logging_tokens') this.loggingTokens.dropAll();
+    if (isOfApps || table === 'browser_keys') this.browserKeys.dropAll();
     if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
     if (table === null || table === 'type_schemas') this.payloadChecks.forget();
   }

@@ -3,6 +3,7 @@ import type { Logger } from 'pino';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { installationId } from '../storage/database/installation-id.ts';
+import { DayCounts, type DayCountsOptions, type DayLimiter } from './day-counts.ts';
 import type { Limiter } from './limiter.ts';
 import { SharedLimits, type SharedLimitsStats } from './redis-sliding-log.ts';
 import { SlidingLog } from './sliding-log.ts';
@@ -10,6 +11,8 @@ import { SlidingLog } from './sliding-log.ts';
 export interface Limits {
   /** Create requests, by the app's internal id. */
   readonly create: Limiter;
+  /** Bytes of payloads on a UTC day, by the app's internal id. */
+  readonly createBytes: DayLimiter;
   /** Reads, by the resource token's internal id. */
   readonly read: Limiter;
   /** Reads of all resource tokens of an account, by its internal id. */
@@ -22,24 +25,42 @@ export interface Limits {
   readonly stop: () => void;
 }
 
+/** Limits of single apps, by internal id; null: the app has none of its own. */
+export interface OwnLimits {
+  of(appId: number, name: 'createPerMinute' | 'bytesPerDay'): number | null;
+  /** Bytes that were counted before. @param day its number since 1970 (UTC) */
+  usedBytes(appId: number, day: number): number;
+}
+
 export interface LimitsOptions {
   readonly config: Config;
   readonly sql: Sql;
   readonly log: Logger;
+  /** Limits of single apps. */
+  readonly ofApps: OwnLimits;
   /** Milliseconds of a monotonic clock. */
   readonly now: () => number;
+  /** Milliseconds since 1970. */
+  readonly wall: () => number;
 }
 
-export async function openLimits({ config, sql, log, now }: LimitsOptions): Promise<Limits> {
+export async function openLimits({ config, sql, log, ofApps, now, wall }: LimitsOptions): Promise<Limits> {
   const create = config.CREATE_LIMIT_PER_MINUTE;
   const read = config.READ_LIMIT_PER_MINUTE;
   const readOfAccount = read * config.READ_LIMIT_TOKENS_PER_ACCOUNT;
   const browserKey = notAbove(config.BROWSER_KEY_LIMIT_PER_MINUTE, create);
+  const limitOf = (appId: number): number | null => ofApps.of(appId, 'createPerMinute');
+  const bytes: DayCountsOptions = {
+    limitOf: (appId) => ofApps.of(appId, 'bytesPerDay'),
+    usedOf: (appId, day) => ofApps.usedBytes(appId, day),
+    wall,
+  };
   const network = notAbove(config.BROWSER_NETWORK_LIMIT_PER_MINUTE, create);
   const browserNetwork = new SlidingLog<string>({ limit: network, now });
   if (config.REDIS_URL === '') {
     return {
-      create: new SlidingLog({ limit: create, now }),
+      create: new SlidingLog({ limit: create, limitOf, now }),
+      createBytes: new DayCounts(bytes),
       read: new SlidingLog({ limit: read, now }),
       readOfAccount: new SlidingLog({ limit: readOfAccount, now }),
       browserKey: new SlidingLog({ limit: browserKey, now }),
@@ -57,7 +78,8 @@ export async function openLimits({ config, sql, log, now }: LimitsOptions): Prom
     now,
   });
   return {
-    create: shared.limiter({ name: 'create', limit: create }),
+    create: shared.limiter({ name: 'create', limit: create, limitOf }),
+    createBytes: shared.dayLimiter('bytes', bytes),
     read: shared.limiter({ name: 'read', limit: read }),
     readOfAccount: shared.limiter({ name: 'read-account', limit: readOfAccount }),
     browserKey: shared.limiter({ name: 'browser-key', limit: browserKey }),

@@ -36,7 +36,7 @@ export class RedisConnection {
    * Runs the script.
    * @param keys all of one hash tag
    * @param time microseconds, empty for Redis's own
-   * @param wanted two for each key
+   * @param wanted three for each key
    * @returns three numbers for each key
    * @throws if Redis does not answer
    */

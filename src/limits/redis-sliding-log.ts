@@ -7,6 +7,7 @@
  * accept.
  */
 import type { Logger } from 'pino';
+import { DayCounts, type DayCountsOptions, type DayDecision, type DayLimiter } from './day-counts.ts';
 import type { LimitDecision, Limiter } from './limiter.ts';
 import { describeRedisError, RedisConnection } from './redis-connection.ts';
 import { SlidingLog } from './sliding-log.ts';
@@ -35,6 +36,8 @@ export interface SharedLimitsStats {
 }
 
 const WINDOW_MS = 60_000;
+/** A limit that no window reaches. */
+const MOST = 2_000_000_000;
 /** Largest number of keys per call, so that a script does not block Redis for long. */
 const MAX_KEYS = 500;
 /** Timeout of the first connection at start. */
@@ -50,18 +53,29 @@ const MAX_SILENCE = 3;
 
 type Resolve = (decision: LimitDecision) => void;
 
-/** The requests of one key in one turn. */
+/** What one key is asked in one turn. */
 interface Question {
-  readonly limiter: RedisSlidingLog;
-  readonly key: number;
-  readonly waiting: readonly Resolve[];
+  /** Without the prefix. */
+  readonly key: string;
+  /** As the script takes them. */
+  readonly numbers: readonly [wanted: number, limit: number, known: number];
+  readonly settle: (answer: Answer) => void;
+  /** Redis did not answer. */
+  readonly decideAlone: () => void;
+}
+
+/** What asks Redis once a turn. */
+interface Asking {
+  takeQuestions(): Question[];
+  /** Requests that were decided without Redis. */
+  readonly ownDecisions: number;
 }
 
 /** Shared state of the limiters of one process: whether Redis is available. */
 export class SharedLimits {
   readonly #options: SharedLimitsOptions;
   readonly #connection: RedisConnection;
-  readonly #limiters: RedisSlidingLog[] = [];
+  readonly #limiters: Asking[] = [];
   /** Ends pending calls early when another one finds Redis unavailable. */
   readonly #calls = new Set<(reason: Error) => void>();
   #shared = false;
@@ -122,9 +136,17 @@ export class SharedLimits {
    * A limiter on this connection.
    * @param options.name  key prefix of its keys; unique per limiter
    * @param options.limit accepted requests per key in any 60 seconds; 0 lifts the limit
+   * @param options.limitOf the limit of a key that has one of its own
    */
-  limiter(options: { readonly name: string; readonly limit: number }): Limiter {
+  limiter(options: Pick<RedisSlidingLogOptions, 'name' | 'limit' | 'limitOf'>): Limiter {
     const limiter = new RedisSlidingLog(this, { ...options, now: this.#options.now });
+    this.#limiters.push(limiter);
+    return limiter;
+  }
+
+  /** A limiter of amounts of a day on this connection. @param name key prefix of its keys; unique per limiter */
+  dayLimiter(name: string, options: DayCountsOptions): DayLimiter {
+    const limiter = new RedisDayCounts(this, name, new DayCounts(options));
     this.#limiters.push(limiter);
     return limiter;
   }
@@ -157,16 +179,16 @@ export class SharedLimits {
     try {
       if (!this.#shared) throw new Error('Redis is unavailable');
       answer = await this.#call(
-        questions.map(({ limiter, key }) => `${this.#options.prefix}:${limiter.name}:${key}`),
-        questions.flatMap(({ limiter, waiting }) => [waiting.length, limiter.limit]),
+        questions.map(({ key }) => `${this.#options.prefix}:${key}`),
+        questions.flatMap(({ numbers }) => numbers),
       );
     } catch (error) {
       this.#leave(error);
-      for (const { limiter, key, waiting } of questions) limiter.decideAlone(key, waiting);
+      for (const question of questions) question.decideAlone();
       return;
     }
-    for (const [index, { limiter, key, waiting }] of questions.entries()) {
-      limiter.settle(key, waiting, {
+    for (const [index, question] of questions.entries()) {
+      question.settle({
         accepted: answer[3 * index] ?? 0,
         count: answer[3 * index + 1] ?? 0,
         resetMicros: answer[3 * index + 2] ?? 0,
@@ -239,7 +261,7 @@ export class SharedLimits {
       return;
     }
     this.#isProbing = true;
-    this.#call([`${this.#options.prefix}:asked`], [1, 1_000_000]).then(
+    this.#call([`${this.#options.prefix}:asked`], [1, 1_000_000, 0]).then(
       () => this.#enter(),
       (error: unknown) => {
         this.#reason = describeRedisError(error);
@@ -280,24 +302,29 @@ interface Answer {
   readonly resetMicros: number;
 }
 
-/** The window of one operation, in Redis and, for outages, in this process. */
-class RedisSlidingLog implements Limiter {
+interface RedisSlidingLogOptions {
   readonly name: string;
   readonly limit: number;
+  readonly limitOf?: ((key: number) => number | null) | undefined;
+  readonly now: () => number;
+}
+
+/** The window of one operation, in Redis and, for outages, in this process. */
+class RedisSlidingLog implements Limiter, Asking {
+  readonly #name: string;
   readonly #shared: SharedLimits;
   readonly #own: SlidingLog;
   #waiting = new Map<number, Resolve[]>();
   ownDecisions = 0;
 
-  constructor(shared: SharedLimits, options: { name: string; limit: number; now: () => number }) {
-    this.name = options.name;
-    this.limit = options.limit;
+  constructor(shared: SharedLimits, options: RedisSlidingLogOptions) {
+    this.#name = options.name;
     this.#shared = shared;
     this.#own = new SlidingLog(options);
   }
 
   take(key: number): LimitDecision | null | Promise<LimitDecision> {
-    if (this.limit === 0) return null;
+    if (this.#own.limitOf(key) === 0) return null;
     if (!this.#shared.isShared) {
       this.ownDecisions += 1;
       return this.#own.take(key);
@@ -316,14 +343,27 @@ class RedisSlidingLog implements Limiter {
   /** Takes the requests gathered in this turn. */
   takeQuestions(): Question[] {
     if (this.#waiting.size === 0) return [];
-    const questions = [...this.#waiting].map(([key, waiting]) => ({ limiter: this, key, waiting }));
+    const questions = [...this.#waiting].map(([key, waiting]): Question => {
+      // A limit that has just been lifted is one that nothing reaches.
+      const limit = this.#own.limitOf(key) || MOST;
+      return {
+        key: `${this.#name}:${key}`,
+        numbers: [waiting.length, limit, 0],
+        settle: (answer) => this.#settle(key, limit, waiting, answer),
+        decideAlone: () => this.#decideAlone(key, waiting),
+      };
+    });
     this.#waiting = new Map();
     return questions;
   }
 
   /** The first `accepted` requests are accepted, the others refused. */
-  settle(key: number, waiting: readonly Resolve[], { accepted, count, resetMicros }: Answer): void {
-    const { limit } = this;
+  #settle(
+    key: number,
+    limit: number,
+    waiting: readonly Resolve[],
+    { accepted, count, resetMicros }: Answer,
+  ): void {
     const resetSeconds = Math.max(1, Math.ceil(resetMicros / 1_000_000));
     const isComplete = this.#shared.isComplete;
     for (const [index, resolve] of waiting.entries()) {
@@ -340,12 +380,56 @@ class RedisSlidingLog implements Limiter {
   }
 
   /** Redis did not answer. It may have counted the requests, which errs on the strict side. */
-  decideAlone(key: number, waiting: readonly Resolve[]): void {
+  #decideAlone(key: number, waiting: readonly Resolve[]): void {
     this.ownDecisions += waiting.length;
     for (const resolve of waiting) {
-      const decision = this.#own.take(key);
-      // A limit of 0 never waits.
-      if (decision !== null) resolve(decision);
+      resolve(this.#own.take(key) ?? { accepted: true, limit: MOST, remaining: MOST, resetSeconds: 1 });
     }
+  }
+}
+
+/** Amounts of a day, in Redis and, for outages, in this process. */
+class RedisDayCounts implements DayLimiter, Asking {
+  readonly #shared: SharedLimits;
+  readonly #name: string;
+  readonly #own: DayCounts;
+  #questions: Question[] = [];
+  ownDecisions = 0;
+
+  constructor(shared: SharedLimits, name: string, own: DayCounts) {
+    this.#shared = shared;
+    this.#name = name;
+    this.#own = own;
+  }
+
+  take(key: number, amount: number): DayDecision | null | Promise<DayDecision | null> {
+    const limit = this.#own.limitOf(key);
+    if (limit === null) return null;
+    if (!this.#shared.isShared) {
+      this.ownDecisions += 1;
+      return this.#own.take(key, amount);
+    }
+    const { day, resetSeconds } = this.#own;
+    return new Promise((resolve) => {
+      this.#questions.push({
+        key: `${this.#name}:${key}:${day}`,
+        numbers: [amount, limit, this.#own.used(key) + 1],
+        settle: ({ accepted }) => {
+          if (accepted > 0) this.#own.note(key, amount);
+          resolve({ accepted: accepted > 0, limit, resetSeconds });
+        },
+        decideAlone: () => {
+          this.ownDecisions += 1;
+          resolve(this.#own.take(key, amount));
+        },
+      });
+      this.#shared.schedule();
+    });
+  }
+
+  takeQuestions(): Question[] {
+    const questions = this.#questions;
+    this.#questions = [];
+    return questions;
   }
 }

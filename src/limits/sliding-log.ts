@@ -10,7 +10,12 @@ class Ring {
   count = 0;
 
   oldest(): number {
-    return this.#times[this.#head] ?? 0;
+    return this.at(0);
+  }
+
+  /** @param index from the oldest, which has 0 */
+  at(index: number): number {
+    return this.#times[(this.#head + index) % this.#times.length] ?? 0;
   }
 
   newest(): number {
@@ -35,7 +40,9 @@ class Ring {
   }
 
   #grow(limit: number): void {
-    const larger = new Float64Array(Math.min(limit, this.#times.length * 2));
+    const larger = new Float64Array(
+      Math.max(this.#times.length + 1, Math.min(limit, this.#times.length * 2)),
+    );
     larger.set(this.#times.subarray(this.#head));
     larger.set(this.#times.subarray(0, this.#head), this.#times.length - this.#head);
     this.#times = larger;
@@ -43,9 +50,11 @@ class Ring {
   }
 }
 
-export interface SlidingLogOptions {
+export interface SlidingLogOptions<Key extends number | string = number> {
   /** Accepted requests per key in any 60 seconds; 0 lifts the limit. */
   readonly limit: number;
+  /** The limit of a key that has one of its own; null: it has none. It may change at any time. */
+  readonly limitOf?: ((key: Key) => number | null) | undefined;
   /** Milliseconds of a monotonic clock: a wall clock that jumps must not move the window. */
   readonly now: () => number;
 }
@@ -56,18 +65,25 @@ export interface SlidingLogOptions {
  */
 export class SlidingLog<Key extends number | string = number> {
   readonly #limit: number;
+  readonly #limitOf: ((key: Key) => number | null) | undefined;
   readonly #now: () => number;
   readonly #rings = new Map<Key, Ring>();
   #sweptAt: number;
 
-  constructor(options: SlidingLogOptions) {
+  constructor(options: SlidingLogOptions<Key>) {
     this.#limit = options.limit;
+    this.#limitOf = options.limitOf;
     this.#now = options.now;
     this.#sweptAt = options.now();
   }
 
+  /** The limit of a key now; 0: none. */
+  limitOf(key: Key): number {
+    return this.#limitOf?.(key) ?? this.#limit;
+  }
+
   take(key: Key): LimitDecision | null {
-    const limit = this.#limit;
+    const limit = this.limitOf(key);
     if (limit === 0) return null;
     const now = this.#now();
     if (now - this.#sweptAt > WINDOW_MS) this.#sweep(now);
@@ -75,27 +91,30 @@ export class SlidingLog<Key extends number | string = number> {
     ring.expire(now);
     const accepted = ring.count < limit;
     if (accepted) ring.push(now, limit);
-    const resetSeconds = Math.max(1, Math.ceil((ring.oldest() + WINDOW_MS - now) / 1000));
-    return { accepted, limit, remaining: limit - ring.count, resetSeconds };
+    // A limit that was lowered since may be exceeded: then more than the oldest must leave before a request is accepted.
+    const next = ring.at(Math.max(0, ring.count - limit));
+    const resetSeconds = Math.max(1, Math.ceil((next + WINDOW_MS - now) / 1000));
+    return { accepted, limit, remaining: Math.max(0, limit - ring.count), resetSeconds };
   }
 
   /** The refusal that a request of `key` would get now; null if it would be accepted. Does not count. */
   refusal(key: Key): LimitDecision | null {
     const ring = this.#rings.get(key);
     ring?.expire(this.#now());
-    return ring === undefined || this.#limit === 0 || ring.count < this.#limit ? null : this.take(key);
+    const limit = this.limitOf(key);
+    return ring === undefined || limit === 0 || ring.count < limit ? null : this.take(key);
   }
 
   /** Counts a request of `key` that was accepted elsewhere. */
   note(key: Key): void {
-    const limit = this.#limit;
+    const limit = this.limitOf(key);
     if (limit === 0) return;
     const now = this.#now();
     if (now - this.#sweptAt > WINDOW_MS) this.#sweep(now);
     const ring = this.#ring(key);
     ring.expire(now);
     // Clocks differ slightly: in Redis the oldest may have left the window already.
-    if (ring.count === limit) ring.shift();
+    if (ring.count >= limit) ring.shift();
     ring.push(now, limit);
   }
 

@@ -33,7 +33,7 @@ import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
 import { savedViewRoutes } from '../apps/routes/saved-views.ts';
 import { tokenRoutes } from '../apps/routes/tokens.ts';
 import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
-import { usageRoute } from '../apps/routes/usage.ts';
+import { usageRoutes } from '../apps/routes/usage.ts';
 import type { Secret } from '../apps/secret.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
@@ -147,10 +147,11 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
-    usageRoute({
+    ...usageRoutes({
       api,
+      sql,
       writeUsage: options.writeUsage,
-      limits: { create: config.CREATE_LIMIT_PER_MINUTE, read: config.READ_LIMIT_PER_MINUTE },
+      settings: config,
       now: wall,
     }),
     ...dashboardReadRoutes({ api, slots, now: wall, monotonic }, [

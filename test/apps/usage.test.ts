@@ -84,7 +84,7 @@ describe('the usage of an app', () => {
     for (const _ of [1, 2]) expect((await post({})).status).toBe(429);
 
     const usage = await read(owner, app.path);
-    expect(usage.limits).toEqual({ create: 5, read: 100 });
+    expect(usage.limits).toEqual({ create: 5, read: 100, bytesPerDay: null, types: 10_000 });
     expect(usage.minutes).toHaveLength(60);
     expect(usage.minutes.at(-1)).toEqual({ at: '2026-11-20T12:00:00.000Z', accepted: 4, refused: 3 });
     expect(used(usage)).toHaveLength(1);

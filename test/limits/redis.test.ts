@@ -112,6 +112,54 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     });
   });
 
+  test('a key with a limit of its own: raised at once, and lowered with the time until a request is accepted', async () => {
+    const time = { us: 1e15 };
+    const shared = await connect({ redisTime: () => time.us, now: () => time.us / 1_000 });
+    let own: number | null = null;
+    const limiter = shared.limiter({ name: newName(), limit: 2, limitOf: (key) => (key === 1 ? own : null) });
+    expect(await acceptedOf([limiter], 4)).toBe(2);
+    own = 6;
+    time.us += 10e6;
+    expect(await acceptedOf([limiter], 4)).toBe(4);
+    expect(await acceptedOf([limiter], 4, 2)).toBe(2);
+    own = 3;
+    time.us += 10e6;
+    // Six are counted: the two of the first moment and two of the four of the second must leave.
+    expect(await take(limiter)).toEqual({ accepted: false, limit: 3, remaining: 0, resetSeconds: 50 });
+    time.us += 40e6;
+    expect(await take(limiter)).toMatchObject({ accepted: false });
+    time.us += 10e6;
+    expect(await acceptedOf([limiter], 4)).toBe(3);
+  });
+
+  test('amounts of a day over two processes: each whole or not at all, also after Redis has lost them', async () => {
+    const wall = { ms: Date.parse('2026-11-20T12:00:00Z') };
+    const name = newName();
+    let stored = 0;
+    const [first, second] = await Promise.all(
+      ['a', 'b'].map(async () =>
+        (await connect()).dayLimiter(name, {
+          limitOf: (key) => (key === 1 ? 100 : null),
+          usedOf: () => stored,
+          wall: () => wall.ms,
+        }),
+      ),
+    );
+    if (first === undefined || second === undefined) throw new Error('There are two.');
+    const both = (amount: number): Promise<boolean[]> =>
+      Promise.all([first, second].map(async (one) => (await one.take(1, amount))?.accepted === true));
+    expect(await both(40)).toEqual([true, true]);
+    expect((await both(15)).filter(Boolean)).toHaveLength(1);
+    expect(await first.take(1, 5)).toEqual({ accepted: true, limit: 100, resetSeconds: 43_200 });
+    expect(await first.take(2, 1_000)).toBeNull();
+    stored = 95;
+    await redis.cli('flushall');
+    expect(await both(10)).toEqual([false, false]);
+    stored = 0;
+    wall.ms += 43_200_000;
+    expect(await both(60)).toContain(true);
+  });
+
   test('1,001 requests over three processes at once: exactly 1,000 are accepted', async () => {
     const limiters = await Promise.all(
       ['a', 'b', 'c'].map(async () => (await connect()).limiter({ name: 'three', limit: 1_000 })),

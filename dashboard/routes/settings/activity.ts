@@ -7,7 +7,7 @@ import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { pathText } from '../../filter-text.ts';
-import { ago, counted, exact } from '../../format.ts';
+import { ago, count, counted, exact } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
@@ -67,6 +67,8 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
   'type.create': ({ name }) => `created the event type “${name}”`,
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
+  'app.limit': ({ createPerMinute, bytesPerDay, types }) =>
+    limitsText({ createPerMinute, bytesPerDay, types }),
   'type.hide': ({ name }) => `hid the event type “${name}” in charts`,
   'type.show': ({ name }) => `showed the event type “${name}” in charts again`,
   'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
@@ -100,6 +102,19 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
 function fieldOf(path: unknown): string {
   const names: unknown = typeof path === 'string' && path.startsWith('[') ? JSON.parse(path) : null;
   return Array.isArray(names) ? pathText(names.map(String)) : String(path);
+}
+
+function limitsText(limits: Readonly<Record<string, unknown>>): string {
+  const names = {
+    createPerMinute: 'requests per minute',
+    bytesPerDay: 'bytes per day',
+    types: 'event types',
+  };
+  const set = Object.entries(names).flatMap(([name, what]) => {
+    const limit = limits[name];
+    return typeof limit === 'number' ? [`${count(limit)} ${what}`] : [];
+  });
+  return set.length === 0 ? 'set the limits back to the defaults' : `limited the app to ${set.join(', ')}`;
 }
 
 function graceOf(hours: unknown): string {

@@ -1,5 +1,5 @@
 /** An import: reads lines, parses events and writes them in batches; reports each line that is refused. */
-import { getOrCreateEventType, TypeCounts } from '../../apps/event-types.ts';
+import { getOrCreateEventType, TypeCounts, tooManyTypes } from '../../apps/event-types.ts';
 import { ownText } from '../../base/own-text.ts';
 import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
@@ -171,6 +171,7 @@ class TypeIds {
   readonly #options: ImportOptions;
   readonly #ids = new Map<string, number>();
   readonly #counts = new TypeCounts();
+  #tooMany = '';
 
   constructor(options: ImportOptions) {
     this.#options = options;
@@ -192,7 +193,10 @@ class TypeIds {
           maxTypes,
           counts: this.#counts,
         });
-        if (type === 'too-many') return null;
+        if (type === 'too-many') {
+          this.#tooMany = await tooManyTypes(sql, app.id, maxTypes);
+          return null;
+        }
         // Not a part of the block that it was read from.
         this.#ids.set(ownText(name), type.id);
         return type.id;
@@ -206,6 +210,6 @@ class TypeIds {
   }
 
   get tooMany(): string {
-    return `the app has as many event types as it may have, ${this.#options.maxTypes} (MAX_EVENT_TYPES_PER_APP)`;
+    return this.#tooMany;
   }
 }

@@ -5,6 +5,7 @@ const CHANNEL = 'tidemark_changes';
 
 export type ChangedTable =
   | 'apps'
+  | 'app_limits'
   | 'browser_keys'
   | 'declared_fields'
   | 'event_types'
