@@ -1,9 +1,10 @@
 /** A collapsible tree of JSON in its original spelling; nested values are parsed when they are opened. */
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
+import { valueEnd } from '../../src/json/walk.ts';
 import { pathText, valueText } from '../filter-text.ts';
 import { html } from '../html.ts';
-import { type Child, children, valueEnd } from '../raw-json.ts';
+import { type Child, children } from '../raw-json.ts';
 import { CopyButton } from './copy.ts';
 
 /** Children shown before "more": an array may have a million. */

@@ -4,13 +4,13 @@
  * and it can be paused.
  */
 import { NONE, scalarEnd, skipSpace, stringMistake, stringRest } from './lexer.ts';
+import { hasEscape, Names } from './strings.ts';
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
 const COMMA = 0x2c;
 const COLON = 0x3a;
 const OPEN_BRACKET = 0x5b;
-const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 /** Difference between the codes of an opening bracket or brace and the closing one. */
@@ -45,8 +45,7 @@ export class JsonScan {
   /** Index up to which the text is scanned; when done, the index after the value; when invalid, that of the mistake. */
   end = 0;
   readonly #names: readonly string[];
-  /** Length of the longest name with every character escaped (6 characters each). */
-  readonly #longestKey: number;
+  readonly #keys: Names;
   readonly #spans: (Span | null)[];
   #text = '';
   #start = 0;
@@ -70,9 +69,9 @@ export class JsonScan {
    */
   constructor(names: readonly string[] = [], keepsOthers = false) {
     this.#names = names;
+    this.#keys = new Names(names);
     this.#others = keepsOthers ? [] : null;
     this.#spans = names.map(() => null);
-    this.#longestKey = 6 * Math.max(0, ...names.map(({ length }) => length));
   }
 
   /** Begins with the value at `start`, after optional white space. Ignores text after the value. */
@@ -278,24 +277,12 @@ export class JsonScan {
   }
 
   #beginMember(keyEnd: number, valueStart: number): void {
-    this.#member = this.#nameAt(this.#keyStart, keyEnd);
+    this.#member = this.#keys.indexOf(this.#text, this.#keyStart, keyEnd);
     if (this.#member === NONE) {
       this.#others?.push(this.#keyStart, keyEnd, valueStart);
       return;
     }
     this.#memberStart = skipSpace(this.#text, valueStart);
-  }
-
-  /** Index of the searched name that is equal to a key; NONE if there is none. */
-  #nameAt(start: number, end: number): number {
-    const length = end - start;
-    const names = this.#names;
-    for (let index = 0; index < names.length; index += 1) {
-      const name = names[index] as string; // The index is in range.
-      if (name.length === length && this.#text.startsWith(name, start)) return index;
-    }
-    if (length > this.#longestKey || !hasEscape(this.#text, start, end)) return NONE;
-    return names.indexOf(JSON.parse(this.#text.slice(start - 1, end + 1)));
   }
 
   /** Handles the end of a member's value, or of the outermost value. @returns true for the latter */
@@ -323,9 +310,4 @@ function fieldAt(text: string, { start, end, depth }: Span, levels: number): unk
   if (depth > levels) return text.charCodeAt(start) === OPEN_BRACE ? {} : [];
   if (text.charCodeAt(start) === QUOTE && !hasEscape(text, start, end)) return text.slice(start + 1, end - 1);
   return JSON.parse(text.slice(start, end));
-}
-
-function hasEscape(text: string, start: number, end: number): boolean {
-  for (let at = start; at < end; at += 1) if (text.charCodeAt(at) === BACKSLASH) return true;
-  return false;
 }

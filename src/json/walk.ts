@@ -1,4 +1,5 @@
-/** Where things end in a text that is known to be JSON. On any other text these functions mean nothing, but they end. */
+/** Where things begin and end in a text that is known to be JSON. On any other text these functions mean nothing, but they end. */
+import { skipSpace } from './lexer.ts';
 
 const SPACE = 0x20;
 const QUOTE = 0x22;
@@ -8,16 +9,6 @@ const BACKSLASH = 0x5c;
 const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
-
-/** No index. */
-export const NONE = -1;
-
-/** Past white space. */
-export function skipSpace(text: string, from: number): number {
-  let at = from;
-  while (text.charCodeAt(at) <= SPACE) at += 1;
-  return at;
-}
 
 /** Index after the closing quote of the string that starts at `start`. */
 export function stringEnd(text: string, start: number): number {
@@ -38,7 +29,7 @@ export function scalarEnd(text: string, start: number): number {
   return text.length;
 }
 
-/** Index after the value that starts at `start`. */
+/** Index after the value that starts at `start`. A loop, because a payload may be a thousand levels deep. */
 export function valueEnd(text: string, start: number): number {
   const first = text.charCodeAt(start);
   if (first === QUOTE) return stringEnd(text, start);
@@ -56,4 +47,29 @@ export function valueEnd(text: string, start: number): number {
     if (depth === 0) return at;
   }
   return text.length;
+}
+
+/**
+ * Index of the first member or element of the object or array that starts at `start`; of its closing bracket if it is empty,
+ * see {@link isClosing}.
+ */
+export function firstItem(text: string, start: number): number {
+  return skipSpace(text, start + 1);
+}
+
+/** Index of the next member or element, or of the closing bracket. @param end index after a member's value or an element */
+export function nextItem(text: string, end: number): number {
+  const at = skipSpace(text, end);
+  return text.charCodeAt(at) === COMMA ? skipSpace(text, at + 1) : at;
+}
+
+/** Whether an object or array ends at an index, or the text does. */
+export function isClosing(text: string, at: number): boolean {
+  const code = text.charCodeAt(at);
+  return code === CLOSE_BRACE || code === CLOSE_BRACKET || at >= text.length;
+}
+
+/** Index of a member's value. @param keyEnd index after its name */
+export function memberValue(text: string, keyEnd: number): number {
+  return skipSpace(text, skipSpace(text, keyEnd) + 1);
 }

@@ -2,7 +2,8 @@ import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
 import { eventAsCurl, shellQuote } from '../../dashboard/components/snippets.ts';
 import { readEvent, readEventPage } from '../../dashboard/event-rows.ts';
-import { children, members, valueEnd } from '../../dashboard/raw-json.ts';
+import { children, members } from '../../dashboard/raw-json.ts';
+import { valueEnd } from '../../src/json/walk.ts';
 
 const spaces = fc.stringMatching(/^[ \t\r\n]{0,3}$/);
 

@@ -1,5 +1,14 @@
 /** The paths of a payload, spelled as a filter takes them, with the values that they lead to. The text is known to be JSON. */
-import { scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
+import { skipSpace } from '../../json/lexer.ts';
+import {
+  firstItem,
+  isClosing,
+  memberValue,
+  nextItem,
+  scalarEnd,
+  stringEnd,
+  valueEnd,
+} from '../../json/walk.ts';
 
 export const KINDS = ['string', 'number', 'boolean', 'null', 'object', 'array'] as const;
 export type Kind = (typeof KINDS)[number];
@@ -16,12 +25,10 @@ const MAX_NAME = 100;
 const MAX_PATH = 500;
 
 const QUOTE = 0x22;
-const COMMA = 0x2c;
 const MINUS = 0x2d;
 const DIGIT_0 = 0x30;
 const DIGIT_9 = 0x39;
 const OPEN_BRACKET = 0x5b;
-const CLOSE_BRACKET = 0x5d;
 const LETTER_N = 0x6e;
 const OPEN_BRACE = 0x7b;
 
@@ -45,15 +52,14 @@ class PathScan {
   /** @returns the index after the object that starts at `start` */
   members(start: number, parent: string, levels: number): number {
     const text = this.#text;
-    let at = skipSpace(text, start + 1);
-    while (text.charCodeAt(at) === QUOTE) {
+    let at = firstItem(text, start);
+    while (!isClosing(text, at)) {
       const keyEnd = stringEnd(text, at);
       const name = keyEnd - at - 2 > MAX_NAME ? null : nameOf(text.slice(at, keyEnd));
-      const value = skipSpace(text, skipSpace(text, keyEnd) + 1);
+      const value = memberValue(text, keyEnd);
       const path = name === null ? '' : parent === '' ? first(name) : `${parent}.${name}`;
       const isListed = path !== '' && path.length <= MAX_PATH;
-      at = skipSpace(text, isListed ? this.#value(value, path, levels - 1) : valueEnd(text, value));
-      if (text.charCodeAt(at) === COMMA) at = skipSpace(text, at + 1);
+      at = nextItem(text, isListed ? this.#value(value, path, levels - 1) : valueEnd(text, value));
     }
     return at + 1;
   }
@@ -74,14 +80,10 @@ class PathScan {
 
   #elements(start: number, path: string, levels: number): number {
     const text = this.#text;
-    let at = skipSpace(text, start + 1);
-    if (text.charCodeAt(at) === CLOSE_BRACKET) return at + 1;
-    for (let seen = 0; seen < MAX_ELEMENTS; seen += 1) {
-      at = skipSpace(text, this.#value(at, path, levels - 1));
-      if (text.charCodeAt(at) !== COMMA) return at + 1;
-      at = skipSpace(text, at + 1);
-    }
-    return valueEnd(text, start);
+    let at = firstItem(text, start);
+    for (let seen = 0; seen < MAX_ELEMENTS && !isClosing(text, at); seen += 1)
+      at = nextItem(text, this.#value(at, path, levels - 1));
+    return isClosing(text, at) ? at + 1 : valueEnd(text, start);
   }
 }
 

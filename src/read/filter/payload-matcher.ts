@@ -1,23 +1,12 @@
-/**
- * Decides whether a payload meets a condition, from its text: what a parser would make of it has lost the exact numbers.
- * The text is known to be JSON. Of members with the same name the last one counts, as for JSON.parse.
- *
- * A path that comes to an array goes on in each of its elements: the test holds where it holds for one of them. Each name
- * of the path may read its part of the text once more, so the cost is at most the text's length times the path's.
- */
+/** Decides whether a payload meets a condition, from its text. The text is known to be JSON. */
 import { compareDecimals, type Decimal, parseDecimal } from '../../json/decimal.ts';
-import { NONE, scalarEnd, skipSpace, stringEnd, valueEnd } from '../../json/walk.ts';
+import { PathWalk } from '../../json/path-walk.ts';
+import { stringText } from '../../json/strings.ts';
 import type { Comparison, Condition, Operand, Test } from './parse-filter.ts';
 
 const QUOTE = 0x22;
-const COMMA = 0x2c;
-const OPEN_BRACKET = 0x5b;
-const BACKSLASH = '\\';
-const BACKSLASH_CODE = 0x5c;
-const CLOSE_BRACKET = 0x5d;
 const MINUS = 0x2d;
 const ZERO = 0x30;
-const OPEN_BRACE = 0x7b;
 
 /** Numbers of up to so many characters without an exponent are compared by their nearest floats, in the same order. */
 const FLOAT_LENGTH = 15;
@@ -25,9 +14,21 @@ const PLAIN_NUMBER = /^-?\d+(?:\.\d+)?$/;
 
 export type PayloadTest = (payload: string) => boolean;
 
+/** The test of a condition: it holds where it holds for one of the values that the path leads to. */
 export function matcherOf({ isNegated, path, test }: Condition): PayloadTest {
-  const matcher = new PathMatcher(path, scalarTestOf(test));
-  return (payload) => matcher.matches(payload) !== isNegated;
+  const scalar = scalarTestOf(test);
+  const walk = new PathWalk(
+    [path],
+    (_, text, start, end) => scalar === null || meets(scalar, text, start, end),
+  );
+  return (payload) => walk.over(payload) !== isNegated;
+}
+
+/** Whether a value is a scalar that passes. */
+function meets(test: ScalarTest, text: string, start: number, end: number): boolean {
+  if (start === end) return false;
+  const isString = text.charCodeAt(start) === QUOTE;
+  return isString ? test.ofString(stringText(text, start, end)) : test.ofOther(text.slice(start, end));
 }
 
 /** A scalar of a payload: the text of a string, or a number, true, false or null as it is spelled. */
@@ -39,15 +40,15 @@ export interface Scalar {
 /** Reads the scalars that a path leads to: several where an array is on the way, none where it leads to an object or nowhere. */
 export function scalarsOf(path: readonly string[]): (payload: string) => readonly Scalar[] {
   let found: Scalar[] = [];
-  // A test that never holds sees all of them.
-  const collect = (isString: boolean) => (text: string) => {
-    found.push({ text, isString });
+  const walk = new PathWalk([path], (_, text, start, end) => {
+    const isString = text.charCodeAt(start) === QUOTE;
+    if (end > start)
+      found.push({ text: isString ? stringText(text, start, end) : text.slice(start, end), isString });
     return false;
-  };
-  const matcher = new PathMatcher(path, { ofString: collect(true), ofOther: collect(false) });
+  });
   return (payload) => {
     found = [];
-    matcher.matches(payload);
+    walk.over(payload);
     return found;
   };
 }
@@ -56,104 +57,6 @@ export function scalarsOf(path: readonly string[]): (payload: string) => readonl
 export interface ScalarTest {
   readonly ofString: (text: string) => boolean;
   readonly ofOther: (text: string) => boolean;
-}
-
-class PathMatcher {
-  readonly #path: readonly string[];
-  /** Null where the path has but to lead somewhere. */
-  readonly #test: ScalarTest | null;
-  #text = '';
-  #isFound = false;
-
-  constructor(path: readonly string[], test: ScalarTest | null) {
-    this.#path = path;
-    this.#test = test;
-  }
-
-  matches(text: string): boolean {
-    this.#text = text;
-    this.#isFound = false;
-    this.#visit(skipSpace(text, 0), 0);
-    return this.#isFound;
-  }
-
-  /**
-   * Looks at a value.
-   * @param step how many names of the path have led here
-   * @returns the index behind the value; of no meaning once it is found
-   */
-  #visit(at: number, step: number): number {
-    const code = this.#text.charCodeAt(at);
-    const isReached = step === this.#path.length;
-    if (isReached && this.#test === null) {
-      this.#isFound = true;
-      return at;
-    }
-    if (code === OPEN_BRACKET) return this.#visitElements(at, step);
-    if (code === OPEN_BRACE && !isReached) return this.#visitMember(at, step);
-    return isReached ? this.#visitScalar(at, code) : valueEnd(this.#text, at);
-  }
-
-  #visitElements(start: number, step: number): number {
-    const text = this.#text;
-    let at = skipSpace(text, start + 1);
-    if (text.charCodeAt(at) === CLOSE_BRACKET) return at + 1;
-    for (;;) {
-      at = this.#visit(at, step);
-      if (this.#isFound) return at;
-      at = skipSpace(text, at);
-      if (text.charCodeAt(at) !== COMMA) return at + 1;
-      at = skipSpace(text, at + 1);
-    }
-  }
-
-  /** Looks at the member that the path names. Another one of that name may follow, so it comes after all of them. */
-  #visitMember(start: number, step: number): number {
-    const text = this.#text;
-    const name = this.#path[step] ?? '';
-    let member = NONE;
-    let at = skipSpace(text, start + 1);
-    while (text.charCodeAt(at) === QUOTE) {
-      const keyEnd = stringEnd(text, at);
-      const value = skipSpace(text, skipSpace(text, keyEnd) + 1);
-      if (isName(text, at, keyEnd, name)) member = value;
-      at = skipSpace(text, valueEnd(text, value));
-      if (text.charCodeAt(at) === COMMA) at = skipSpace(text, at + 1);
-    }
-    if (member !== NONE) this.#visit(member, step + 1);
-    return at + 1;
-  }
-
-  #visitScalar(at: number, code: number): number {
-    const text = this.#text;
-    if (code === OPEN_BRACE) return valueEnd(text, at);
-    if (code === QUOTE) {
-      const end = stringEnd(text, at);
-      this.#isFound = this.#test?.ofString(stringAt(text, at, end)) === true;
-      return end;
-    }
-    const end = scalarEnd(text, at);
-    this.#isFound = this.#test?.ofOther(text.slice(at, end)) === true;
-    return end;
-  }
-}
-
-/** Whether the string between two indexes, quotes included, spells a name. */
-function isName(text: string, start: number, end: number, name: string): boolean {
-  if (end - start === name.length + 2 && text.startsWith(name, start + 1)) return !name.includes(BACKSLASH);
-  // An escape is longer than what it stands for.
-  return end - start > name.length + 2 && hasEscape(text, start, end) && stringAt(text, start, end) === name;
-}
-
-function hasEscape(text: string, start: number, end: number): boolean {
-  for (let at = start; at < end; at += 1) if (text.charCodeAt(at) === BACKSLASH_CODE) return true;
-  return false;
-}
-
-function stringAt(text: string, start: number, end: number): string {
-  const inner = text.slice(start + 1, end - 1);
-  // What the text of a payload has in quotes is a string.
-  return inner.includes(BACKSLASH) ? (JSON.parse(text.slice(start, end)) as string) : inner;
 }
 
 /** @returns null where anything will do */

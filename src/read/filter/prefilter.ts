@@ -3,7 +3,8 @@
  * in the text, the value that follows decides. What may be hidden by escapes, in arrays or in an object is left to the exact
  * test.
  */
-import { scalarEnd, skipSpace, stringEnd } from '../../json/walk.ts';
+import { skipSpace } from '../../json/lexer.ts';
+import { scalarEnd, stringEnd } from '../../json/walk.ts';
 import type { Prefilter } from '../../storage/storage.ts';
 import { spellings } from './narrowing.ts';
 import type { Condition } from './parse-filter.ts';
