@@ -45,6 +45,7 @@ import { registerServiceMetrics } from './service/service-metrics.ts';
 import type { Availability } from './storage/database/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/database/changes.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from './storage/database/connect.ts';
+import type { Database } from './storage/database/database.ts';
 import { type Installation, readInstallation } from './storage/database/installation-id.ts';
 import type { PoolKind } from './storage/database/pools.ts';
 import { ServerWatch } from './storage/database/server-watch.ts';
@@ -69,6 +70,9 @@ export interface ServiceOptions {
   /** Whether to make the link to the first account, where there is need of one; by default so. */
   readonly offersSetup?: boolean;
 }
+
+/** Once its connections are watched. */
+type WatchedOptions = ServiceOptions & { readonly database: Database };
 
 /** Time as an argument: tests move it. */
 export interface Clock {
@@ -171,7 +175,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     },
   });
   opened.push(() => watch.stop());
-  const options = { ...given, address: watch.address };
+  const options = { ...given, database: watch.database };
   const pools = openPools(options);
   opened.push(() => pools.end());
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
@@ -192,7 +196,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   usage = openUsage(options, pools.reads);
   const counted = usage;
   opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
-  const nodes = options.storage.nodesAt(watch.address);
+  const nodes = options.storage.nodesOf(watch.database);
   await nodes.ready().catch(() => undefined); // It is read again soon; until then the coordinator takes all events.
   const writePath = openWritePath(options, { accounts, pools, limits, journal, watch, nodes, usage });
   const { availability } = writePath;
@@ -416,15 +420,15 @@ interface Pools {
   end(): Promise<unknown>;
 }
 
-function openPools({ address, config }: ServiceOptions): Pools {
-  const one = (name: string, kind: PoolKind): Sql => connect(address, { connections: 1, name, kind });
+function openPools({ database, config }: WatchedOptions): Pools {
+  const one = (name: string, kind: PoolKind): Sql => connect(database, { connections: 1, name, kind });
   const pools = {
-    lookups: connect(address, {
+    lookups: connect(database, {
       connections: LOOKUP_CONNECTIONS,
       name: 'tidemark lookups',
       kind: 'lookups',
     }),
-    reads: connect(address, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
+    reads: connect(database, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
     readerLookups: one('tidemark lookups of readers', 'lookups'),
     maintenance: one(MAINTENANCE_NAME, 'maintenance'),
     slowMaintenance: one('tidemark slow maintenance', 'slow maintenance'),

@@ -99,12 +99,12 @@ function openWriterOn(
 
 async function openSide(bench: Workbench, url: string): Promise<Side> {
   const installation = await bench.openInstallation(url);
-  const { sql, address } = installation;
+  const { sql } = installation;
   const storage = await openStorage(sql);
   await storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now).prepare();
-  const nodes = storage.nodesAt(address);
+  const nodes = storage.nodesOf(sql.pool.database);
   await nodes.ready();
-  const alone = connect(address, { connections: 1, name: 'tidemark bench' });
+  const alone = connect(sql.pool.database, { connections: 1, name: 'tidemark bench' });
   bench.keep({ stop: () => alone.end() });
   const side = { installation, storage, nodes, alone };
   return { ...side, writer: openWriterOn(bench, side) };

@@ -61,7 +61,7 @@ export function addBackupCommand(program: Command): void {
 }
 
 async function runBackup(
-  { config, address, storage }: Installation,
+  { config, database, storage }: Installation,
   file: string,
   { force }: { readonly force?: true },
 ): Promise<BackupResult> {
@@ -71,7 +71,7 @@ async function runBackup(
   const output = file === '-' ? null : await outputOf(file, mayReplace);
   const startedAt = performance.now();
   const progress = new Progress(process.stderr, () => performance.now());
-  const client = await openCopyClient(address, 'tidemark backup');
+  const client = await openCopyClient(database, 'tidemark backup');
   const gzip = createGzip({ level: GZIP_LEVEL });
   let bytes = 0;
   let counts: BackupCounts = { events: 0, rows: 0 };
@@ -85,7 +85,7 @@ async function runBackup(
       text: `${grouped(sofar.events)} of ${grouped(total)} events, ${megabytes(bytes)}`,
     }));
   async function* parts(): AsyncGenerator<Buffer> {
-    counts = yield* writeBackup({ storage, client, address, now: Date.now(), onProgress });
+    counts = yield* writeBackup({ storage, client, database, now: Date.now(), onProgress });
   }
   try {
     if (output === null) await pipeline(parts, gzip, process.stdout, { end: false });

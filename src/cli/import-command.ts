@@ -6,7 +6,7 @@ import { internalAppId } from '../apps/event-types.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
 import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
-import type { DatabaseAddress } from '../storage/database/connect.ts';
+import type { Database } from '../storage/database/database.ts';
 import { ServerWatch } from '../storage/database/server-watch.ts';
 import type { Engine } from '../storage/storage.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
@@ -75,12 +75,12 @@ export function addImportCommand(program: Command): void {
     });
 }
 
-/** Of this address each connection looks whether the database has been left for another one. */
-function watchedAddress(address: DatabaseAddress, engine: Engine): DatabaseAddress {
+/** The same database: each connection to it looks whether the database has been left for another one. */
+function watchedDatabase({ address }: Database, engine: Engine): Database {
   // A connection that is refused fails the import, which says why.
   const nothing = (): void => undefined;
   const log = { info: nothing, warn: nothing, error: nothing };
-  return new ServerWatch(address, { log, engine, onMoved: nothing, onForeign: nothing }).address;
+  return new ServerWatch(address, { log, engine, onMoved: nothing, onForeign: nothing }).database;
 }
 
 interface ImportSeconds {
@@ -91,7 +91,7 @@ interface ImportSeconds {
 }
 
 async function runImport(
-  { config, address, storage, sql }: Installation,
+  { config, database, storage, sql }: Installation,
   file: string,
   { app: appId, format, formulas }: ImportCommandOptions,
 ): Promise<ImportCounts & ImportSeconds> {
@@ -99,7 +99,7 @@ async function runImport(
   const input = await openInput(file);
   const startedAt = performance.now();
   const writer = new ImportWriter<ImportedEvent>({
-    address: watchedAddress(address, storage.engine),
+    database: watchedDatabase(database, storage.engine),
     engine: storage.writes,
     appId: id,
     boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),

@@ -138,12 +138,12 @@ async function list(folder: string): Promise<{ json: object; text: string }> {
 
 async function importAll(mapping: ReadonlyMap<string, string>): Promise<{ stored: number; kept: number }> {
   const counts = { stored: 0, kept: 0 };
-  await withInstallation(async ({ config, address, storage, sql }) => {
+  await withInstallation(async ({ config, database, storage, sql }) => {
     const folder = journalFolder(config);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const writer = openReplayWriter({
-      nodes: storage.nodesAt(address),
+      nodes: storage.nodesOf(database),
       engine: storage.writes,
       identity,
       log,

@@ -33,10 +33,7 @@ export function addRecoverRowsCommand(program: Command): void {
     });
 }
 
-async function recover(
-  { storage, sql, address }: Installation,
-  isDryRun: boolean,
-): Promise<RecoverRowsResult> {
+async function recover({ storage, sql }: Installation, isDryRun: boolean): Promise<RecoverRowsResult> {
   const found = (await storage.strayRows(sql)).map(({ server, rows }) => ({
     server: server ?? 'database',
     rows,
@@ -45,7 +42,7 @@ async function recover(
   if (isDryRun || all === 0) return { found, recovered: 0, dropped: 0 };
   const progress = new Progress(process.stderr, () => performance.now());
   try {
-    const rows = await storage.recoverRows(sql, address, ({ recovered, dropped }) =>
+    const rows = await storage.recoverRows(sql, ({ recovered, dropped }) =>
       progress.update(() => ({
         fraction: (recovered + dropped) / all,
         text: `${grouped(recovered)} events`,

@@ -55,7 +55,7 @@ export function addRestoreCommand(program: Command): void {
 }
 
 async function runRestore(
-  { config, address, storage, sql }: Installation,
+  { config, database, storage, sql }: Installation,
   file: string,
 ): Promise<RestoreResult> {
   const startedAt = performance.now();
@@ -71,7 +71,7 @@ async function runRestore(
   gunzip.on('error', () => undefined);
   input.pipe(gunzip);
   const progress = new Progress(process.stderr, () => performance.now());
-  const client = await openCopyClient(address, 'tidemark restore');
+  const client = await openCopyClient(database, 'tidemark restore');
   try {
     const counts = await restoreBackup({
       reader: new BackupReader(gunzip),

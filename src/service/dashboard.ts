@@ -56,13 +56,14 @@ import { LiveFeeds } from '../read/live/live-feeds.ts';
 import { liveRead } from '../read/live/live-read.ts';
 import { typesRead } from '../read/types-read.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
-import { connect, type DatabaseAddress, endPool, type Sql } from '../storage/database/connect.ts';
+import { connect, endPool, type Sql } from '../storage/database/connect.ts';
+import type { Database } from '../storage/database/database.ts';
 import type { Storage } from '../storage/storage.ts';
 import type { SignInStats } from './service-metrics.ts';
 
 export interface DashboardOptions {
   readonly config: Config;
-  readonly address: DatabaseAddress;
+  readonly database: Database;
   readonly storage: Storage;
   readonly secret: Secret;
   /** Of the database: what was signed for another one is not valid. */
@@ -110,8 +111,8 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
 
 export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
-  const { config, address, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
-  const sql = connect(address, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
+  const { config, database, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
+  const sql = connect(database, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   const accounts = createAccounts(options, sql);
   const { api, mailer, passwords, setup } = accounts;
   const { feeds, pools } = openFeeds(options, accounts.sessions);
@@ -324,11 +325,11 @@ function createOidc(
 
 /** The live feeds with their connections. */
 function openFeeds(
-  { config, address, storage, log, wall, monotonic }: DashboardOptions,
+  { config, database, storage, log, wall, monotonic }: DashboardOptions,
   sessions: Sessions,
 ): { readonly feeds: LiveFeeds; readonly pools: readonly Sql[] } {
-  const liveSql = connect(address, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
-  const accessSql = connect(address, { connections: 1, name: 'tidemark live access', kind: 'live' });
+  const liveSql = connect(database, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
+  const accessSql = connect(database, { connections: 1, name: 'tidemark live access', kind: 'live' });
   const feeds = new LiveFeeds({
     events: storage.reader(liveSql),
     accessSql,

@@ -8,8 +8,9 @@ import { beginRestore, type Restore, type RestoreOptions } from './backup/restor
 import { refuseMoved } from './copy/side.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
-import type { DatabaseAddress, Sql } from './database/connect.ts';
+import type { Sql } from './database/connect.ts';
 import { connectionsTo } from './database/copy-connection.ts';
+import type { Database } from './database/database.ts';
 import { chooseEngine, type Engine } from './database/engine.ts';
 import { refuseUnfit } from './database/fitness.ts';
 import { type Nodes, oneServer } from './database/nodes.ts';
@@ -100,7 +101,7 @@ export interface Storage {
   /** How rows are written, for writers. */
   readonly writes: EngineWrites;
   /** The servers that hold events. */
-  nodesAt(address: DatabaseAddress): Nodes;
+  nodesOf(database: Database): Nodes;
   /** The pool where the events of an app are: in a cluster, one on its node. @throws if that node is known not to answer */
   poolOfApp(sql: Sql, appId: number): Promise<Sql>;
   /**
@@ -117,8 +118,8 @@ export interface Storage {
   settleCounts(sql: Sql, now: number): Promise<void>;
   /** The same while more is being stored; does nothing where that would make writers wait. */
   settleBesideWriters(sql: Sql, now: number): Promise<void>;
-  /** Takes a snapshot of everything that a backup holds. @param client a connection to the address for this alone */
-  beginExport(client: pg.Client, address: DatabaseAddress): Promise<Export>;
+  /** Takes a snapshot of everything that a backup holds. @param client a connection to the database for this alone */
+  beginExport(client: pg.Client, database: Database): Promise<Export>;
   /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
   beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
   /** Facts for the doctor. */
@@ -141,11 +142,7 @@ export interface Storage {
    * @param sql a pool of one connection
    * @param onBatch called with the sums after each transaction
    */
-  recoverRows(
-    sql: Sql,
-    address: DatabaseAddress,
-    onBatch: (rows: RecoveredRows) => void,
-  ): Promise<RecoveredRows>;
+  recoverRows(sql: Sql, onBatch: (rows: RecoveredRows) => void): Promise<RecoveredRows>;
 }
 
 /**
@@ -171,32 +168,36 @@ export async function openStorage(sql: Sql): Promise<Storage> {
   await refuseMoved(sql);
   await refuseUnfit(sql, name);
   const engine = ENGINES[name];
-  const nodesAt = (address: DatabaseAddress): Nodes =>
-    engine.nodesAt?.(address) ?? oneServer(connectionsTo(address));
+  sql.pool.database.adopt(engine.snapshots);
+  const nodesOf = (database: Database): Nodes =>
+    engine.nodesOf?.(database) ?? oneServer(connectionsTo(database));
   return {
     engine: name,
     description,
     note,
     migrate: (pool) => migrate(pool, name),
-    reader: (pool) => engine.reader?.(pool) ?? createReader(pool),
+    reader: (pool) => {
+      pool.pool.database.adopt(engine.snapshots);
+      return engine.reader?.(pool) ?? createReader(pool);
+    },
     writes: engine.writes,
-    nodesAt,
+    nodesOf,
     poolOfApp: async (pool, appId) => (await engine.poolOfApp?.(pool, appId)) ?? pool,
     maintenance: engine.maintenance,
     settleCounts: engine.settleCounts,
     settleBesideWriters: async (pool, now) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: (client, address) => beginExport(client, address, engine),
+    beginExport: (client, database) => beginExport(client, database, engine),
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
     strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
-    recoverRows: async (pool, address, onBatch) => {
+    recoverRows: async (pool, onBatch) => {
       const sources = (await engine.strayRows?.gather(pool)) ?? [];
       return await recoverRows(sources, {
         sql: pool,
-        nodes: nodesAt(address),
+        nodes: nodesOf(pool.pool.database),
         writes: engine.writes,
         onBatch,
       });

@@ -83,7 +83,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
   const storage = await openStorage(service.sql);
   const dashboard = await createDashboard({
     config: service.config,
-    address: service.database.address,
+    database: service.sql.pool.database,
     storage,
     secret: await testSecret(),
     generation: '',

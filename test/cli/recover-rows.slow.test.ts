@@ -173,7 +173,7 @@ async function recovers(
   // Interrupted after its first transaction.
   const alone = connect(world.database.address, { connections: 1, name: 'test' });
   const storage = await openStorage(alone);
-  const interrupted = storage.recoverRows(alone, world.database.address, () => {
+  const interrupted = storage.recoverRows(alone, () => {
     throw new Error('interrupted');
   });
   await expect(interrupted).rejects.toThrow('interrupted');

@@ -484,7 +484,7 @@ export function storageContract(
       const client = await openCopyClient(target.address, 'test restore');
       try {
         const storage = await openStorage(target.sql);
-        const exported = await world.storage.beginExport(source, world.database.address);
+        const exported = await world.storage.beginExport(source, world.database.sql.pool.database);
         const before = world.of(1);
         // Committed after the snapshot: it is not in the export.
         await world.store([{ at: START + 77, typeId: 1 }]);

@@ -1,6 +1,7 @@
 /** A Citus cluster of one test file: a coordinator and workers, each a PostgreSQL of its own. */
 import { randomUUID } from 'node:crypto';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { readPage } from '../docs/pages.ts';
 import { CITUS_HOME } from './citus-home.ts';
@@ -104,6 +105,7 @@ export class TestCitus {
     const url = this.coordinator.urlOf(name);
     const address = { url };
     const sql = connect(address, { connections: 10, name: 'test' });
+    sql.pool.database.adopt(ENGINES.citus.snapshots);
     const [setHost = '', addNode = ''] = onCoordinator.split(';');
     await sql.unsafe(inPlaceOf(setHost, ["'db-0', 5432", `'127.0.0.1', ${this.coordinator.port}`]));
     for (const worker of workers)

@@ -3,6 +3,7 @@ import { randomUUID } from 'node:crypto';
 import { inject } from 'vitest';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import type { Engine } from '../../src/storage/database/engine.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { PREPARED_TEMPLATE, TEMPLATE, type TestEngine } from './global-setup.ts';
 
@@ -52,6 +53,7 @@ export async function testDatabase(
   await admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)} STRATEGY file_copy`;
   const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
+  sql.pool.database.adopt(ENGINES[engine === 'timescale' ? 'timescale' : 'postgres'].snapshots);
   // On a server that is not ours TimescaleDB's scheduler works: tests run the jobs themselves.
   if (engine === 'timescale' && cluster.socket === null && options.empty !== true)
     await sql`SELECT _timescaledb_functions.stop_background_workers()`;

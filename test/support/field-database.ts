@@ -9,7 +9,6 @@ import { readFieldsOfApp } from '../../src/storage/engines/citus/reads.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
-import { readWithoutSnapshotLock } from '../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import type { TestCitus } from './citus.ts';
 import { type TestDatabase, testDatabase } from './database.ts';
@@ -85,7 +84,7 @@ export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promis
 /** In a cluster. */
 export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime): Promise<FieldDatabase> {
   const database = await cluster.database();
-  const nodes = (await openStorage(database.sql)).nodesAt(database.address);
+  const nodes = (await openStorage(database.sql)).nodesOf(database.sql.pool.database);
   const opened = await open(database, time, nodes);
   const { sql, alone, clock } = opened;
   await ensurePartitions(sql, time.from, time.until);
@@ -99,7 +98,7 @@ export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime):
     await readFieldsOfApp(sql, 1, (shards) => shards.begin(mode, work));
   return {
     ...opened,
-    counts: readWithoutSnapshotLock({ begin: inTransaction } as unknown as Sql),
+    counts: { begin: inTransaction, pool: sql.pool } as unknown as Sql,
     upkeep: {
       everySecond,
       everyTenMinutes: async () => {
@@ -123,8 +122,8 @@ function appOf({ typeId }: FieldEvent): number {
 type Opened = Omit<FieldDatabase, 'counts' | 'upkeep' | 'store' | 'settle'>;
 
 async function open(database: TestDatabase, { now }: FieldTime, nodes: Nodes): Promise<Opened> {
-  const { sql, address, engine } = database;
-  const alone = connect(address, { connections: 1, name: 'test upkeep' });
+  const { sql, engine } = database;
+  const alone = connect(sql.pool.database, { connections: 1, name: 'test upkeep' });
   const clock = { now };
   const writers: RoutedWriter[] = [];
   const writer = (connections: number): RoutedWriter => {

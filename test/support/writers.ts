@@ -1,6 +1,7 @@
 /** What writers of a test need. */
 import type { DatabaseAddress } from '../../src/storage/database/connect.ts';
 import { connectionsTo } from '../../src/storage/database/copy-connection.ts';
+import type { Database } from '../../src/storage/database/database.ts';
 import type { Engine } from '../../src/storage/database/engine.ts';
 import {
   ByNode,
@@ -18,13 +19,13 @@ import {
   type WriteOutcome,
 } from '../../src/storage/write/event-writer.ts';
 
-interface Database {
+interface Written {
   readonly engine: Engine;
-  readonly address: DatabaseAddress;
+  readonly address: DatabaseAddress | Database;
 }
 
 /** The server and the engine of a writer. */
-export function writingTo({ engine, address }: Database): {
+export function writingTo({ engine, address }: Written): {
   readonly node: DataNode;
   readonly nodes: Nodes;
   readonly engine: EngineWrites;

@@ -1,13 +1,14 @@
 /** The database of this installation, as commands open it. */
 import { type Config, readConfig } from '../../config.ts';
-import { connect, type DatabaseAddress, type Sql } from '../../storage/database/connect.ts';
+import { connect, type Sql } from '../../storage/database/connect.ts';
+import type { Database } from '../../storage/database/database.ts';
 import { openDatabase } from '../../storage/database/open.ts';
 import { openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 
 export interface Installation {
   readonly config: Config;
-  readonly address: DatabaseAddress;
+  readonly database: Database;
   readonly storage: Storage;
   /** A pool of one connection, so that session locks belong to the connection in use. */
   readonly sql: Sql;
@@ -25,17 +26,16 @@ export async function withInstallation<T>(
   { anySchema = false }: { readonly anySchema?: boolean } = {},
 ): Promise<T> {
   const config = readConfig(process.env);
-  const database = await openDatabase(config, commandLog(config.LOG_LEVEL), {
+  const opened = await openDatabase(config, commandLog(config.LOG_LEVEL), {
     supervise: false,
     mayMake: anySchema,
   });
-  const { address } = database;
-  const sql = connect(address, { connections: 1, name: 'tidemark command' });
+  const sql = connect(opened.address, { connections: 1, name: 'tidemark command' });
   try {
     const storage = await (anySchema ? openStorage : openMigratedStorage)(sql);
-    return await work({ config, address, storage, sql });
+    return await work({ config, database: sql.pool.database, storage, sql });
   } finally {
     await sql.end({ timeout: 5 });
-    await database.close();
+    await opened.close();
   }
 }

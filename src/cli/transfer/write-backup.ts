@@ -1,7 +1,7 @@
 /** Writes a backup: a consistent snapshot, while the service keeps running. */
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
-import type { DatabaseAddress } from '../../storage/database/connect.ts';
+import type { Database } from '../../storage/database/database.ts';
 import type { Storage } from '../../storage/storage.ts';
 import {
   type BackupHeader,
@@ -21,7 +21,7 @@ export interface BackupOptions {
   readonly storage: Storage;
   /** A connection used only for the backup. */
   readonly client: pg.Client;
-  readonly address: DatabaseAddress;
+  readonly database: Database;
   /** Milliseconds since the Unix epoch. */
   readonly now: number;
   /** Called while rows are copied. @param total estimated number of events */
@@ -33,7 +33,7 @@ export interface BackupOptions {
  * @returns its counts, once all bytes are consumed
  */
 export async function* writeBackup(options: BackupOptions): AsyncGenerator<Buffer, BackupCounts> {
-  const { storage, client, address, now, onProgress } = options;
+  const { storage, client, database, now, onProgress } = options;
   const hash = createHash('sha256');
   const hashed = (bytes: Buffer): Buffer => {
     hash.update(bytes);
@@ -42,7 +42,7 @@ export async function* writeBackup(options: BackupOptions): AsyncGenerator<Buffe
   const json = (value: BackupHeader | BackupSection | BackupTrailer): Buffer =>
     Buffer.from(`${JSON.stringify(value)}\n`);
 
-  const exported = await storage.beginExport(client, address);
+  const exported = await storage.beginExport(client, database);
   const header: BackupHeader = {
     tidemark: 'backup',
     format: FORMAT_VERSION,

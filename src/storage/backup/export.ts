@@ -3,7 +3,8 @@ import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
 import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
-import { type DatabaseAddress, errorCode, SQLSTATE } from '../database/connect.ts';
+import { errorCode, SQLSTATE } from '../database/connect.ts';
+import type { Database } from '../database/database.ts';
 import { SNAPSHOT_LOCK } from '../read/snapshot.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
@@ -61,7 +62,7 @@ export interface ExportSnapshot {
 /** What an export needs of an engine. */
 export interface EngineExport extends Pick<CountingEngine, 'totalsOfAllApps' | 'eventIntervals'> {
   /** Takes the snapshot of a backup on all nodes of a cluster. Absent: one server has it. @param client on the coordinator */
-  beginSnapshot?(client: pg.Client, address: DatabaseAddress): Promise<ExportSnapshot>;
+  beginSnapshot?(client: pg.Client, database: Database): Promise<ExportSnapshot>;
   /**
    * Tables that an export locks in SHARE UPDATE EXCLUSIVE mode before its snapshot, so that no maintenance rewrites them
    * during the export. Writers do not wait for these locks.
@@ -77,10 +78,10 @@ export interface EngineExport extends Pick<CountingEngine, 'totalsOfAllApps' | '
 /** Takes a snapshot. @param client a dedicated connection */
 export async function beginExport(
   client: pg.Client,
-  address: DatabaseAddress,
+  database: Database,
   engine: EngineExport,
 ): Promise<Export> {
-  const snapshot = (await engine.beginSnapshot?.(client, address)) ?? (await beginOnServer(client, engine));
+  const snapshot = (await engine.beginSnapshot?.(client, database)) ?? (await beginOnServer(client, engine));
   const { boundary, schema, events } = await readState(client, engine);
   return {
     schema,

@@ -77,7 +77,7 @@ export class Merger {
     this.#from = from;
     this.#to = to;
     const { writes } = to.engine;
-    this.#connection = new CopyConnection(to.address, COPY_NAME, BULK_TIMEOUTS, {
+    this.#connection = new CopyConnection(to.sql.pool.database, COPY_NAME, BULK_TIMEOUTS, {
       ...BULK_SESSION,
       ...writes.session,
     });

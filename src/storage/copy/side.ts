@@ -20,7 +20,6 @@ export const COPY_NAME = 'tidemark copy';
 
 /** One of the databases. */
 export interface Side {
-  readonly address: DatabaseAddress;
   readonly engine: StorageEngine;
   /** A pool of one connection. */
   readonly sql: Sql;
@@ -33,10 +32,11 @@ export async function openSide(address: DatabaseAddress): Promise<Side> {
   const sql = connect(address, { connections: 1, name: COPY_NAME });
   try {
     const engine = ENGINES[(await chooseEngine(sql)).engine];
-    const client = await openCopyClient(address, COPY_NAME);
+    sql.pool.database.adopt(engine.snapshots);
+    const client = await openCopyClient(sql.pool.database, COPY_NAME);
     for (const [name, value] of Object.entries(engine.writes.session))
       await client.query('SELECT set_config($1, $2, false)', [name, value]);
-    return { address, engine, sql, client };
+    return { engine, sql, client };
   } catch (error) {
     await endPool(sql);
     throw error;

@@ -2,7 +2,7 @@
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, LEVELS, type Level } from '../counts/levels.ts';
 import { exactSources } from '../counts/stale.ts';
-import { readSnapshot, readWithoutSnapshotLock } from '../read/snapshot.ts';
+import { readSnapshot } from '../read/snapshot.ts';
 import type { Side } from './side.ts';
 
 /** By the start of the bucket, then by the internal id of the app. Those without events are left out. */
@@ -17,8 +17,7 @@ export async function readTotals(
   level: Level,
   interval: Interval,
 ): Promise<Totals> {
-  const pool = engine.nodesAt === undefined ? sql : readWithoutSnapshotLock(sql);
-  const rows = await readSnapshot(pool, async (tx) => {
+  const rows = await readSnapshot(sql, async (tx) => {
     const sources = await exactSources(tx, [{ level, ...interval }]);
     const parts = sources.map(({ view, from, until }) => {
       const within = tx`>= ${new Date(from)} AND app_id = ANY(${[...apps]}::integer[])`;

@@ -7,7 +7,7 @@
  */
 import type { Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
-import { withCustomPlan } from '../read/snapshot.ts';
+import { withKeptPlan } from '../read/snapshot.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { ALL_TIME, type Interval, type SourceInterval, splitByLevel } from './intervals.ts';
@@ -67,12 +67,9 @@ async function profiledDays(
   { from, until }: Interval,
 ): Promise<ReadonlySet<number>> {
   // How many days there are decides whether pending deltas are looked through once, or for each day.
-  const [row] = await withCustomPlan(
-    tx,
-    tx<{ days: number[] }[]>`
-      SELECT coalesce(json_agg(extract(epoch FROM day)::bigint * 1000), '[]') AS days
-        FROM ready_profiles WHERE app_id = ${appId} AND day >= ${floorTo(from, DAY_MS)} AND day < ${until}`,
-  );
+  const [row] = await tx<{ days: number[] }[]>`
+    SELECT coalesce(json_agg(extract(epoch FROM day)::bigint * 1000), '[]') AS days
+      FROM ready_profiles WHERE app_id = ${appId} AND day >= ${floorTo(from, DAY_MS)} AND day < ${until}`;
   return new Set(row?.days);
 }
 
@@ -116,7 +113,7 @@ function unprofiledIntervals({ from, until }: Interval, profiled: ReadonlySet<nu
 
 /** Adds the counts of parts: a profile's running count at the end of each, less that at its start. */
 async function addProfiles(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   counts: Map<number, number[]>,
   parts: readonly BucketPart[],
@@ -130,13 +127,16 @@ async function addProfiles(
   // Of a year of days in Berlin these are three: where summer's days begin, where winter's do, and the end.
   const cuts = [...new Set(parts.flatMap(({ low, high }) => [low, high]))].filter((cut) => cut > 0);
   const picked = cuts.flatMap((cut, i) => (i === 0 ? [tx`running[${cut}]`] : [tx`,`, tx`running[${cut}]`]));
-  const columns = await tx<Column[]>`
-    SELECT type_id AS id,
-           string_agg(concat_ws(' ', day::date - '1970-01-01'::date, ${picked}), ' ') AS text
-      FROM daily_prefix_sums
-     WHERE app_id = ${appId} AND type_id = ANY(${[...counts.keys()]})
-       AND day >= ${parts[0]?.day ?? 0} AND day <= ${parts.at(-1)?.day ?? 0}
-     GROUP BY type_id`;
+  const columns = await withKeptPlan(
+    tx,
+    tx<Column[]>`
+      SELECT type_id AS id,
+             string_agg(concat_ws(' ', day::date - '1970-01-01'::date, ${picked}), ' ') AS text
+        FROM daily_prefix_sums
+       WHERE app_id = ${appId} AND type_id = ANY(${[...counts.keys()]})
+         AND day >= ${parts[0]?.day ?? 0} AND day <= ${parts.at(-1)?.day ?? 0}
+       GROUP BY type_id`,
+  );
   const stride = cuts.length + 1;
   const offsetOf = new Map(cuts.map((cut, i) => [cut, i + 1]));
   for (const column of columns) {
@@ -213,7 +213,7 @@ export async function countBefore(
 }
 
 async function sumByType(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, ids, field }: Counting,
   sources: readonly SourceInterval[],
 ): Promise<ReadonlyMap<number, number>> {

@@ -2,9 +2,10 @@
 import type postgres from 'postgres';
 import type { Transaction } from '../database/connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
-import { withCustomPlan } from '../read/snapshot.ts';
+import { withKeptPlan } from '../read/snapshot.ts';
 import type { Interval, SourceInterval } from './intervals.ts';
 import { ALL_TYPES } from './levels.ts';
+import type { Snapshot } from './stale.ts';
 
 export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
@@ -48,17 +49,15 @@ export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly
 
 /**
  * Runs a statement that reads sources, by {@link countsIn}. Rows are in partitions; and for several intervals of one relation, a plan for
- * any times would rather read everything between them.
+ * any times would rather read everything between them. All others keep their plans.
  */
 export async function readSources<T extends postgres.Row[]>(
-  tx: Transaction,
+  tx: Snapshot,
   sources: readonly SourceInterval[],
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
   const views = new Set(sources.map(({ view }) => view));
-  return views.has(null) || views.size < sources.length
-    ? await withCustomPlan(tx, statement)
-    : await statement;
+  return views.has(null) || views.size < sources.length ? await statement : await withKeptPlan(tx, statement);
 }
 
 function countsFrom(

@@ -1,6 +1,6 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { readCounts } from '../read/snapshot.ts';
+import { readCounts, withKeptPlan } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
 import {
@@ -202,9 +202,12 @@ function clip(counts: readonly number[], head = 0, tail = 0): number[] {
 
 /** The hour of the app's first event; null if it has none. */
 async function firstHour(tx: Snapshot, appId: number): Promise<number | null> {
-  const [counted] = await tx<{ day: number | null }[]>`
-    SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS day FROM ${tx(DAYS.view)}
-     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
+  const [counted] = await withKeptPlan(
+    tx,
+    tx<{ day: number | null }[]>`
+      SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 AS day FROM ${tx(DAYS.view)}
+       WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`,
+  );
   const stale = await staleSpan(tx);
   const last = counted?.day ?? (stale && floorTo(stale.until, DAY_MS));
   if (last === null) return null;

@@ -18,6 +18,8 @@ import { DAY_MS, DAYS, finerThan, floorTo, LEVELS, type Level } from './levels.t
 
 /** A transaction of reads in one snapshot. */
 export interface Snapshot extends Transaction {
+  /** Whether statements on counts may keep their plans (read/snapshot.ts). */
+  readonly keepsPlans: boolean;
   readonly stale: StaleBuckets;
 }
 

@@ -1,7 +1,7 @@
 /** Asks the server for the state of its backends, over a new connection. */
-import { identityOf, openSocket, pgClient } from './dial.ts';
+import type { Database } from './database.ts';
+import { pgClient } from './dial.ts';
 import { DEADLINES } from './pools.ts';
-import type { DatabaseAddress } from './server-address.ts';
 
 const PURPOSE = { name: 'tidemark watch', kind: 'probe', keepsDeadline: true } as const;
 /** The server may be busy: a timeout proves nothing. */
@@ -12,13 +12,10 @@ const TIMEOUT_MS = 4 * DEADLINES.probe.answerMs;
  * for its client to send or to read is not busy. A backend whose state is hidden counts as busy.
  * @throws if there is no usable server
  */
-export async function askBackends(
-  address: DatabaseAddress,
-  pids: readonly number[],
-): Promise<ReadonlySet<number>> {
-  const socket = await openSocket(address, PURPOSE);
+export async function askBackends(database: Database, pids: readonly number[]): Promise<ReadonlySet<number>> {
+  const { socket } = await database.openSocket(PURPOSE);
   try {
-    const identity = identityOf(address);
+    const { identity } = database;
     const client = pgClient(socket, {
       ...('url' in identity ? { connectionString: identity.url } : identity),
       application_name: PURPOSE.name,

@@ -1,7 +1,7 @@
 /** Asks PostgreSQL to cancel the statement of a connection, so that its backend does not continue without a client. */
 import type { Socket } from 'node:net';
 import type pg from 'pg';
-import { openAgain } from './dial.ts';
+import type { OpenedSocket } from './dial.ts';
 import { CANCEL_REQUEST } from './wire.ts';
 
 const MESSAGE_BYTES = 16;
@@ -21,12 +21,13 @@ interface KeyOfClient {
 /**
  * Sends the request on a connection of its own, as the protocol demands: to the same server, with the same encryption. The
  * outcome is only seen on the connection that runs the statement.
+ * @param again     opens the connection for it
  * @param timeoutMs timeout of each step if the server does not respond
  */
-export function cancelStatement(client: pg.Client, timeoutMs: number): void {
+export function cancelStatement(client: pg.Client, again: OpenedSocket['again'], timeoutMs: number): void {
   const { processID: pid, secretKey: secret } = client as KeyOfClient;
   if (typeof pid !== 'number' || typeof secret !== 'number') return;
-  void requestCancel(openAgain(client.connection.stream, timeoutMs), { pid, secret }, timeoutMs);
+  void requestCancel(again(timeoutMs), { pid, secret }, timeoutMs);
 }
 
 /**

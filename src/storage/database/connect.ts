@@ -3,29 +3,40 @@ import postgres from 'postgres';
 import type { Waiter } from '../../base/slots.ts';
 import { ARRAYS } from './array-types.ts';
 import { type BackendKey, requestCancel } from './cancel-statement.ts';
-import { identityOf, openBeside, sessionOptions } from './dial.ts';
-import { addressOfNode } from './node-address.ts';
+import { type Database, databaseAt } from './database.ts';
+import { errorCode, isUnavailable } from './error-codes.ts';
 import { FILLER, PoolSockets } from './pool-sockets.ts';
-import type { PoolKind } from './pools.ts';
+import { type PoolKind, SESSION_PARAMETERS } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
+export { errorCode, isUnavailable, SQLSTATE } from './error-codes.ts';
 export type { DatabaseAddress } from './server-address.ts';
 
-export type Sql = postgres.Sql;
+/** A pool of connections to a database. */
+export interface Sql extends postgres.Sql {
+  readonly pool: Pool;
+  reserve(): Promise<ReservedSql>;
+}
+
+/** One connection of a pool, until it is released. */
+export interface ReservedSql extends Sql {
+  release(): void;
+}
+
+/** What a pool knows of itself. */
+export interface Pool {
+  readonly database: Database;
+  readonly options: PoolOptions;
+  readonly sockets: PoolSockets;
+  /** Pools of the same kind on nodes of a cluster, by the names of the nodes. They end with this one. */
+  readonly nodes: Map<string, Sql>;
+  /** Who waits for its transactions: {@link poolFor}. */
+  readonly waiter: Waiter | null;
+}
+
 export type Transaction = postgres.TransactionSql;
 /** What runs transactions: a pool, or a part of a cluster (citus/shard-schema.ts). */
-export type Transactions = Pick<Sql, 'begin'>;
-
-/** Session settings of every connection. */
-export const SESSION_PARAMETERS = {
-  timezone: 'UTC',
-  // Partitions by day: a generic plan considers all of them (36 ms at 1,500), a custom one prunes first (0.2 ms).
-  plan_cache_mode: 'force_custom_plan',
-  synchronous_commit: 'on',
-  jit: 'off',
-  // Starting workers costs more (8 ms) than the small statements here could gain.
-  max_parallel_workers_per_gather: '0',
-} as const;
+export type Transactions = Pick<Sql, 'begin' | 'pool'>;
 
 /** The client's options. The package's types leave two of them out. */
 type Settings = postgres.Options<Record<string, never>> & {
@@ -46,71 +57,30 @@ export interface PoolOptions {
 }
 
 /** Opens a pool. Connections are made when first used and remade when lost. */
-export function connect(
-  address: DatabaseAddress,
-  { connections, name, kind = null, session = '' }: PoolOptions,
-): Sql {
+export function connect(target: DatabaseAddress | Database, options: PoolOptions): Sql {
+  const database = databaseAt(target);
+  const { connections, name, kind = null, session = '' } = options;
   const purpose = { name, kind };
-  const options = `${sessionOptions(address, purpose)} ${session}`.trim();
-  const pool = openPool(address, {
-    max: connections,
-    connection: { application_name: name, ...SESSION_PARAMETERS, ...(options !== '' && { options }) },
-    sockets: new PoolSockets(address, purpose),
-  });
-  ORIGINS.set(pool, { address, options: { connections, name, kind } });
-  return pool;
-}
-
-interface Origin {
-  readonly address: DatabaseAddress;
-  readonly options: PoolOptions;
-  /** Pools of the same kind on nodes of a cluster, by the names of the nodes. */
-  readonly nodes?: Map<string, Sql>;
-}
-
-const ORIGINS = new WeakMap<Sql, Origin>();
-
-/** The address that a pool of {@link connect} leads to. */
-export function addressOfPool(sql: Sql): DatabaseAddress {
-  const origin = ORIGINS.get(poolOf(sql));
-  if (origin === undefined) throw new Error('The pool was not opened by connect().');
-  return origin.address;
+  const ofSession = `${database.sessionOptions(purpose)} ${session}`.trim();
+  const connection = {
+    application_name: name,
+    ...SESSION_PARAMETERS,
+    ...(ofSession !== '' && { options: ofSession }),
+  };
+  const sockets = new PoolSockets(database, purpose);
+  return openPool(
+    { database, options, sockets, nodes: new Map(), waiter: null },
+    { max: connections, connection },
+  );
 }
 
 /** A pool like another one, on a node of the same cluster. It is opened once, and ends with the other one. */
-export function poolOnNode(given: Sql, node: { readonly host: string; readonly port: number }): Sql {
-  const waiting = WAITING.get(given);
-  if (waiting !== undefined) return poolFor(waiting.waiter, poolOnNode(waiting.pool, node));
-  const sql = given;
-  const origin = ORIGINS.get(sql);
-  if (origin === undefined) throw new Error('The pool was not opened by connect().');
-  const nodes = origin.nodes ?? new Map<string, Sql>();
-  if (origin.nodes === undefined) {
-    ORIGINS.set(sql, { ...origin, nodes });
-    const end = sql.end.bind(sql);
-    sql.end = async (options) => {
-      await Promise.all([...nodes.values()].map((pool) => endPool(pool)));
-      await end(options);
-    };
-  }
+export function poolOnNode(sql: Sql, node: { readonly host: string; readonly port: number }): Sql {
+  const { database, options, nodes, waiter } = sql.pool;
   const name = `${node.host}:${node.port}`;
-  const known = nodes.get(name);
-  if (known !== undefined) return known;
-  const pool = connect(addressOfNode(origin.address, node), origin.options);
+  const pool = nodes.get(name) ?? connect(database.node(node), options);
   nodes.set(name, pool);
-  return pool;
-}
-
-interface Waiting {
-  readonly pool: Sql;
-  readonly waiter: Waiter;
-}
-
-const WAITING = new WeakMap<Sql, Waiting>();
-
-/** The pool behind {@link poolFor}, or the pool itself. */
-export function poolOf(sql: Sql): Sql {
-  return WAITING.get(sql)?.pool ?? sql;
+  return waiter === null ? pool : poolFor(waiter, pool);
 }
 
 /** A transaction was ended, or not begun, because nobody waits for it any more. */
@@ -123,16 +93,16 @@ export class Abandoned extends Error {
 /**
  * A pool for work that somebody waits for: as soon as nobody does any more, its transactions are canceled and fail with
  * {@link Abandoned}, and no further one begins. So the deadline of a request is that of its snapshots, too.
- * @param pool its connections are used; single statements outside of transactions go to it as they are
+ * @param sql its connections are used; single statements outside of transactions go to it as they are
  */
-export function poolFor(waiter: Waiter, pool: Sql): Sql {
+export function poolFor(waiter: Waiter, sql: Sql): Sql {
   type Work = (tx: Transaction) => Promise<unknown>;
   const begin = async (mode: string, work: Work): Promise<unknown> => {
     try {
       if (waiter.settled) throw new Abandoned();
-      return await pool.begin(mode, async (tx) => {
+      return await sql.begin(mode, async (tx) => {
         if (waiter.settled) throw new Abandoned();
-        const stop = cancelOnceSettled(waiter, tx, addressOfPool(pool));
+        const stop = cancelOnceSettled(waiter, tx, sql.pool.database);
         try {
           return await work(tx);
         } finally {
@@ -143,11 +113,13 @@ export function poolFor(waiter: Waiter, pool: Sql): Sql {
       throw waiter.settled ? new Abandoned() : error;
     }
   };
-  const sql = new Proxy(pool, {
-    get: (target, name, receiver) => (name === 'begin' ? begin : Reflect.get(target, name, receiver)),
+  const own = new Map<string | symbol, unknown>([
+    ['begin', begin],
+    ['pool', { ...sql.pool, waiter }],
+  ]);
+  return new Proxy(sql, {
+    get: (target, name, receiver) => own.get(name) ?? Reflect.get(target, name, receiver),
   });
-  WAITING.set(sql, { pool, waiter });
-  return sql;
 }
 
 /** Timeout of each step of a request to cancel. */
@@ -156,7 +128,7 @@ const CANCEL_TIMEOUT_MS = 1_000;
 const CANCEL_AGAIN_MS = 200;
 
 /** @returns resolves when no request to cancel is under way: a later one would meet the connection's next statement */
-function cancelOnceSettled(waiter: Waiter, tx: Transaction, address: DatabaseAddress): () => Promise<void> {
+function cancelOnceSettled(waiter: Waiter, tx: Transaction, database: Database): () => Promise<void> {
   // An empty query takes no snapshot. The client notes on a query whose connection it is on, which its types lack.
   const empty: { readonly state?: BackendKey } & PromiseLike<unknown> = tx.unsafe('').execute();
   empty.then(undefined, () => undefined);
@@ -165,7 +137,7 @@ function cancelOnceSettled(waiter: Waiter, tx: Transaction, address: DatabaseAdd
   const cancel = (): void => {
     if (empty.state === undefined) return;
     canceling ??= requestCancel(
-      openBeside(address, CANCEL_TIMEOUT_MS),
+      database.openBeside(CANCEL_TIMEOUT_MS),
       empty.state,
       CANCEL_TIMEOUT_MS,
     ).finally(() => {
@@ -184,19 +156,22 @@ function cancelOnceSettled(waiter: Waiter, tx: Transaction, address: DatabaseAdd
 }
 
 /** A pool without session parameters at its start: a pooler may refuse what it does not know. */
-export function connectBare(address: DatabaseAddress): Sql {
-  const sockets = new PoolSockets(address, { name: '', kind: null });
-  return openPool(address, { max: 1, connection: {}, sockets, prepare: false });
+export function connectBare(target: DatabaseAddress | Database): Sql {
+  const database = databaseAt(target);
+  const options = { connections: 1, name: '' };
+  const sockets = new PoolSockets(database, { name: '', kind: null });
+  const pool = { database, options, sockets, nodes: new Map(), waiter: null };
+  return openPool(pool, { max: 1, connection: {}, prepare: false });
 }
 
 function openPool(
-  address: DatabaseAddress,
-  { sockets, ...own }: Pick<Settings, 'max' | 'connection'> & { sockets: PoolSockets; prepare?: boolean },
+  pool: Pool,
+  own: Pick<Settings, 'max' | 'connection'> & { readonly prepare?: boolean },
 ): Sql {
   const settings: Settings = {
     ...own,
     connection: { ...own.connection, ...FILLER },
-    socket: sockets.connect,
+    socket: pool.sockets.connect,
     // It is encrypted already, where it is to be.
     ssl: false,
     // Not in the pool's type: the methods that the client makes of them are not used.
@@ -210,13 +185,21 @@ function openPool(
     // then run inside of the transaction, which never ends (https://github.com/porsager/postgres/issues/1189).
     max_pipeline: Number.MAX_SAFE_INTEGER,
   };
-  const identity = identityOf(address);
+  const { identity } = pool.database;
   const sql =
     'url' in identity
       ? postgres(withoutOptions(identity.url), settings)
       : postgres({ ...settings, ...identity });
-  SOCKETS.set(sql, sockets);
-  return Object.assign(sql, { reserve: reserving(sql), begin: beginning(sql) });
+  const end = sql.end.bind(sql);
+  return Object.assign(sql, {
+    pool,
+    reserve: reserving(sql, pool),
+    begin: beginning(sql),
+    end: async (options?: { timeout?: number }) => {
+      await Promise.all([...pool.nodes.values()].map(endPool));
+      await end(options);
+    },
+  });
 }
 
 /** The client would replace these session parameters by those of the URL, which they include already. */
@@ -230,11 +213,12 @@ function withoutOptions(url: string): string {
  * Without the query for types the client never hands out a connection that it opens for `reserve` itself, so it gets one
  * that is open: it was just used, and nothing has come between.
  */
-function reserving(sql: Sql): Sql['reserve'] {
+function reserving(sql: postgres.Sql, pool: Pool): Sql['reserve'] {
   const reserve = sql.reserve.bind(sql);
   return async () => {
     await sql`SELECT 1`;
-    return await reserve();
+    // Nobody reserves a connection of a reserved one, for which the type is wrong.
+    return Object.assign(await reserve(), { pool }) as ReservedSql;
   };
 }
 
@@ -242,7 +226,7 @@ function reserving(sql: Sql): Sql['reserve'] {
  * A transaction whose connection is lost fails with the connection's end, and sends nothing more. The client would send it a
  * ROLLBACK, which has no connection to go to: that ends the process, or is never answered and keeps its connection forever.
  */
-function beginning(sql: Sql): Sql['begin'] {
+function beginning(sql: postgres.Sql): Sql['begin'] {
   type Work = (transaction: Transaction) => unknown;
   const begin = sql.begin.bind(sql) as (options: string, work: Work) => Promise<unknown>;
   const guarded = async (options: string, work: Work): Promise<unknown> => {
@@ -277,83 +261,12 @@ function hasLostConnection(error: unknown): boolean {
   return isUnavailable(error) && !['CONNECTION_DESTROYED', 'CONNECTION_ENDED'].includes(errorCode(error));
 }
 
-const SOCKETS = new WeakMap<Sql, PoolSockets>();
-
 /**
  * Ends a pool, also where the database does not answer, and where a lost connection was just being made again: that would
  * otherwise continue after the end, and keep the process running.
  */
 export async function endPool(sql: Sql): Promise<void> {
-  const sockets = SOCKETS.get(sql);
-  await sql.end({ timeout: sockets?.haveLeft === true ? 0 : 2 });
-  sockets?.close();
-}
-
-/** Codes of what may pass when it is tried again (PostgreSQL documentation, appendix A). */
-export const SQLSTATE = {
-  serializationFailure: '40001',
-  deadlock: '40P01',
-  /** A wait that lock_timeout or NOWAIT ended. */
-  lockNotAvailable: '55P03',
-  /** By statement_timeout, by the service or by an operator. */
-  queryCanceled: '57014',
-  undefinedTable: '42P01',
-  invalidSchemaName: '3F000',
-} as const;
-
-/** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */
-export function errorCode(error: unknown): string {
-  if (typeof error !== 'object' || error === null || !('code' in error)) return '';
-  return String(error.code);
-}
-
-/** Codes of the system, of name lookups and of the clients for a connection that cannot be made or is lost. */
-const CONNECTION_TROUBLE = new Set([
-  'ECONNREFUSED',
-  'ECONNRESET',
-  'ECONNABORTED',
-  'EPIPE',
-  'ENOENT',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'ETIMEDOUT',
-  'CONNECT_TIMEOUT',
-  'CONNECTION_CLOSED',
-  'CONNECTION_ENDED',
-  'CONNECTION_DESTROYED',
-  // A server that is not to be used (connections/server-watch.ts).
-  'SERVER_READ_ONLY',
-  'SERVER_IN_RECOVERY',
-  'SERVER_IS_OLDER',
-  'SERVER_IS_FOREIGN',
-  'SERVER_FORBIDS',
-  'SERVER_HAS_MOVED',
-  'SERVER_IS_BEHIND',
-  'SERVER_IS_UNFIT',
-  // A node of a cluster that does not answer (nodes.ts).
-  'NODE_AWAY',
-  // read_only_sql_transaction: it was the primary when the connection was made. insufficient_privilege: no session can write.
-  '25006',
-  '42501',
-  // What `connect` fails with at once: no route, no network, no address or port of our own, no room for a socket.
-  'EHOSTUNREACH',
-  'EHOSTDOWN',
-  'ENETUNREACH',
-  'ENETDOWN',
-  'ENETRESET',
-  'EADDRNOTAVAIL',
-  'EAGAIN',
-  'EMFILE',
-  'ENFILE',
-  'ENOBUFS',
-]);
-
-/** A firewall's or a route's refusal. Files have these codes too, so the system call has to be one of sockets. */
-const PROHIBITED = new Set(['EACCES', 'EPERM']);
-
-/** True where the database cannot be reached or is starting, stopping or out of resources: the request is not at fault. */
-export function isUnavailable(error: unknown): boolean {
-  const code = errorCode(error);
-  if (CONNECTION_TROUBLE.has(code) || /^(08|53|57P)/.test(code)) return true;
-  return PROHIBITED.has(code) && error instanceof Error && 'syscall' in error && error.syscall === 'connect';
+  const { database, sockets } = sql.pool;
+  await sql.end({ timeout: database.hasLeft ? 0 : 2 });
+  sockets.close();
 }

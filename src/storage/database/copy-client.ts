@@ -1,7 +1,9 @@
 /** A connection for COPY in both directions. It uses `pg`: the pool's client never reports a COPY that fails. */
 import type pg from 'pg';
-import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
-import { clientSettings, openSocket, pgClient } from './dial.ts';
+import { type Database, databaseAt } from './database.ts';
+import { pgClient } from './dial.ts';
+import { SESSION_PARAMETERS } from './pools.ts';
+import type { DatabaseAddress } from './server-address.ts';
 
 const PARAMETERS = {
   ...SESSION_PARAMETERS,
@@ -15,10 +17,11 @@ const PARAMETERS = {
 };
 
 /** Connects. A connection that breaks rejects the query that waits for an answer, and nothing else. */
-export async function openCopyClient(address: DatabaseAddress, name: string): Promise<pg.Client> {
-  const socket = await openSocket(address, { name, kind: null });
+export async function openCopyClient(target: DatabaseAddress | Database, name: string): Promise<pg.Client> {
+  const database = databaseAt(target);
+  const { socket } = await database.openSocket({ name, kind: null });
   const client = pgClient(socket, {
-    ...clientSettings(address, PARAMETERS),
+    ...database.clientSettings(PARAMETERS),
     application_name: name,
     connectionTimeoutMillis: 5_000,
   });

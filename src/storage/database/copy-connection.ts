@@ -4,9 +4,10 @@
  */
 import pg from 'pg';
 import { cancelStatement } from './cancel-statement.ts';
-import { type DatabaseAddress, SESSION_PARAMETERS } from './connect.ts';
-import { clientSettings, openSocket, pgClient } from './dial.ts';
-import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
+import { type Database, databaseAt } from './database.ts';
+import { type OpenedSocket, pgClient } from './dial.ts';
+import { DEADLINES, type PoolKind, type Purpose, SESSION_PARAMETERS } from './pools.ts';
+import type { DatabaseAddress } from './server-address.ts';
 
 /** Rows as one query of COPY commands, for {@link CopyConnection.copy}. */
 export interface CopyGroup {
@@ -119,32 +120,35 @@ export type Connect = (
   session?: Readonly<Record<string, string>>,
 ) => WriteConnection;
 
-export function connectionsTo(address: DatabaseAddress): Connect {
-  return (name, timeouts, session) => new CopyConnection(address, name, timeouts, session);
+export function connectionsTo(target: DatabaseAddress | Database): Connect {
+  const database = databaseAt(target);
+  return (name, timeouts, session) => new CopyConnection(database, name, timeouts, session);
 }
 
 /** One connection, opened when first needed and opened again after it was lost. Not for concurrent use. */
 export class CopyConnection {
-  readonly #address: DatabaseAddress;
+  readonly #database: Database;
   readonly #purpose: Purpose;
   readonly #settings: pg.ClientConfig;
   readonly #timeouts: ConnectionTimeouts;
   #client: pg.Client | null = null;
   #connecting: Promise<pg.Client> | null = null;
+  /** Opens another connection to the server of the client. */
+  #again: OpenedSocket['again'] | null = null;
   #closed = false;
 
   /** @param session additional settings of the session */
   constructor(
-    address: DatabaseAddress,
+    target: DatabaseAddress | Database,
     name: string,
     timeouts: ConnectionTimeouts = DEFAULT_TIMEOUTS,
     session: Readonly<Record<string, string>> = {},
   ) {
-    this.#address = address;
+    this.#database = databaseAt(target);
     this.#purpose = { name, kind: timeouts.pool ?? null, keepsDeadline: true };
     this.#timeouts = timeouts;
     this.#settings = {
-      ...clientSettings(address, { ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session }),
+      ...this.#database.clientSettings({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session }),
       application_name: name,
       connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     };
@@ -188,7 +192,7 @@ export class CopyConnection {
 
   /** True once the service has left the database: no connection can be opened any more. */
   get hasLeft(): boolean {
-    return this.#address.watch?.isDisconnecting === true;
+    return this.#database.hasLeft;
   }
 
   /** Closes the connection; destroys it if the server does not respond. */
@@ -234,13 +238,14 @@ export class CopyConnection {
 
   /** Checked after connecting: this connection may be the first one to another server. */
   #requireEpoch(epoch: number | undefined): void {
-    const { watch } = this.#address;
-    if (epoch === undefined || watch === undefined || watch.epoch === epoch) return;
+    const { watch } = this.#database;
+    if (epoch === undefined || watch === null || watch.epoch === epoch) return;
     throw new ConnectionLost('The database has changed since the events were accepted', false);
   }
 
   async #open(): Promise<pg.Client> {
-    const socket = await openSocket(this.#address, this.#purpose);
+    const { socket, again } = await this.#database.openSocket(this.#purpose);
+    this.#again = again;
     const client = pgClient(socket, this.#settings);
     // pg reports a connection that is lost while idle as an event; the next caller connects again.
     client.on('error', () => this.#forget(client));
@@ -261,14 +266,14 @@ export class CopyConnection {
     let isOver = false;
     // If this process itself was busy, a response that has arrived is handled first (setImmediate).
     const breakOff = (): void => {
-      this.#address.watch?.reportDeadline(client.connection.stream);
+      this.#database.watch?.reportDeadline(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
     const giveUp = (): void => {
       if (isOver) return;
       timedOut = true;
       const cancels = this.#timeouts.lockMs !== undefined;
-      if (cancels) cancelStatement(client, ASK_TIMEOUT_MS);
+      if (this.#again !== null && cancels) cancelStatement(client, this.#again, ASK_TIMEOUT_MS);
       timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
     };
     let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);

@@ -1,9 +1,7 @@
-/** Opens connections to PostgreSQL for both clients: chooses the host, encrypts, and registers the connection with the watch. */
+/** Opens connections to PostgreSQL for both clients: chooses the host, and encrypts. */
 import { isIP, type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
-import type { Duplex } from 'node:stream';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
-import { type Purpose, sessionTimeouts } from './pools.ts';
 import {
   type DatabaseAddress,
   readServerAddress,
@@ -17,73 +15,8 @@ const CHOICE_TIMEOUT_MS = 3_000;
 const SSL_REQUEST = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]);
 const ACCEPTED = 'S'.charCodeAt(0);
 
-const SERVERS = new WeakMap<DatabaseAddress, Servers>();
-
-/**
- * Opens a connection that a client can use as its socket: connected, and encrypted if the address says so. Of several hosts
- * it chooses the one that takes writes.
- * @throws Error with a system error code if there is none; the socket is destroyed then
- */
-export async function openSocket(address: DatabaseAddress, purpose: Purpose): Promise<Socket> {
-  const socket = hasLeft(address)
-    ? null
-    : await serversOf(address).connect({ readsInPlace: purpose.readsInPlace === true });
-  // The service may have left the database meanwhile.
-  if (socket === null || hasLeft(address)) {
-    socket?.destroy();
-    throw withCode('The service stops and has left the database', 'CONNECTION_ENDED');
-  }
-  address.watch?.follow(socket, purpose);
-  return socket;
-}
-
-/** User and database for the client. Hosts and encryption are handled below it. */
-export function identityOf(
-  address: DatabaseAddress,
-): { url: string } | { host: string; port: number; user: string; database: string } {
-  if ('url' in address) return { url: serversOf(address).address.url };
-  const { host, port, user, database } = address;
-  return { host, port, user, database };
-}
-
-/**
- * Settings for the package `pg`: user and database, and session parameters, which come after those of the URL. In the URL
- * they would replace ours.
- */
-export function clientSettings(
-  address: DatabaseAddress,
-  parameters: Readonly<Record<string, string>>,
-): pg.ClientConfig {
-  const options = Object.entries(parameters).map(([name, value]) => `-c ${name}=${value}`);
-  const identity = identityOf(address);
-  if (!('url' in identity)) return { ...identity, options: options.join(' ') };
-  const url = new URL(identity.url);
-  const given = url.searchParams.get('options') ?? '';
-  url.searchParams.delete('options');
-  return { connectionString: url.href, options: [given, ...options].join(' ').trim() };
-}
-
-/** The session parameters of a purpose, as the option `options` of its start, after those of the URL. */
-export function sessionOptions(address: DatabaseAddress, { kind }: Purpose): string {
-  const given = 'url' in address ? new URL(serversOf(address).address.url).searchParams.get('options') : null;
-  return [given ?? '', kind === null ? '' : sessionTimeouts(kind)].join(' ').trim();
-}
-
-/** Makes the next connection search for a server that takes writes. */
-export function chooseAgain(address: DatabaseAddress): void {
-  serversOf(address).forget();
-}
-
-function serversOf(address: DatabaseAddress): Servers {
-  const known = SERVERS.get(address);
-  if (known !== undefined) return known;
-  const servers = new Servers(address);
-  SERVERS.set(address, servers);
-  return servers;
-}
-
 /** The hosts of an address, and which of them is used now. */
-class Servers {
+export class Hosts {
   readonly address: Pick<ServerAddress, 'targets' | 'attributes' | 'tls' | 'url'>;
   #chosen: Target | null = null;
   #choosing: Promise<Target> | null = null;
@@ -95,7 +28,7 @@ class Servers {
         : { targets: [targetOf(address)], attributes: 'any', tls: null, url: '' };
   }
 
-  async connect(how: SocketOptions): Promise<Socket> {
+  async connect(how: SocketOptions): Promise<OpenedSocket> {
     const { targets, tls } = this.address;
     const chosen = this.#chosen ?? (await this.#choose());
     try {
@@ -130,7 +63,7 @@ class Servers {
   /** @throws if the host is unavailable, or takes no writes although it must */
   async #ask(target: Target): Promise<Target> {
     const { url, tls, attributes } = this.address;
-    const socket = await connectTo(wayTo(target, tls));
+    const { socket } = await connectTo(wayTo(target, tls));
     const client = pgClient(socket, {
       connectionString: url,
       application_name: 'tidemark start',
@@ -190,26 +123,15 @@ interface Way {
   readonly tls: ServerAddress['tls'];
 }
 
-const WAYS = new WeakMap<Duplex, Way>();
-
-/**
- * Opens another connection to the very server that one leads to, encrypted likewise: the host's name may mean another server
- * meanwhile. Nobody looks after it.
- * @param socket    of {@link openSocket}
- * @param timeoutMs for each step of it
- */
-export async function openAgain(socket: Duplex, timeoutMs: number): Promise<Socket> {
-  const way = WAYS.get(socket);
-  if (way === undefined) throw new Error('The connection was not opened here.');
-  return await connectTo(way, { timeoutMs });
-}
-
-/**
- * Opens another connection to the server that connections are made to now, encrypted likewise. Nobody looks after it.
- * @param timeoutMs for each step of it
- */
-export async function openBeside(address: DatabaseAddress, timeoutMs: number): Promise<Socket> {
-  return await serversOf(address).connect({ timeoutMs });
+/** A connection that was just opened. */
+export interface OpenedSocket {
+  readonly socket: Socket;
+  /**
+   * Opens another connection to the very server that this one leads to, encrypted likewise: the host's name may mean another server
+   * meanwhile. Nobody looks after it.
+   * @param timeoutMs for each step of it
+   */
+  readonly again: (timeoutMs: number) => Promise<Socket>;
 }
 
 function wayTo(target: Target, tls: ServerAddress['tls']): Way {
@@ -224,7 +146,7 @@ interface SocketOptions {
 async function connectTo(
   { target, name, tls }: Way,
   { timeoutMs = CONNECT_TIMEOUT_MS, readsInPlace = false }: SocketOptions = {},
-): Promise<Socket> {
+): Promise<OpenedSocket> {
   const isPlain = tls === null || 'path' in target;
   const deliver = (bytes: Buffer): boolean => socket.emit('data', bytes);
   const socket: Socket = new Socket(isPlain && readsInPlace ? readingInPlace(deliver) : {});
@@ -238,8 +160,8 @@ async function connectTo(
   const { remoteAddress: host } = socket;
   const reached = 'path' in target || host === undefined ? target : { host, port: target.port };
   const ready = isPlain ? socket : await encrypted(socket, tls, name, timeoutMs);
-  WAYS.set(ready, { target: reached, name, tls });
-  return ready;
+  const way = { target: reached, name, tls };
+  return { socket: ready, again: async (againMs) => (await connectTo(way, { timeoutMs: againMs })).socket };
 }
 
 /** Bytes of one read: what a socket makes room for by itself. */
@@ -318,10 +240,6 @@ function happened(
     };
     socket.on('error', onError).once('close', onClose).once(event, onEvent);
   });
-}
-
-function hasLeft({ watch }: DatabaseAddress): boolean {
-  return watch?.isDisconnecting === true;
 }
 
 /** An error with a code, like those of the system. */

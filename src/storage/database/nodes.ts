@@ -1,8 +1,8 @@
 /** The servers that hold events: one, or the nodes of a cluster. Each has its own connections, writers and queues. */
 import type { Logger } from 'pino';
-import { errorCode } from './connect.ts';
 import type { Connect } from './copy-connection.ts';
 import { withCode } from './dial.ts';
+import { errorCode } from './error-codes.ts';
 
 /** A server that holds events. */
 export interface DataNode {

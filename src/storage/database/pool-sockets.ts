@@ -1,18 +1,18 @@
 /** The sockets of a pool: made for its client, and kept in sight, so that all of them end with the pool. */
 import { Socket } from 'node:net';
 import { withRowsTogether } from './copy-tap.ts';
-import { openSocket, withCode } from './dial.ts';
+import type { Database } from './database.ts';
+import { withCode } from './dial.ts';
 import type { Purpose } from './pools.ts';
-import type { DatabaseAddress } from './server-address.ts';
 
 export class PoolSockets {
-  readonly #address: DatabaseAddress;
+  readonly #database: Database;
   readonly #purpose: Purpose;
   readonly #open = new Set<Socket>();
   #closed = false;
 
-  constructor(address: DatabaseAddress, purpose: Purpose) {
-    this.#address = address;
+  constructor(database: Database, purpose: Purpose) {
+    this.#database = database;
     this.#purpose = purpose;
   }
 
@@ -25,7 +25,7 @@ export class PoolSockets {
     if (this.#closed) return failed(withCode('The pool has ended', 'CONNECTION_ENDED'));
     for (const old of this.#open) if (old.destroyed) this.#open.delete(old);
     try {
-      const socket = await openSocket(this.#address, { ...this.#purpose, readsInPlace: true });
+      const { socket } = await this.#database.openSocket({ ...this.#purpose, readsInPlace: true });
       this.#open.add(socket);
       if (!this.#closed) return withOrderlyEnd(withRowsTogether(withCleanStart(socket)));
       // The client would not hear that it has ended already.
@@ -35,11 +35,6 @@ export class PoolSockets {
       return failed(error instanceof Error ? error : new Error(String(error)));
     }
   };
-
-  /** True once the service has left the database: no connection answers any more. */
-  get haveLeft(): boolean {
-    return this.#address.watch?.isDisconnecting === true;
-  }
 
   /** Ends every connection now, and no further one can be made. */
   close(): void {

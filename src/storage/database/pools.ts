@@ -5,6 +5,17 @@
 
 import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
 
+/** Session settings of every connection. */
+export const SESSION_PARAMETERS = {
+  timezone: 'UTC',
+  // Partitions by day: a generic plan considers all of them (36 ms at 1,500), a custom one prunes first (0.2 ms).
+  plan_cache_mode: 'force_custom_plan',
+  synchronous_commit: 'on',
+  jit: 'off',
+  // Starting workers costs more (8 ms) than the small statements here could gain.
+  max_parallel_workers_per_gather: '0',
+} as const;
+
 export interface Deadlines {
   /** `statement_timeout` of the session in milliseconds; 0: no timeout. */
   readonly statementMs: number;

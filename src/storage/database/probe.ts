@@ -1,7 +1,8 @@
 /** Asks a server whether it answers, on a connection of its own. */
 import { type Connect, ConnectionLost, type WriteConnection } from './copy-connection.ts';
+import type { ConnectionWatch } from './database.ts';
 import { DEADLINES } from './pools.ts';
-import type { ConnectionWatch, WalPositions } from './server-address.ts';
+import type { WalPositions } from './server-address.ts';
 import { ASK_WAL } from './server-watch.ts';
 
 const TIMEOUTS = { pool: 'probe', connectMs: 700, answerMs: DEADLINES.probe.answerMs } as const;
@@ -19,11 +20,11 @@ export type ProbeAnswer<Row> =
 
 export class Probe {
   readonly #connection: WriteConnection;
-  readonly #watch: ProbeWatch | undefined;
+  readonly #watch: ProbeWatch | null;
   #misses = 0;
 
   /** @param name of the connection, shown in pg_stat_activity */
-  constructor(connect: Connect, name: string, watch?: ProbeWatch) {
+  constructor(connect: Connect, name: string, watch: ProbeWatch | null = null) {
     this.#connection = connect(name, TIMEOUTS);
     this.#watch = watch;
   }

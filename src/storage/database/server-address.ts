@@ -1,44 +1,18 @@
 /** The address of PostgreSQL: one host, or several of which one is the primary, and the encryption. */
 import { readFileSync } from 'node:fs';
-import type { Socket } from 'node:net';
-import type { Duplex } from 'node:stream';
 import type { ConnectionOptions } from 'node:tls';
 import { hostsOf, withFirstHost } from '../../base/url-hosts.ts';
 import { OperatorError } from '../../errors.ts';
-import type { Purpose } from './pools.ts';
 
 /** The address of PostgreSQL: a URL, or the Unix socket of the embedded server. */
-export type DatabaseAddress = (
+export type DatabaseAddress =
   | { readonly url: string }
-  | { readonly host: string; readonly port: number; readonly user: string; readonly database: string }
-) & {
-  /** Watches the connections to it; without one they are not watched. */
-  readonly watch?: ConnectionWatch;
-};
+  | { readonly host: string; readonly port: number; readonly user: string; readonly database: string };
 
 /** How far a server's write-ahead log is, in bytes as texts; null on a standby. */
 export interface WalPositions {
   readonly written: string | null;
   readonly flushed: string | null;
-}
-
-/** What watches the connections to a server (server-watch.ts). */
-export interface ConnectionWatch {
-  /** Changes whenever the database changes: earlier lookups are invalid then. */
-  readonly epoch: number;
-  /** True once the service leaves the database: no connection is opened any more. */
-  readonly isDisconnecting: boolean;
-  /** Whether the server says where its write-ahead log ends. */
-  readonly followsWal: boolean;
-  noteWal(positions: WalPositions): void;
-  /** Watches a connection from before its first statement until it is closed. */
-  follow(socket: Socket, purpose: Purpose): void;
-  /** Called when a client has given up a connection itself, after a statement without a response. */
-  reportDeadline(socket: Duplex): void;
-  /** Closes all connections: their server must not be used any more. */
-  breakAll(): void;
-  /** Watches the connections to a node of the same cluster. */
-  watchNode(address: DatabaseAddress): { readonly address: DatabaseAddress };
 }
 
 /** A host and port where a server may listen. */

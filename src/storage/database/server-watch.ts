@@ -8,12 +8,13 @@ import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import { hostsOf } from '../../base/url-hosts.ts';
 import { askBackends } from './ask-backends.ts';
-import { chooseAgain, withCode } from './dial.ts';
+import { type ConnectionWatch, Database } from './database.ts';
+import { withCode } from './dial.ts';
 import type { Engine } from './engine.ts';
 import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
 import { MOVED_TO, movedMessage } from './moved.ts';
 import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
-import type { ConnectionWatch, DatabaseAddress, WalPositions } from './server-address.ts';
+import type { DatabaseAddress, WalPositions } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
 
 /** Why a connection was replaced. */
@@ -151,8 +152,8 @@ export interface ServerWatchOptions {
 
 export class ServerWatch implements ConnectionWatch {
   readonly #options: ServerWatchOptions;
-  /** The address of the database, with this watch. */
-  readonly address: DatabaseAddress;
+  /** The database, whose connections are watched. */
+  readonly database: Database;
   readonly #sessions = new Set<Session>();
   readonly #replaced: Map<string, { pool: PoolKind; reason: ReplaceReason; count: number }>;
   /** The watches of the other nodes of a cluster, if this is the one of its coordinator. */
@@ -177,7 +178,7 @@ export class ServerWatch implements ConnectionWatch {
     this.#options = options;
     this.#coordinator = coordinator;
     this.#replaced = coordinator === null ? new Map() : coordinator.#replaced;
-    this.address = { ...address, watch: this };
+    this.database = new Database(address, { watch: this, coordinator: coordinator?.database ?? null });
   }
 
   /** Changes whenever the database changes: earlier lookups are invalid then. All lookups are of the coordinator. */
@@ -210,7 +211,7 @@ export class ServerWatch implements ConnectionWatch {
 
   /** Hosts and ports, without a user or a password. */
   get #name(): string {
-    const { address } = this;
+    const { address } = this.database;
     return 'url' in address ? hostsOf(address.url) : `${address.host}:${address.port}`;
   }
 
@@ -273,14 +274,14 @@ export class ServerWatch implements ConnectionWatch {
    * deadline, because the outcome of an interrupted commit is unknown.
    */
   breakSilent(): void {
-    chooseAgain(this.address);
+    this.database.chooseAgain();
     for (const { socket, wire, keepsDeadline } of this.#sessions)
       if (keepsDeadline !== true || !wire.isWaiting) socket.destroy();
   }
 
   /** Closes all connections: their server must not be used any more. */
   breakAll(): void {
-    chooseAgain(this.address);
+    this.database.chooseAgain();
     for (const session of this.#sessions) session.socket.destroy();
   }
 
@@ -332,7 +333,7 @@ export class ServerWatch implements ConnectionWatch {
     this.#turnsSinceAsking = 0;
     const chunksReceived = suspects.map(({ wire }) => wire.chunksReceived);
     this.#asking = askBackends(
-      this.address,
+      this.database,
       suspects.map(({ pid }) => pid),
     )
       .then(
@@ -440,7 +441,7 @@ export class ServerWatch implements ConnectionWatch {
     this.#told = told;
     const isNew = this.#trouble !== trouble;
     this.#meet(trouble);
-    chooseAgain(this.address);
+    this.database.chooseAgain();
     if (isNew && FOR_ALL_CONNECTIONS.has(trouble))
       for (const other of this.#sessions)
         if (other !== session && other.server !== null) other.socket.destroy(withCode(text, code));

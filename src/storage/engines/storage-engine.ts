@@ -6,7 +6,8 @@ import type { EngineExport } from '../backup/export.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
-import type { DatabaseAddress, Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction } from '../database/connect.ts';
+import type { Database, SnapshotRules } from '../database/database.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
@@ -36,8 +37,10 @@ export interface CompressionFacts {
 
 export interface StorageEngine extends CountingEngine, EngineExport {
   readonly name: Engine;
-  /** The nodes of the cluster behind an address; absent for engines of one server. */
-  nodesAt?(address: DatabaseAddress): Nodes;
+  /** How its snapshots are read. */
+  readonly snapshots: SnapshotRules;
+  /** The nodes of a cluster; absent for engines of one server. */
+  nodesOf?(database: Database): Nodes;
   /** The pool on the node of an app, beside a pool on the coordinator. */
   poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
   /**
@@ -47,7 +50,7 @@ export interface StorageEngine extends CountingEngine, EngineExport {
   placeOf?(tx: Transaction, appId: number): Promise<number>;
   /** The end of the newest interval whose rows do not tell their transactions; null: all do. Absent: all do. */
   compressedUntil?(tx: Transaction): Promise<string | null>;
-  /** Reads that know on which node an app is, or which plans to keep; absent: every read uses the pool as it is. */
+  /** Reads that know on which node an app is; absent: every read uses the pool as it is. */
   reader?(sql: Sql): EventReader;
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;

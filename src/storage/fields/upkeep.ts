@@ -91,9 +91,9 @@ export class FieldUpkeep implements FieldStats {
   constructor(
     place: Sql | FieldShards,
     now: () => number,
-    vacuums: Sql = 'pool' in place ? place.pool : place,
+    vacuums: Sql = 'nameOf' in place ? place.pool : place,
   ) {
-    const isPart = 'pool' in place;
+    const isPart = 'nameOf' in place;
     const { sql, nameOf } = isPart ? place : { sql: place, nameOf: (table: string) => table };
     this.#sql = sql;
     this.#givesGenerations = !isPart;

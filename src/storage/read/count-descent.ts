@@ -3,9 +3,11 @@
 import type { Fragment } from '../counts/count-sql.ts';
 import type { Interval, LevelInterval } from '../counts/intervals.ts';
 import { ALL_TYPES, type Level } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
 import type { Transaction } from '../database/connect.ts';
 import { countsRelation } from '../fields/counts-relation.ts';
 import type { PageRequest, Scope } from './page-request.ts';
+import { withKeptPlan } from './snapshot.ts';
 
 /** An interval, and how many of its events, in the order of the page, to skip. */
 export interface SkipInterval extends Interval {
@@ -34,7 +36,7 @@ export function intervalOf(
  * @param levels the coarsest first; the buckets of the last are returned
  */
 export async function descend(
-  tx: Transaction,
+  tx: Snapshot,
   { scope, order }: Pick<PageRequest, 'scope' | 'order'>,
   levels: readonly Level[],
   intervals: readonly SkipInterval[],
@@ -62,10 +64,13 @@ export async function descend(
                ORDER BY bucket ${direction}
                LIMIT 1) below`;
   }
-  return await tx<SkipInterval[]>`
-    SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
-           skip::float8
-      FROM (${found}) found ORDER BY nth`;
+  return await withKeptPlan(
+    tx,
+    tx<SkipInterval[]>`
+      SELECT (extract(epoch FROM start) * 1000)::float8 AS from, (extract(epoch FROM finish) * 1000)::float8 AS until,
+             skip::float8
+        FROM (${found}) found ORDER BY nth`,
+  );
 }
 
 export function hasExceptions({ exceptTypes = [], field }: Scope): boolean {

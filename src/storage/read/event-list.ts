@@ -13,7 +13,7 @@ import { matchingRows } from '../fields/matching-rows.ts';
 import { ofTypes } from './count-descent.ts';
 import { countScope, readPageIn } from './event-page.ts';
 import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
-import { readCounts, readSnapshot, withCustomPlan } from './snapshot.ts';
+import { readCounts, readSnapshot } from './snapshot.ts';
 
 /**
  * A position between two events: after the event of this time and id, in this order. It names nothing of one database but
@@ -114,14 +114,11 @@ async function countSameInstant(
       count += rows.filter((row) => (order === 'asc' ? row.id <= id : row.id >= id)).length;
     return count;
   }
-  const [row] = await withCustomPlan(
-    tx,
-    tx<{ count: number }[]>`
-      SELECT count(*)::integer AS count FROM events, retention
-       WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
-         AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
-         ${typeIds === null ? tx`` : tx`AND ${ofTypes(tx, typeIds)}`}`,
-  );
+  const [row] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM events, retention
+     WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
+       AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
+       ${typeIds === null ? tx`` : tx`AND ${ofTypes(tx, typeIds)}`}`;
   return row?.count ?? 0;
 }
 

@@ -30,7 +30,7 @@ import {
 } from './count-descent.ts';
 import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
 import type { EventPage, PageRequest, Scope, StoredEvent } from './page-request.ts';
-import { keepsPlans, readCounts, withCustomPlan } from './snapshot.ts';
+import { readCounts, withKeptPlan } from './snapshot.ts';
 
 // What a bound may be in SQL: far from every event, and written with a year of four digits.
 const EARLIEST = Date.UTC(1900, 0, 1);
@@ -88,7 +88,7 @@ async function countWhole(tx: Snapshot, scope: Scope): Promise<CountedInterval[]
 
 /** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
 async function countIntervals(
-  tx: Transaction,
+  tx: Snapshot,
   scope: Scope,
   intervals: readonly LevelInterval[],
 ): Promise<CountedInterval[]> {
@@ -101,7 +101,7 @@ async function countIntervals(
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
       FROM retention`;
   const [[row], matching] = await Promise.all([
-    intervals.some(({ level }) => level === null) ? withCustomPlan(tx, counting) : counting,
+    intervals.some(({ level }) => level === null) ? counting : withKeptPlan(tx, counting),
     Promise.all(intervals.map(ofRows)),
   ]);
   if (row === undefined) throw new Error('The table retention has lost its row.');
@@ -132,7 +132,7 @@ function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInter
  * @returns the whole minutes from the first to the last, cut where the scope begins or ends within one
  */
 async function locate(
-  tx: Transaction,
+  tx: Snapshot,
   request: PageRequest,
   counted: readonly CountedInterval[],
   size: number,
@@ -160,7 +160,7 @@ async function locate(
  * found by a statement of their own: the finer counts are then searched in those days alone, which are one or two chunks of many.
  */
 async function findMinutes(
-  tx: Transaction,
+  tx: Snapshot,
   request: PageRequest,
   { level, from, until }: CountedInterval,
   skips: readonly number[],
@@ -168,7 +168,7 @@ async function findMinutes(
   const whole = skips.map((skip) => ({ from, until, skip }));
   if (level === null) return whole;
   const isDays = level === DAYS && until - from > level.ms;
-  if (isDays && keepsPlans(tx)) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
+  if (isDays && tx.keepsPlans) return await descend(tx, request, [DAYS, HOURS, MINUTES], whole);
   const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
   // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
   const isFine = level === MINUTES || level === QUARTER_HOURS;
@@ -193,7 +193,7 @@ async function readRows(
   const before = tx`(${inOrder} ROWS UNBOUNDED PRECEDING)`;
   // The stored size is known without reading the value: at most the text's length, plus 4 bytes of header. So the rows
   // that cannot be on the page are left out before the texts of the others are measured.
-  const page = tx<StoredEvent[]>`
+  return await tx<StoredEvent[]>`
     SELECT id, (SELECT public_id FROM type_names WHERE type_names.app_id = ${scope.appId} AND type_names.id = type_id) AS "typeId",
            created_at AS "createdAt", payload
       FROM (SELECT id, type_id, created_at, payload, number, sum(octet_length(payload)) OVER ${before} AS bytes
@@ -204,7 +204,6 @@ async function readRows(
                      WHERE number = 1 OR least_bytes <= ${maxBytes}) page) page
      WHERE number = 1 OR bytes <= ${maxBytes}
      ${inOrder}`;
-  return await withCustomPlan(tx, page);
 }
 
 /**

@@ -7,6 +7,7 @@
 
 import type { Interval } from '../counts/intervals.ts';
 import { DAYS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import { joinMinutes } from '../fields/compare.ts';
 import type { FieldScope } from '../fields/field-scope.ts';
@@ -52,7 +53,7 @@ interface PageParts {
  * @param size    how many events the page has, at least 1
  */
 export async function readFilteredRows(
-  tx: Transaction,
+  tx: Snapshot,
   request: FilteredPageRequest,
   counted: readonly CountedInterval[],
   size: number,
@@ -82,7 +83,7 @@ export async function readFilteredRows(
 
 /** Finds what a page is made of in the counts. */
 async function partsOfPage(
-  tx: Transaction,
+  tx: Snapshot,
   request: FilteredPageRequest,
   counted: readonly CountedInterval[],
   size: number,
@@ -112,7 +113,7 @@ type PageEnd = ReturnType<typeof intervalOf>;
 
 /** The hours that a page begins and ends in; whole intervals where these hold few events. */
 async function findHours(
-  tx: Transaction,
+  tx: Snapshot,
   request: FilteredPageRequest,
   [first, last]: readonly [PageEnd, PageEnd],
 ): Promise<SkipInterval[]> {
@@ -144,7 +145,7 @@ function innerInterval(order: 'asc' | 'desc', { begin, isBeginCut, end, isEndCut
 
 /** The whole minutes of an interval that hold some events after those to skip, in the order of the page. */
 async function findMinutes(
-  tx: Transaction,
+  tx: Snapshot,
   { scope, order }: FilteredPageRequest,
   { from, until, skip }: SkipInterval,
   events: number,
@@ -167,7 +168,7 @@ async function findMinutes(
 
 /** Counts the rows of an interval that a filter passes. */
 export async function countMatching(
-  tx: Transaction,
+  tx: Snapshot,
   { appId }: Scope,
   field: FieldScope,
   interval: Interval,

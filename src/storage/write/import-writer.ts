@@ -9,6 +9,7 @@ import {
   CopyConnection,
   type CopyGroup,
 } from '../database/copy-connection.ts';
+import type { Database } from '../database/database.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
 import { copyGroup } from './copy-group.ts';
 import type { EngineWrites } from './engine-writes.ts';
@@ -31,7 +32,7 @@ export interface RefusedImport<Event> {
 }
 
 export interface ImportWriterOptions {
-  readonly address: DatabaseAddress;
+  readonly database: DatabaseAddress | Database;
   readonly engine: EngineWrites;
   /** Internal id of the app that all events belong to. */
   readonly appId: number;
@@ -98,14 +99,14 @@ export class ImportWriter<Event extends EventRow> {
 
   constructor(options: ImportWriterOptions) {
     this.#options = options;
-    const { address, engine, timeoutMs } = options;
+    const { database, engine, timeoutMs } = options;
     const timeouts = {
       ...BULK_TIMEOUTS,
       unreachableMs: timeoutMs,
       blockedMs: timeoutMs,
       retryMs: timeoutMs,
     };
-    this.#connection = new CopyConnection(address, 'tidemark import', timeouts, {
+    this.#connection = new CopyConnection(database, 'tidemark import', timeouts, {
       ...BULK_SESSION,
       ...engine.session,
     });

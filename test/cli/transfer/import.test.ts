@@ -182,7 +182,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
   ): Promise<{ counts: object; refused: Refusal[] }> {
     const storage = engine === 'timescale' ? 'timescale' : 'postgres';
     const writer = new ImportWriter<ImportedEvent>({
-      address,
+      database: address,
       engine: ENGINES[storage].writes,
       appId: app.id,
       boundary: 0,
@@ -345,7 +345,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
     expect(counts).toEqual({ imported: 3, skipped: 0, failed: 1 });
     expect(refused).toEqual([{ line: 4, reason: expect.stringContaining('(MAX_EVENT_TYPES_PER_APP)') }]);
     const writer = new ImportWriter({
-      address: database.address,
+      database: database.address,
       engine: ENGINES.timescale.writes,
       appId: -1,
       boundary: 0,

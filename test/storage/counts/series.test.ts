@@ -6,7 +6,6 @@ import { bucketsOf, WIDTHS, type WidthName } from '../../../src/storage/counts/b
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { readSeries, type Series } from '../../../src/storage/counts/series.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
-import { useGenericPlans } from '../../../src/storage/read/snapshot.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { runs, sized } from '../../support/fuzz.ts';
 import { insertSelected } from '../../support/insert-selected.ts';
@@ -44,7 +43,6 @@ describe.each(availableEngines())('on %s', (engine) => {
   let typeIds: number[];
   beforeAll(async () => {
     database = await testDatabase(engine);
-    if (engine !== 'timescale') useGenericPlans(database.sql);
     const { sql } = database;
     const made = await createApp(sql, await testSecret(), { name: 'Series' });
     const [app] = await sql<[{ id: number }]>`SELECT id FROM apps WHERE public_id = ${made.appId}`;

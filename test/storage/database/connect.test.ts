@@ -12,7 +12,7 @@ import {
 } from '../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
-import { openSocket } from '../../../src/storage/database/dial.ts';
+import { Database } from '../../../src/storage/database/database.ts';
 import { PoolSockets } from '../../../src/storage/database/pool-sockets.ts';
 import { freePort } from '../../support/cluster.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
@@ -35,7 +35,7 @@ afterAll(async () => {
 
 test('all reads of a socket use the same memory, and no client loses a part of a long answer by that', async () => {
   const purpose = { name: 'test reads', kind: null, readsInPlace: true };
-  const socket = await openSocket(database.address, purpose);
+  const { socket } = await database.sql.pool.database.openSocket(purpose);
   const memories = new Set<ArrayBufferLike>();
   // Whether it encrypts, by TLS and by GSSAPI: one byte each.
   for (const code of [80_877_103, 80_877_104]) {
@@ -179,7 +179,7 @@ describe('a connection that fails at once', () => {
   test('and is closed before the client hears of it does not end the process', async () => {
     const faults = unhandled();
     const address = { url: `postgres://u@127.0.0.1:${await freePort()}/d` };
-    const socket = await new PoolSockets(address, { name: 'closed', kind: null }).connect();
+    const socket = await new PoolSockets(new Database(address), { name: 'closed', kind: null }).connect();
     const closed = once(socket, 'close');
     socket.destroy();
     await closed;

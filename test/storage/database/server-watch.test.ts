@@ -53,7 +53,7 @@ afterEach(async () => {
 });
 
 function pool(name: string, kind: PoolKind, connections = 1): Sql {
-  const sql = connect(watch.address, { connections, name, kind });
+  const sql = connect(watch.database, { connections, name, kind });
   opened.push(() => endPool(sql));
   return sql;
 }
@@ -208,7 +208,7 @@ test('a statement that outlasts its pool ends at the server, and its connection 
 
 test('nothing that a client sends or gets is lost or doubled by signs of life', async () => {
   const sql = pool('busy', 'reads', 2);
-  const copy = new CopyConnection(watch.address, 'copy');
+  const copy = new CopyConnection(watch.database, 'copy');
   opened.push(() => copy.close());
   const asked = Array.from({ length: 300 }, (_, n) => n);
   const answers: number[] = [];
@@ -263,7 +263,7 @@ test('events that were accepted for another database are not stored, and later o
   await database.sql`SELECT create_events_partition(now()::date)`;
   const log = pino({ level: 'silent' });
   const writer = new EventWriter({
-    ...{ ...writingTo({ ...database, address: watch.address }), connections: 1, log },
+    ...{ ...writingTo({ ...database, address: watch.database }), connections: 1, log },
     now: () => performance.now(),
   });
   opened.push(() => writer.close());
@@ -308,7 +308,7 @@ test.runIf(everyEngine().includes('postgres15'))(
   'when the address leads to another server, every connection leaves the old one before its next statement',
   async () => {
     const sql = pool('reader', 'reads', 3);
-    const copy = new CopyConnection(watch.address, 'copy', {
+    const copy = new CopyConnection(watch.database, 'copy', {
       pool: 'write',
       connectMs: 5_000,
       answerMs: 10_000,

@@ -27,7 +27,7 @@ test('a restored consumer misses nothing, and gets nothing again of minutes that
   const client = await openCopyClient(world.database.address, 'test backup');
   const { storage } = world;
   const bytes = writeBackup({
-    ...{ storage, client, address: world.database.address, now: Date.now() },
+    ...{ storage, client, database: world.database.sql.pool.database, now: Date.now() },
     onProgress: () => undefined,
   });
   const parts: Buffer[] = [];

@@ -9,7 +9,7 @@ import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import type { FieldKind } from '../../../src/storage/fields/declared-fields.ts';
 import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
 import { createReader } from '../../../src/storage/read/event-reader.ts';
-import { readWithoutSnapshotLock, SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';
+import { SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
@@ -58,14 +58,14 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
   beforeAll(async () => {
     fields = await open({ now: NOW, from: NOW - 4 * DAY_MS, until: NOW + DAY_MS });
     const { sql, database } = fields;
-    const { address, engine: name } = database;
-    const about = { address, engine: ENGINES[name].writes, appId: 1, boundary: 0, timeoutMs: 60_000 };
+    const engine = ENGINES[database.engine].writes;
+    const about = { database: sql.pool.database, engine, appId: 1, boundary: 0, timeoutMs: 60_000 };
     importer = new ImportWriter(about);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const now = (): number => performance.now();
     replayer = openReplayWriter({
-      ...{ nodes: fields.nodes, engine: ENGINES[name].writes, identity, log, now },
+      ...{ nodes: fields.nodes, engine, identity, log, now },
     });
     for (const field of DECLARED.slice(0, 2)) await declareField(sql, { appId: 2, ...field });
   });
@@ -139,7 +139,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
       const events = await tx<FieldEvent[]>`
         SELECT id, (extract(epoch FROM created_at) * 1000)::float8 AS at, type_id AS "typeId", payload::text AS payload
           FROM events WHERE app_id = 1 AND created_at >= (SELECT readable_from FROM retention)`;
-      const counts = isOneServer ? inSnapshotOf(tx) : readWithoutSnapshotLock(inSnapshotOf(tx));
+      const counts = inSnapshotOf(tx, fields.sql);
       const declared = await tx<CountedField[]>`
         SELECT path, kind, type_id AS "typeId", (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom"
           FROM declared_fields WHERE app_id = 1 AND complete_from IS NOT NULL`;
@@ -263,8 +263,8 @@ function isCounted(
 }
 
 /** Reads that open a snapshot get that of a transaction. */
-function inSnapshotOf(tx: Transaction): Sql {
+function inSnapshotOf(tx: Transaction, { pool }: Sql): Sql {
   const begin = (_options: string, run: (own: Transaction) => Promise<unknown>): Promise<unknown> => run(tx);
   // Of a pool, reads use nothing else.
-  return Object.assign((...given: Parameters<Sql>) => tx(...given), { begin }) as unknown as Sql;
+  return Object.assign((...given: Parameters<Sql>) => tx(...given), { begin, pool }) as unknown as Sql;
 }

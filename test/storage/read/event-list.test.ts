@@ -11,7 +11,6 @@ import {
   encodeCursor,
   readEventList,
 } from '../../../src/storage/read/event-list.ts';
-import { useGenericPlans } from '../../../src/storage/read/snapshot.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { runs } from '../../support/fuzz.ts';
 import { type EventRow, storeRows } from '../../support/stored-events.ts';
@@ -65,8 +64,9 @@ describe.each(availableEngines())('on %s,', (engine) => {
     await first.begin(TIMES.map((_, time): Place => [time, 0]));
     await first.commitAll();
     // As two processes have them.
-    pools = [1, 2].map((n) => connect(database.address, { connections: 2, name: `test reader ${n}` }));
-    if (engine !== 'timescale') pools.forEach(useGenericPlans);
+    pools = [1, 2].map((n) =>
+      connect(database.sql.pool.database, { connections: 2, name: `test reader ${n}` }),
+    );
   });
   afterAll(async () => {
     await Promise.all(pools.map((pool) => pool.end()));

@@ -5,7 +5,7 @@ import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
-import { clusterAt } from './cluster.ts';
+import { clusterOf } from './cluster.ts';
 import { clusterMaintenance, settleCluster } from './maintenance.ts';
 import { clusterReader, placeOf, poolOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
@@ -15,7 +15,8 @@ import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
   name: 'citus',
-  nodesAt: clusterAt,
+  snapshots: { locks: false, keepsPlans: false, isExact: true },
+  nodesOf: clusterOf,
   poolOfApp,
   reader: clusterReader,
   placeOf,

@@ -1,18 +1,13 @@
 /** The nodes of a cluster in this process: where apps are, and which nodes answer. */
-import type { DatabaseAddress } from '../../database/connect.ts';
 import { type Connect, CopyConnection, connectionsTo } from '../../database/copy-connection.ts';
-import { addressOfNode } from '../../database/node-address.ts';
+import type { Database } from '../../database/database.ts';
 import { type DataNode, HOME, type Nodes, type NodeWatchOptions } from '../../database/nodes.ts';
 import { Probe } from '../../database/probe.ts';
 import { type NodeAddress, type Place, type PlaceRow, PlaceTable, READ_PLACES } from './placement.ts';
 
-const CLUSTERS = new WeakMap<DatabaseAddress, Cluster>();
-
-/** The cluster behind the address of its coordinator: one for all pools and writers of the address. */
-export function clusterAt(address: DatabaseAddress): Cluster {
-  const known = CLUSTERS.get(address) ?? new Cluster(address);
-  CLUSTERS.set(address, known);
-  return known;
+/** The cluster of a database on its coordinator: one for all pools and writers of the database. */
+export function clusterOf(database: Database): Cluster {
+  return database.part(Cluster);
 }
 
 /** Between two questions to each node, in milliseconds. */
@@ -27,20 +22,20 @@ export class ClusterNode implements DataNode, NodeAddress {
   readonly name: string;
   readonly host: string;
   readonly port: number;
-  readonly address: DatabaseAddress;
+  readonly database: Database;
   readonly connect: Connect;
   readonly #cluster: Cluster;
   #probe: Probe | null = null;
   #unreachableSince: number | null = null;
   #asking: Promise<void> | null = null;
 
-  constructor(cluster: Cluster, coordinator: DatabaseAddress, { name, host, port }: NodeAddress) {
+  constructor(cluster: Cluster, coordinator: Database, { name, host, port }: NodeAddress) {
     this.#cluster = cluster;
     this.name = name;
     this.host = host;
     this.port = port;
-    this.address = addressOfNode(coordinator, this);
-    this.connect = connectionsTo(this.address);
+    this.database = coordinator.node(this);
+    this.connect = connectionsTo(this.database);
   }
 
   get isUnreachable(): boolean {
@@ -61,7 +56,7 @@ export class ClusterNode implements DataNode, NodeAddress {
   }
 
   async #ask(): Promise<void> {
-    const { watch } = this.address;
+    const { watch } = this.database;
     this.#probe ??= new Probe(this.connect, 'tidemark node probe', watch);
     const probe = this.#probe;
     const answer = await probe.ask('SELECT 1');
@@ -88,7 +83,7 @@ export class ClusterNode implements DataNode, NodeAddress {
     this.#unreachableSince = watching.now();
     watching.log.warn({ node: this.name, err: error }, 'cluster: node not writable');
     // What waits for it fails now, and keeps nothing of other nodes waiting.
-    this.address.watch?.breakAll();
+    this.database.watch?.breakAll();
   }
 
   /** Ends its probe, and forgets whether it answered. */
@@ -102,7 +97,7 @@ export class ClusterNode implements DataNode, NodeAddress {
 
 export class Cluster implements Nodes {
   readonly home: DataNode;
-  readonly #address: DatabaseAddress;
+  readonly #database: Database;
   readonly #nodes = new Map<string, ClusterNode>();
   #table: PlaceTable<ClusterNode> | null = null;
   #loading: Promise<void> | null = null;
@@ -111,11 +106,11 @@ export class Cluster implements Nodes {
   #timer: NodeJS.Timeout | null = null;
   #round: Promise<void> | null = null;
 
-  constructor(address: DatabaseAddress) {
-    this.#address = address;
+  constructor(database: Database) {
+    this.#database = database;
     this.home = {
       name: HOME,
-      connect: connectionsTo(address),
+      connect: connectionsTo(database),
       isUnreachable: false,
       suspect: () => undefined,
     };
@@ -134,7 +129,7 @@ export class Cluster implements Nodes {
   }
 
   async #load(): Promise<void> {
-    const connection = new CopyConnection(this.#address, 'tidemark placement');
+    const connection = new CopyConnection(this.#database, 'tidemark placement');
     try {
       const { rows } = await connection.query<PlaceRow>(READ_PLACES, []);
       this.#table = new PlaceTable(rows, (node) => this.#nodeAt(node));
@@ -147,7 +142,7 @@ export class Cluster implements Nodes {
 
   /** A node stays the same object from one table of places to the next. */
   #nodeAt(address: NodeAddress): ClusterNode {
-    const node = this.#nodes.get(address.name) ?? new ClusterNode(this, this.#address, address);
+    const node = this.#nodes.get(address.name) ?? new ClusterNode(this, this.#database, address);
     this.#nodes.set(address.name, node);
     return node;
   }

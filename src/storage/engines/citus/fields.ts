@@ -5,14 +5,7 @@
  * Whatever must not be seen too early has an order. A field is on its node before its counting begins there; writers count it
  * as soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
  */
-import {
-  addressOfPool,
-  errorCode,
-  isUnavailable,
-  SQLSTATE,
-  type Sql,
-  type Transaction,
-} from '../../database/connect.ts';
+import { errorCode, isUnavailable, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import {
   COUNT_MS,
   type FieldShards,
@@ -20,7 +13,7 @@ import {
   FieldUpkeep,
   giveGenerations,
 } from '../../fields/upkeep.ts';
-import { clusterAt } from './cluster.ts';
+import { clusterOf } from './cluster.ts';
 import {
   dropOldSchemas,
   makeShardSchema,
@@ -106,7 +99,7 @@ export class ClusterFields implements FieldStats {
     // States first: of what has a state and is not declared any more, the declaration is gone for good.
     const groups = await groupsOfNodes(sql);
     const { declared, boundary } = await readDeclarations(sql);
-    const cluster = clusterAt(addressOfPool(sql));
+    const cluster = clusterOf(sql.pool.database);
     const ofShard = new Map<string, Declaration[]>();
     for (const field of declared) {
       const shard = String(cluster.placeOf(field.appId)?.shard ?? '');
@@ -156,7 +149,7 @@ export async function forEachFieldGroup(
   sql: Sql,
   work: (group: FieldGroup) => Promise<boolean>,
 ): Promise<void> {
-  const cluster = clusterAt(addressOfPool(sql));
+  const cluster = clusterOf(sql.pool.database);
   const done = new Set<string>();
   await untilAllAreReached(async () => {
     const seen = await groupsOfNodes(sql);

@@ -5,7 +5,7 @@
 
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { DAY_MS, MINUTES } from '../../counts/levels.ts';
-import { addressOfPool, isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
+import { isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { noteUncounted } from '../../fields/uncounted.ts';
@@ -34,7 +34,7 @@ import {
   waitedInVain,
 } from '../postgres/maintenance.ts';
 import { removal } from './app-removal.ts';
-import { clusterAt } from './cluster.ts';
+import { clusterOf } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
 import {
@@ -158,7 +158,7 @@ export async function changeAllCounts(
   change: (tx: Transaction, group: ShardGroup) => Promise<unknown>,
   waitMs = COMMAND_TIMEOUT_MS,
 ): Promise<void> {
-  const cluster = clusterAt(addressOfPool(sql));
+  const cluster = clusterOf(sql.pool.database);
   const changed = new Set<string>();
   await untilAllAreReached(async () => {
     const nodes = (await nodePools(sql)).map(async (pool) => {
@@ -333,7 +333,7 @@ async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null
   try {
     return await task();
   } catch (error) {
-    if (isUnavailable(error) && clusterAt(addressOfPool(sql)).unreachable.length > 0) return null;
+    if (isUnavailable(error) && clusterOf(sql.pool.database).unreachable.length > 0) return null;
     throw error;
   }
 }

@@ -2,7 +2,6 @@
 
 import type { AppStats } from '../../counts/app-stats.ts';
 import {
-  addressOfPool,
   errorCode,
   isUnavailable,
   poolOnNode,
@@ -17,8 +16,7 @@ import { openCountedLines } from '../../read/counted-lines.ts';
 import type { LineReader } from '../../read/event-lines.ts';
 import { createReader, type EventReader } from '../../read/event-reader.ts';
 import type { ScanRequest } from '../../read/event-scan.ts';
-import { readWithoutSnapshotLock } from '../../read/snapshot.ts';
-import { type ClusterNode, clusterAt } from './cluster.ts';
+import { type ClusterNode, clusterOf } from './cluster.ts';
 import type { Place } from './placement.ts';
 import { makeShardSchema, NoShardSchema, ShardsElsewhere, shardsAsDatabase } from './shard-schema.ts';
 
@@ -31,12 +29,12 @@ export async function poolOfApp(sql: Sql, appId: number): Promise<Sql> {
 }
 
 async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: Place<ClusterNode> | null }> {
-  const cluster = clusterAt(addressOfPool(sql));
+  const cluster = clusterOf(sql.pool.database);
   await cluster.ready();
   const place = cluster.placeOf(appId);
-  if (place === null || place.isCoordinator) return { pool: readWithoutSnapshotLock(sql), place };
+  if (place === null || place.isCoordinator) return { pool: sql, place };
   if (place.node.isUnreachable) throw nodeUnreachable(place.node);
-  return { pool: readWithoutSnapshotLock(poolOnNode(sql, place.node)), place };
+  return { pool: poolOnNode(sql, place.node), place };
 }
 
 /**
@@ -86,7 +84,7 @@ export async function readFieldsOfApp<T>(
         await makeShardSchema(sql, pool, shard).catch(unlessMoved);
       } else unlessMoved(error);
       if (tries === MOST_MOVES) throw nodeUnreachable(place.node);
-      await clusterAt(addressOfPool(sql)).renew();
+      await clusterOf(sql.pool.database).renew();
     }
   }
 }
@@ -144,7 +142,7 @@ export function clusterReader(sql: Sql): EventReader {
         const found = place === null ? 0 : await placeIn(tx, place.shard);
         if (found !== 0 || place === null) return found;
         // It has been moved: this node asks the other one, and its own transactions tell nothing of the app.
-        clusterAt(addressOfPool(sql))
+        clusterOf(sql.pool.database)
           .renew()
           .catch(() => undefined);
         elsewhere -= 1;

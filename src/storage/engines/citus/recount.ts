@@ -3,10 +3,10 @@
 import { compareDay, correctDay, type DayComparison, type RelationOf } from '../../counts/differences.ts';
 import { ALL_TYPES, DAY_MS, LEVELS } from '../../counts/levels.ts';
 import { type CheckOptions, joined, recountFields } from '../../counts/recount.ts';
-import { addressOfPool, connect, type Sql, type Transaction } from '../../database/connect.ts';
+import { connect, type Sql, type Transaction } from '../../database/connect.ts';
 import { compareFieldDay } from '../../fields/compare-day.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
-import { clusterAt } from './cluster.ts';
+import { clusterOf } from './cluster.ts';
 import { forEachFieldGroup } from './fields.ts';
 import { changeAllCounts } from './maintenance.ts';
 import { poolOfApp, readFieldsOfApp } from './reads.ts';
@@ -87,7 +87,7 @@ function relationsOf(tx: Transaction, { nameOf }: ShardGroup, deleted: readonly 
 
 /** Runs work with a connection that looks names up: it may be within a snapshot, which has the only connection of the pool. */
 async function withNames<T>(sql: Sql, work: (names: Sql) => Promise<T>): Promise<T> {
-  const names = connect(addressOfPool(sql), { connections: 1, name: 'tidemark names' });
+  const names = connect(sql.pool.database, { connections: 1, name: 'tidemark names' });
   try {
     return await work(names);
   } finally {
@@ -139,7 +139,7 @@ async function appsWithRows(
   until: Date,
   timeoutMs: number,
 ): Promise<number[]> {
-  const cluster = clusterAt(addressOfPool(sql));
+  const cluster = clusterOf(sql.pool.database);
   const seen = new Set<string>();
   const found = await onEveryNode(sql, async (pool) => {
     const ofNode: number[] = [];

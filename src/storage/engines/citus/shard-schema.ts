@@ -12,7 +12,6 @@ import {
   type Transaction,
   type Transactions,
 } from '../../database/connect.ts';
-import { readWithoutSnapshotLock } from '../../read/snapshot.ts';
 import { type ShardGroup, shardGroups } from './shards.ts';
 
 /** To be raised when a migration changes one of the tables or views. */
@@ -90,8 +89,8 @@ export function shardsAsDatabase(pool: Sql, shard: string): Sql {
     }
   };
   // There is no more that those who read and count need of a database.
-  const shards: Transactions = { begin: begin as Sql['begin'] };
-  return readWithoutSnapshotLock(shards as Sql);
+  const shards: Transactions = { begin: begin as Sql['begin'], pool: pool.pool };
+  return shards as Sql;
 }
 
 const MISSING: ReadonlySet<string> = new Set([SQLSTATE.undefinedTable, SQLSTATE.invalidSchemaName]);

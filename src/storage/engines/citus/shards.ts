@@ -5,7 +5,6 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { OperatorError } from '../../../errors.ts';
 import {
-  addressOfPool,
   errorCode,
   isUnavailable,
   poolOnNode,
@@ -13,7 +12,7 @@ import {
   type Sql,
   type Transaction,
 } from '../../database/connect.ts';
-import { clusterAt } from './cluster.ts';
+import { clusterOf } from './cluster.ts';
 
 /** The shards of all tables with the same apps, on one node. */
 export interface ShardGroup {
@@ -57,7 +56,7 @@ export class ByShard<T> {
 
 /** The nodes that have shards, each with its pool; those that are away are left out. */
 export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
-  const cluster = clusterAt(addressOfPool(sql));
+  const cluster = clusterOf(sql.pool.database);
   await cluster.renew();
   const present = cluster.places.filter(({ node }) => !node.isUnreachable);
   return [

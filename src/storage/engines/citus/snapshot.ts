@@ -6,10 +6,11 @@ import type pg from 'pg';
 import { OperatorError } from '../../../errors.ts';
 import type { ExportSnapshot, RowPlace } from '../../backup/export.ts';
 import { countsOf, type Level } from '../../counts/levels.ts';
-import { type DatabaseAddress, errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
+import { errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
 import { openCopyClient } from '../../database/copy-client.ts';
+import type { Database } from '../../database/database.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
-import { type ClusterNode, clusterAt } from './cluster.ts';
+import { type ClusterNode, clusterOf } from './cluster.ts';
 import { groupsOf, SHARD_ROWS, type ShardGroup, type ShardRow } from './shards.ts';
 
 const NAME = 'tidemark backup';
@@ -43,9 +44,9 @@ interface NodeSession {
 /** @param coordinator a dedicated connection to the address */
 export async function beginClusterSnapshot(
   coordinator: pg.Client,
-  address: DatabaseAddress,
+  database: Database,
 ): Promise<ExportSnapshot> {
-  const sessions = await openSessions(address);
+  const sessions = await openSessions(database);
   try {
     const { rows } = await coordinator.query<{ name: string }>(
       "SELECT relname AS name FROM pg_dist_partition JOIN pg_class ON pg_class.oid = logicalrelid WHERE partmethod = 'h'",
@@ -72,11 +73,11 @@ export async function beginClusterSnapshot(
 }
 
 /** @throws an error that says so if a node is away: a backup needs all of them */
-async function openSessions(address: DatabaseAddress): Promise<NodeSession[]> {
-  const cluster = clusterAt(address);
+async function openSessions(database: Database): Promise<NodeSession[]> {
+  const cluster = clusterOf(database);
   await cluster.renew();
-  const nodes = new Map<ClusterNode, DatabaseAddress>(
-    cluster.places.map(({ node, isCoordinator }) => [node, isCoordinator ? address : node.address]),
+  const nodes = new Map<ClusterNode, Database>(
+    cluster.places.map(({ node, isCoordinator }) => [node, isCoordinator ? database : node.database]),
   );
   const sessions: NodeSession[] = [];
   try {

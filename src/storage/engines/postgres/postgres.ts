@@ -1,8 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/month-counts.ts';
 import { countsOf, HOUR_MS } from '../../counts/levels.ts';
-import { createReader } from '../../read/event-reader.ts';
-import { useGenericPlans } from '../../read/snapshot.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { createPartitions, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
@@ -10,7 +8,7 @@ import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
-  reader: (sql) => createReader(useGenericPlans(sql)),
+  snapshots: { locks: true, keepsPlans: true, isExact: true },
   maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
     postgresMaintenance(pools, {
       retentionDays: RETENTION_DAYS,

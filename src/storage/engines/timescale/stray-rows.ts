@@ -2,7 +2,7 @@
  * Rows in the root table, which TimescaleDB takes for empty. A session that does not load the library sees them, and of a table ONLY
  * nothing else. Any role may ask for such a session, but only at its start.
  */
-import { addressOfPool, connect, type Sql } from '../../database/connect.ts';
+import { connect, type Sql } from '../../database/connect.ts';
 import type { StrayRows } from '../../maintenance/stray-rows.ts';
 
 const WITHOUT_LIBRARY = '-c timescaledb.disable_load=on';
@@ -25,7 +25,7 @@ export const strayRows: StrayRows = {
 
 /** @throws Error where something between drops the option */
 async function openPlain(sql: Sql): Promise<Sql> {
-  const plain = connect(addressOfPool(sql), {
+  const plain = connect(sql.pool.database, {
     connections: 1,
     name: 'tidemark stray rows',
     session: WITHOUT_LIBRARY,

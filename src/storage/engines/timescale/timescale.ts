@@ -14,6 +14,7 @@ const STAGED = 'staged_counts';
 
 export const timescale: StorageEngine = {
   name: 'timescale',
+  snapshots: { locks: true, keepsPlans: false, isExact: false },
   maintenance: timescaleMaintenance,
   compressedUntil,
   removal,

@@ -12,7 +12,8 @@ import { createEventIds } from '../../../../src/ingest/event-id.ts';
 import { copyDatabase } from '../../../../src/storage/copy/copy.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../../../src/storage/database/connect.ts';
 import { openCopyClient } from '../../../../src/storage/database/copy-client.ts';
-import { clusterAt } from '../../../../src/storage/engines/citus/cluster.ts';
+import type { Database } from '../../../../src/storage/database/database.ts';
+import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
 import { clipPartitions } from '../../../../src/storage/engines/citus/maintenance.ts';
 import { hashOf } from '../../../../src/storage/engines/citus/placement.ts';
 import {
@@ -61,7 +62,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       await source.write(240);
       await declareField(source.sql, FIELD);
       const storage = await openStorage(target.sql);
-      const exported = await source.storage.beginExport(from, source.database.address);
+      const exported = await source.storage.beginExport(from, source.database.sql.pool.database);
       const restore = await storage.beginRestore({ client: into, sql: target.sql, schema: exported.schema });
       for (const section of exported.sections) await restore.add(section.section, section.rows());
       await exported.end();
@@ -212,7 +213,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       expect(await world.writer.write([event])).toEqual([null]);
       world.written.push(event);
       const { maintenance, end } = world.maintenance();
-      const holders = await holdersInTurns(world.addressOf(event.appId));
+      const holders = await holdersInTurns(world.databaseOf(event.appId).address);
       try {
         const left: number[] = [];
         while (left.at(-1) !== 0 && left.length < 20) {
@@ -237,8 +238,8 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       const [from, end] = [Math.max(...days), Math.max(...days) + DAY_MS];
       const { sql } = world;
       await sql`UPDATE day_counts SET count = count + 1 WHERE app_id = ${appId} AND bucket = ${new Date(from)}`;
-      const alone = connect(world.database.address, { connections: 1, name: 'test recount' });
-      const node = connect(world.addressOf(appId), { connections: 2, name: 'test holder' });
+      const alone = connect(world.database.sql.pool.database, { connections: 1, name: 'test recount' });
+      const node = connect(world.databaseOf(appId), { connections: 2, name: 'test holder' });
       let isOver = false;
       const recounted = await node.begin(async (tx) => {
         await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
@@ -271,7 +272,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         { boundary: string }[]
       >`SELECT readable_from::text AS boundary FROM retention`;
       await sql`UPDATE retention SET readable_from = ${at(5)}`;
-      const alone = connect(world.database.address, { connections: 1, name: 'test maintenance' });
+      const alone = connect(world.database.sql.pool.database, { connections: 1, name: 'test maintenance' });
       // Whoever holds a row keeps its part waiting alone: the parts before it are gone.
       await sql.begin(async (tx) => {
         await tx`SELECT FROM events WHERE app_id = ${app?.id ?? 0} AND id = ${last} FOR UPDATE`;
@@ -315,7 +316,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         for (let round = 0; round < 5; round += 1) {
           const client = await openCopyClient(world.database.address, 'test export');
           try {
-            const exported = await world.storage.beginExport(client, world.database.address);
+            const exported = await world.storage.beginExport(client, world.database.sql.pool.database);
             const counts = new Map<string, number>();
             for (const { section, rows } of exported.sections) {
               if (section.section !== 'events') continue;
@@ -590,7 +591,9 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       // The backup waits for whoever writes on the worker, and keeps writers out of the other one meanwhile.
       await node.begin(async (tx) => {
         await tx`SELECT lock_shard_metadata(5, (SELECT array_agg(shardid) FROM pg_dist_shard))`;
-        const outcome = storage.beginExport(client, database.address).catch((error: unknown) => error);
+        const outcome = storage
+          .beginExport(client, database.sql.pool.database)
+          .catch((error: unknown) => error);
         await until(isWaiting, 'the backup waits');
         await worker.pause();
         try {
@@ -621,7 +624,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       for (const id of ids) await service.sql.begin((tx) => markAppDeleted(tx, id));
       const eventsOf = async (id: number): Promise<number> =>
         (await service.sql`SELECT FROM events WHERE app_id = ${id}`).length;
-      const sql = connect(database.address, { connections: 1, name: 'test maintenance' });
+      const sql = connect(database.sql.pool.database, { connections: 1, name: 'test maintenance' });
       // It is due a new partition, for which it needs all nodes.
       const tomorrow = (): number => Date.now() + DAY_MS;
       const storage = await openStorage(sql);
@@ -629,7 +632,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       const partitions = async (): Promise<number> => (await sql`SELECT FROM events_partitions`).length;
       const before = await partitions();
       // As a service does, beside the one that serves.
-      const nodes = clusterAt(database.address);
+      const nodes = clusterOf(database.sql.pool.database);
       nodes.start({
         log: pino({ level: 'silent' }),
         now: () => performance.now(),
@@ -686,7 +689,7 @@ class World {
     this.sql = database.sql;
     this.storage = storage;
     this.apps = apps;
-    this.writer = new RoutedWriter(storage.nodesAt(database.address), {
+    this.writer = new RoutedWriter(storage.nodesOf(database.sql.pool.database), {
       engine: storage.writes,
       connections: 2,
       log: pino({ level: 'silent' }),
@@ -711,7 +714,7 @@ class World {
   }
 
   get nodes() {
-    return clusterAt(this.database.address);
+    return clusterOf(this.database.sql.pool.database);
   }
 
   async close(): Promise<void> {
@@ -743,7 +746,7 @@ class World {
 
   /** As a service does it. */
   maintenance(): { maintenance: MaintenanceTasks; end(): Promise<void> } {
-    const sql = connect(this.database.address, { connections: 1, name: 'test maintenance' });
+    const sql = connect(this.database.sql.pool.database, { connections: 1, name: 'test maintenance' });
     return {
       maintenance: this.storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now),
       end: () => sql.end(),
@@ -757,10 +760,10 @@ class World {
   }
 
   /** The node of an app. */
-  addressOf(appId: number): DatabaseAddress {
+  databaseOf(appId: number): Database {
     const place = this.nodes.placeOf(appId);
     if (place === null || place.isCoordinator) throw new Error('The app is on the coordinator.');
-    return place.node.address;
+    return place.node.database;
   }
 
   /** Transactions that were committed in two phases, as far as the nodes still remember them. */
@@ -776,7 +779,7 @@ class World {
     const place = this.nodes.placeOf(appId);
     const other = this.nodes.places.find(({ node }) => node !== place?.node)?.node;
     if (place == null || other === undefined) throw new Error('There is no other node.');
-    const sql = connect(this.database.address, { connections: 1, name: 'test move' });
+    const sql = connect(this.database.sql.pool.database, { connections: 1, name: 'test move' });
     try {
       await sql`SELECT citus_move_shard_placement(${place.shard}::bigint, ${place.node.host}, ${place.node.port}, ${other.host},
                                                   ${other.port}, 'force_logical')`;
@@ -805,7 +808,7 @@ class World {
 
 /** Waits until the past of fields is counted. */
 async function countFields({ database, storage }: Pick<World, 'database' | 'storage'>): Promise<void> {
-  const sql = connect(database.address, { connections: 1, name: 'test maintenance' });
+  const sql = connect(database.sql.pool.database, { connections: 1, name: 'test maintenance' });
   const { everySecond } = storage.maintenance({ sql, slow: sql }, SETTINGS, Date.now);
   await until(async () => {
     await everySecond();

@@ -5,7 +5,7 @@ import { declareField, listFieldProgress, listFields, removeField } from '../../
 import { DAY_MS, HOUR_MS } from '../../../../src/storage/counts/levels.ts';
 import { checkCounts } from '../../../../src/storage/counts/recount.ts';
 import { connect } from '../../../../src/storage/database/connect.ts';
-import { clusterAt } from '../../../../src/storage/engines/citus/cluster.ts';
+import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
 import { ENGINES } from '../../../../src/storage/engines/engines.ts';
 import { type EventReader, openStorage } from '../../../../src/storage/storage.ts';
 import { TestCitus } from '../../../support/citus.ts';
@@ -105,11 +105,11 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
 
     /** Moves the shards of an app to another worker, or to the coordinator. */
     async function move(appId: number, toCoordinator = false): Promise<void> {
-      const place = clusterAt(fields.database.address).placeOf(appId);
+      const place = clusterOf(fields.database.sql.pool.database).placeOf(appId);
       const others = toCoordinator ? [cluster.coordinator] : cluster.workers;
       const other = others.find(({ port }) => port !== place?.node.port);
       if (place == null || other === undefined) throw new Error('There is no other node.');
-      const sql = connect(fields.database.address, { connections: 1, name: 'test move' });
+      const sql = connect(fields.database.sql.pool.database, { connections: 1, name: 'test move' });
       try {
         await sql`SELECT citus_move_shard_placement(${place.shard}::bigint, ${place.node.host}, ${place.node.port},
                                                     '127.0.0.1', ${other.port}, 'force_logical')`;
@@ -161,7 +161,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
         await write(15);
         await expectExact(1, lateReader);
         await expectExact();
-        await clusterAt(fields.database.address).renew();
+        await clusterOf(fields.database.sql.pool.database).renew();
         expect(fields.nodes.nodeOf(1) === fields.nodes.home).toBe(toCoordinator);
         await expectExact();
         await fields.settle();
@@ -181,9 +181,9 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
     });
 
     test('a node that is away keeps nothing but its own fields waiting', async () => {
-      const place = (appId: number) => clusterAt(fields.database.address).placeOf(appId);
+      const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
       if (place(1)?.node === place(2)?.node) await move(2);
-      await clusterAt(fields.database.address).renew();
+      await clusterOf(fields.database.sql.pool.database).renew();
       await write(30, 1);
       await write(30, 2);
       await declare(1);
@@ -215,9 +215,9 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
     });
 
     test('a backfill tells how much is left, and counts that are wrong are found and recounted', async () => {
-      const place = (appId: number) => clusterAt(fields.database.address).placeOf(appId);
+      const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
       if (place(1)?.node === place(2)?.node) await move(2);
-      await clusterAt(fields.database.address).renew();
+      await clusterOf(fields.database.sql.pool.database).renew();
       await write(60, 1);
       await write(30, 2);
       await declareField(fields.sql, { ...FIELD, appId: 1, backfill: true });
@@ -296,10 +296,10 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       const { sql, database } = fields;
       await sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
       await move(1, true);
-      await clusterAt(database.address).renew();
+      await clusterOf(database.sql.pool.database).renew();
       await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
       await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
-      const one = connect(database.address, { connections: 1, name: 'test command' });
+      const one = connect(database.sql.pool.database, { connections: 1, name: 'test command' });
       const found = await ENGINES[database.engine].compareApps?.(one, DAY, ALL);
       await one.end();
       const apps = new Set(found?.examples.map(({ app }) => app));
@@ -308,9 +308,9 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
 
     test('a recount waits for a node that does not answer', async () => {
       const { sql, alone, database } = fields;
-      const place = (appId: number) => clusterAt(database.address).placeOf(appId);
+      const place = (appId: number) => clusterOf(database.sql.pool.database).placeOf(appId);
       if (place(1)?.node === place(2)?.node) await move(2);
-      await clusterAt(database.address).renew();
+      await clusterOf(database.sql.pool.database).renew();
       for (const appId of [1, 2]) {
         await write(30, appId);
         await declare(appId);

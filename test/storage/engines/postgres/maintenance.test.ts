@@ -11,7 +11,6 @@ import {
 } from '../../../../src/storage/engines/postgres/maintenance.ts';
 import { writes } from '../../../../src/storage/engines/postgres/writes.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
-import { useGenericPlans } from '../../../../src/storage/read/snapshot.ts';
 import { holdersInTurns } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 import {
@@ -108,7 +107,7 @@ describe.each([
   beforeEach(async () => {
     await ensurePartitions(sql, START, START);
     holder = await heldSnapshot(database.address, { hasWritten });
-    reader = useGenericPlans(connect(database.address, { connections: 1, name: 'test reader' }));
+    reader = connect(database.sql.pool.database, { connections: 1, name: 'test reader' });
     await passTransactions(sql, 1_100);
   });
   afterEach(async () => {

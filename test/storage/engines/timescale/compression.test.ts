@@ -58,7 +58,7 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
     const other = connect(database.address, { connections: 1, name: 'test recompression' });
     try {
       const before = await stored();
-      const exported = await storage.beginExport(client, database.address);
+      const exported = await storage.beginExport(client, database.sql.pool.database);
       // Of a new chunk, and of the one that is exported.
       await store(1, START + 40 * DAY_MS, writer);
       await store(3, START, writer);
@@ -294,7 +294,7 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
   test('is put off while a snapshot stays in use, and done later', async () => {
     const client = await openCopyClient(database.address, 'test export');
     try {
-      const exported = await storage.beginExport(client, database.address);
+      const exported = await storage.beginExport(client, database.sql.pool.database);
       expect(await compress(sql, 7)).toBe(false);
       expect(await partialChunks()).toBe(1);
       await exported.end();
