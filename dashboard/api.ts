@@ -11,6 +11,8 @@ export class Problem extends Error {
   /** What to look for in the server's log; null where there was no answer. */
   readonly requestId: string | null;
   readonly retryAfterSeconds: number | null;
+  /** The declaration of fields that would answer, as options of `tidemark field add`; null: none would, or it is not known. */
+  readonly declare: string | null;
 
   constructor(error: string, fields: Partial<Omit<Problem, keyof Error>> = {}) {
     super(error);
@@ -19,6 +21,7 @@ export class Problem extends Error {
     this.details = fields.details ?? '';
     this.requestId = fields.requestId ?? null;
     this.retryAfterSeconds = fields.retryAfterSeconds ?? null;
+    this.declare = fields.declare ?? null;
   }
 }
 
@@ -97,8 +100,13 @@ function problemOf(response: Response, text: string): Problem {
     retryAfterSeconds: Number(response.headers.get('Retry-After')) || null,
   };
   try {
-    const { error, details, code } = JSON.parse(text) as Record<'error' | 'details' | 'code', string>;
-    return new Problem(error, { ...fields, details, code });
+    const { error, details, code, declare } = JSON.parse(text) as Record<
+      'error' | 'details' | 'code',
+      string
+    > & {
+      readonly declare?: string;
+    };
+    return new Problem(error, { ...fields, details, code, declare: declare ?? null });
   } catch {
     // A proxy may answer in a format of its own.
     return new Problem('The server failed to answer', {

@@ -31,6 +31,10 @@ export function average(value: number): string {
 /** In full while it has at most six digits: 12,345 or 1.2M. */
 export const amount = (value: number): string => (value < 1e6 ? count(value) : compact(value));
 
+/** A difference with its sign. */
+export const difference = (value: number, text: (value: number) => string): string =>
+  value === 0 ? '0' : `${value > 0 ? '+' : '−'}${text(Math.abs(value))}`;
+
 /** A tenfold number says little more than that there was hardly any before. */
 const MOST_PERCENT = 900;
 

@@ -56,25 +56,39 @@ function nameOf(quoted: string): string {
   }
 }
 
-/** The declared fields that count the values, or numbers, at a path, for a type or for all. @param typeId null: of all types */
+/**
+ * The declared fields that count the values, or numbers, at a path, for a type or for all. Of values, a pair is the same both ways.
+ * @param typeId null: of all types
+ */
 export function countersOf(
   declared: readonly DeclaredField[],
   path: string,
   typeId: string | null,
-  kind: FieldKind = 'value',
+  { kind = 'value', by = null }: { readonly kind?: FieldKind; readonly by?: string | null } = {},
 ): DeclaredField[] {
-  const key = pathKey(path);
+  const [key, other] = [pathKey(path), by === null ? null : pathKey(by)];
+  const isAsked = (own: string, second: string | null): boolean =>
+    (own === key && second === other) || (kind === 'value' && second === key && own === other);
   return declared.filter(
     (field) =>
       field.kind === kind &&
-      field.by === null &&
-      pathKey(field.path) === key &&
+      isAsked(pathKey(field.path), field.by === null ? null : pathKey(field.by)) &&
       (field.typeId === null || field.typeId === typeId),
   );
 }
 
+/** The paths at which events have values, each once: objects have none. @param kind only those with values of this kind */
+export function scalarPaths(fields: readonly SeenField[], kind: string | null = null): string[] {
+  const found = fields.filter(({ kinds }) =>
+    kinds.some((one) => (kind === null ? one.kind !== 'object' && one.kind !== 'array' : one.kind === kind)),
+  );
+  return [...new Map(found.map(({ path }) => [pathKey(path), path])).values()];
+}
+
 /** The paths whose values are counted, each once. */
 export function countedPaths(fields: readonly DeclaredField[]): string[] {
-  const counted = fields.filter(({ kind, completeFrom }) => kind === 'value' && completeFrom !== null);
+  const counted = fields.filter(
+    ({ kind, by, completeFrom }) => kind === 'value' && by === null && completeFrom !== null,
+  );
   return [...new Map(counted.map(({ path }) => [pathKey(path), path])).values()];
 }

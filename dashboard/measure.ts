@@ -1,8 +1,9 @@
-/** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a number field. */
-import type { Stat } from '../src/api-types/answers.ts';
+/** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a field. */
+import type { MeasureStat } from '../src/api-types/answers.ts';
 
-/** The statistics of a number field, in the order of the menu. */
+/** The statistics of a field, in the order of the menu: the first is of its different values, the others of its numbers. */
 export const STATS = [
+  'distinct',
   'avg',
   'sum',
   'min',
@@ -11,9 +12,10 @@ export const STATS = [
   'p90',
   'p95',
   'p99',
-] as const satisfies readonly Stat[];
+] as const satisfies readonly MeasureStat[];
 
-export const STAT_NAMES: Record<Stat, string> = {
+export const STAT_NAMES: Record<MeasureStat, string> = {
+  distinct: 'Unique values',
   avg: 'Average',
   sum: 'Sum',
   min: 'Minimum',
@@ -30,7 +32,7 @@ export type Part = { readonly type: string } | { readonly filter: string };
 export type Measure =
   | { readonly kind: 'ratio'; readonly part: Part }
   /** @prop of the path of the field */
-  | { readonly kind: 'stat'; readonly of: string; readonly stat: Stat };
+  | { readonly kind: 'stat'; readonly of: string; readonly stat: MeasureStat };
 
 /** Reads a measure from an address; null if it has none or an invalid one. */
 export function parseMeasure(query: URLSearchParams): Measure | null {

@@ -1,6 +1,7 @@
 /** The view of an app's page, read from the address, and a function that changes it. */
 import { useMemo } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
+import type { MeasureStat } from '../src/api-types/answers.ts';
 import type { Part } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { signal } from './signal.ts';
@@ -90,10 +91,24 @@ export function scanPath(
   return `/api/apps/${appId}/scan?${query}`;
 }
 
-/** The request for the statistics of a number field in the same buckets, of the events that meet the view's conditions. */
-export function numbersPath(appId: string, view: View, span: Span, of: string): string {
+/** Which statistics of a field are asked for, and of how many lines. */
+export interface NumbersAsked {
+  readonly of: string;
+  readonly stat: MeasureStat;
+  /** The lines: a path, event types (`type`), or none. */
+  readonly by: string | null;
+  readonly isByType: boolean;
+  readonly lines?: number;
+}
+
+/** The request for the statistics of a field in the same buckets, of the events that meet the view's conditions. */
+export function numbersPath(appId: string, view: View, span: Span, asked: NumbersAsked): string {
   const query = eventsQuery(view, span);
-  query.set('of', of);
+  query.set('of', asked.of);
+  if (asked.stat === 'distinct') query.set('stat', 'distinct');
+  if (asked.by !== null) query.set('by', asked.by);
+  else if (asked.isByType) query.set('byType', 'true');
+  query.set('lines', String(asked.lines ?? TOP_LINES));
   query.set('timezone', view.zone);
   query.set('buckets', String(bucketsOf(view)));
   return `/api/apps/${appId}/numbers?${query}`;

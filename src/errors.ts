@@ -164,6 +164,11 @@ export class Rejection {
     return REFUSALS[this.reason].status;
   }
 
+  /** A field of its body beside those of every refusal. */
+  field(name: string): unknown {
+    return this.#fields?.[name];
+  }
+
   /** Whether the same request may succeed later. */
   get isRetryable(): boolean {
     return (REFUSALS[this.reason] as Refusal).retryable ?? false;

@@ -123,7 +123,12 @@ export default function Chart(props: ChartProps): VNode {
 /** `Events per hour by event type, 19 Nov 2026, 14:00 – 20 Nov 2026, 14:00` */
 export function chartName(series: Series, stack: Stack, curve: Curve | null, zone: string): string {
   const { from, until } = series.interval;
-  const by = curve === null ? ` by ${series.by ?? 'event type'}` : '';
+  const by =
+    curve === null
+      ? ` by ${series.by ?? 'event type'}`
+      : curve.lines.length > 0
+        ? ` by ${curve.by ?? 'event type'}`
+        : '';
   return `${curve?.name ?? WHAT[stack.mode]} per ${bucketName(series.bucket)}${by}, ${spanText(from, until, zone)}`;
 }
 

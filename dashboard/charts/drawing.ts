@@ -71,22 +71,42 @@ export function drawStack(
   if (stack.mode !== 'histogram') drawTotal(context, stack, geometry, palette);
 }
 
-/** A line through the middles of the buckets, with gaps where there is no number; what it is compared with is dashed. */
+/** Lines through the middles of the buckets, with gaps where there is no number; what a single one is compared with is dashed. */
 export function drawCurve(
   context: CanvasRenderingContext2D,
-  { values, compared }: Curve,
+  { values, compared, lines }: Curve,
   geometry: Geometry,
   palette: Palette,
+  focus: string | null,
 ): void {
   const ratio = devicePixelRatio;
   context.lineJoin = 'round';
+  const drawn = lines.filter(({ shown }) => shown);
+  // The line with the most events lies on top.
+  for (const line of drawn.toReversed()) {
+    context.globalAlpha = focus !== null && focus !== line.key ? FAINT : 1;
+    const color = palette.layers[line.color] ?? palette.text;
+    strokeValues(context, line.values, geometry, color);
+  }
+  context.globalAlpha = 1;
+  if (drawn.length > 0) return;
   context.strokeStyle = palette.text;
   context.lineWidth = 1.5 * ratio;
   context.setLineDash([2 * ratio, 2 * ratio]);
   strokeRuns(context, compared?.values ?? [], geometry);
   context.setLineDash([]);
-  context.strokeStyle = palette.found;
-  context.fillStyle = palette.found;
+  strokeValues(context, values, geometry, palette.found);
+}
+
+function strokeValues(
+  context: CanvasRenderingContext2D,
+  values: Values,
+  geometry: Geometry,
+  color: string | CanvasPattern,
+): void {
+  const ratio = devicePixelRatio;
+  context.strokeStyle = color;
+  context.fillStyle = color;
   context.lineWidth = 2 * ratio;
   strokeRuns(context, values, geometry);
   context.beginPath();

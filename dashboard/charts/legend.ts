@@ -5,6 +5,7 @@ import { LEAST_COMPARED } from '../explore/figures.ts';
 import { change, compact, count } from '../format.ts';
 import { html } from '../html.ts';
 import { HIDDEN, type Mode } from '../url.ts';
+import type { Curve } from './curve.ts';
 import { isCounted, type Line, OTHER, shortNames, totalOf } from './series-data.ts';
 
 /** Characters of a name that fit next to its numbers. */
@@ -50,8 +51,37 @@ export function Legend(props: LegendProps): VNode {
   ${lines.some((line) => isCounted(line) && !line.shown) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
 }
 
+export interface CurveRowsProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
+  readonly curve: Curve;
+}
+
+/** The lines of a measure: of each its own number, the share of all, and the change. */
+export function CurveRows({ curve, ...given }: CurveRowsProps): VNode {
+  const { lines, text } = curve;
+  const names = shortNames(
+    lines.map(({ name }) => name),
+    NAME_LENGTH,
+  );
+  return html`<ul class="legend" aria-label="Lines of the chart">
+    ${lines.map(
+      (line, index) =>
+        html`<${Row} key=${line.key} ...${given} line=${line} name=${names[index] ?? ''} numbers=${html`<span class="value">${line.overall === null ? '–' : text(line.overall)}</span>
+        <span class="share" title=${shareTitle(curve)}>${shareOf(curve, line)}</span>
+        ${line.before !== null && html`<span class="change" title=${`Compared: ${text(line.before)}`}>${line.overall !== null && (change(line.overall, line.before) ?? `from ${text(line.before)}`)}</span>`}`} />`,
+    )}
+  </ul>`;
+}
+
+/** Which share a line has: of the sum, or of the events, as other statistics have none. */
+export function shareOf({ isSum, overall, parts }: Curve, line: Curve['lines'][number]): string {
+  const [all, own] = isSum ? [overall ?? 0, line.overall ?? 0] : [parts[0]?.[1] ?? 0, line.count];
+  return share(own, all);
+}
+
+export const shareTitle = ({ isSum }: Curve): string => (isSum ? 'Share of the sum' : 'Share of the events');
+
 interface RowProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
-  readonly line: Line;
+  readonly line: Pick<Line, 'key' | 'name' | 'color' | 'shown'>;
   /** As it fits. */
   readonly name: string;
   readonly numbers: VNode | false;
@@ -80,7 +110,7 @@ function Row({ line, name: short, numbers, picked, onPick, onToggle, onFocus }: 
   </li>`;
 }
 
-function titleOf({ key, name, shown }: Line, isPicked: boolean): string {
+function titleOf({ key, name, shown }: RowProps['line'], isPicked: boolean): string {
   if (key === OTHER) return 'Show all of them';
   if (key === HIDDEN) return `${shown ? 'Leave out' : 'Show'} ${name} in chart and list`;
   return isPicked ? `No longer filter by ${name}` : `Only ${name}. With Alt: all but ${name}`;

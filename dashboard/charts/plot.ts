@@ -234,7 +234,7 @@ export class Plot {
     context.rect(area.left, area.top, area.width, area.height);
     context.clip();
     const geometry = { ...area, left: area.left - from * zoomed, width: zoomed };
-    if (curve !== null) drawCurve(context, curve, geometry, this.#palette);
+    if (curve !== null) drawCurve(context, curve, geometry, this.#palette, this.#focus);
     else drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
     drawAnnotations(context, annotations, series, { geometry, palette: this.#palette });
     context.restore();

@@ -93,7 +93,7 @@ export function linesOf(series: Series, view: Pick<View, 'hidden'>): Line[] {
 }
 
 /** A line has the color of its number, unless a busier one of the same chart has it. */
-function freeColor(number: number, taken: Set<number>): number {
+export function freeColor(number: number, taken: Set<number>): number {
   let color = number % COLORS;
   for (let tries = 0; taken.has(color) && tries < COLORS; tries++) color = (color + 1) % COLORS;
   taken.add(color);

@@ -59,15 +59,16 @@ interface Column {
 /** The columns after the time: all events and each line, or the line of a measure and its events. */
 function columnsOf(series: Series, stack: Stack, curve: Curve | null): Column[] {
   const text = (value: number | null): string => count(value ?? 0);
-  if (curve !== null)
+  if (curve !== null) {
+    const own = (value: number | null): string => (value === null ? '' : curve.text(value));
     return [
-      {
-        name: curve.name,
-        values: curve.values,
-        text: (value) => (value === null ? '' : curve.text(value)),
-      },
+      { name: curve.name, values: curve.values, text: own },
+      ...curve.lines
+        .filter(({ shown }) => shown)
+        .map(({ name, color, values }) => ({ name, color, values, text: own })),
       { name: 'Events', values: series.all, text },
     ];
+  }
   const lines = stack.layers.map(
     (line): Column => ({ name: line.name, color: line.color, values: countsOf(line, stack), text }),
   );

@@ -84,14 +84,26 @@ function countRows({ series, stack, found }: PlotContent, index: number): HTMLEl
 }
 
 function curveRows(
-  { name, values, compared, text: textOf }: Curve,
+  { name, values, compared, text: textOf, lines }: Curve,
   index: number,
   events: number,
 ): HTMLElement[] {
   const value = values[index] ?? null;
   const before = compared?.values[index] ?? null;
+  const drawn = lines
+    .flatMap((line) => {
+      const own = line.values[index] ?? null;
+      return own === null || !line.shown ? [] : [{ line, own }];
+    })
+    .sort((a, b) => b.own - a.own)
+    .slice(0, MOST_ROWS);
+  const names = shortNames(
+    drawn.map(({ line }) => line.name),
+    NAME_LENGTH,
+  );
   return [
     row('', name, value === null ? 'none' : textOf(value)),
+    ...drawn.map(({ line, own }, i) => row(`swatch c${line.color}`, names[i] ?? '', textOf(own))),
     ...(before === null ? [] : [row('dashes', 'Compared', textOf(before))]),
     row('swatch', 'Events', count(events)),
   ];
@@ -140,6 +152,9 @@ export function bucketSentence(content: PlotContent, index: number): string {
   if (curve !== null)
     return [
       `${when}: ${curve.name} ${value === null ? 'none' : curve.text(value)}`,
+      ...curve.lines.flatMap(({ name, values: own, shown }) =>
+        shown && own[index] != null ? [`${name} ${curve.text(own[index])}`] : [],
+      ),
       ...notesOf(content, index, Date.now()),
     ].join(', ');
   const lines = linesAt(stack, index).map(({ line, value }) => `${line.name} ${count(value)}`);

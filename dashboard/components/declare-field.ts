@@ -1,9 +1,11 @@
-/** Declares a field to be counted by values or as numbers, optionally for past events too. */
+/** Declares a field to be counted, alone or by the values of another, optionally for past events too, and says what that takes. */
 import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
 import type { EventTypeList, FieldKind } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
+import { count } from '../format.ts';
 import { html } from '../html.ts';
-import { declaredPath } from '../known-fields.ts';
+import { declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { Dialog } from './dialog.ts';
@@ -19,22 +21,38 @@ export interface DeclareFieldProps {
   readonly appId: string;
   /** In the grammar of filters; empty: it is typed. */
   readonly path: string;
+  /** The kind that is proposed; absent: what fits the values that recent events have. */
+  readonly kind?: FieldKind;
+  /** The second path that is proposed; null: none. */
+  readonly by?: string | null;
   /** The type that is proposed; null: all types. */
   readonly typeName: string | null;
   readonly onDone: () => void;
   readonly onClose: () => void;
 }
 
-export function DeclareField({ appId, path, typeName, onDone, onClose }: DeclareFieldProps): VNode {
+export function DeclareField(props: DeclareFieldProps): VNode {
+  const { appId, path, by = null, typeName, onDone, onClose } = props;
   const { data } = useResource<EventTypeList>(`/api/apps/${appId}/types`);
+  const seen = useCatalog(appId).data?.fields ?? [];
+  const declared = useDeclaredFields(appId).data;
+  const [typed, setTyped] = useState(path);
   const names = new Set(data?.types.map(({ name }) => name) ?? []);
   if (typeName !== null) names.add(typeName);
   // A name may be any text: it goes with a mark that "all types" does not have.
   const options = [['', 'All types'], ...[...names].map((name) => [`=${name}`, name] as const)] as const;
-  const action = useAction(async ({ path: typed, kind, type = '', backfill }: Record<string, string>) => {
+  const kinds = seen
+    .filter((field) => pathKey(field.path) === pathKey(typed))
+    .flatMap((field) => field.kinds.map(({ kind }) => kind));
+  const isOfNumbers = kinds.length > 0 && kinds.every((kind) => kind === 'number' || kind === 'null');
+  const proposed = props.kind ?? (isOfNumbers ? 'number' : 'value');
+  const events = data?.types.reduce((sum, type) => sum + type.count, 0) ?? 0;
+  const action = useAction(async (given: Record<string, string>) => {
+    const { path: own, kind, by: second = '', type = '', backfill } = given;
     const body = {
-      path: typed,
+      path: own,
       kind,
+      by: second.trim() || null,
       typeName: type === '' ? null : type.slice(1),
       backfill: backfill !== undefined,
     };
@@ -45,10 +63,12 @@ export function DeclareField({ appId, path, typeName, onDone, onClose }: Declare
   });
   return html`<${Dialog} title="Add a counted field" onClose=${onClose}>
     <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
-      <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." />
-      <${Select} label="Count" name="kind" options=${KINDS} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles. Different values: a series tells how many there are." />
+      <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
+      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles. Different values: charts show how many there are, such as customers." />
+      <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="A second path: revenue by country, or 95th percentiles of latency by path." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
-      <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too, in the background</span></label>
+      <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too: ${count(events)} are read once, in the background</span></label>
+      ${declared && html`<p class="hint">Writing events costs the same as before. The app uses ${count(declared.fields.length)} of ${count(declared.most)} declarations; one by a second path keeps up to 10,000 pairs of values.</p>`}
     <//>
   <//>`;
 }

@@ -1,19 +1,23 @@
 /** Every event type, or every value of the field that the chart is by, of the range: a table to sort, search and filter by. */
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
-import type { Series } from '../../src/api-types/answers.ts';
-import { changeText, share } from '../charts/legend.ts';
-import { type Line, linesOf, OTHER } from '../charts/series-data.ts';
+import type { NumberStats, Series } from '../../src/api-types/answers.ts';
+import { measured } from '../charts/curve.ts';
+import { changeText, share as shareText } from '../charts/legend.ts';
+import { linesOf, OTHER } from '../charts/series-data.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
 import { matches, Search } from '../components/search.ts';
 import { Waiting } from '../components/waiting.ts';
-import { count, counted } from '../format.ts';
+import { change, count, counted, difference } from '../format.ts';
 import { html } from '../html.ts';
-import { useResource } from '../resource.ts';
-import { seriesPath, type ViewAndChange } from '../view.ts';
+import { STAT_NAMES } from '../measure.ts';
+import { comparedSpan } from '../range.ts';
+import { type Resource, useResource } from '../resource.ts';
+import { numbersPath, seriesPath, type ViewAndChange } from '../view.ts';
 import { COMPARED } from './figures.ts';
 import type { Scan } from './scan.ts';
+import { secondOf } from './segment.ts';
 
 /** As many as the server gives at once. */
 const MOST_LINES = 1_000;
@@ -37,105 +41,240 @@ export interface AllLinesProps {
   readonly onClose: () => void;
 }
 
-type SortKey = 'name' | 'count' | 'share' | 'change';
+/** A line as the table has it. */
+interface Entry {
+  readonly key: string;
+  readonly name: string;
+  /** What is measured; null: it has none. */
+  readonly value: number | null;
+  readonly events: number;
+  readonly share: number;
+  /** Of what is compared with; null: not known. */
+  readonly before: number | null;
+  readonly bars: readonly number[];
+}
 
-const COLUMNS: readonly (readonly [key: SortKey, label: string])[] = [
-  ['name', 'Name'],
-  ['count', 'Events'],
-  ['share', 'Share'],
-  ['change', 'Change'],
-];
+interface Entries {
+  /** Of the measure. */
+  readonly label: string;
+  readonly entries: readonly Entry[];
+  /** Events of lines that have no entry. */
+  readonly rest: number;
+  readonly isCompared: boolean;
+  readonly text: (value: number) => string;
+}
 
-export function AllLines({
-  appId,
+type SortKey = 'name' | 'value' | 'events' | 'share' | 'difference' | 'change';
+
+export function AllLines(props: AllLinesProps): VNode {
+  const { by, viewed } = props;
+  const { measure } = viewed.view;
+  const isCounts = measure?.kind !== 'stat';
+  const counts = useCounts(props, isCounts);
+  const stats = useStats(props, !isCounts);
+  const { resource, found } = isCounts ? counts : stats;
+  const what = by === null ? 'event types' : `values of ${by}`;
+  return html`<${Dialog} sheet title=${`All ${what}`} onClose=${props.onClose}>
+    <${EntryTable} ...${props} what=${what} isCounts=${isCounts} found=${found} waiting=${html`<${Waiting} for=${resource} lines=${8} class="rows" />`} />
+  <//>`;
+}
+
+interface Asked {
+  readonly resource: Pick<Resource<unknown>, 'data' | 'problem' | 'loading' | 'isStale' | 'reload'>;
+  /** Null until it is known. */
+  readonly found: Entries | null;
+}
+
+function useCounts({ appId, viewed, scan, by, without }: AllLinesProps, isAsked: boolean): Asked {
+  const { view, span } = viewed;
+  const asked = { ...view, ...without(null), by, detail: BARS };
+  const path = seriesPath(appId, asked, span, MOST_LINES);
+  const counts = useResource<Series>(scan.isWanted || !isAsked ? null : path, { scope: `all ${path}` });
+  const second = secondOf({ ...viewed, view: asked });
+  const secondPath = seriesPath(appId, second.view, span, MOST_LINES);
+  const isSecond = isAsked && view.compare === 'segment' && !scan.isWanted;
+  const other = useResource<Series>(isSecond ? secondPath : null, { scope: `all ${secondPath}` });
+  const resource = scan.isWanted ? { ...counts, data: scan.all ?? undefined, problem: scan.problem } : counts;
+  const { data } = resource;
+  const found = useMemo((): Entries | null => {
+    if (data === undefined) return null;
+    const lines = linesOf({ ...data, hidden: null }, { hidden: [] });
+    const total = lines.reduce((sum, line) => sum + line.total, 0);
+    const others = new Map(other.data?.lines.map((line) => [line.key, line.total]));
+    return {
+      label: 'Events',
+      entries: lines
+        .filter(({ key }) => key !== OTHER)
+        .map((line) => ({
+          ...{ key: line.key, name: line.name, value: line.total, events: line.total, bars: line.counts },
+          share: total === 0 ? 0 : line.total / total,
+          before: isSecond
+            ? other.data === undefined
+              ? null
+              : (others.get(line.key) ?? 0)
+            : (line.compared?.total ?? null),
+        })),
+      rest: lines.find(({ key }) => key === OTHER)?.total ?? 0,
+      isCompared: isSecond || data.compared != null,
+      text: count,
+    };
+  }, [data, other.data, isSecond]);
+  return { resource, found };
+}
+
+function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolean): Asked {
+  const { view, span } = viewed;
+  const { measure } = view;
+  const asked = { ...view, ...without(null), detail: BARS };
+  const { of, stat } = measure?.kind === 'stat' ? measure : ({ of: '', stat: 'sum' } as const);
+  const numbers = { of, stat, by, isByType: by === null, lines: MOST_LINES };
+  const path = numbersPath(appId, asked, span, numbers);
+  const compared = comparedSpan(view.compare, view.range, span, view.zone);
+  const earlierPath =
+    view.compare === 'segment'
+      ? numbersPath(appId, secondOf({ ...viewed, view: asked }).view, span, numbers)
+      : compared && numbersPath(appId, asked, compared, numbers);
+  const resource = useResource<NumberStats>(isAsked ? path : null, { scope: `all ${path}` });
+  const earlier = useResource<NumberStats>(isAsked ? earlierPath : null, { scope: `all ${earlierPath}` });
+  const { data } = resource;
+  const found = useMemo((): Entries | null => {
+    if (data === undefined) return null;
+    const before = new Map(earlier.data?.lines?.map(({ key, overall }) => [key, overall[stat] ?? null]));
+    const [all, isSum] = stat === 'sum' ? [data.overall.sum ?? 0, true] : [data.overall.count, false];
+    return {
+      label: STAT_NAMES[stat],
+      entries: (data.lines ?? []).map(({ key, name, stats, overall }) => {
+        const own = isSum ? (overall.sum ?? 0) : overall.count;
+        return {
+          ...{ key, name, value: overall[stat] ?? null, events: overall.count },
+          share: all === 0 ? 0 : own / all,
+          before: before.get(key) ?? null,
+          bars: (stats[stat] ?? []).map((value) => Math.max(0, value ?? 0)),
+        };
+      }),
+      rest: data.rest?.overall.count ?? 0,
+      isCompared: earlier.data !== undefined,
+      text: measured,
+    };
+  }, [data, earlier.data, stat]);
+  return { resource, found };
+}
+
+interface EntryTableProps extends AllLinesProps {
+  readonly what: string;
+  /** Whether the measure is the number of events. */
+  readonly isCounts: boolean;
+  readonly found: Entries | null;
+  readonly waiting: VNode;
+}
+
+function EntryTable({
   viewed,
-  scan,
   by,
   picked,
-  without,
   onPick,
   onClose,
-}: AllLinesProps): VNode {
-  const { view, span } = viewed;
+  what,
+  isCounts,
+  found,
+  waiting,
+}: EntryTableProps): VNode {
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const [order, setOrder] = useState<{ readonly key: SortKey; readonly down: boolean }>({
-    key: 'count',
+    key: 'value',
     down: true,
   });
-  const path = seriesPath(appId, { ...view, ...without(null), by, detail: BARS }, span, MOST_LINES);
-  const counts = useResource<Series>(scan.isWanted ? null : path, { scope: `all ${path}` });
-  const all = scan.isWanted ? { ...counts, data: scan.all ?? undefined, problem: scan.problem } : counts;
-  const { data } = all;
-  const what = by === null ? 'event types' : `values of ${by}`;
-  const lines = useMemo(
-    () => (data === undefined ? [] : linesOf({ ...data, hidden: null }, { hidden: [] })),
-    [data],
-  );
-  const named = lines.filter(({ key }) => key !== OTHER);
-  const total = lines.reduce((sum, line) => sum + line.total, 0);
-  const rest = lines.find(({ key }) => key === OTHER)?.total ?? 0;
-  const found = inOrder(
-    named.filter(({ name }) => matches(wanted, name)),
+  const entries = inOrder(
+    (found?.entries ?? []).filter(({ name }) => matches(wanted, name)),
     order,
   );
-  const isCompared = data?.compared != null;
   const pick = (key: string, isExcluded: boolean) => (): void => {
     onPick(key, isExcluded);
     onClose();
   };
-  return html`<${Dialog} sheet title=${`All ${what}`} onClose=${onClose}>
-    <form class="all-lines-search" onSubmit=${(event: Event) => event.preventDefault()}><${Search} label="Find by name" onText=${setWanted} /></form>
-    <${Waiting} for=${all} lines=${8} class="rows" />
+  const text = found?.text ?? count;
+  const isCompared = found?.isCompared === true;
+  const since = `Since ${COMPARED[viewed.view.compare]}`;
+  const columns: readonly (readonly [key: SortKey, label: string, isShown: boolean, title?: string])[] = [
+    ['name', 'Name', true],
+    ['value', found?.label ?? '', true],
+    ['events', 'Events', !isCounts],
+    ['share', 'Share', true],
+    ['difference', 'Difference', isCompared, since],
+    ['change', 'Change', isCompared, since],
+  ];
+  const sort = (key: SortKey) => (): void =>
+    setOrder({ key, down: order.key === key ? !order.down : key !== 'name' });
+  return html`<form class="all-lines-search" onSubmit=${(event: Event) => event.preventDefault()}><${Search} label="Find by name" onText=${setWanted} /></form>
+    ${waiting}
     ${
-      found.length > 0 &&
+      entries.length > 0 &&
       html`<table class="all-lines" aria-label=${`All ${what}`}>
       <thead><tr>
-        ${COLUMNS.filter(([key]) => key !== 'change' || isCompared).map(
-          ([
-            key,
-            label,
-          ]) => html`<th key=${key} scope="col" aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined} title=${key === 'change' ? `Since ${COMPARED[view.compare]}` : undefined}>
-            <button type="button" class="all-lines-sort" onClick=${() => setOrder({ key, down: order.key === key ? !order.down : key !== 'name' })}>${label}<span aria-hidden="true">${order.key === key && (order.down ? ' ↓' : ' ↑')}</span></button>
+        ${columns
+          .filter(([, , isShown]) => isShown)
+          .map(
+            ([
+              key,
+              label,
+              ,
+              title,
+            ]) => html`<th key=${key} scope="col" aria-sort=${order.key === key ? (order.down ? 'descending' : 'ascending') : undefined} title=${title}>
+            <button type="button" class="all-lines-sort" onClick=${sort(key)}>${label}<span aria-hidden="true">${order.key === key && (order.down ? ' ↓' : ' ↑')}</span></button>
           </th>`,
-        )}
+          )}
         <th scope="col" class="all-lines-bars">In this range</th>
         <th scope="col"><span class="sr-only">Leave out</span></th>
       </tr></thead>
-      <tbody>${found.slice(0, rows).map(
-        ({ key, name, total: events, compared, counts: bars }) => html`<tr key=${key}>
+      <tbody>${entries.slice(0, rows).map(
+        ({ key, name, value, events, share, before, bars }) => html`<tr key=${key}>
           <th scope="row"><button type="button" class="all-lines-name" title=${`Only ${name}`} aria-pressed=${picked.includes(key) ? 'true' : 'false'} onClick=${pick(key, false)}>${name}</button></th>
-          <td>${count(events)}</td>
-          <td>${share(events, total)}</td>
-          ${isCompared && html`<td title=${compared === null ? undefined : `Compared: ${count(compared.total)}`}>${compared !== null && changeText(events, compared.total)}</td>`}
+          <td>${value === null ? '–' : text(value)}</td>
+          ${!isCounts && html`<td>${count(events)}</td>`}
+          <td>${shareText(share, 1)}</td>
+          ${
+            isCompared &&
+            html`<td title=${before === null ? undefined : `Compared: ${text(before)}`}>${before !== null && value !== null && difference(value - before, text)}</td>
+            <td>${before !== null && value !== null && (isCounts ? changeText(value, before) : change(value, before))}</td>`
+          }
           <td class="all-lines-bars"><${Sparkline} counts=${bars} label=${name} /></td>
           <td><button type="button" class="button quiet" aria-label=${`Leave out ${name}`} onClick=${pick(key, true)}>Leave out</button></td>
         </tr>`,
       )}</tbody>
     </table>`
     }
-    ${found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
-    ${data && found.length === 0 && html`<p class="hint" role="status">No name contains this text.</p>`}
-    ${rest > 0 && html`<p class="hint">${counted(rest, 'event')} ${by === null ? 'of other types' : `with other values of ${by}, or none`}.</p>`}
-  <//>`;
+    ${entries.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(entries.length)}</button></div>`}
+    ${found && entries.length === 0 && html`<p class="hint" role="status">No name contains this text.</p>`}
+    ${found !== null && found.rest > 0 && html`<p class="hint">${counted(found.rest, 'event')} ${by === null ? 'of other types' : `with other values of ${by}, or none`}.</p>`}`;
 }
 
 const names = new Intl.Collator('en', { numeric: true });
 
-/** How many times as many events a line has as before; those that are new come first. */
-const growth = ({ total, compared }: Line): number =>
-  compared === null || total === compared.total ? 1 : total / compared.total;
+/** How many times as much a line has as before; those that are new come first. */
+const growth = ({ value, before }: Entry): number =>
+  before === null || value === null || value === before ? 1 : value / before;
+
+const SORTED: Record<Exclude<SortKey, 'name'>, (entry: Entry) => number> = {
+  value: ({ value }) => value ?? -Infinity,
+  events: ({ events }) => events,
+  share: ({ share }) => share,
+  difference: ({ value, before }) => (before === null || value === null ? 0 : value - before),
+  change: growth,
+};
 
 function inOrder(
-  lines: readonly Line[],
+  entries: readonly Entry[],
   { key, down }: { readonly key: SortKey; readonly down: boolean },
-): Line[] {
+): Entry[] {
   const sign = down ? -1 : 1;
-  return [...lines].sort((a, b) =>
+  // Infinity less itself is no number.
+  const compare = (a: number, b: number): number => (a === b ? 0 : a - b);
+  return [...entries].sort((a, b) =>
     key === 'name'
       ? sign * names.compare(a.name, b.name)
-      : (key === 'change' && sign * (growth(a) - growth(b))) ||
-        sign * (a.total - b.total) ||
+      : sign * compare(SORTED[key](a), SORTED[key](b)) ||
+        sign * compare(a.events, b.events) ||
         names.compare(a.name, b.name),
   );
 }

@@ -1,59 +1,88 @@
-/** The choice of what the chart's lines are: event types, or the values of a declared field. */
+/** The choice of what the chart's lines are: event types, or the values of a field. */
 import type { VNode } from 'preact';
-import { useLocation } from 'preact-iso/router';
+import { useState } from 'preact/hooks';
 import type { DeclaredField, Series } from '../../src/api-types/answers.ts';
+import type { Curve } from '../charts/curve.ts';
 import { html } from '../html.ts';
-import { pathKey, useDeclaredFields } from '../known-fields.ts';
+import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
+import type { Measure } from '../measure.ts';
 import type { View } from '../url.ts';
 import { hasConditions, type ViewAndChange } from '../view.ts';
+import { onlyPath } from './missing.ts';
 import type { Scan } from './scan.ts';
 
 export interface BreakdownProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly series: Series;
+  /** What is shown in place of the counts; null: these are. */
+  readonly curve: Curve | null;
   /** Whether the series is of an earlier view. */
   readonly isOld: boolean;
   readonly scan: Scan;
-  /** Whether the reader may have fields counted. */
-  readonly isOwner: boolean;
 }
 
-/** An option that leads to another page. No path consists of a space alone. */
-const MORE = ' ';
-
-export function Breakdown({ appId, viewed, series, isOld, scan, isOwner }: BreakdownProps): VNode {
+export function Breakdown({ appId, viewed, series, curve, isOld, scan }: BreakdownProps): VNode | null {
   const { view, change } = viewed;
-  const { route } = useLocation();
+  const [isNear, setNear] = useState(false);
   const declared = useDeclaredFields(appId).data?.fields ?? [];
-  const paths = pathsFor(declared, view);
+  const seen = useCatalog(appId, isNear).data?.fields ?? [];
+  if (view.measure?.kind === 'ratio') return null;
+  const paths = countedFor(declared, view);
+  const known = new Set(paths.map(pathKey));
+  const others = scalarPaths(seen).filter((path) => !known.has(pathKey(path)));
   // What the lines are, which may not be what was asked for.
-  const shown = (isOld ? view.by : series.by) ?? '';
+  const shown = (isOld || curve !== null ? view.by : series.by) ?? '';
   const pick = (event: Event): void => {
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
-    const { value } = select;
+    change({ by: select.value || null, hidden: [] });
     select.value = shown;
-    if (value === MORE) route(`/apps/${appId}/fields`);
-    else change({ by: value || null, hidden: [] });
   };
-  return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
+  const approach = (): void => setNear(true);
+  const option = (path: string): VNode => html`<option key=${path} value=${path}>${path}</option>`;
+  return html`<label class="breakdown" onPointerEnter=${approach} onFocusIn=${approach}><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>
-      ${paths.map((path) => html`<option key=${path} value=${path}>${path}</option>`)}
-      ${isOwner && html`<option value=${MORE}>another field…</option>`}
+      ${paths.map(option)}
+      ${others.length > 0 && html`<optgroup label="Not counted: read from the events">${others.map(option)}</optgroup>`}
     </select></label>
     ${
       view.by !== null &&
+      curve === null &&
       (shown === '' || scan.notBy !== null) &&
       html`<p class="hint" role="status">${scan.notBy ?? `Not broken down by ${view.by} yet: it is not counted for these events, so these are read first.`}</p>
       ${scan.isStopped && !hasConditions(view) && html`<button type="button" class="button" onClick=${scan.goOn}>Read all of them</button>`}`
     }`;
 }
 
-/** The declared fields that may break this view down, each path once, and the one that does. */
-function pathsFor(declared: readonly DeclaredField[], { types, by }: View): string[] {
-  const fits = ({ kind, typeId }: DeclaredField): boolean =>
-    kind === 'value' && (typeId === null || (types.length === 1 && types[0] === typeId));
-  const paths = new Map(declared.filter(fits).map(({ path }) => [pathKey(path), path]));
-  if (by !== null) paths.set(pathKey(by), by);
+/** The paths by whose values the view's measure is counted, each once, and the one that is asked for. */
+function countedFor(declared: readonly DeclaredField[], view: View): string[] {
+  const { types, by, measure } = view;
+  const ofTypes = declared.filter(
+    ({ typeId }) => typeId === null || (types.length === 1 && types[0] === typeId),
+  );
+  const answers = measure?.kind === 'stat' ? ofMeasure(ofTypes, measure) : ofEvents(ofTypes, onlyPath(view));
+  const paths = new Map(answers.map((path) => [pathKey(path), path]));
+  if (by !== null && !paths.has(pathKey(by))) paths.set(pathKey(by), by);
   return [...paths.values()];
+}
+
+function ofMeasure(
+  declared: readonly DeclaredField[],
+  { of, stat }: Extract<Measure, { kind: 'stat' }>,
+): string[] {
+  const kind = stat === 'distinct' ? 'distinct' : 'number';
+  return declared.flatMap(({ path, by, ...field }) =>
+    field.kind === kind && by !== null && pathKey(path) === pathKey(of) ? [by] : [],
+  );
+}
+
+/** The fields that are counted alone, and with a filter those that are counted together with its field. */
+function ofEvents(declared: readonly DeclaredField[], filtered: string | null): string[] {
+  const values = declared.filter(({ kind }) => kind === 'value');
+  const alone = values.flatMap(({ path, by }) => (by === null ? [path] : []));
+  const pairs = values.flatMap(({ path, by }) => {
+    if (by === null || filtered === null) return [];
+    return pathKey(by) === pathKey(filtered) ? [path] : pathKey(path) === pathKey(filtered) ? [by] : [];
+  });
+  return [...pairs, ...alone];
 }

@@ -4,7 +4,7 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Annotation, EventType, Series } from '../../src/api-types/answers.ts';
 import Chart, { chartName } from '../charts/chart.ts';
 import type { Edges } from '../charts/gestures.ts';
-import { Legend } from '../charts/legend.ts';
+import { CurveRows, Legend } from '../charts/legend.ts';
 import {
   countedPart,
   isPartial,
@@ -35,6 +35,7 @@ import { Explain } from './explain.ts';
 import { COMPARED, Figures } from './figures.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { useMeasured } from './measured.ts';
+import { MissingOffer } from './missing.ts';
 import { pickingOf } from './picking.ts';
 import type { Found, Scan } from './scan.ts';
 import { useSecond } from './segment.ts';
@@ -77,7 +78,7 @@ export function ChartCard(props: ChartCardProps): VNode {
 
 const NO_ANNOTATIONS: readonly Annotation[] = [];
 
-interface BodyProps extends Omit<ChartCardProps, 'series' | 'onRetry'> {
+interface BodyProps extends Omit<ChartCardProps, 'series'> {
   readonly series: Series;
   /** Whether these are the numbers of an earlier view. */
   readonly isOld: boolean;
@@ -93,21 +94,25 @@ function ChartBody({
   isOwner,
   mayChange,
   onPeek,
+  onRetry,
   isOld,
   ...given
 }: BodyProps): VNode {
   const { change } = asked;
   const [focus, setFocus] = useState<string | null>(null);
   const canvas = useRef<HTMLCanvasElement>(null);
-  const measured = useMeasured({ appId, viewed: asked, series: given.series, types });
-  const { curve, note } = measured;
-  const second = useSecond(appId, asked, scan.series ?? measured.series);
+  const second = useSecond(appId, asked, scan.series ?? given.series);
+  const isRatio = asked.view.measure?.kind === 'ratio';
+  const measured = useMeasured({
+    appId,
+    viewed: asked,
+    series: isRatio ? second.series : given.series,
+    types,
+  });
+  const { curve, note, missing } = measured;
   const series = curve === null ? second.series : measured.series;
   const found = curve === null ? scan.found : null;
-  const isUncompared = curve !== null && asked.view.compare === 'segment';
-  const noted = isUncompared
-    ? 'Only numbers of events are compared with a second filter.'
-    : (note ?? second.note);
+  const noted = note ?? (curve === null || isRatio ? second.note : null);
   const viewed = series.isScanned === true ? withoutRunning(asked) : asked;
   const { view } = viewed;
   const { lines, stack, summary } = useMemo(
@@ -127,7 +132,9 @@ function ChartBody({
   const [listing, setListing] = useState(false);
   const [explaining, setExplaining] = useState(false);
   const whole = wholeOf(viewed);
-  const picking = pickingOf(view, series.by);
+  // What the lines are by, which may not be what was asked for.
+  const by = curve === null ? series.by : curve.by;
+  const picking = pickingOf(view, by);
   const pick = (key: string, isExcluded: boolean): void => {
     if (key === OTHER) setListing(true);
     else if (key === HIDDEN) change(withHidden(view));
@@ -142,7 +149,7 @@ function ChartBody({
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
       <div class="chart-controls">
         ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
-        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} isOwner=${isOwner} />
+        <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
       </div>
@@ -150,7 +157,7 @@ function ChartBody({
     <div class="chart-main">
       <div class="chart-place">
         <${Chart}
-          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${stack.layers.some(({ key }) => key === focus) ? focus : null} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
+          canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${shownMarks} zone=${zone} focus=${(curve?.lines ?? stack.layers).some(({ key, shown }) => shown && key === focus) ? focus : null} scale=${view.scale} picked=${picked} found=${found?.counts ?? null}
           onPoint=${toPeek}
           onPick=${(index: number) => {
             onPeek(null);
@@ -164,19 +171,21 @@ function ChartBody({
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && html`<p class="hint" role="status">${noted}</p>`}
+      ${missing !== null && isOwner && html`<p><${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} /></p>`}
+      ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${COMPARED[view.compare]}.</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} />
       ${
         curve === null
-          ? html`<${Breakdown} appId=${appId} viewed=${viewed} series=${series} isOld=${isOld} scan=${scan} isOwner=${isOwner} />
-            <${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />
-            <div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && ` ${count(lineCount)}`} ${series.by === null ? 'types' : 'values'} →</button></div>`
-          : html`<${CurveLegend} curve=${curve} />`
+          ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
+          : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
       }
+      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${count(lineCount)}`} ${by === null ? 'types' : 'values'} →</button></div>`}
     </div>
-    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${series.by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
+    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
@@ -213,7 +222,7 @@ function named(lines: readonly Line[], { hidden }: Series, types: readonly Event
 }
 
 /** What draws a line or leaves it out; the last one cannot be left out. */
-function toggled(lines: readonly Line[], key: string): Pick<View, 'hidden'> {
+function toggled(lines: readonly Pick<Line, 'key' | 'shown'>[], key: string): Pick<View, 'hidden'> {
   const shown = lines.filter((line) => line.shown).map((line) => line.key);
   const next = shown.includes(key) ? shown.filter((other) => other !== key) : [...shown, key];
   const hidden = lines.map((line) => line.key).filter((other) => next.includes(other) === (other === HIDDEN));

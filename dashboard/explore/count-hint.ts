@@ -3,12 +3,12 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { DeclaredField, EventType } from '../../src/api-types/answers.ts';
 import { DeclareField } from '../components/declare-field.ts';
-import { countablePath } from '../filter-text.ts';
 import { dateTime } from '../format.ts';
 import { html } from '../html.ts';
-import { countersOf, useDeclaredFields } from '../known-fields.ts';
+import { countersOf, pathKey, useDeclaredFields } from '../known-fields.ts';
 import { now } from '../state.ts';
 import type { View } from '../url.ts';
+import { onlyPath } from './missing.ts';
 
 export interface CountHintProps {
   readonly appId: string;
@@ -24,22 +24,26 @@ export interface CountHintProps {
 export function CountHint({ appId, view, types, from, zone, isOwner }: CountHintProps): VNode | null {
   const [declaring, setDeclaring] = useState(false);
   const path = pathOf(view);
+  // With a breakdown by another field, the two are counted together.
+  const filtered = onlyPath(view);
+  const by =
+    view.by === null || filtered === null || pathKey(view.by) === pathKey(filtered) ? null : filtered;
   const { data, reload } = useDeclaredFields(appId, path !== null, now.value);
   if (path === null || data === undefined) return null;
   const typeId = view.types.length === 1 ? (view.types[0] ?? null) : null;
-  const counters = countersOf(data.fields, path, typeId);
+  const counters = countersOf(data.fields, path, typeId, { by });
   const text = progressText(counters, { path, from, zone });
   if (text !== null) return html`<p class="hint" role="status">${text}</p>`;
   if (counters.length > 0 || !isOwner) return null;
   const typeName = types.find((type) => type.typeId === typeId)?.name ?? null;
-  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count this field to chart it without a search</button></p>
-    ${declaring && html`<${DeclareField} appId=${appId} path=${path} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
+  return html`<p><button type="button" class="button" onClick=${() => setDeclaring(true)}>Count ${by === null ? 'this field' : `${path} by ${by}`} to chart it without a search</button></p>
+    ${declaring && html`<${DeclareField} appId=${appId} path=${path} kind="value" by=${by} typeName=${typeName} onDone=${reload} onClose=${() => setDeclaring(false)} />`}`;
 }
 
-/** The one field whose counts would answer the view's conditions. */
-function pathOf({ filters, text }: View): string | null {
-  const [only, ...others] = filters;
-  return only === undefined || others.length > 0 || text !== null ? null : countablePath(only);
+/** The one field whose counts would answer the view: that of its lines, or that of its only condition. */
+function pathOf(view: View): string | null {
+  const isMore = view.filters.length > 0 && onlyPath(view) === null;
+  return isMore || view.text !== null ? null : (view.by ?? onlyPath(view));
 }
 
 /** Which part of the counts is missing; null if they are complete or do not exist. */

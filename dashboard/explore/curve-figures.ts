@@ -24,8 +24,16 @@ export function CurveFigures({
   </dl>`;
 }
 
-export function CurveLegend({ curve: { name, parts } }: { readonly curve: Curve }): VNode | null {
+/** @prop rows of its lines */
+export function CurveLegend({
+  curve: { name, parts, lines },
+  rows,
+}: {
+  readonly curve: Curve;
+  readonly rows: VNode;
+}): VNode | null {
   if (name === '') return null;
+  if (lines.length > 0) return rows;
   return html`<div class="curve-legend">
     <p><i class="swatch found"></i>${name}</p>
     <dl>${parts.map(([part, value]) => html`<div key=${part}><dt>${part}</dt><dd title=${count(value)}>${count(value)}</dd></div>`)}</dl>

@@ -26,8 +26,11 @@ export function useServerFields(appId: string, isWanted: boolean): readonly Know
   const seen = useCatalog(appId, isWanted).data?.fields ?? [];
   return [
     ...declared.map(
-      ({ path, kind }): KnownField => ({
-        ...{ path, values: [], counted: kind === 'value' ? 'counted' : 'numbers counted' },
+      ({ path, kind, by }): KnownField => ({
+        path,
+        values: [],
+        ...(by === null &&
+          kind !== 'distinct' && { counted: kind === 'value' ? 'counted' : 'numbers counted' }),
       }),
     ),
     ...seen.map(({ path, examples }) => ({ path, values: examples.map(valueText) })),

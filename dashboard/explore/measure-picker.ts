@@ -1,10 +1,10 @@
-/** What the chart shows: numbers of events, a ratio of two, or a statistic of a number field. */
+/** What the chart shows: numbers of events, a ratio of two, or a statistic of a field. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { DeclaredField, EventType, Stat } from '../../src/api-types/answers.ts';
+import type { DeclaredField, EventType, MeasureStat } from '../../src/api-types/answers.ts';
 import { Popover } from '../components/popover.ts';
 import { html } from '../html.ts';
-import { useDeclaredFields } from '../known-fields.ts';
+import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { type Measure, STAT_NAMES, STATS } from '../measure.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
@@ -13,8 +13,6 @@ export interface MeasurePickerProps {
   readonly appId: string;
   readonly viewed: ViewAndChange;
   readonly types: readonly EventType[];
-  /** Whether the reader may have fields counted. */
-  readonly isOwner: boolean;
 }
 
 /** In place of a type: the ratio is of events that meet a condition. No identifier is a sign. */
@@ -41,24 +39,13 @@ interface ChoicesProps extends MeasurePickerProps {
   readonly onPick: (measure: Measure | null) => void;
 }
 
-function Choices({ appId, viewed: { view }, types, isOwner, onPick }: ChoicesProps): VNode {
-  const fields = (useDeclaredFields(appId).data?.fields ?? []).filter((field) => fits(field, view));
+function Choices({ appId, viewed: { view }, types, onPick }: ChoicesProps): VNode {
   return html`<div class="options">
     <button type="button" class="button" aria-pressed=${view.measure === null ? 'true' : 'false'} onClick=${() => onPick(null)}>Number of events</button>
+    <${StatForm} appId=${appId} view=${view} onPick=${onPick} />
     <${RatioForm} view=${view} types=${types} onPick=${onPick} />
-    ${
-      fields.length > 0
-        ? html`<${StatForm} view=${view} fields=${fields} onPick=${onPick} />`
-        : html`<p class="hint">Sum, average and percentiles need a field that is counted as a number.${isOwner && html` <a href=${`/apps/${appId}/fields`}>Add a counted field</a>`}</p>`
-    }
   </div>`;
 }
-
-/** Whether a field's statistics are those of the view's types. */
-const fits = ({ kind, completeFrom, typeId }: DeclaredField, { types }: View): boolean =>
-  kind === 'number' &&
-  completeFrom !== null &&
-  (typeId === null || (types.length === 1 && types[0] === typeId));
 
 interface RatioFormProps {
   readonly view: View;
@@ -90,26 +77,48 @@ function RatioForm({ view: { measure }, types, onPick }: RatioFormProps): VNode 
   </form>`;
 }
 
+/** Whether a field's statistics are those of the view's types. */
+const fits = ({ completeFrom, typeId }: DeclaredField, { types }: View): boolean =>
+  completeFrom !== null && (typeId === null || (types.length === 1 && types[0] === typeId));
+
 interface StatFormProps {
+  readonly appId: string;
   readonly view: View;
-  readonly fields: readonly DeclaredField[];
   readonly onPick: (measure: Measure) => void;
 }
 
-function StatForm({ view: { measure }, fields, onPick }: StatFormProps): VNode {
-  const chosen = measure?.kind === 'stat' ? measure : null;
+function StatForm({ appId, view, onPick }: StatFormProps): VNode {
+  const chosen = view.measure?.kind === 'stat' ? view.measure : null;
+  const [stat, setStat] = useState<MeasureStat>(chosen?.stat ?? 'avg');
+  const declared = useDeclaredFields(appId).data?.fields ?? [];
+  const seen = useCatalog(appId).data?.fields ?? [];
+  const kind = stat === 'distinct' ? 'distinct' : 'number';
+  const counted = new Map(
+    declared
+      .filter((field) => field.kind === kind && fits(field, view))
+      .map(({ path }) => [pathKey(path), path]),
+  );
+  const others = scalarPaths(seen, kind === 'number' ? 'number' : null).filter(
+    (path) => !counted.has(pathKey(path)),
+  );
   const show = (event: SubmitEvent): void => {
     event.preventDefault();
-    const values = new FormData(event.currentTarget as HTMLFormElement); // The handler is on the form.
-    onPick({ kind: 'stat', of: String(values.get('of')), stat: String(values.get('stat')) as Stat }); // Of the options below.
+    const of = String(new FormData(event.currentTarget as HTMLFormElement).get('of') ?? ''); // The handler is on the form.
+    if (of !== '') onPick({ kind: 'stat', of, stat });
   };
+  const option = (path: string): VNode =>
+    html`<option key=${path} value=${path} selected=${path === chosen?.of}>${path}</option>`;
   return html`<form class="measure-form" onSubmit=${show}>
     <label>Statistic
-      <select name="stat">${STATS.map((stat) => html`<option key=${stat} value=${stat} selected=${stat === chosen?.stat}>${STAT_NAMES[stat]}</option>`)}</select>
+      <select name="stat" value=${stat} onChange=${(event: Event) => setStat((event.currentTarget as HTMLSelectElement).value as MeasureStat)}>${STATS.map((one) => html`<option key=${one} value=${one}>${STAT_NAMES[one]}</option>`)}</select>
     </label>
     <label>of the field
-      <select name="of">${[...new Set(fields.map(({ path }) => path))].map((path) => html`<option key=${path} value=${path} selected=${path === chosen?.of}>${path}</option>`)}</select>
+      <select key=${kind} name="of" required>
+        ${[...counted.values()].map(option)}
+        ${others.length > 0 && html`<optgroup label="Not counted yet">${others.map(option)}</optgroup>`}
+      </select>
     </label>
+    ${counted.size + others.length === 0 && html`<p class="hint">No recent event has ${kind === 'number' ? 'a number' : 'a value'} in a field.</p>`}
     <button class="button">Show the statistic</button>
   </form>`;
 }

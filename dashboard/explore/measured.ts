@@ -1,6 +1,6 @@
 /** The line of a measure, computed from the answers that it needs. */
 import { useRef } from 'preact/hooks';
-import type { EventType, NumberStats, Series, Stat } from '../../src/api-types/answers.ts';
+import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
 import { type Measure, partText, STAT_NAMES } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
@@ -15,6 +15,8 @@ import {
   partPath,
   type ViewAndChange,
 } from '../view.ts';
+import { type Missing, missingOf } from './missing.ts';
+import { secondOf } from './segment.ts';
 
 export interface Measured {
   /** The counts that the line goes with. */
@@ -23,6 +25,8 @@ export interface Measured {
   readonly curve: Curve | null;
   /** A note about the line, or why there is none. */
   readonly note: string | null;
+  /** The declaration that would answer; null: nothing is missing. */
+  readonly missing: Missing | null;
 }
 
 export interface MeasuredOptions {
@@ -38,7 +42,7 @@ export function useMeasured(options: MeasuredOptions): Measured {
   const parts = useParts(options);
   const numbers = useNumbers(options);
   const last = useRef<(Measured & { readonly meaning: string }) | null>(null);
-  if (measure === null) return { series, curve: null, note: null };
+  if (measure === null) return { series, curve: null, note: null, missing: null };
   const meaning = [meaningOf(viewed.view), JSON.stringify(measure)].join(' ');
   const made =
     measure.kind === 'ratio' ? ratioOf(options, measure, parts) : statOf(options, measure, numbers);
@@ -48,19 +52,33 @@ export function useMeasured(options: MeasuredOptions): Measured {
   }
   // While one of two answers is on its way, the line and the counts that belong together stay.
   if (last.current?.meaning === meaning) return last.current;
-  return { series, curve: emptyCurve(series), note: null };
+  return { series, curve: emptyCurve(series), note: null, missing: null };
 }
 
 const meaningOf = (view: View): string =>
-  [rangeText(view.range), view.zone, view.compare, eventsQuery(view, { from: null, to: null })].join(' ');
+  [
+    ...[rangeText(view.range), view.zone, view.compare, view.by, JSON.stringify(view.other ?? null)],
+    eventsQuery(view, { from: null, to: null }),
+  ].join(' ');
 
-function useParts({ appId, viewed: { view, span } }: MeasuredOptions): Resource<Series> {
+/** The part of a ratio; with a second segment its part is what is compared with. */
+function useParts({ appId, viewed }: MeasuredOptions): Resource<Series> {
+  const { view, span } = viewed;
   const part = view.measure?.kind === 'ratio' ? view.measure.part : null;
-  return useResource<Series>(part === null ? null : partPath(appId, view, span, part), {
-    scope: `part ${appId} ${part === null ? '' : partText(part)}`,
-    version: now.value,
-    meaning: meaningOf(view),
+  const options = { version: now.value, meaning: meaningOf(view) };
+  const scope = `part ${appId} ${part === null ? '' : partText(part)}`;
+  const first = useResource<Series>(part === null ? null : partPath(appId, view, span, part), {
+    ...options,
+    scope,
   });
+  const isSecond = part !== null && view.compare === 'segment';
+  const second = useResource<Series>(isSecond ? partPath(appId, secondOf(viewed).view, span, part) : null, {
+    ...options,
+    scope: `second ${scope}`,
+  });
+  if (!isSecond || first.data === undefined || second.data === undefined) return first;
+  const { starts, all } = second.data;
+  return { ...first, data: { ...first.data, compared: { starts, all, byKey: {} } } };
 }
 
 interface Numbers {
@@ -69,12 +87,21 @@ interface Numbers {
   readonly isCompared: boolean;
 }
 
-function useNumbers({ appId, viewed: { view, span } }: MeasuredOptions): Numbers {
-  const of = view.measure?.kind === 'stat' ? view.measure.of : null;
+/** Of lines that are compared with: those that the chart shows may not be among the busiest ones there. */
+const MOST_COMPARED = 200;
+
+function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {
+  const { view, span } = viewed;
+  const asked = view.measure?.kind === 'stat' ? askedOf(view, view.measure) : null;
+  const of = asked === null ? '' : `${asked.stat === 'distinct'} ${asked.of}`;
   const compared = comparedSpan(view.compare, view.range, span, view.zone);
-  const [path, earlier] = [span, compared].map((one) =>
-    of === null || one === null ? null : numbersPath(appId, view, one, of),
-  );
+  const path = asked && numbersPath(appId, view, span, asked);
+  const earlierAsked = asked && { ...asked, lines: MOST_COMPARED };
+  const earlier =
+    earlierAsked &&
+    (view.compare === 'segment'
+      ? numbersPath(appId, secondOf(viewed).view, span, earlierAsked)
+      : compared && numbersPath(appId, view, compared, earlierAsked));
   const options = { version: now.value, meaning: meaningOf(view) };
   return {
     shown: useResource<NumberStats>(path ?? null, { ...options, scope: `numbers ${appId} ${of}` }),
@@ -86,6 +113,14 @@ function useNumbers({ appId, viewed: { view, span } }: MeasuredOptions): Numbers
   };
 }
 
+/** Chosen by one type alone, a view has no lines of types. */
+const askedOf = (view: View, { of, stat }: { readonly of: string; readonly stat: MeasureStat }) => ({
+  of,
+  stat,
+  by: view.by,
+  isByType: view.by === null && chosenTypes(view).length !== 1,
+});
+
 type Made = Omit<Measured, 'series'>;
 
 /** @returns null while it loads */
@@ -94,13 +129,15 @@ function ratioOf(
   { part }: Measure & { readonly kind: 'ratio' },
   { data, problem, isStale }: Resource<Series>,
 ): Made | null {
-  if (problem !== null) return { curve: null, note: `The ratio is not shown: ${problem.details}` };
+  if (problem !== null)
+    return { curve: null, note: `The ratio is not shown: ${problem.details}`, missing: null };
   if (data === undefined || isStale || !hasSameBuckets(series, data)) return null;
   const hasFilter = 'filter' in part || hasConditions(view);
   if (hasFilter && data.isFiltered !== true)
     return {
       curve: null,
       note: 'The ratio is not shown: it needs exact counts, and conditions on fields that are not counted are searched for.',
+      missing: null,
     };
   const nameOf = (typeId: string): string => types.find((type) => type.typeId === typeId)?.name ?? typeId;
   const [only, second] = chosenTypes(view);
@@ -110,7 +147,7 @@ function ratioOf(
     part: 'type' in part ? nameOf(part.type) : part.filter,
     whole: hasConditions(view) ? `${whole}, filtered` : whole,
   };
-  return { curve: ratioCurve(series, data, asksForHidden(view), names), note: null };
+  return { curve: ratioCurve(series, data, asksForHidden(view), names), note: null, missing: null };
 }
 
 /** @returns null while it loads */
@@ -120,10 +157,13 @@ function statOf(
   { shown, earlier, isCompared }: Numbers,
 ): Made | null {
   if (shown.problem !== null) {
-    const { details } = shown.problem;
+    const { details, declare } = shown.problem;
     // The details of a refusal that names the parameter are about the address.
-    const why = details.startsWith('of must be') ? `no event of this range has a number in ${of}` : details;
-    return { curve: null, note: `${of} is not shown: ${why.replace(/\.$/, '')}.` };
+    const why = details.startsWith('of must be')
+      ? `no event of this range has a number in ${of}`
+      : firstSentence(details);
+    const missing = missingOf(view, { of, stat }, declare !== null);
+    return { curve: null, note: `${of} is not shown: ${why.replace(/\.$/, '')}.`, missing };
   }
   const { data } = shown;
   if (data === undefined || shown.isStale || !hasSameBuckets(series, data)) return null;
@@ -132,15 +172,26 @@ function statOf(
   if (before !== null && (before.data === undefined || before.isStale)) return null;
   const name = `${STAT_NAMES[stat]} of ${of}`;
   return {
-    curve: statCurve(series, data, before?.data ?? null, { stat, name }),
+    curve: statCurve(series, data, before?.data ?? null, { stat, name, by: view.by, hidden: view.hidden }),
     note: statNote(view, stat, data),
+    missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
   };
 }
 
-function statNote(view: View, stat: Stat, { leftOut }: NumberStats): string | null {
+/** Refusals go on with the command that changes it; the page has a button. */
+const firstSentence = (details: string): string => details.replace(/ An owner declares it .*$/s, '');
+
+function statNote(
+  view: View,
+  stat: MeasureStat,
+  { leftOut, overall, lines, notBy }: NumberStats,
+): string | null {
   const notes = [
     stat.startsWith('p') && 'A percentile is within 1% of the exact one.',
-    view.by !== null && `Not broken down by ${view.by}: a statistic is one line.`,
+    stat === 'distinct' &&
+      [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&
+      'Beyond 1,024 different values their number is an estimate, within about 1%.',
+    view.by !== null && notBy !== null && `Not broken down by ${view.by}: ${firstSentence(notBy.details)}`,
     leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,
     leftOut.unrepresentable > 0 && `${leftOut.unrepresentable} numbers are too long to be in it.`,
   ];

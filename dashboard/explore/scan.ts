@@ -94,7 +94,8 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
   const counted = base.isStale ? undefined : base.data;
   const isWanted =
     counted !== undefined &&
-    ((hasConditions(view) && counted.isFiltered !== true) || (view.by !== null && counted.by === null));
+    ((hasConditions(view) && counted.isFiltered !== true) ||
+      (view.by !== null && counted.by === null && view.measure?.kind !== 'stat'));
   const meaning = meaningOf(view);
   const [state, setState] = useState(NOTHING);
   const aborter = useRef<AbortController | null>(null);

@@ -196,10 +196,12 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
   </section>`;
 }
 
-/** Values before numbers. */
+/** Values before numbers, and these before different values. */
 function kindOf(declared: readonly DeclaredField[], { path, typeId }: SeenField): FieldKind | null {
   return (
-    (['value', 'number'] as const).find((kind) => countersOf(declared, path, typeId, kind).length > 0) ?? null
+    (['value', 'number', 'distinct'] as const).find(
+      (kind) => countersOf(declared, path, typeId, { kind }).length > 0,
+    ) ?? null
   );
 }
 
@@ -281,12 +283,17 @@ function CountCell({ fields, declared, onCount }: Omit<SeenRowProps, 'appId'>): 
   const isCountable = fields.some((field) =>
     field.kinds.some(({ kind }) => kind !== 'object' && kind !== 'array'),
   );
-  if (first !== null && !kinds.includes(null))
-    return html`<span class="badge">${first === 'value' ? 'counted' : 'numbers'}</span>`;
+  if (first !== null && !kinds.includes(null)) return html`<span class="badge">${COUNTED_AS[first]}</span>`;
   if (onCount === null || !isCountable) return null;
   const proposal = { path, typeName: others.length === 0 ? typeName : null };
   return html`<button type="button" class="button quiet" aria-label=${others.length === 0 ? `Count ${path} of ${typeName}` : `Count ${path}`} onClick=${() => onCount(proposal)}>Count</button>`;
 }
+
+const COUNTED_AS: Record<FieldKind, string> = {
+  value: 'counted',
+  number: 'numbers',
+  distinct: 'different values',
+};
 
 /** Rounds so that a rare field does not show 0% and only a field of every event shows 100%. */
 function percent(share: number): string {

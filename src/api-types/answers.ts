@@ -520,19 +520,44 @@ export interface ScanPart
   readonly searchedUntil: number;
 }
 
-/** Statistics of a number field: columns, as those of {@link Series}. */
-export interface NumberStats {
+/** Statistics of a field: columns, as those of {@link Series}. */
+export interface NumberStats extends StatColumns {
   readonly of: string;
   /** Whether it was counted, and not read from rows. */
   readonly counted: boolean;
   readonly bucket: string;
   readonly starts: readonly number[];
-  readonly stats: Readonly<Record<Stat, Values>>;
-  /** Of the whole interval. */
-  readonly overall: Readonly<Record<Stat, number | null>> & { readonly count: number };
+  /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or not counted. */
+  readonly lines: readonly StatLine[] | null;
+  /** All other events; null where there are no lines. */
+  readonly rest: StatColumns | null;
+  /** Why there are no lines though they were asked for; null otherwise. */
+  readonly notBy: {
+    readonly details: string /** Options of `tidemark field add`. */;
+    readonly declare: string | null;
+  } | null;
   /** Events that no statistic includes: with several numbers, or with a number out of range. */
   readonly leftOut: { readonly several: number; readonly unrepresentable: number };
 }
+
+/** Statistics of some events, by bucket and of the whole interval: those of numbers, or `distinct`. */
+export interface StatColumns {
+  readonly stats: Readonly<Partial<Record<MeasureStat, Values>>>;
+  readonly overall: Readonly<Partial<Record<MeasureStat, number | null>>> & {
+    readonly count: number;
+    /** With `distinct`: whether it is exact, and not an estimate. */
+    readonly exact?: boolean;
+  };
+}
+
+export interface StatLine extends StatColumns {
+  /** The type's identifier, or the value as JSON. */
+  readonly key: string;
+  readonly name: string;
+}
+
+/** What a chart shows of a field. */
+export type MeasureStat = Stat | 'distinct';
 
 /** The statistics of a number field. */
 export type Stat = 'avg' | 'sum' | 'min' | 'max' | 'p50' | 'p90' | 'p95' | 'p99';

@@ -1,6 +1,6 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
 import { Rejection } from '../errors.ts';
-import { Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
+import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
 import { decodeCursor, type FieldFilter, type RowFilter, WIDTHS } from '../storage/storage.ts';
 import { fieldFilterOf } from './filter/counted-values.ts';
 import { MAX_FILTERS } from './filter/filter-query.ts';
@@ -83,8 +83,17 @@ export const NUMBERS_QUERY = new Query(
       }),
       required: true,
     },
+    stat: oneOf(
+      'Statistics of numbers, or how many different values there are.',
+      ['number', 'distinct'],
+      'number',
+    ),
+    byType: flag('Whether event types are lines. Not with `by`.'),
   },
-  checkChart,
+  (query) => {
+    if (query.by !== null && query.byType) return 'by cannot be combined with byType.';
+    return checkChart(query);
+  },
 );
 
 /** Of a chart that is counted from rows, part by part: also where this part begins, and the width of the buckets of the first one. */

@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
 import type { Compared, Series } from '../api-types/answers.ts';
-import { listHiddenTypes, numberTypes } from '../apps/event-types.ts';
+import { listHiddenTypes, listOtherTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -52,10 +52,15 @@ export function chartRoute(options: ChartRouteOptions): Route {
     const compared =
       compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
     const common = { compared, hidden: apart };
-    // What is counted of a field are its values alone: a filter on another field is not in them.
-    const hasCounts = !hasConditions || (filter !== null && isDeepStrictEqual(filter.path, by));
+    // Of a field with a filter on another one, the counts are those of a pair: their types cannot be taken away again.
+    const isPair = filter !== null && !isDeepStrictEqual(filter.path, by);
+    const pairTypes =
+      isPair && exceptTypes.length > 0 ? await listOtherTypes(sql, app.id, exceptTypes) : typeIds;
+    const ofLines = isPair ? { ...request, typeIds: pairTypes, exceptTypes: [] } : request;
     const chart =
-      (by && hasCounts && (await readChart(reading, request, { by, filter, ...common }))) ||
+      (by &&
+        (!hasConditions || filter !== null) &&
+        (await readChart(reading, ofLines, { by, filter, ...common }))) ||
       (filter && (await readChart(reading, request, { by: 'type', filter, ...common }))) ||
       (await readChart(reading, request, { by: 'type', filter: null, ...common }));
     return chart === null ? TOO_LONG : done<Series>(chart);

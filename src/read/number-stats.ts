@@ -1,9 +1,9 @@
 /** Statistics of the numbers of a declared field, as queries ask for them and answers show them. */
-import type { Stat as FieldStat } from '../api-types/answers.ts';
+import type { Stat as FieldStat, MeasureStat, StatColumns } from '../api-types/answers.ts';
 import { objectOf } from '../http/operation.ts';
 import type { Parameter } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
-import type { NumberStats, Stats } from '../storage/storage.ts';
+import type { Stats } from '../storage/storage.ts';
 import { COUNT } from './answer-shapes.ts';
 import { VALUE } from './fields/shown-value.ts';
 
@@ -108,22 +108,24 @@ export function shownStats(stats: Stats, wanted: readonly Stat[]): object {
   return { count, ...Object.fromEntries(shown) };
 }
 
-/** Statistics as doubles, for charts. */
-export function doublesOf(stats: NumberStats): Doubles {
-  const doubles = STATS.map((name) => [name, stats[name] === null ? null : Number(stats[name])]);
-  return { count: stats.count, ...(Object.fromEntries(doubles) as Omit<Doubles, 'count'>) };
+/** Statistics of buckets and of their whole as columns of doubles, for charts. */
+export function statColumns(rows: readonly Stats[], whole: Stats): StatColumns {
+  const names: readonly MeasureStat[] = 'distinct' in whole ? ['distinct'] : 'sum' in whole ? STATS : [];
+  return {
+    stats: Object.fromEntries(names.map((name) => [name, rows.map((row) => doubleOf(row, name))])),
+    overall: {
+      ...Object.fromEntries(names.map((name) => [name, doubleOf(whole, name)])),
+      count: whole.count,
+      ...('exact' in whole && { exact: whole.exact }),
+    },
+  };
 }
 
 /** Quantiles and the others are null where there are no numbers. */
-type Doubles = Readonly<{ count: number } & Record<FieldStat, number | null>>;
-
-/** The same as columns. */
-export function statColumns(rows: readonly NumberStats[]): Record<NumberStat, (number | null)[]> {
-  const doubles = rows.map(doublesOf);
-  return Object.fromEntries(NUMBER_WORDS.map((name) => [name, doubles.map((row) => row[name])])) as Record<
-    NumberStat,
-    (number | null)[]
-  >;
+function doubleOf(stats: Stats, name: MeasureStat): number | null {
+  if ('distinct' in stats) return name === 'distinct' ? stats.distinct : null;
+  if (!('sum' in stats) || name === 'distinct') return null;
+  return stats[name] === null ? null : Number(stats[name]);
 }
 
 /** A number where a double is the same. */

@@ -1,4 +1,6 @@
 /** The counts of a series by line: one reader, whose lines the dashboard's chart shows as columns and tools get as rows. */
+
+import { isDeepStrictEqual } from 'node:util';
 import type {
   BucketsProblem,
   EventReader,
@@ -38,12 +40,62 @@ export async function readLines(
   request: Parameters<EventReader['valueSeries']>[0],
   { by, filter }: LinesQuery,
 ): Promise<SeriesLines | LinesProblem> {
+  if (by !== 'none' && by !== 'type' && filter !== null && !isDeepStrictEqual(filter.path, by))
+    return await pairLines(events, request, by, filter);
   if (by !== 'none' && by !== 'type') return linesOf(await events.valueSeries(request, by, filter), true);
   if (filter !== null)
     return linesOf(await events[by === 'type' ? 'filteredTypes' : 'filteredSeries'](request, filter), false);
   const series = await events.series(by === 'type' ? request : { ...request, topTypes: 0 });
   return typeof series === 'string' ? series : typeLines(series, by);
 }
+
+/** The events of some values of one field by the values of another, which a declaration of the two counts. */
+async function pairLines(
+  events: EventReader,
+  { withBefore, values, ...request }: Parameters<EventReader['valueSeries']>[0],
+  by: readonly string[],
+  filter: FieldFilter,
+): Promise<SeriesLines | LinesProblem> {
+  const question = { kind: 'value', of: null, by, filter } as const;
+  const asked = { ...request, question, ...(values !== undefined && { topTypes: EVERY_LINE }) };
+  const series = await events.summarySeries(asked);
+  if (typeof series === 'string') return series;
+  const { lines, leftOut: _, completeFrom: __, ...frame } = series;
+  const earlier =
+    withBefore && request.from !== null
+      ? await events.summarySeries({
+          ...asked,
+          ...{ from: null, until: series.interval.from, buckets: 1, topTypes: EVERY_LINE },
+        })
+      : null;
+  if (typeof earlier === 'string') return earlier;
+  const before = new Map(earlier?.lines.map(({ value, overall }) => [value, overall.count]));
+  const all = lines.map(({ value, stats }, number) => ({
+    value,
+    counts: stats.map(({ count }) => count),
+    before: before.get(value) ?? 0,
+    number,
+  }));
+  const apart = all.filter(({ value }) => value !== null && values?.includes(value) !== false);
+  const rest = all.filter((line) => !apart.includes(line));
+  return linesOf<never>(
+    {
+      ...frame,
+      lines: [
+        ...apart,
+        {
+          value: null,
+          counts: frame.starts.map((_, index) => sum(rest.map(({ counts }) => counts[index] ?? 0))),
+          before: sum([...before.values()]) - sum(apart.map((line) => line.before)),
+        },
+      ],
+    },
+    true,
+  );
+}
+
+/** No field has as many values. */
+const EVERY_LINE = 1_000_000;
 
 /** @param keepsRest whether there is a rest even where it has no event */
 function linesOf<Problem extends string>(

@@ -254,8 +254,8 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await overallOf('&hidden=exclude')).toMatchObject({ count: 4, min: -3 });
     expect(await overallOf('')).toMatchObject({ count: 5, min: -1e6 });
     expect(await overallOf(`&hidden=exclude&typeId=${noise?.typeId}`)).toMatchObject({ count: 1, max: -1e6 });
-    const { stats, starts } = chart.data as { stats: { count: number[] }; starts: number[] };
-    expect(stats.count).toHaveLength(starts.length);
+    const { stats, starts } = chart.data as { stats: { avg: number[] }; starts: number[] };
+    expect(stats.avg).toHaveLength(starts.length);
     const old = await service.request({
       method: 'POST',
       path: '/v1/events',
