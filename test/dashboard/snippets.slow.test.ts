@@ -22,7 +22,10 @@ const INTERPRETERS: Readonly<Record<string, readonly string[]>> = {
   python: ['python3', '-c'],
 };
 /** What the programs for Node import, beside the project's own client. */
-const PACKAGES = ['@opentelemetry', '@segment', '@elastic', 'pino', 'pino-opentelemetry-transport'];
+const PACKAGES = [
+  ...['@opentelemetry', '@segment', '@elastic', 'pino', 'pino-opentelemetry-transport'],
+  ...['winston', 'winston-transport', 'bunyan', 'log4js'],
+];
 /** How many events each program stores, and what it prints where it prints something. */
 const STORES: Readonly<Record<string, readonly [events: number, output: RegExp]>> = {
   curl: [1, /"success":true/],
@@ -33,6 +36,10 @@ const STORES: Readonly<Record<string, readonly [events: number, output: RegExp]>
   CloudEvents: [1, /"success":true,"stored":1/],
   OpenTelemetry: [1, /^$/],
   pino: [1, /^$/],
+  winston: [1, /^$/],
+  bunyan: [1, /^$/],
+  log4js: [1, /^$/],
+  'Python logging': [1, /^$/],
   Segment: [1, /^$/],
   Elasticsearch: [1, /^true\n$/],
   Annotation: [0, /"annotationId":"ann_/],
@@ -63,6 +70,8 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     const compiled = join(modules, 'tidemark-client', 'dist');
     await run(tsc, ['-p', join(REPOSITORY, 'client'), '--outDir', compiled]);
     for (const name of PACKAGES) await symlink(join(REPOSITORY, 'node_modules', name), join(modules, name));
+    const python = 'tidemark_client';
+    await symlink(join(REPOSITORY, 'client', 'python', python), join(folder, python));
   });
   afterAll(async () => {
     await browser?.close();

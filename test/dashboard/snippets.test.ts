@@ -26,7 +26,8 @@ test('there is one for each kind of producer', () => {
       'OTel Collector',
       'pino',
     ],
-    ...['Segment', 'Elasticsearch', 'Filebeat', 'Logstash', 'rsyslog', 'syslog-ng', 'Annotation'],
+    ...['winston', 'bunyan', 'log4js', 'Python logging'],
+    ...['Segment', 'Elasticsearch', 'Filebeat', 'Logstash', 'rsyslog', 'syslog-ng', 'collectd', 'Annotation'],
   ]);
 });
 

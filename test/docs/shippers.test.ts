@@ -129,6 +129,23 @@ test('Fluent Bit sends its records as they are', async () => {
   expect(events).toEqual([record, record].map((payload) => ({ payload, time: TIME })));
 });
 
+test('Fluentd sends its records as lines', async () => {
+  const text = onPage('### Records from Fluentd');
+  const option = (name: string): string => new RegExp(`^ +${name} (.+)$`, 'm').exec(text)?.[1] ?? '';
+  expect([option('@type'), option('time_type')]).toEqual(['http', 'unixtime_millis']);
+  const record = { log: 'a line', [option('time_key')]: Date.parse(TIME) };
+  const events = await stored('fluentd', {
+    url: option('endpoint'),
+    headers: {
+      'Content-Type': option('content_type'),
+      ...(JSON.parse(option('headers')) as Record<string, string>),
+    },
+    body: lines(record),
+    isGzip: false,
+  });
+  expect(events).toEqual([record, record].map((payload) => ({ payload, time: TIME })));
+});
+
 function vector(text: string): Omit<Sent, 'body'> {
   const { sinks } = parse(text) as {
     sinks: Record<
@@ -290,12 +307,16 @@ const RUN: Readonly<Record<string, RegExp>> = {
   'CloudEvents SDK': /from 'cloudevents'|cloudevents\/spec/,
   'OpenTelemetry SDK': /@opentelemetry/,
   pino: /pino-opentelemetry-transport/,
+  'winston, bunyan, log4js': /'winston'[\s\S]*'bunyan'[\s\S]*'log4js'/,
+  'Python logging': /'Python logging'/,
+  collectd: /COLLECTD/,
   Segment: /@segment/,
   'Elasticsearch client': /@elastic/,
   'Web pages': /launchBrowser/,
 };
 const BY_DOCUMENTATION: Readonly<Record<string, RegExp>> = {
   'Fluent Bit': /test\('Fluent Bit /,
+  Fluentd: /test\('Fluentd /,
   Vector: /test\('Vector /,
   Telegraf: /test\('Telegraf /,
   'OpenTelemetry Collector': /test\('a collector of OpenTelemetry /,

@@ -8,15 +8,9 @@ import { appendFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { hasRsyslogBulk, hasSyslogNg, RSYSLOGD, SYSLOG_NG, SYSLOG_NG_LIBRARIES } from '../support/daemons.ts';
 import { until } from '../support/service.ts';
 import { snippet } from '../support/snippets.ts';
-import {
-  hasRsyslogBulk,
-  hasSyslogNg,
-  RSYSLOGD,
-  SYSLOG_NG,
-  SYSLOG_NG_LIBRARIES,
-} from '../support/syslog-daemons.ts';
 import { FaultyInstallation } from './faulty-installation.ts';
 
 vi.setConfig({ testTimeout: 240_000, hookTimeout: 90_000 });

@@ -16,9 +16,9 @@ import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
 import { hasCitus } from './citus-home.ts';
 import { addressOf, BUILTIN_LOCALE, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
+import { missingDaemons } from './daemons.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
-import { missingDaemons } from './syslog-daemons.ts';
 import { missingZstd } from './zstd-cuts.ts';
 
 /** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
