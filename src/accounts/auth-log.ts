@@ -5,6 +5,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
+import { Window } from '../base/window.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 
 /** Every event with its level and message. A name that the audit log also uses has the same meaning there. */
@@ -108,20 +109,19 @@ const MAX_SOURCES = 10_000;
 /** Limit for all clients together. */
 const MAX_REFUSALS_PER_SECOND = 20;
 
-interface Refusals {
-  readonly writtenAt: number;
-  /** Refusals not logged since then. */
-  readonly suppressed: number;
-}
-
 export class AuthLog {
   readonly #options: AuthLogOptions;
-  /** By event and client. */
-  readonly #refusals = new LRUCache<string, Refusals>(atMost(MAX_SOURCES));
-  #second = { startedAt: Number.NEGATIVE_INFINITY, lines: 0 };
+  /** Lines about refusals, by event and client, and of all together. */
+  readonly #ofClient: Window;
+  readonly #ofAll: Window;
+  /** Refusals that were not logged since the last line, by event and client. */
+  readonly #suppressed = new LRUCache<string, number>(atMost(MAX_SOURCES));
 
   constructor(options: AuthLogOptions) {
     this.#options = options;
+    const { now } = options;
+    this.#ofClient = new Window({ limit: 1, ms: REFUSAL_EVERY_MS, now });
+    this.#ofAll = new Window({ limit: MAX_REFUSALS_PER_SECOND, ms: 1_000, now });
   }
 
   /** @param source null for actions of the service itself */
@@ -140,22 +140,20 @@ export class AuthLog {
    * @param client key of the client
    */
   writeRefusal(event: AuthEvent, client: string, source: AuthSource, fields: AuthFields): void {
-    const now = this.#options.now();
     const key = `${event} ${client}`;
-    const before = this.#refusals.get(key);
-    const suppressed = before?.suppressed ?? 0;
-    const writtenAt = before?.writtenAt ?? Number.NEGATIVE_INFINITY;
-    if (now - writtenAt < REFUSAL_EVERY_MS || !this.#hasRoom(now)) {
-      this.#refusals.set(key, { writtenAt, suppressed: suppressed + 1 });
+    const suppressed = this.#suppressed.get(key) ?? 0;
+    if (!this.#mayWrite(key)) {
+      this.#suppressed.set(key, suppressed + 1);
       return;
     }
-    this.#refusals.set(key, { writtenAt: now, suppressed: 0 });
+    this.#suppressed.delete(key);
     this.write(event, source, suppressed > 0 ? { ...fields, suppressed } : fields);
   }
 
-  #hasRoom(now: number): boolean {
-    if (now - this.#second.startedAt >= 1_000) this.#second = { startedAt: now, lines: 0 };
-    this.#second.lines += 1;
-    return this.#second.lines <= MAX_REFUSALS_PER_SECOND;
+  #mayWrite(key: string): boolean {
+    if (this.#ofClient.take(key) > 0) return false;
+    if (this.#ofAll.take() === 0) return true;
+    this.#ofClient.giveBack(key);
+    return false;
   }
 }

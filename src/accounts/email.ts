@@ -21,6 +21,16 @@ export function parseEmail(given: string): Email | null {
   return { text, key: text.normalize('NFC').toLowerCase() };
 }
 
+/**
+ * The mailbox of an address, as far as the address shows: the text after a plus is a tag (RFC 5233), and some providers
+ * ignore dots. If a provider does neither, two mailboxes of its domain may share a limit.
+ */
+export function mailboxOf({ key }: Email): string {
+  const at = key.lastIndexOf('@');
+  const [name = ''] = key.slice(0, at).split('+', 1);
+  return name.replaceAll('.', '') + key.slice(at);
+}
+
 /** @throws Refused invalidBody */
 export function requireEmail(given: string): Email {
   const email = parseEmail(given);

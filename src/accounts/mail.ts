@@ -4,6 +4,7 @@ import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
 import { withTimeout } from '../base/timeout.ts';
 import { errorCode } from '../storage/database/connect.ts';
+import { Background, type BackgroundLimits } from './background.ts';
 import type { GivenRole } from './members.ts';
 
 export interface Mail {
@@ -20,19 +21,18 @@ export interface MailerOptions {
   readonly log: Pick<Logger, 'warn'>;
 }
 
-/** Mails in delivery. Further ones are dropped and logged: only an attack reaches the limits. */
-const MAX_PENDING = 200;
-/** The rest is for what owners are told of their accounts: mails that clients ask for must not keep those from being sent. */
-const MAX_PENDING_OTHERS = 150;
+/** Mails in delivery. */
+const LIMITS: BackgroundLimits = { maxPending: 200, maxPendingOthers: 150 };
 const TIMEOUT_MS = 15_000;
 
 export class Mailer {
   readonly #options: MailerOptions;
   readonly #transport: Transporter;
-  readonly #pending = new Set<Promise<void>>();
+  readonly #background: Background;
 
   constructor(options: MailerOptions) {
     this.#options = options;
+    this.#background = new Background(options.log, LIMITS);
     const transport = {
       url: options.url,
       // The package's own are minutes: a server that is silent must not keep sockets, or a command, for so long.
@@ -52,17 +52,12 @@ export class Mailer {
 
   /** Starts to send a mail. A failure is logged without the mail and its address. @param options.isSecurity whether it tells an owner what happened to the account */
   send(mail: Mail, { isSecurity = false } = {}): void {
-    if (this.#pending.size >= (isSecurity ? MAX_PENDING : MAX_PENDING_OTHERS)) {
-      this.#options.log.warn('mail: message dropped, too many are in delivery');
-      return;
-    }
-    const sending = this.#deliver(mail).finally(() => this.#pending.delete(sending));
-    this.#pending.add(sending);
+    this.#background.run('mail', () => this.#deliver(mail), { isSecurity });
   }
 
   /** Resolves when no mail is in delivery. */
   async close(): Promise<void> {
-    while (this.#pending.size > 0) await Promise.all(this.#pending);
+    await this.#background.idle();
     this.#transport.close();
   }
 

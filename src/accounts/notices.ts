@@ -4,12 +4,13 @@
  * the outcome of a request.
  */
 import type { Logger } from 'pino';
+import { HOUR_MS } from '../base/time-units.ts';
+import { Window } from '../base/window.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { AuthEvent, AuthFields, AuthSource } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { type Email, parseEmail } from './email.ts';
 import type { Mailer } from './mail.ts';
-import { MailboxLimit } from './mailbox-limit.ts';
 import { type AddressStorage, storedAddress } from './stored-address.ts';
 
 export interface NoticesOptions {
@@ -92,15 +93,15 @@ interface Happening {
 
 export class Notices {
   readonly #options: NoticesOptions;
-  readonly #signIns: MailboxLimit;
-  readonly #changes: MailboxLimit;
-  readonly #ofApps: MailboxLimit;
+  readonly #signIns: Window;
+  readonly #changes: Window;
+  readonly #ofApps: Window;
 
   constructor(options: NoticesOptions) {
     this.#options = options;
     // By the whole address, which is verified: another one that looks like a spelling of it may be another person's.
-    const limit = (mails: number): MailboxLimit =>
-      new MailboxLimit(mails, options.monotonic, ({ key }) => key);
+    const limit = (mails: number): Window =>
+      new Window({ limit: mails, ms: HOUR_MS, now: options.monotonic });
     this.#signIns = limit(MAX_SIGN_INS_PER_HOUR);
     this.#changes = limit(MAX_CHANGES_PER_HOUR);
     this.#ofApps = limit(MAX_OF_APPS_PER_HOUR);
@@ -165,12 +166,12 @@ export class Notices {
 
   #send(mailer: Pick<Mailer, 'send'>, to: string, subject: string, text: string, event: NoticeEvent): void {
     const email: Email = parseEmail(to) ?? { text: to, key: to };
-    if (this.#limitOf(event).take(email) > 0)
+    if (this.#limitOf(event).take(email.key) > 0)
       this.#options.log.warn({ event }, 'mail: notice not sent, the mailbox has had too many in an hour');
     else mailer.send({ to, subject, text }, { isSecurity: isOfAccount(event) });
   }
 
-  #limitOf(event: NoticeEvent): MailboxLimit {
+  #limitOf(event: NoticeEvent): Window {
     if (isOfApp(event)) return this.#ofApps;
     return event === 'sign-in.new-device' ? this.#signIns : this.#changes;
   }

@@ -3,6 +3,7 @@ import { availableParallelism } from 'node:os';
 import { hash, verify } from '@node-rs/argon2';
 import type { Logger } from 'pino';
 import { type Path, Turns } from '../base/turns.ts';
+import { Window } from '../base/window.ts';
 import { Rejection } from '../errors.ts';
 import type { Email } from './email.ts';
 import { loadPasswordList, weaknessOf } from './password-strength.ts';
@@ -109,7 +110,7 @@ interface Entry extends Asker {
 export class Passwords {
   readonly #now: () => number;
   readonly #log: PasswordsOptions['log'];
-  #warnedAt = Number.NEGATIVE_INFINITY;
+  readonly #warnings: Window;
   /** The process's own work, which clients cannot trigger. */
   readonly #own: (() => void)[] = [];
   readonly #known = new Turns<Entry>();
@@ -121,6 +122,7 @@ export class Passwords {
   constructor(options: PasswordsOptions = {}) {
     this.#now = options.now ?? (() => performance.now());
     this.#log = options.log;
+    this.#warnings = new Window({ limit: 1, ms: WARN_EVERY_MS, now: this.#now });
   }
 
   get stats(): PasswordStats {
@@ -196,10 +198,8 @@ export class Passwords {
   }
 
   #warn(): void {
-    const now = this.#now();
-    if (now - this.#warnedAt < WARN_EVERY_MS) return;
-    this.#warnedAt = now;
-    this.#log?.warn(this.stats, 'passwords: hashes refused, too many are waiting');
+    if (this.#warnings.take() === 0)
+      this.#log?.warn(this.stats, 'passwords: hashes refused, too many are waiting');
   }
 
   #refuse(entry: Entry, why: Exclude<TurnOutcome, 'done'>): void {

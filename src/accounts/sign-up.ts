@@ -1,4 +1,6 @@
 /** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the email. */
+import { HOUR_MS } from '../base/time-units.ts';
+import { Window } from '../base/window.ts';
 import type { Config } from '../config.ts';
 import { Rejection, refused } from '../errors.ts';
 import type { Exchange } from '../http/exchange.ts';
@@ -8,10 +10,9 @@ import { COMMAND_LINE } from './audit.ts';
 import type { Note } from './auth-log.ts';
 import type { Background } from './background.ts';
 import { Backoff, NetworkBackoff, throttled } from './backoff.ts';
-import { type Email, parseEmail } from './email.ts';
+import { type Email, mailboxOf, parseEmail } from './email.ts';
 import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { MAILS, type Mailer } from './mail.ts';
-import { MailboxLimit } from './mailbox-limit.ts';
 import { adoptApps } from './members.ts';
 import type { Client } from './networks.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
@@ -73,12 +74,12 @@ export class SignUp {
   readonly #options: SignUpOptions;
   readonly #ofClient: NetworkBackoff;
   readonly #ofLink: Backoff;
-  readonly #ofMailbox: MailboxLimit;
+  readonly #ofMailbox: Window;
 
   constructor(options: SignUpOptions) {
     this.#options = options;
     this.#ofClient = new NetworkBackoff(CLIENT_LEVELS, options.monotonic);
-    this.#ofMailbox = new MailboxLimit(options.mailsPerHour, options.monotonic);
+    this.#ofMailbox = new Window({ limit: options.mailsPerHour, ms: HOUR_MS, now: options.monotonic });
     this.#ofLink = new Backoff({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
@@ -103,11 +104,11 @@ export class SignUp {
 
     const mailsVerification = way === 'open' && mailer !== null;
     // Before the expensive work, and the same for addresses with and without an account.
-    const tooEarly = mailsVerification ? this.#ofMailbox.take(email) : 0;
+    const tooEarly = mailsVerification ? this.#ofMailbox.take(mailboxOf(email)) : 0;
     if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
     const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
     if (passwordHash instanceof Rejection) {
-      if (mailsVerification) this.#ofMailbox.giveBack(email);
+      if (mailsVerification) this.#ofMailbox.giveBack(mailboxOf(email));
       return passwordHash;
     }
     if (mailsVerification) {

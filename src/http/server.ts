@@ -1,6 +1,7 @@
 /** The HTTP server: accepts requests, runs their routes, enforces deadlines, and drains on stop. */
 import { randomBytes } from 'node:crypto';
 import type { Logger } from 'pino';
+import { Window } from '../base/window.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/database/connect.ts';
@@ -92,7 +93,7 @@ class Server implements HttpServer {
   #cutForPace = 0;
   /** The counts of cut bodies that were last logged, and when, in milliseconds of the monotonic clock. */
   #loggedCuts: BodyStats | null = null;
-  #loggedCutsAt = Number.NEGATIVE_INFINITY;
+  readonly #cutLines: Window;
   /** When the stop began, in milliseconds of the monotonic clock. */
   #stoppingSince: number | null = null;
   #onDrained: (() => void) | null = null;
@@ -111,6 +112,7 @@ class Server implements HttpServer {
     this.#options = options;
     this.transport = kind;
     this.counts = new RequestCounts(options.now);
+    this.#cutLines = new Window({ limit: 1, ms: CUT_LOG_MS, now: options.now });
     this.#router = new Router(options.routes);
     this.#limits = {
       maxBodyBytes: options.maxBodyBytes,
@@ -231,7 +233,6 @@ class Server implements HttpServer {
   }
 
   #logCuts(): void {
-    const now = this.#options.now();
     const stats = this.bodyStats;
     const before = this.#loggedCuts ?? { cutForRoom: 0, refused: 0, cutForPace: 0 };
     const changes = {
@@ -239,9 +240,8 @@ class Server implements HttpServer {
       cutForPace: stats.cutForPace - before.cutForPace,
       refused: stats.refused - before.refused,
     };
-    if (Object.values(changes).every((count) => count === 0) || now - this.#loggedCutsAt < CUT_LOG_MS) return;
+    if (Object.values(changes).every((count) => count === 0) || this.#cutLines.take() > 0) return;
     this.#loggedCuts = stats;
-    this.#loggedCutsAt = now;
     const { heaviestAddress } = stats;
     this.#options.log.warn(
       { ...changes, heaviestAddress, heldBytes: this.bodiesBytes },

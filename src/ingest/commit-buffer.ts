@@ -1,4 +1,5 @@
 /** Group commit: while commit groups are being written, the next one gathers. */
+import { type Amount, Room, type RoomLimits } from '../base/room.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../storage/write/accepted-event.ts';
@@ -74,44 +75,23 @@ interface Entry {
 /** Single events take no turns. */
 const NOBODY: Path = [];
 
-/** How much waits or is in flight, compared with the limits. */
-class Holdings {
-  /** Events, and the memory that their payloads may take. */
-  events = 0;
-  bytes = 0;
-
-  fits(events: number, bytes: number, { maxEvents, maxBytes }: CommitBufferOptions): boolean {
-    if (this.events + events > maxEvents) return false;
-    // A request that exceeds the limit by itself is accepted if nothing else waits.
-    return this.events === 0 || this.bytes + bytes <= maxBytes;
-  }
-
-  add(events: number, bytes: number): void {
-    this.events += events;
-    this.bytes += bytes;
-  }
-
-  release(entries: readonly Entry[]): void {
-    for (const { events } of entries) {
-      this.events -= events.length;
-      for (const event of events) this.bytes -= payloadBytes(event);
-    }
-  }
-}
-
 /** Waiting single events, in order of arrival. */
 class SingleQueue {
-  readonly held = new Holdings();
+  readonly held: Room;
   #entries: Entry[] = [];
+
+  constructor(limits: RoomLimits) {
+    this.held = new Room(limits);
+  }
 
   get isEmpty(): boolean {
     return this.#entries.length === 0;
   }
 
   /** Adds events to what is held, or returns why they cannot wait here. */
-  admit(events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
-    if (!this.held.fits(events, bytes, options)) return FULL;
-    this.held.add(events, bytes);
+  admit(amount: Amount): Rejection | null {
+    if (!this.held.fits(amount)) return FULL;
+    this.held.take(amount);
     return null;
   }
 
@@ -122,7 +102,7 @@ class SingleQueue {
   /** Takes the events of the next commit group. */
   take(): readonly Entry[] {
     const waiting = this.#entries;
-    const room = new Room();
+    const room = new GroupRoom();
     let taken = 0;
     for (const { events } of waiting) {
       // An entry has one event here, which fits or does not.
@@ -137,7 +117,7 @@ class SingleQueue {
   }
 
   release(entries: readonly Entry[]): void {
-    this.held.release(entries);
+    for (const { events } of entries) this.held.giveBack(amountOf(events));
   }
 
   /** Takes all waiting events; those in flight stay. */
@@ -154,12 +134,17 @@ class SingleQueue {
  * are written apart from those without, which cost less to write.
  */
 class BulkQueue {
-  readonly held = new Holdings();
+  /** What waits or is in flight, by account and by app. */
+  readonly held: Room;
+  readonly #limits: RoomLimits;
   readonly #turns = { plain: new Turns<Entry>(), keyed: new Turns<Entry>() } as const;
   /** Whether the last group had keys. */
   #tookKeyed = false;
-  /** Events that wait or are in flight, by account and by app. */
-  readonly #ofHolder = new Map<Path[number], { events: number; readonly apps: Map<Path[number], number> }>();
+
+  constructor(limits: RoomLimits) {
+    this.#limits = limits;
+    this.held = new Room(limits);
+  }
 
   get isEmpty(): boolean {
     return this.#turns.plain.size === 0 && this.#turns.keyed.size === 0;
@@ -169,14 +154,14 @@ class BulkQueue {
    * Adds the events of an app to what is held, or returns why they cannot wait here. If there is no room, the newest request
    * of the account that holds most, and of its app that holds most, is refused in favor of one that would still hold less.
    */
-  admit(holder: Path, events: number, bytes: number, options: CommitBufferOptions): Rejection | null {
-    while (!this.held.fits(events, bytes, options)) {
-      const evicted = this.#evict(holder, events);
+  admit(holder: Path, amount: Amount): Rejection | null {
+    if (amount.events > this.#limits.maxEvents) return FULL;
+    while (!this.held.fits(amount)) {
+      const evicted = this.#evict(holder, amount.events);
       if (evicted === null) return FULL;
       refuse(evicted, FULL);
     }
-    this.held.add(events, bytes);
-    this.#count(holder, events);
+    this.held.take(amount, holder);
     return null;
   }
 
@@ -187,7 +172,7 @@ class BulkQueue {
   /** Takes the events of the next commit group: if several apps wait, a share of each in turns. */
   take(): readonly Entry[] {
     const taken: Entry[] = [];
-    const room = new Room();
+    const room = new GroupRoom();
     const turns = this.#next();
     for (;;) {
       const isAlone = turns.holders <= 1;
@@ -205,8 +190,7 @@ class BulkQueue {
   }
 
   release(entries: readonly Entry[]): void {
-    this.held.release(entries);
-    for (const { holder, events } of entries) this.#count(holder, -events.length);
+    for (const { holder, events } of entries) this.held.giveBack(amountOf(events), holder);
   }
 
   /** Takes all waiting events; those in flight stay. */
@@ -216,34 +200,21 @@ class BulkQueue {
     return entries;
   }
 
-  /** Adds to the events of an app and of its account. @param events negative: fewer of them */
-  #count([account = '', app = '']: Path, events: number): void {
-    const held = this.#ofHolder.get(account) ?? { events: 0, apps: new Map<Path[number], number>() };
-    held.events += events;
-    const ofApp = (held.apps.get(app) ?? 0) + events;
-    if (ofApp > 0) held.apps.set(app, ofApp);
-    else held.apps.delete(app);
-    if (held.apps.size > 0) this.#ofHolder.set(account, held);
-    else this.#ofHolder.delete(account);
-  }
-
   /**
    * Takes out a request of which nothing was written yet, of the account with most events, for one that has less; within the
    * asking account, of its app with most events.
    */
   #evict([account = '', app = '']: Path, events: number): Entry | null {
-    const own = this.#ofHolder.get(account);
-    const ofAccount = [...this.#ofHolder].map(([name, { events }]) => [name, events] as const);
-    const [heaviest, most] = heaviestOf(ofAccount, account, (own?.events ?? 0) + events);
-    const isOwn = heaviest === account;
-    const wanted = isOwn ? (own?.apps.get(app) ?? 0) + events : (own?.events ?? 0) + events;
-    const apps = this.#ofHolder.get(heaviest)?.apps ?? new Map<Path[number], number>();
-    const [heaviestApp, ofApp] = heaviestOf(apps, app, isOwn ? wanted : 0);
+    const wantedOfAccount = this.held.of([account]).events + events;
+    const heaviest = this.held.heaviest([], 'events', account, wantedOfAccount);
+    const isOwn = heaviest.name === account;
+    const wanted = isOwn ? this.held.of([account, app]).events + events : wantedOfAccount;
+    const heaviestApp = this.held.heaviest([heaviest.name], 'events', app, isOwn ? wanted : 0);
     // What is left without the request must still be as much as the asking one would hold.
-    const held = isOwn ? ofApp : most;
+    const held = isOwn ? heaviestApp.amount : heaviest.amount;
     const isEnough = (entry: Entry): boolean => entry.isWhole && held - entry.events.length >= wanted;
     const { plain, keyed } = this.#turns;
-    const holder = [heaviest, heaviestApp];
+    const holder = [heaviest.name, heaviestApp.name];
     const last = plain.popLast(holder, isEnough) ?? keyed.popLast(holder, isEnough);
     if (last !== null) this.release([last]);
     return last;
@@ -262,17 +233,6 @@ class BulkQueue {
   }
 }
 
-/** The name with most events, and how many; the given one unless another has more. */
-function heaviestOf<Name>(
-  held: Iterable<readonly [Name, number]>,
-  name: Name,
-  events: number,
-): readonly [Name, number] {
-  let heaviest: readonly [Name, number] = [name, events];
-  for (const one of held) if (one[1] > heaviest[1]) heaviest = one;
-  return heaviest;
-}
-
 function split(entry: Entry, at: number): readonly [Entry, Entry] {
   if (at === entry.events.length) return [entry, { ...entry, events: [], isWhole: false }];
   const { holder, events, resolve, start } = entry;
@@ -287,7 +247,7 @@ function refuse({ events, resolve, start }: Entry, refusal: Rejection): void {
 }
 
 /** What still fits into a commit group. */
-class Room {
+class GroupRoom {
   #events = 0;
   #characters = 0;
   #days = 0;
@@ -332,6 +292,13 @@ export const FULL = new Rejection('unavailable', 'Too many events wait for their
 export const CLOSED = new Rejection('unavailable', 'The service is stopping; try again shortly.');
 export const STALLED = new Rejection('unavailable', 'The database does not answer; try again shortly.');
 
+/** What events take of the room. */
+export function amountOf(events: readonly AcceptedEvent[]): Amount {
+  let bytes = 0;
+  for (const event of events) bytes += payloadBytes(event);
+  return { events: events.length, bytes };
+}
+
 /** The memory that a payload may take: V8 keeps text at one or two bytes per character. */
 export function payloadBytes(event: AcceptedEvent): number {
   return 2 * event.payload.length;
@@ -346,8 +313,8 @@ export function payloadBytes(event: AcceptedEvent): number {
  */
 export class CommitBuffer {
   readonly #options: CommitBufferOptions;
-  readonly #single = new SingleQueue();
-  readonly #bulk = new BulkQueue();
+  readonly #single: SingleQueue;
+  readonly #bulk: BulkQueue;
   #inFlight = 0;
   #bulkInFlight = 0;
   /** Bulk commits since the last single event. */
@@ -363,6 +330,8 @@ export class CommitBuffer {
 
   constructor(options: CommitBufferOptions) {
     this.#options = options;
+    this.#single = new SingleQueue(options);
+    this.#bulk = new BulkQueue(options);
   }
 
   /** Events that wait or are in flight. */
@@ -385,7 +354,7 @@ export class CommitBuffer {
     if (this.#closed) return Promise.resolve(CLOSED);
     if (event.payload.length > LARGE_CHARACTERS)
       return this.addAll([event]).then((outcomes) => outcomeOf(outcomes, 0));
-    const refusal = this.#single.admit(1, payloadBytes(event), this.#options);
+    const refusal = this.#single.admit({ events: 1, bytes: payloadBytes(event) });
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
       this.#single.push({ holder: NOBODY, events: [event], resolve, start: 0, isWhole: true });
@@ -401,9 +370,8 @@ export class CommitBuffer {
   addAll(events: readonly AcceptedEvent[]): Promise<Outcomes> {
     const [first] = events;
     if (first === undefined) return Promise.resolve([]);
-    const bytes = events.reduce((sum, event) => sum + payloadBytes(event), 0);
     const holder = this.#options.holderOf(first.appId);
-    const refusal = this.#closed ? CLOSED : this.#bulk.admit(holder, events.length, bytes, this.#options);
+    const refusal = this.#closed ? CLOSED : this.#bulk.admit(holder, amountOf(events));
     if (refusal !== null) return Promise.resolve(events.map(() => refusal));
     return new Promise((resolve) => {
       const outcomes: WriteOutcome[] = [];

@@ -1,12 +1,13 @@
 /** Group commit of requests that are stored as a whole: with an Idempotency-Key, and atomic batches. */
 
+import { type Amount, Room } from '../base/room.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
-import { CLOSED, FULL, payloadBytes } from './commit-buffer.ts';
+import { amountOf, CLOSED, FULL } from './commit-buffer.ts';
 import { repeated } from './idempotency-store.ts';
 
 export interface IdempotentQueueOptions {
@@ -29,7 +30,7 @@ interface Entry {
   readonly request: IdempotentRequest;
   /** App and key; null without a key. */
   readonly name: string | null;
-  readonly bytes: number;
+  readonly amount: Amount;
   readonly resolve: (outcome: Answer | Rejection) => void;
 }
 
@@ -41,8 +42,7 @@ export class IdempotentQueue {
   readonly #options: IdempotentQueueOptions;
   #waiting: Entry[] = [];
   #busy = false;
-  #held = 0;
-  #heldBytes = 0;
+  readonly #room: Room;
   #stored = 0;
   #repeated = 0;
   #closed = false;
@@ -50,11 +50,12 @@ export class IdempotentQueue {
 
   constructor(options: IdempotentQueueOptions) {
     this.#options = options;
+    this.#room = new Room(options);
   }
 
   /** Events that wait or are being committed. */
   get depth(): number {
-    return this.#held;
+    return this.#room.events;
   }
 
   /** Stored events, each counted once however often its request is repeated. */
@@ -70,17 +71,13 @@ export class IdempotentQueue {
   /** Resolves with the response once the events are durable, or with the reason why they are not. */
   add(request: IdempotentRequest): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
-    const { maxEvents, maxBytes } = this.#options;
-    const bytes = request.events.reduce((sum, event) => sum + payloadBytes(event), 0);
-    const isFull = this.#held + request.events.length > maxEvents || this.#heldBytes + bytes > maxBytes;
-    // A request that exceeds a limit by itself is accepted if nothing else waits.
-    if (isFull && this.#held > 0) return Promise.resolve(FULL);
-    this.#held += request.events.length;
-    this.#heldBytes += bytes;
+    const amount = amountOf(request.events);
+    if (!this.#room.fits(amount)) return Promise.resolve(FULL);
+    this.#room.take(amount);
     return new Promise((resolve) => {
       const { appId, identity } = request;
       const name = identity && `${appId} ${identity.keyDigest.toString('latin1')}`;
-      this.#waiting.push({ request, name, bytes, resolve });
+      this.#waiting.push({ request, name, amount, resolve });
       // Requests that arrive in one turn of the event loop share a commit.
       if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
     });
@@ -89,7 +86,7 @@ export class IdempotentQueue {
   /** Refuses new requests and waits until none is left. */
   async drain(): Promise<void> {
     this.#closed = true;
-    if (this.#held === 0) return;
+    if (this.depth === 0) return;
     await new Promise<void>((resolve) => {
       this.#onDrained = resolve;
     });
@@ -123,10 +120,7 @@ export class IdempotentQueue {
     this.#busy = true;
     const outcomes = await this.#options.write(batch.map(({ request }) => request));
     this.#busy = false;
-    for (const { request, bytes } of batch) {
-      this.#held -= request.events.length;
-      this.#heldBytes -= bytes;
-    }
+    for (const { amount } of batch) this.#room.giveBack(amount);
     this.#flush();
     for (const [index, entry] of batch.entries()) {
       const outcome = outcomes[index];
@@ -134,7 +128,7 @@ export class IdempotentQueue {
         throw new Error('Idempotent requests were written without an outcome for each.');
       entry.resolve(this.#answer(entry.request, outcome));
     }
-    if (this.#held === 0) this.#onDrained?.();
+    if (this.depth === 0) this.#onDrained?.();
   }
 
   #answer({ identity }: IdempotentRequest, outcome: IdempotentOutcome): Answer | Rejection {

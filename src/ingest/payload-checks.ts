@@ -8,10 +8,11 @@ import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaTexts, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
+import type { Debts } from '../base/debts.ts';
 import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import { CheckQueue, type CheckResult, Overtime, overtimeOf } from '../schema/check-queue.ts';
+import { CheckQueue, type CheckResult, overtimeOf, overtimes } from '../schema/check-queue.ts';
 import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/database/connect.ts';
 
@@ -75,7 +76,7 @@ export class PayloadChecks {
   readonly #texts: LookupCache<string>;
   readonly #queue: CheckQueue;
   /** By type. */
-  readonly #overtime: Overtime;
+  readonly #overtime: Debts;
   /** The text of each type's schema that has overtime. */
   readonly #digests = new LRUCache<string, string>({ max: MAX_FINDINGS });
   /** Suspended schemas that lookups may still find, and whether the suspension has been written. */
@@ -92,7 +93,7 @@ export class PayloadChecks {
       load: (key) => this.#lookup.get(key, accounts.holderOf(Number(key.slice(0, key.indexOf(' '))))),
       ...{ max: MAX_TEXTS, maxNegatives: 1, ttlMs, now, outage },
     });
-    this.#overtime = new Overtime(MAX_FINDINGS, now);
+    this.#overtime = overtimes(MAX_FINDINGS, now);
     this.#queue = new CheckQueue({
       quick: new SchemaThread({ looks: QUICK_LOOKS, hasSpare: true }),
       slow: new SchemaThread(),

@@ -1,5 +1,6 @@
 /** Checks large bodies for an existing logging token before they are parsed. */
 import { type LoggingTokens, malformedToken } from '../apps/logging-token-lookup.ts';
+import { Debts } from '../base/debts.ts';
 import { invalidField, Rejection } from '../errors.ts';
 import { decode, type ReceivedBody } from '../http/request-body.ts';
 import { findTokens, mayHideToken } from './parse/find-tokens.ts';
@@ -9,6 +10,9 @@ import { findTokens, mayHideToken } from './parse/find-tokens.ts';
  * search does not see. This costs a few percent of one CPU; serializers do not produce such bodies.
  */
 const UNPROVEN_BYTES_PER_SECOND = 2 * 1_048_576;
+
+/** All clients share what is parsed without a token. */
+const ALL = 'all';
 
 const NO_TOKEN = invalidField('loggingToken', 'is missing');
 const NO_STRING = invalidField('loggingToken', 'must be a string');
@@ -25,16 +29,13 @@ const BUSY = new Rejection(
  */
 export class TokenScreen {
   readonly #loggingTokens: LoggingTokens;
-  readonly #now: () => number;
-  /** Bytes that may be parsed without a found token, and when this budget was last updated. */
-  #unprovenBytes = UNPROVEN_BYTES_PER_SECOND;
-  #countedAt: number;
+  /** Bytes that were parsed without a found token. */
+  readonly #unproven: Debts;
 
   /** @param now milliseconds of a monotonic clock */
   constructor(loggingTokens: LoggingTokens, now: () => number) {
     this.#loggingTokens = loggingTokens;
-    this.#now = now;
-    this.#countedAt = now();
+    this.#unproven = new Debts({ maxKeys: 1, forgivenPerSecond: UNPROVEN_BYTES_PER_SECOND, now });
   }
 
   /** @returns the body's text for the parser, or the refusal of a body without an existing token */
@@ -58,12 +59,8 @@ export class TokenScreen {
   }
 
   #mayParse(bytes: number): boolean {
-    const now = this.#now();
-    const earned = ((now - this.#countedAt) / 1_000) * UNPROVEN_BYTES_PER_SECOND;
-    this.#countedAt = now;
-    this.#unprovenBytes = Math.min(UNPROVEN_BYTES_PER_SECOND, this.#unprovenBytes + earned);
-    if (this.#unprovenBytes <= 0) return false;
-    this.#unprovenBytes -= bytes;
+    if (this.#unproven.of(ALL) >= UNPROVEN_BYTES_PER_SECOND) return false;
+    this.#unproven.add(ALL, bytes);
     return true;
   }
 }

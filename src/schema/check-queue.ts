@@ -4,6 +4,8 @@
  * that accounts within their budget wait for at most one check that is ended early. What nobody waits for comes last.
  */
 import { LRUCache } from 'lru-cache';
+import { Debts } from '../base/debts.ts';
+import { type Amount, Room } from '../base/room.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import type { Checked, SchemaThread, ThreadRequest } from './schema-thread.ts';
 
@@ -62,11 +64,6 @@ interface Lane {
   isRunning: boolean;
 }
 
-interface Held {
-  events: number;
-  bytes: number;
-}
-
 /** Payloads of one request to a thread, and their characters together. */
 const MAX_ITEMS = 64;
 const MAX_CHARACTERS = 262_144;
@@ -90,35 +87,6 @@ export function overtimeOf(payload: string, ms: number): number {
   return ms - FREE_MS - FREE_MS_PER_CHARACTER * payload.length;
 }
 
-/** Overtime that is forgiven with time, in milliseconds by key. */
-export class Overtime {
-  readonly #debts: LRUCache<string, { ms: number; at: number }>;
-  readonly #now: () => number;
-
-  constructor(max: number, now: () => number) {
-    this.#debts = new LRUCache({ max });
-    this.#now = now;
-  }
-
-  of(key: string): number {
-    const known = this.#debts.get(key);
-    if (known === undefined) return 0;
-    return Math.max(0, known.ms - (Math.max(0, this.#now() - known.at) / 1_000) * FORGIVEN_MS_PER_SECOND);
-  }
-
-  /** Forgives what is beyond a limit. */
-  limit(key: string, most: number): void {
-    if (this.of(key) > most) this.#debts.set(key, { ms: most, at: this.#now() });
-  }
-
-  /** @param most what is remembered at most */
-  add(key: string, ms: number, most: number): number {
-    const sum = Math.min(most, this.of(key) + ms);
-    this.#debts.set(key, { ms: sum, at: this.#now() });
-    return sum;
-  }
-}
-
 export class CheckQueue {
   /** Threads that a check has ended. */
   readonly ended = { quick: 0, slow: 0 };
@@ -126,21 +94,22 @@ export class CheckQueue {
   readonly #quick: Lane;
   readonly #slow: Lane;
   readonly #used = new LRUCache<string, { ms: number; at: number }>({ max: MAX_ACCOUNTS });
-  readonly #overtime: Overtime;
-  readonly #heldOfAccount = new Map<string | number, Held>();
-  readonly #held: Held = { events: 0, bytes: 0 };
+  readonly #overtime: Debts;
+  /** What waits or is being checked, by account. */
+  readonly #room: Room;
   #isClosed = false;
 
   constructor(options: CheckQueueOptions) {
     this.#options = options;
     this.#quick = laneOf(options.quick);
     this.#slow = laneOf(options.slow);
-    this.#overtime = new Overtime(MAX_ACCOUNTS, options.now);
+    this.#overtime = overtimes(MAX_ACCOUNTS, options.now);
+    this.#room = new Room(options);
   }
 
   /** Payloads that wait for their check, or are being checked. */
   get waiting(): number {
-    return this.#held.events;
+    return this.#room.events;
   }
 
   /** Has a payload checked. */
@@ -149,7 +118,7 @@ export class CheckQueue {
     if (this.#isClosed) check.settle(STOPPING);
     else if (!this.#makeRoom(item)) check.settle('full');
     else {
-      this.#hold(item, 1);
+      this.#room.take(amountOf(item), item.holder.slice(0, 1));
       this.#enter(item);
     }
   }
@@ -258,7 +227,7 @@ export class CheckQueue {
   }
 
   #settle(item: Waiting, result: CheckResult): void {
-    this.#hold(item, -1);
+    this.#room.giveBack(amountOf(item), item.holder.slice(0, 1));
     item.settle(result);
   }
 
@@ -299,30 +268,16 @@ export class CheckQueue {
   #makeRoom({ holder, bytes, isAwaited }: Waiting): boolean {
     const { maxEvents, maxBytes } = this.#options;
     const account = holder[0] ?? '';
-    const own = this.#heldOfAccount.get(account) ?? { events: 0, bytes: 0 };
+    const own = this.#room.of([account]);
     // One with nothing in it has room for a check of any size.
     if (own.events > 0 && (2 * (own.events + 1) > maxEvents || 2 * (own.bytes + bytes) > maxBytes))
       return false;
-    for (;;) {
-      const isShortOfBytes = this.#held.bytes + bytes > maxBytes;
-      if (this.#held.events === 0 || (!isShortOfBytes && this.#held.events + 1 <= maxEvents)) return true;
-      const measure = isShortOfBytes ? 'bytes' : 'events';
-      const heaviest = this.#heaviest(measure);
-      if (heaviest === account || own[measure] >= (this.#heldOfAccount.get(heaviest)?.[measure] ?? 0))
-        return false;
-      if (!this.#evict(heaviest, isAwaited)) return false;
+    while (!this.#room.fits({ events: 1, bytes })) {
+      const measure = this.#room.bytes + bytes > maxBytes ? 'bytes' : 'events';
+      const heaviest = this.#room.heaviest([], measure, account, own[measure]);
+      if (heaviest.name === account || !this.#evict(heaviest.name, isAwaited)) return false;
     }
-  }
-
-  #heaviest(measure: keyof Held): string | number {
-    let found: string | number = '';
-    let most = 0;
-    for (const [account, held] of this.#heldOfAccount) {
-      if (held[measure] <= most) continue;
-      most = held[measure];
-      found = account;
-    }
-    return found;
+    return true;
   }
 
   /** @returns false if all of the account are being checked */
@@ -336,18 +291,15 @@ export class CheckQueue {
     }
     return false;
   }
+}
 
-  /** @param sign 1: the check comes; -1: it goes */
-  #hold({ holder, bytes }: Waiting, sign: 1 | -1): void {
-    const account = holder[0] ?? '';
-    const own = this.#heldOfAccount.get(account) ?? { events: 0, bytes: 0 };
-    for (const held of [own, this.#held]) {
-      held.events += sign;
-      held.bytes += sign * bytes;
-    }
-    if (own.events > 0) this.#heldOfAccount.set(account, own);
-    else this.#heldOfAccount.delete(account);
-  }
+/** Overtime in milliseconds, by key. */
+export function overtimes(maxKeys: number, now: () => number): Debts {
+  return new Debts({ maxKeys, forgivenPerSecond: FORGIVEN_MS_PER_SECOND, now });
+}
+
+function amountOf({ bytes }: Waiting): Amount {
+  return { events: 1, bytes };
 }
 
 function laneOf(thread: CheckThread): Lane {
