@@ -273,6 +273,19 @@ export class WrongInput extends OperatorError {
   readonly exitCode = 2;
 }
 
+/** The same for one field of a request, so that a route can name it. */
+export class WrongField extends WrongInput {
+  readonly field: string;
+  readonly problem: string;
+
+  /** @param problem worded to follow the field's name, without a stop */
+  constructor(field: string, problem: string, message = `the ${field} ${problem}`) {
+    super(message);
+    this.field = field;
+    this.problem = problem;
+  }
+}
+
 /** A text of any number of lines as one: what an operator reads, and what a log is searched for. */
 export function oneLine(text: string): string {
   return text

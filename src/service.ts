@@ -1,6 +1,7 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 
 import type { Logger } from 'pino';
+import { Mailer } from './accounts/mail.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
@@ -9,7 +10,9 @@ import { Usage } from './apps/usage.ts';
 import { withTimeout } from './base/timeout.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
 import type { Config } from './config.ts';
+import { AlertRounds } from './delivery/alerts/rounds.ts';
 import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
+import { Outbox } from './delivery/outbox.ts';
 import { Poster } from './delivery/signed-post.ts';
 import { WebhookWorker } from './delivery/webhook-worker.ts';
 import { healthRoutes } from './http/health.ts';
@@ -107,12 +110,15 @@ export interface ServiceStats {
 /** Connections for the lookups of writers: apart from those of all readers, so that readers cannot starve writers. */
 const LOOKUP_CONNECTIONS = 2;
 
+/** Connections of webhooks, alerts and their messages: apart from those of reads, whose turns they must not take. */
+const DELIVERY_CONNECTIONS = 3;
+
 /** One each: change notifications, lookups of readers, maintenance, maintenance that takes long, and a fresh one now and then. */
 const SINGLE_CONNECTIONS = 5;
 
 /** Most connections to the database that one process uses. */
 export function connectionsOf(config: Pick<Config, 'READ_CONNECTIONS' | 'COMMIT_CONNECTIONS'>): number {
-  const pools = LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + DASHBOARD_CONNECTIONS;
+  const pools = LOOKUP_CONNECTIONS + config.READ_CONNECTIONS + DASHBOARD_CONNECTIONS + DELIVERY_CONNECTIONS;
   return pools + SINGLE_CONNECTIONS + config.COMMIT_CONNECTIONS + WRITE_PATH_CONNECTIONS;
 }
 
@@ -213,8 +219,8 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       undefined,
     );
   });
-  const webhooks = openWebhooks(options, pools.reads, maintenance);
-  opened.push(() => withTimeout(webhooks.stop(), timeoutOf(watch, 2_000), undefined));
+  const deliveries = openDeliveries(options, pools.deliveries, maintenance);
+  opened.push(() => withTimeout(deliveries.stop(), timeoutOf(watch, 2_000), undefined));
   const dashboard = await createDashboard({
     ...options,
     generation: `${installation.identity} ${installation.generation}`,
@@ -234,7 +240,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage, webhooks },
+    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage, deliveries },
     ...reads,
   });
 }
@@ -270,7 +276,7 @@ interface Parts extends Reads {
   readonly limits: Limits;
   readonly writePath: WritePath;
   readonly maintenance: MaintenanceLoop;
-  readonly webhooks: WebhookWorker;
+  readonly deliveries: Deliveries;
   readonly dashboard: Dashboard;
   readonly watch: ServerWatch;
   readonly nodes: Nodes;
@@ -306,7 +312,9 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
     consumers: parts.consumerStats,
-    webhooks: parts.webhooks.stats,
+    webhooks: parts.deliveries.webhooks.stats,
+    alerts: parts.deliveries.alerts.stats,
+    outbox: parts.deliveries.outbox.stats,
     exports: parts.exports,
     reads: parts.slots.stats,
     usage: parts.usage,
@@ -413,6 +421,7 @@ interface Pools {
   readonly lookups: Sql;
   readonly reads: Sql;
   readonly readerLookups: Sql;
+  readonly deliveries: Sql;
   readonly maintenance: Sql;
   readonly slowMaintenance: Sql;
   /** Its own connection is never made: the client makes one for notifications. */
@@ -429,6 +438,11 @@ function openPools({ database, config }: WatchedOptions): Pools {
       kind: 'lookups',
     }),
     reads: connect(database, { connections: config.READ_CONNECTIONS, name: 'tidemark reads', kind: 'reads' }),
+    deliveries: connect(database, {
+      connections: DELIVERY_CONNECTIONS,
+      name: 'tidemark deliveries',
+      kind: 'deliveries',
+    }),
     readerLookups: one('tidemark lookups of readers', 'lookups'),
     maintenance: one(MAINTENANCE_NAME, 'maintenance'),
     slowMaintenance: one('tidemark slow maintenance', 'slow maintenance'),
@@ -588,17 +602,26 @@ function startMaintenance(
   return loop;
 }
 
-/** Sends events to webhooks, while this process does the maintenance. */
-function openWebhooks(
+/** What goes out, while this process does the maintenance. */
+interface Deliveries {
+  readonly webhooks: WebhookWorker;
+  readonly alerts: AlertRounds;
+  readonly outbox: Outbox;
+  stop(): Promise<void>;
+}
+
+function openDeliveries(
   { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
   sql: Sql,
   maintenance: MaintenanceLoop,
-): WebhookWorker {
-  const worker = new WebhookWorker({
-    ...{ sql, secret, log, now: clock.wall },
+): Deliveries {
+  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: clock.wall });
+  const { SMTP_URL: url, MAIL_FROM: from, PUBLIC_URL: publicUrl } = config;
+  const mailer = url === '' ? null : new Mailer({ url, from, log });
+  const common = { sql, secret, log, poster, now: clock.wall, isLeader: () => maintenance.isOurTurn };
+  const webhooks = new WebhookWorker({
+    ...common,
     store: new ConsumerStore(storage.engine, sql),
-    poster: new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: clock.wall }),
-    isLeader: () => maintenance.isOurTurn,
     publicIdOf: async (appId) => {
       const [app] = await sql<
         { publicId: string }[]
@@ -606,8 +629,14 @@ function openWebhooks(
       return app?.publicId ?? null;
     },
   });
-  worker.start();
-  return worker;
+  const alerts = new AlertRounds({ ...common, storage, publicUrl });
+  const outbox = new Outbox({ ...common, mailer });
+  for (const part of [webhooks, alerts, outbox]) part.start();
+  const stop = async (): Promise<void> => {
+    await Promise.all([webhooks.stop(), alerts.stop(), outbox.stop()]);
+    await mailer?.close();
+  };
+  return { webhooks, alerts, outbox, stop };
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */

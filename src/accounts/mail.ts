@@ -61,15 +61,31 @@ export class Mailer {
     this.#transport.close();
   }
 
-  async #deliver({ to, subject, text }: Mail): Promise<void> {
+  /** Sends a mail that its caller tries again where that fails. @returns what went wrong; null: the server took it */
+  async deliver(mail: Mail): Promise<string | null> {
     try {
-      // An object, not a string: its address is not parsed as a list.
-      const mail = { to: { name: '', address: to }, subject: headerText(subject), text };
-      const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
-      if (sent === null) throw new Error('the mail server did not answer in time');
+      await this.#hand(mail);
+      return null;
+    } catch (error) {
+      // The server's text may name the address.
+      const code = errorCode(error);
+      return code === '' ? 'the mail server did not take it' : `the mail server did not take it (${code})`;
+    }
+  }
+
+  async #deliver(mail: Mail): Promise<void> {
+    try {
+      await this.#hand(mail);
     } catch (error) {
       this.#options.log.warn({ code: errorCode(error) }, 'mail: delivery failed');
     }
+  }
+
+  async #hand({ to, subject, text }: Mail): Promise<void> {
+    // An object, not a string: its address is not parsed as a list.
+    const mail = { to: { name: '', address: to }, subject: headerText(subject), text };
+    const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
+    if (sent === null) throw new Error('the mail server did not answer in time');
   }
 }
 

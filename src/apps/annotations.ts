@@ -62,6 +62,25 @@ export async function addAnnotation(
   });
 }
 
+/** Marks on the chart where an alert fires. The oldest make room, as those of logging tokens do. */
+export async function annotateFiring(
+  tx: Transaction,
+  appId: number,
+  { annotationId, at, text }: { readonly annotationId: string; readonly at: Date; readonly text: string },
+): Promise<void> {
+  await makeRoom(tx, appId, true);
+  await tx`
+    INSERT INTO annotations (public_id, app_id, kind, starts_at, text, by_token)
+    VALUES (${annotationId}, ${appId}, 'incident', ${at}, ${text}, true) ON CONFLICT DO NOTHING`;
+}
+
+/** The firing ends; one that was wrong goes. @param until null: it was wrong */
+export async function endFiring(tx: Transaction, annotationId: string, until: Date | null): Promise<void> {
+  if (until === null) await tx`DELETE FROM annotations WHERE public_id = ${annotationId}`;
+  else
+    await tx`UPDATE annotations SET ends_at = ${until} WHERE public_id = ${annotationId} AND starts_at < ${until}`;
+}
+
 async function findSame(
   tx: Transaction,
   appId: number,

@@ -73,8 +73,8 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session. */
-export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses' | 'whk';
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session, a webhook, an alert. */
+export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses' | 'whk' | 'alr';
 
 /** The forms that {@link createPublicId} makes. */
 export const PUBLIC_ID_FORMS = {
@@ -86,6 +86,7 @@ export const PUBLIC_ID_FORMS = {
   vie: /^vie_[0-9A-Za-z]{20}$/,
   ann: /^ann_[0-9A-Za-z]{20}$/,
   whk: /^whk_[0-9A-Za-z]{20}$/,
+  alr: /^alr_[0-9A-Za-z]{20}$/,
   ses: /^ses_[0-9A-Za-z]{20}$/,
 } as const satisfies Record<PublicIdPrefix, RegExp>;
 

@@ -3,6 +3,7 @@ import addCompletion from '@bomb.sh/tab/commander';
 import { Command } from 'commander';
 import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
+import { addAlertCommands } from './alert-command.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTypeCommands } from './commands.ts';
@@ -64,6 +65,7 @@ export function commandLine(): Command {
   addTokenCommands(program);
   addConsumerCommands(program);
   addWebhookCommands(program);
+  addAlertCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
   addExportCommand(program);

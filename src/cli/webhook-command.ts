@@ -123,7 +123,7 @@ export function addWebhookCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((options: OneOptions) =>
       runCommand(options, async ({ sql }) => {
-        const resumed = await (await import('../delivery/webhook-worker.ts')).resumeDeliveries(sql);
+        const resumed = await (await import('../delivery/restored.ts')).resumeDeliveries(sql);
         return { json: { resumed }, text: resumed ? 'Deliveries go on.' : 'Deliveries were not stopped.' };
       }),
     );

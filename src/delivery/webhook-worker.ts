@@ -13,7 +13,9 @@ import {
   type Lease,
 } from '../storage/storage.ts';
 import { matcherOfChoice } from './consumers.ts';
+import { DISABLED_FOR } from './outbox.ts';
 import { type Batch, readBatch } from './read-batch.ts';
+import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Message, type Poster, waitAfter } from './signed-post.ts';
 import {
   activeWebhooks,
@@ -227,9 +229,8 @@ export class WebhookWorker {
       UPDATE webhooks SET failed = failed + 1, tries = ${tries}, failing_since = ${since},
              next_try_at = ${new Date(now() + wait)}, blocked_by = ${message.id}
        WHERE id = ${webhook.id}`;
-    if (answer.status === GONE) return await this.#disable(webhook, 'its endpoint answered 410');
-    if (now() - since.getTime() >= GIVE_UP_MS)
-      return await this.#disable(webhook, 'its endpoint has failed for 72 hours');
+    if (answer.status === GONE) return await this.#disable(webhook, DISABLED_FOR.gone);
+    if (now() - since.getTime() >= GIVE_UP_MS) return await this.#disable(webhook, DISABLED_FOR.failing);
     if (tries === 1)
       log.warn(
         { webhook: webhook.webhookId, status: answer.status, problem: answer.problem },
@@ -238,22 +239,10 @@ export class WebhookWorker {
   }
 
   async #disable(webhook: Webhook, reason: string): Promise<void> {
-    if (!(await disableWebhook(this.#options.sql, webhook, reason))) return;
+    if (!(await disableWebhook(this.#options.sql, webhook, reason, this.#options.now()))) return;
     this.stats.disabled += 1;
     this.#options.log.error({ webhook: webhook.webhookId, reason }, 'webhook: disabled');
   }
-}
-
-/** Whether the installation was restored, and nobody has said yet that it sends. */
-export async function areDeliveriesStopped(sql: Sql): Promise<boolean> {
-  const [row] = await sql`SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped'`;
-  return row !== undefined;
-}
-
-/** Has a restored installation send. @returns false if it was not stopped */
-export async function resumeDeliveries(sql: Sql): Promise<boolean> {
-  const { count } = await sql`DELETE FROM installation WHERE name = 'deliveries' AND value = 'stopped'`;
-  return count > 0;
 }
 
 /** The message of an event: the payload is the text that was sent. */

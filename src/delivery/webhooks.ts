@@ -154,11 +154,16 @@ export async function setWebhookState(
   });
 }
 
-/** Disables a webhook that must not be called any more. @returns false if it was disabled already */
+/**
+ * Disables a webhook that must not be called any more. The owners of its app are mailed, where there is a mail server.
+ * @param now milliseconds since 1970
+ * @returns false if it was disabled already
+ */
 export async function disableWebhook(
   sql: Sql,
-  { id, appId, webhookId, url }: Webhook,
+  { id, appId, webhookId, url }: Pick<Webhook, 'id' | 'appId' | 'webhookId' | 'url'>,
   reason: string,
+  now: number,
 ): Promise<boolean> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const { count } = await tx`
@@ -170,8 +175,32 @@ export async function disableWebhook(
       action: 'webhook.disable',
       details: { webhookId, url, reason },
     });
+    await tellOwners(tx, { appId, webhookId, url }, reason, new Date(now));
     return true;
   });
+}
+
+/** Mails wait in the outbox, so that they are sent if the change is committed. */
+async function tellOwners(
+  tx: Transaction,
+  { appId, webhookId, url }: Pick<Webhook, 'appId' | 'webhookId' | 'url'>,
+  reason: string,
+  at: Date,
+): Promise<void> {
+  const [app] = await tx<{ name: string }[]>`SELECT name FROM apps WHERE id = ${appId}`;
+  const name = JSON.stringify(app?.name ?? '');
+  const body = JSON.stringify({
+    subject: 'Webhook disabled',
+    text:
+      `The webhook ${webhookId} of the app ${name} was disabled: ${reason}.\n\nAddress: ${new URL(url).origin}\nTime: ${at.toISOString()}\n\n` +
+      'Once the endpoint works again, resume the webhook: it goes on with the event at which it stopped. ' +
+      `In the dashboard, or with: tidemark webhook resume ${webhookId}\n`,
+  });
+  await tx`
+    INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+    SELECT ${appId}, 'mail', users.email, ${webhookId}, 'webhook.disabled', ${body}, ${at}, ${at}
+      FROM app_members JOIN users ON users.id = user_id
+     WHERE app_id = ${appId} AND role = 'owner' AND email_verified_at IS NOT NULL`;
 }
 
 /**

@@ -5,7 +5,9 @@ import type { ThrottledBy } from '../accounts/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
+import type { AlertStats } from '../delivery/alerts/rounds.ts';
 import type { ConsumerRouteStats } from '../delivery/consumer-routes.ts';
+import type { OutboxStats } from '../delivery/outbox.ts';
 import type { WebhookStats } from '../delivery/webhook-worker.ts';
 import type { ReadKind, ReadStats } from '../http/read-slots.ts';
 import type { HttpServer } from '../http/server.ts';
@@ -32,6 +34,8 @@ export interface ServiceParts {
   readonly maintenance: MaintenanceLoop;
   readonly consumers: ConsumerRouteStats;
   readonly webhooks: WebhookStats;
+  readonly alerts: AlertStats;
+  readonly outbox: OutboxStats;
   readonly exports: Exports;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
   readonly usage: Usage;
@@ -382,7 +386,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 
 function registerDatabase(
   metrics: Metrics,
-  { maintenance, writePath, watch, consumers, webhooks }: ServiceParts,
+  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox }: ServiceParts,
 ): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
@@ -432,6 +436,7 @@ function registerDatabase(
   registerFields(metrics, maintenance);
   registerConsumers(metrics, maintenance, consumers);
   registerWebhooks(metrics, webhooks);
+  registerAlerts(metrics, alerts, outbox);
 }
 
 /** Of consumers and webhooks. */
@@ -475,6 +480,40 @@ function registerWebhooks(metrics: Metrics, webhooks: WebhookStats): void {
     'tidemark_webhook_disabled_total',
     'Webhooks that were disabled, after an answer of 410 or 72 hours of failures.',
     () => webhooks.disabled,
+  );
+}
+
+/** Of the rounds of alerts, and of the messages that this process has sent. */
+function registerAlerts(metrics: Metrics, alerts: AlertStats, outbox: OutboxStats): void {
+  metrics.counter(
+    'tidemark_alert_evaluations_total',
+    'Alert rules that this process has judged, once a minute each.',
+    () => alerts.evaluations,
+  );
+  metrics.counter(
+    'tidemark_alert_failures_total',
+    'Rounds of alerts that failed, and are tried again.',
+    () => alerts.failures,
+  );
+  metrics.gauge(
+    'tidemark_alert_round_seconds',
+    'How long the last round of alerts of this process took.',
+    () => alerts.roundMs / 1_000,
+  );
+  metrics.counter(
+    'tidemark_alert_transitions_total',
+    'Transitions of alerts by kind (firing, resolved, corrected).',
+    () => Object.entries(alerts.transitions).map(([kind, count]) => sample({ kind }, count)),
+    ['kind'],
+  );
+  metrics.counter(
+    'tidemark_messages_total',
+    'Messages of alerts and to owners by channel (webhook, mail, alertmanager) and result (sent, failed, dropped).',
+    () =>
+      Object.entries(outbox).flatMap(([channel, results]) =>
+        Object.entries(results).map(([result, count]) => sample({ channel, result }, count)),
+      ),
+    ['channel', 'result'],
   );
 }
 

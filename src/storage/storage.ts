@@ -21,6 +21,7 @@ import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
 import { createReader, type EventReader } from './read/event-reader.ts';
+import { inOneSnapshot } from './read/snapshot.ts';
 import type { EngineWrites } from './write/engine-writes.ts';
 
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
@@ -44,8 +45,9 @@ export {
   type SummaryQuestion,
   type SummarySeries,
 } from './counts/summary-series.ts';
-export { isTimezone } from './counts/timezone.ts';
+export { isTimezone, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
+export type { WindowRequest, WindowSums } from './counts/windows.ts';
 export type { Engine } from './database/engine.ts';
 export { ByNode, type DataNode, type Nodes } from './database/nodes.ts';
 export type { DatabaseFacts } from './database-facts.ts';
@@ -98,6 +100,8 @@ export interface Storage {
   migrate(sql: Sql): Promise<{ applied: string[] }>;
   /** Reads with the connections of a pool. */
   reader(sql: Sql): EventReader;
+  /** Has several reads see one snapshot; in a cluster, each read has that of its app's node. */
+  inSnapshot<T>(sql: Sql, read: (events: EventReader) => Promise<T>): Promise<T>;
   /** How rows are written, for writers. */
   readonly writes: EngineWrites;
   /** The servers that hold events. */
@@ -179,6 +183,13 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     reader: (pool) => {
       pool.pool.database.adopt(engine.snapshots);
       return engine.reader?.(pool) ?? createReader(pool);
+    },
+    inSnapshot: (pool, read) => {
+      pool.pool.database.adopt(engine.snapshots);
+      const own = engine.reader?.(pool);
+      // A cluster's reader knows on which node each app is.
+      if (own !== undefined && engine.poolOfApp !== undefined) return read(own);
+      return inOneSnapshot(pool, (snapshot) => read(createReader(snapshot)));
     },
     writes: engine.writes,
     nodesOf,

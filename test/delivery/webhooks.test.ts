@@ -1,9 +1,6 @@
 /** Webhooks from outside: commands, receivers of all kinds, and the receivers of the documentation. */
 import { type ChildProcess, spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer, type IncomingHttpHeaders, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
@@ -14,44 +11,7 @@ import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts
 import { readPage } from '../docs/pages.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
-
-interface Received {
-  readonly headers: IncomingHttpHeaders;
-  readonly body: string;
-}
-
-/** A receiver that answers as a test says. */
-class Receiver {
-  readonly received: Received[] = [];
-  readonly #server: Server;
-  answer: (response: ServerResponse, count: number) => void = (response) => response.writeHead(204).end();
-
-  constructor() {
-    this.#server = createServer(async (request, response) => {
-      const parts: Buffer[] = [];
-      for await (const part of request) parts.push(part as Buffer);
-      this.received.push({ headers: request.headers, body: Buffer.concat(parts).toString() });
-      this.answer(response, this.received.length);
-    });
-    this.#server.on('error', () => undefined);
-  }
-
-  async listen(): Promise<string> {
-    this.#server.listen(0, '127.0.0.1');
-    await once(this.#server, 'listening');
-    return `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}/hook`;
-  }
-
-  close(): void {
-    this.#server.closeAllConnections();
-    this.#server.close();
-  }
-
-  /** The numbers in the payloads, in order of arrival. */
-  get numbers(): number[] {
-    return this.received.map(({ body }) => JSON.parse(body).data.payload.n);
-  }
-}
+import { Receiver } from './receiver.ts';
 
 let service: TestService;
 let folder: string;

@@ -204,6 +204,26 @@ export async function readValueSeries(
   });
 }
 
+/**
+ * The series of all values of a field that are counted apart, with what their counts lack in an interval of whole minutes. Those that
+ * have just come are among them.
+ */
+export async function valuesWithin(
+  tx: Snapshot,
+  scope: Pick<SeriesRequest, 'appId' | 'typeIds'> & {
+    readonly path: readonly string[];
+    readonly interval: Interval;
+  },
+  declared: FieldRow,
+): Promise<{ readonly field: FieldCounts; readonly all: readonly ShownValue[] } | NotCounted> {
+  const { appId, typeIds, path, interval } = scope;
+  const asked = { appId, typeIds, ...interval, withCountsOnly: true, isCountedAlone: true };
+  const minutes = await minutesWithin(tx, asked, declared);
+  if (typeof minutes === 'string') return minutes;
+  const known = await knownValues(tx, { appId, typeIds }, declared);
+  return await valueCounts(tx, { appId, typeIds }, { path, known, minutes, interval, declared });
+}
+
 function isAmong(values: readonly string[] | undefined): (value: string) => boolean {
   return (value) => values === undefined || values.includes(value);
 }
@@ -226,9 +246,12 @@ function scopeOf(
   return { appId, typeIds, from: withBefore ? 0 : from, until, withCountsOnly: true, isCountedAlone: true };
 }
 
+/** Whose values are counted. */
+type ValueScope = Pick<FieldSeriesRequest, 'appId' | 'typeIds' | 'exceptTypes' | 'values' | 'withNumbers'>;
+
 /** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out take off. */
 function partsOf(
-  { typeIds, exceptTypes = [] }: FieldSeriesRequest,
+  { typeIds, exceptTypes = [] }: ValueScope,
   field: FieldRow,
 ): readonly { readonly typeId: number; readonly sign: 1 | -1 }[] {
   // Of a field for one type there are only series with all of its events.
@@ -249,7 +272,7 @@ interface ShownValue {
 /** The values of a field that are counted separately, each with its series. */
 async function knownValues(
   tx: Snapshot,
-  request: FieldSeriesRequest,
+  request: ValueScope,
   field: FieldRow,
 ): Promise<readonly ShownValue[]> {
   const { values, withNumbers = false } = request;
@@ -314,7 +337,7 @@ interface ValueRequest {
   readonly minutes: readonly number[];
   readonly interval: Interval;
   readonly declared: FieldRow;
-  readonly values: readonly string[] | undefined;
+  readonly values?: readonly string[] | undefined;
 }
 
 /** Ids of series that are not made yet, of values that rows have: less than 0. */
@@ -326,7 +349,7 @@ const FIRST_NEW = -2;
  */
 async function valueCounts(
   tx: Snapshot,
-  { appId, typeIds, exceptTypes = [] }: FieldSeriesRequest,
+  { appId, typeIds, exceptTypes = [] }: ValueScope,
   { path, known, minutes, interval, declared, values: wanted }: ValueRequest,
 ): Promise<{ readonly field: FieldCounts; readonly all: readonly ShownValue[] }> {
   const values = new PayloadValues([path]);

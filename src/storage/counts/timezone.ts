@@ -36,6 +36,18 @@ function offsetAt(zone: string, instant: number): number {
   return offset;
 }
 
+/**
+ * The instant that has the same local time some days before.
+ * @returns the earlier one where the local time comes twice; null where it is skipped that day
+ */
+export function sameLocalTime(zone: string, instant: number, daysBefore: number): number | null {
+  const local = instant + offsetAt(zone, instant) - daysBefore * DAY_MS;
+  const candidates = [local - DAY_MS, local + DAY_MS]
+    .map((near) => local - offsetAt(zone, near))
+    .filter((at) => at + offsetAt(zone, at) === local);
+  return candidates.length === 0 ? null : Math.min(...candidates);
+}
+
 /** The offset that holds at `from`, as a change at `from`, and every later change before `until`. */
 export function offsetChanges(zone: string, from: number, until: number): OffsetChange[] {
   const changes: OffsetChange[] = [{ at: from, offset: offsetAt(zone, from) }];

@@ -32,6 +32,8 @@ export const DEADLINES = {
   /** Pages of events: a little less than a request may take by default. */
   reads: { statementMs: 25_000, answerMs: 26_000 },
   dashboard: { statementMs: 25_000, answerMs: 26_000 },
+  /** Webhooks, alerts and their messages. */
+  deliveries: { statementMs: 25_000, answerMs: 26_000 },
   live: { statementMs: 8_000, answerMs: 9_000 },
   /** Change notifications. */
   listen: { statementMs: 4_500, answerMs: 5_000 },

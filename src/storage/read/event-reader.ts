@@ -30,6 +30,13 @@ import {
   type SummarySeries,
 } from '../counts/summary-series.ts';
 import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
+import {
+  readFirstWindow,
+  readRecentValues,
+  readWindows,
+  type WindowRequest,
+  type WindowSums,
+} from '../counts/windows.ts';
 import type { Sql } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
@@ -92,6 +99,15 @@ export interface EventReader {
   ): Promise<NumberSeries | BucketsProblem | NotCounted>;
   /** Statistics, or events, by bucket, and by the values of another path. */
   summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
+  /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
+  windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NotCounted)[]>;
+  /** The end of the first window of a length whose minutes are all kept. */
+  firstWindow(appId: number, windowMs: number): Promise<number>;
+  /** The values of a declared field that events had in the seven days before an instant. */
+  recentValues(
+    of: Pick<WindowRequest, 'appId' | 'typeIds'> & { readonly by: readonly string[] },
+    until: number,
+  ): Promise<ReadonlySet<string> | NotCounted>;
   /** The stats of apps, by id. */
   appStats(
     appIds: readonly number[],
@@ -126,6 +142,9 @@ export function createReader(sql: Sql): EventReader {
     valueSeries: (request, path, only) => readValueSeries(sql, request, path, only),
     numberSeries: (request, path) => readNumberSeries(sql, request, path),
     summarySeries: (request) => readSummarySeries(sql, request),
+    windows: (requests) => readWindows(sql, requests),
+    firstWindow: (_appId, windowMs) => readFirstWindow(sql, windowMs),
+    recentValues: (of, until) => readRecentValues(sql, of, until),
     appStats: (appIds, at) => readAppStats(sql, appIds, at),
     appSpan: (appId) => readAppSpan(sql, appId),
     typeStats: (appId) => readTypeStats(sql, appId),

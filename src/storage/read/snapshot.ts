@@ -11,6 +11,7 @@ export const SNAPSHOT_LOCK = 'snapshot_lock';
  * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
 export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
+  if (isOpen(sql)) return await read(sql);
   return await beginSnapshot(sql, false, read);
 }
 
@@ -19,7 +20,18 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<
  * {@link withKeptPlan} keeps the plans of those that ask for it.
  */
 export async function readCounts<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
+  if (isOpen(sql)) return await read(sql);
   return await beginSnapshot(sql, sql.pool.database.snapshots.keepsPlans, read);
+}
+
+/** Runs several reads in one snapshot. @param read gets what stands for a pool: reads with it see this snapshot */
+export async function inOneSnapshot<T>(sql: Sql, read: (snapshot: Sql) => Promise<T>): Promise<T> {
+  // Reads of a snapshot ask a pool for nothing but statements and snapshots, and these are answered above.
+  return await readSnapshot(sql, (tx) => read(tx as unknown as Sql));
+}
+
+function isOpen(sql: Sql | Snapshot): sql is Sql & Snapshot {
+  return 'stale' in sql;
 }
 
 /**

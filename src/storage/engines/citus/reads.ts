@@ -1,6 +1,7 @@
 /** Reads in a cluster: those of one app go to the node that holds it, where a snapshot is as exact as on one server. */
 
 import type { AppStats } from '../../counts/app-stats.ts';
+import type { WindowRequest, WindowSums } from '../../counts/windows.ts';
 import {
   errorCode,
   isUnavailable,
@@ -10,6 +11,7 @@ import {
   type Transaction,
 } from '../../database/connect.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
+import type { NotCounted } from '../../fields/field-scope.ts';
 import type { RowFilter } from '../../fields/row-filter.ts';
 import { readFeed } from '../../read/arrivals.ts';
 import { openCountedLines } from '../../read/counted-lines.ts';
@@ -131,6 +133,9 @@ export function clusterReader(sql: Sql): EventReader {
     event: async (appId, eventId) => (await at(appId)).event(appId, eventId),
     series: async (request) => (await at(request.appId)).series(request),
     frame: async (request) => (await at(request.appId)).frame(request),
+    windows: (requests) => readWindowsOfApps(requests, at, counted),
+    firstWindow: async (appId, windowMs) => (await at(appId)).firstWindow(appId, windowMs),
+    recentValues: (of, until) => counted(of.appId, (reader) => reader.recentValues(of, until)),
     appStats: async (appIds, when) => await readStats(sql, appIds, when),
     appSpan: async (appId) => (await at(appId)).appSpan(appId),
     typeStats: async (appId) => (await at(appId)).typeStats(appId),
@@ -151,6 +156,29 @@ export function clusterReader(sql: Sql): EventReader {
     },
   };
   return reader;
+}
+
+/** Windows of each app on its node: those that need no field in one snapshot. */
+async function readWindowsOfApps(
+  requests: readonly WindowRequest[],
+  at: (appId: number) => Promise<EventReader>,
+  counted: <T>(appId: number, read: (reader: EventReader) => Promise<T>) => Promise<T | 'not counted'>,
+): Promise<readonly (WindowSums | NotCounted)[]> {
+  const found = new Map<WindowRequest, WindowSums | NotCounted>();
+  for (const appId of new Set(requests.map((request) => request.appId))) {
+    const own = requests.filter((request) => request.appId === appId);
+    const plain = own.filter(({ filter, by }) => filter === null && by === null);
+    const ofFields = own.filter((request) => !plain.includes(request));
+    const sums = plain.length === 0 ? [] : await (await at(appId)).windows(plain);
+    plain.forEach((request, index) => {
+      found.set(request, sums[index] ?? 'not counted');
+    });
+    const more = ofFields.length === 0 ? [] : await counted(appId, (reader) => reader.windows(ofFields));
+    ofFields.forEach((request, index) => {
+      found.set(request, more === 'not counted' ? more : (more[index] ?? 'not counted'));
+    });
+  }
+  return requests.map((request) => found.get(request) ?? 'not counted');
 }
 
 /** The stats of each app whose node answers, each of a moment of its own. */

@@ -1,0 +1,221 @@
+/** The commands for alerts. */
+import type { Command } from 'commander';
+import { internalAppId } from '../apps/event-types.ts';
+import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
+import { parseBound } from '../read/iso-date.ts';
+import { collect } from './consumer-command.ts';
+import { APP_OPTION, JSON_OPTION } from './options.ts';
+import { formatFields, formatTable } from './output.ts';
+import { type Answer, runCommand, type Session } from './session.ts';
+
+/** What alerts need is loaded with the first of their commands. */
+const loadAlerts = (): Promise<typeof import('../delivery/alerts/alert-rules.ts')> =>
+  import('../delivery/alerts/alert-rules.ts');
+
+interface AlertOptions {
+  readonly json?: true;
+  readonly app: string;
+  readonly name: string;
+  readonly rule: string;
+  readonly timezone: string;
+  readonly webhook?: readonly string[];
+  readonly email?: readonly string[];
+  readonly alertmanager?: string;
+}
+
+interface OneOptions {
+  readonly json?: true;
+  readonly app?: string;
+  readonly name?: string;
+  readonly alert?: string;
+  readonly rule?: string;
+  readonly timezone?: string;
+  readonly from?: string;
+  readonly to?: string;
+}
+
+const RULE_OPTION = [
+  '--rule <json>',
+  'such as {"of":"count","type":"error","window":"5m","above":100}: see docs/delivery.md',
+] as const;
+const TIMEZONE_OPTION = ['--timezone <zone>', 'on whose clock a rule with unusual compares weeks'] as const;
+const THIRTY_DAYS_MS = 30 * 86_400_000;
+
+export function addAlertCommands(program: Command): void {
+  const alert = program.command('alert').description('rules about counts, and who is told when they fire');
+  alert
+    .command('add')
+    .description('add an alert; it is judged each minute')
+    .requiredOption(...APP_OPTION)
+    .requiredOption('--name <name>', 'name of the alert, 1 to 100 characters')
+    .requiredOption(...RULE_OPTION)
+    .option('--webhook <id>', 'webhook of the app that is told; repeat for more', collect)
+    .option('--email <address>', 'address that is mailed; repeat for more', collect)
+    .option('--alertmanager <url>', 'Alertmanager that is told, such as http://alertmanager:9093')
+    .option(...TIMEZONE_OPTION, 'UTC')
+    .option(...JSON_OPTION)
+    .action((options: AlertOptions) => runCommand(options, (session) => add(session, options)));
+  alert
+    .command('list')
+    .description('list the alerts of an app, with what they have said')
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: AlertOptions) => runCommand(options, (session) => list(session, options)));
+  one(alert, 'test', 'show what a rule would have said')
+    .option('--rule <json>', 'a rule that is not added yet; needs --app')
+    .option(...TIMEZONE_OPTION)
+    .option('--from <time>', 'begin of the time that is judged; by default 30 days before its end')
+    .option('--to <time>', 'end of the time that is judged; by default now')
+    .action((id: string | undefined, options: OneOptions) =>
+      runCommand(options, (session) => test(session, id, options)),
+    );
+  one(alert, 'pause', 'stop judging an alert').action((id: string | undefined, options: OneOptions) =>
+    runCommand(options, (session) => setPaused(session, { id, options, isPaused: true })),
+  );
+  one(alert, 'resume', 'judge an alert again, from now on').action(
+    (id: string | undefined, options: OneOptions) =>
+      runCommand(options, (session) => setPaused(session, { id, options, isPaused: false })),
+  );
+  one(alert, 'remove', 'remove an alert with what it has said').action(
+    (id: string | undefined, options: OneOptions) =>
+      runCommand(options, async (session) => {
+        const found = await find(session, id, options);
+        await (await loadAlerts()).removeAlert(session.sql, found);
+        return result(found, { removed: true });
+      }),
+  );
+}
+
+/** A command about one alert, which is an argument, or an option. */
+function one(alert: Command, name: string, description: string): Command {
+  return alert
+    .command(name)
+    .description(description)
+    .argument('[id]', 'the alert, alr_…')
+    .option('--alert <id>', 'the same as an option')
+    .option('--app <id>', 'the app that it belongs to')
+    .option('--name <name>', 'name of the alert in that app, in place of its id')
+    .option(...JSON_OPTION);
+}
+
+async function add(session: Session, options: AlertOptions): Promise<Answer> {
+  const { sql, config } = session;
+  const { app: appId, name, rule, timezone } = options;
+  const app = { id: await internalAppId(sql, appId), appId };
+  const made = await (await loadAlerts()).addAlert(sql, app, {
+    ...{ name, rule, timezone },
+    webhooks: options.webhook ?? [],
+    emails: options.email ?? [],
+    alertmanager: options.alertmanager ?? null,
+    most: config.MAX_ALERT_RULES_PER_APP,
+    allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
+    sendsMail: config.SMTP_URL !== '',
+  });
+  return { json: { ...made, name }, text: formatFields({ Alert: made.alertId, Name: name }) };
+}
+
+async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {
+  const { listAlerts, listTransitions, shownAlert } = await loadAlerts();
+  const found = await listAlerts(sql, await internalAppId(sql, app));
+  const alerts = await Promise.all(
+    found.map(async (alert) => ({
+      ...shownAlert(alert),
+      transitions: await listTransitions(sql, alert.id),
+    })),
+  );
+  const rows = alerts.map((alert) => [
+    alert.alertId,
+    alert.name,
+    alert.state,
+    JSON.stringify(alert.rule),
+    [...alert.webhooks, ...alert.emails, ...(alert.alertmanager === null ? [] : [alert.alertmanager])],
+    alert.evaluatedAt,
+    alert.problem,
+  ]);
+  const head = ['Alert', 'Name', 'State', 'Rule', 'Told', 'Judged', 'Problem'];
+  return { json: { alerts }, text: formatTable(head, rows, 'The app has no alerts.') };
+}
+
+async function find({ sql }: Session, id: string | undefined, options: OneOptions): Promise<AlertRule> {
+  const given = id ?? options.alert ?? options.name;
+  if (given === undefined) throw new WrongInput('name the alert: alr_…, or --app and --name');
+  if (given === options.name && options.app === undefined) throw new WrongInput('--name needs --app');
+  const appId = options.app === undefined ? undefined : await internalAppId(sql, options.app);
+  return await (await loadAlerts()).findAlert(sql, given, appId);
+}
+
+async function setPaused(
+  session: Session,
+  { id, options, isPaused }: { id: string | undefined; options: OneOptions; isPaused: boolean },
+): Promise<Answer> {
+  const found = await find(session, id, options);
+  await (await loadAlerts()).setAlertPaused(session.sql, found, isPaused);
+  return result(found, { state: isPaused ? 'paused' : 'active' });
+}
+
+async function test(session: Session, id: string | undefined, options: OneOptions): Promise<Answer> {
+  const { sql, storage } = session;
+  const { checkRule, requireRule } = await loadAlerts();
+  const now = Date.now();
+  const until = options.to === undefined ? now : timeOf('--to', options.to);
+  const from = options.from === undefined ? until - THIRTY_DAYS_MS : timeOf('--from', options.from);
+  if (from >= until) throw new WrongInput('--from must be before --to');
+  const isNew = options.rule !== undefined;
+  if (isNew && options.app === undefined) throw new WrongInput('--rule needs --app');
+  const found = isNew ? null : await find(session, id, options);
+  const appId = found?.appId ?? (await internalAppId(sql, options.app ?? ''));
+  const app = { id: appId, appId: options.app ?? '' };
+  const rule = found === null ? await checkRule(sql, app, options.rule ?? '') : requireRule(found.rule);
+  const { tryRule } = await import('../delivery/alerts/trial.ts');
+  const types = await sql<{ name: string; id: number }[]>`
+    SELECT name, id FROM event_types WHERE app_id = ${appId}`;
+  const tried = {
+    ...{ rule, appId, timezone: options.timezone ?? found?.timezone ?? 'UTC' },
+    types: new Map(types.map((type) => [type.name, type.id])),
+  };
+  const trial = await tryRule(storage.reader(sql), tried, { from, until: Math.min(until, now) });
+  if (trial === null)
+    throw new OperatorError(
+      'the counts of a declared field do not answer the rule for all of this time: see tidemark field list, or begin later',
+    );
+  const shown = {
+    ...trial,
+    from: iso(trial.from),
+    to: iso(trial.to),
+    firings: trial.firings.map((one) => ({
+      ...one,
+      series: one.series === '' ? null : (JSON.parse(one.series) as unknown),
+      from: iso(one.from),
+      to: one.to === null ? null : iso(one.to),
+    })),
+  };
+  const rows = shown.firings.map((one) => [
+    one.from,
+    one.to,
+    one.series === null ? null : String(one.series),
+    String(one.value),
+    String(one.threshold),
+  ]);
+  const head = ['From', 'To', 'Series', 'Value', 'Threshold'];
+  const text = formatTable(head, rows, `It would not have fired from ${shown.from} to ${shown.to}.`);
+  return { json: { alertId: found?.alertId ?? null, ...shown }, text };
+}
+
+function timeOf(option: string, text: string): number {
+  const at = parseBound(text, 'start');
+  if (typeof at === 'string') throw new WrongInput(`${option} ${at}`);
+  return at;
+}
+
+function iso(ms: number): string {
+  return new Date(ms).toISOString();
+}
+
+function result({ alertId, name }: AlertRule, fields: Readonly<Record<string, unknown>>): Answer {
+  const lines = Object.entries(fields).map(([key, value]) => [key, String(value)]);
+  return {
+    json: { alertId, name, ...fields },
+    text: formatFields({ Alert: alertId, Name: name, ...Object.fromEntries(lines) }),
+  };
+}

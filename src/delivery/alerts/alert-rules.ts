@@ -1,0 +1,313 @@
+/** Alert rules of an app: what is judged, and who is told. */
+import { type Actor, COMMAND_LINE, writeAudit } from '../../accounts/audit.ts';
+import { parseEmail } from '../../accounts/email.ts';
+import { listFieldProgress } from '../../apps/fields.ts';
+import { nearest } from '../../base/did-you-mean.ts';
+import { createPublicId } from '../../base/token-text.ts';
+import { Refused, refused, WrongField, WrongInput } from '../../errors.ts';
+import { whyNotCounted } from '../../read/fields/why-not-counted.ts';
+import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import { type FieldKind, isTimezone } from '../../storage/storage.ts';
+import { checkWebhookUrl } from '../addresses.ts';
+import { checkTypes, deliveryNameProblem } from '../consumers.ts';
+import { findWebhook } from '../webhooks.ts';
+import { isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
+
+export interface AlertRule {
+  /** Internal. */
+  readonly id: number;
+  readonly appId: number;
+  readonly alertId: string;
+  readonly name: string;
+  /** JSON, as it was typed. */
+  readonly rule: string;
+  readonly timezone: string;
+  /** Public ids. */
+  readonly webhooks: readonly string[];
+  readonly emails: readonly string[];
+  readonly alertmanager: string | null;
+  readonly isPaused: boolean;
+  readonly createdAt: Date;
+  /** The last minute that was judged. */
+  readonly evaluatedAt: Date | null;
+  /** Why it cannot be judged now; null: it can. */
+  readonly problem: string | null;
+}
+
+/** A rule with how many of its series fire now. */
+export interface ListedRule extends AlertRule {
+  readonly firing: number;
+}
+
+/** A transition, for people. */
+export interface ShownTransition {
+  readonly messageId: string;
+  readonly kind: 'firing' | 'resolved' | 'corrected';
+  /** Value of `by` as JSON; empty: all events. */
+  readonly series: string;
+  readonly at: Date;
+  readonly from: Date;
+  readonly to: Date;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  readonly expected: number | null;
+  readonly isCorrected: boolean;
+}
+
+export interface NewAlert {
+  readonly name: string;
+  /** JSON. */
+  readonly rule: string;
+  readonly timezone: string;
+  readonly webhooks: readonly string[];
+  readonly emails: readonly string[];
+  readonly alertmanager: string | null;
+  /** MAX_ALERT_RULES_PER_APP. */
+  readonly most: number;
+  /** WEBHOOK_ALLOW_PRIVATE. */
+  readonly allowPrivate: boolean;
+  /** Whether there is a mail server. */
+  readonly sendsMail: boolean;
+  readonly by?: Actor;
+}
+
+/** Addresses and webhooks of one rule. */
+const MOST_RECEIVERS = 20;
+const MOST_TRANSITIONS = 100;
+
+/** @throws WrongField for what is wrong with the text of a rule */
+export function requireRule(text: string): Rule {
+  const rule = parseRule(text);
+  if (isRuleProblem(rule)) throw new WrongField('rule', ruleProblemText(rule), ruleProblemText(rule));
+  return rule;
+}
+
+/**
+ * Adds a rule to an app. It is judged from the next minute on.
+ * @throws WrongField; Refused alertRuleExists, tooManyAlertRules
+ */
+export async function addAlert(
+  sql: Sql,
+  app: { readonly id: number; readonly appId: string },
+  alert: NewAlert,
+): Promise<{ readonly alertId: string }> {
+  const { name, webhooks, emails, most, by = COMMAND_LINE } = alert;
+  await checkAlert(sql, app, alert);
+  const alertId = createPublicId('alr');
+  const appId = app.id;
+  await sql.begin('isolation level read committed', async (tx) => {
+    // The lock makes the limit exact.
+    await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+    const names = await tx<{ name: string }[]>`SELECT name FROM alert_rules WHERE app_id = ${appId}`;
+    if (names.some((one) => one.name === name))
+      throw refused('alertRuleExists', `the app has an alert ${JSON.stringify(name)} already`);
+    if (names.length >= most)
+      throw refused('tooManyAlertRules', `an app may have ${most} alerts (MAX_ALERT_RULES_PER_APP)`);
+    await tx`
+      INSERT INTO alert_rules (public_id, app_id, name, rule, timezone, webhooks, emails, alertmanager)
+      VALUES (${alertId}, ${appId}, ${name}, ${alert.rule}, ${alert.timezone}, ${[...new Set(webhooks)]},
+              ${[...new Set(emails.map((one) => one.trim()))]}, ${alert.alertmanager})`;
+    await writeAudit(tx, { appId, by, action: 'alert.add', details: { alertId, name, rule: alert.rule } });
+  });
+  return { alertId };
+}
+
+async function checkAlert(
+  sql: Sql,
+  app: { readonly id: number; readonly appId: string },
+  alert: NewAlert,
+): Promise<void> {
+  const nameProblem = deliveryNameProblem(alert.name);
+  if (nameProblem !== null) throw new WrongField('name', nameProblem);
+  if (!isTimezone(alert.timezone))
+    throw new WrongField('timezone', `must be the name of a time zone such as Europe/Berlin`);
+  await checkRule(sql, app, alert.rule);
+  if (alert.webhooks.length > MOST_RECEIVERS) throw new WrongField('webhooks', `may be ${MOST_RECEIVERS}`);
+  if (alert.emails.length > MOST_RECEIVERS) throw new WrongField('emails', `may be ${MOST_RECEIVERS}`);
+  for (const webhookId of alert.webhooks) {
+    try {
+      await findWebhook(sql, webhookId, app.id);
+    } catch (error) {
+      if (error instanceof Refused)
+        throw new WrongField('webhooks', `are wrong: ${error.message}`, error.message);
+      throw error;
+    }
+  }
+  for (const address of alert.emails)
+    if (parseEmail(address) === null)
+      throw new WrongField(
+        'emails',
+        `must be addresses: ${JSON.stringify(address)} is none`,
+        `${JSON.stringify(address)} is not an email address`,
+      );
+  if (alert.emails.length > 0 && !alert.sendsMail)
+    throw new WrongField(
+      'emails',
+      'need a mail server: set SMTP_URL',
+      'mails need a mail server: set SMTP_URL',
+    );
+  if (alert.alertmanager === null) return;
+  try {
+    checkWebhookUrl(alert.alertmanager, alert.allowPrivate);
+  } catch (error) {
+    if (error instanceof WrongInput)
+      throw new WrongField('alertmanager', `is wrong: ${error.message}`, `alertmanager: ${error.message}`);
+    throw error;
+  }
+}
+
+/** @throws WrongField for a rule that is wrong, or that counts of the app's declared fields do not answer */
+export async function checkRule(
+  sql: Sql,
+  app: { readonly id: number; readonly appId: string },
+  text: string,
+): Promise<Rule> {
+  const rule = requireRule(text);
+  const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
+  for (const part of parts) {
+    try {
+      await checkTypes(sql, app.id, part.type === null ? [] : [part.type]);
+    } catch (error) {
+      if (error instanceof WrongInput)
+        throw new WrongField('rule', `is wrong: ${error.message}`, error.message);
+      throw error;
+    }
+    await checkFields(sql, app, rule, part);
+  }
+  return rule;
+}
+
+/** Whether declarations answer a part of a rule; they need not be complete yet. */
+async function checkFields(
+  sql: Sql,
+  app: { readonly id: number; readonly appId: string },
+  { by }: Rule,
+  { of, field, type, filter }: Measured,
+): Promise<void> {
+  const kind: FieldKind = of === 'distinct' ? 'distinct' : of === 'count' ? 'value' : 'number';
+  const second = by ?? filter?.path ?? null;
+  const path = field ?? second;
+  if (path === null) return;
+  const apart = field === null ? null : second;
+  const declared = (await listFieldProgress(sql, app.id)).some(
+    (one) =>
+      one.kind === kind &&
+      (one.typeName === null || one.typeName === type) &&
+      isSame(one.path, path) &&
+      (isSame(one.by, apart) || (apart === null && field !== null)),
+  );
+  if (declared) return;
+  const [found] =
+    type === null
+      ? []
+      : await sql<{ id: number }[]>`SELECT id FROM event_types WHERE app_id = ${app.id} AND name = ${type}`;
+  const why = await whyNotCounted(sql, {
+    app,
+    param: field !== null ? 'of' : by !== null ? 'by' : 'filter',
+    path,
+    kind,
+    by: apart,
+    typeIds: found === undefined ? null : [found.id],
+    from: null,
+  });
+  const problem = why?.details ?? 'needs a declared field.';
+  const [clause] = [problem.replace(/\.$/, '')];
+  throw new WrongField(
+    'rule',
+    `needs a field that is counted: ${clause}`,
+    `the rule cannot be judged: ${clause}`,
+  );
+}
+
+function isSame(a: readonly string[] | null, b: readonly string[] | null): boolean {
+  return JSON.stringify(a) === JSON.stringify(b);
+}
+
+const columns = (sql: Sql | Transaction) => sql`
+  id, app_id AS "appId", public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused",
+  created_at AS "createdAt", evaluated_at AS "evaluatedAt", problem`;
+
+/** The rules of an app, in order of creation. */
+export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
+  return await sql<ListedRule[]>`
+    SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing
+      FROM alert_rules WHERE app_id = ${appId} ORDER BY id`;
+}
+
+/** All that are judged. */
+export async function activeAlerts(sql: Sql): Promise<readonly AlertRule[]> {
+  return await sql<
+    AlertRule[]
+  >`SELECT ${columns(sql)} FROM alert_rules WHERE NOT is_paused ORDER BY app_id, id`;
+}
+
+/**
+ * Finds a rule by its id, or by its name in an app.
+ * @throws Refused alertRuleNotFound, with the nearest id or name
+ */
+export async function findAlert(sql: Sql, given: string, appId?: number): Promise<AlertRule> {
+  const ofApp = appId === undefined ? sql`` : sql`AND app_id = ${appId}`;
+  const byName = appId === undefined ? sql`` : sql`OR name = ${given}`;
+  const [row] = await sql<AlertRule[]>`
+    SELECT ${columns(sql)} FROM alert_rules WHERE (public_id = ${given} ${byName}) ${ofApp}
+     ORDER BY public_id <> ${given} LIMIT 1`;
+  if (row !== undefined) return row;
+  const known = await sql<{ id: string; name: string }[]>`
+    SELECT public_id AS id, name FROM alert_rules WHERE true ${ofApp} LIMIT 1000`;
+  const meant = nearest(
+    given,
+    appId === undefined ? known.map(({ id }) => id) : known.flatMap(({ id, name }) => [id, name]),
+  );
+  throw refused(
+    'alertRuleNotFound',
+    `there is no alert ${JSON.stringify(given)}${meant === null ? '' : `: did you mean ${JSON.stringify(meant)}?`}`,
+  );
+}
+
+/** Pauses a rule, or has it judged again, from the present minute on. */
+export async function setAlertPaused(
+  sql: Sql,
+  { id, appId, alertId, name }: AlertRule,
+  isPaused: boolean,
+  by: Actor = COMMAND_LINE,
+): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    const { count } = await tx`
+      UPDATE alert_rules SET is_paused = ${isPaused}, evaluated_at = NULL, problem = NULL
+       WHERE id = ${id} AND is_paused <> ${isPaused}`;
+    if (count === 0) return;
+    const action = isPaused ? 'alert.pause' : 'alert.resume';
+    await writeAudit(tx, { appId, by, action, details: { alertId, name } });
+  });
+}
+
+export async function removeAlert(
+  sql: Sql,
+  { id, appId, alertId, name }: AlertRule,
+  by: Actor = COMMAND_LINE,
+): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    const { count } = await tx`DELETE FROM alert_rules WHERE id = ${id}`;
+    if (count > 0) await writeAudit(tx, { appId, by, action: 'alert.remove', details: { alertId, name } });
+  });
+}
+
+/** What a rule has said, newest first. */
+export async function listTransitions(sql: Sql, id: number): Promise<readonly ShownTransition[]> {
+  return await sql<ShownTransition[]>`
+    SELECT public_id AS "messageId", kind, series, at, window_from AS from, window_to AS to, value, threshold, expected,
+           corrected_at IS NOT NULL AS "isCorrected"
+      FROM alert_transitions WHERE rule_id = ${id} ORDER BY id DESC LIMIT ${MOST_TRANSITIONS}`;
+}
+
+/** A rule, as commands and routes show it. */
+export function shownAlert(alert: ListedRule): ShownAlert {
+  const { id: _id, appId: _appId, isPaused, rule, firing, problem, ...shown } = alert;
+  const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
+  return { ...shown, rule: JSON.parse(rule) as object, state, firing, problem };
+}
+
+export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'isPaused' | 'rule'> {
+  readonly rule: object;
+  readonly state: 'ok' | 'firing' | 'paused' | 'problem';
+}

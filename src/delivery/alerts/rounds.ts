@@ -1,0 +1,577 @@
+/**
+ * Rounds of the alerts of an installation: once a minute the process that does the maintenance judges all rules, in one snapshot. What
+ * changes and the messages that tell of it are stored in one transaction, with the minute that each rule has come to: after a crash,
+ * or beside another process that still believes that it does the maintenance, nothing is lost and nothing is said twice.
+ */
+import { randomUUID } from 'node:crypto';
+import type { Logger } from 'pino';
+import { annotateFiring, endFiring } from '../../apps/annotations.ts';
+import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
+import { errorCode, type Sql, type Transaction } from '../../storage/database/connect.ts';
+import type { EventReader, Storage } from '../../storage/storage.ts';
+import { areDeliveriesStopped } from '../restored.ts';
+import { type AlertRule, activeAlerts } from './alert-rules.ts';
+import { type Episode, firingMinutes, reconcile, type SeriesValues, type Transition } from './judge.ts';
+import {
+  alertmanagerMessages,
+  type MessageContext,
+  messagesOf,
+  type Said,
+  thresholdOf,
+  type Waiting,
+} from './messages.ts';
+import { isRuleProblem, parseRule, type Rule } from './rule.ts';
+import { readValues, testOf, type Wanted } from './values.ts';
+
+export interface AlertRoundsOptions {
+  /** A pool of upkeep. */
+  readonly sql: Sql;
+  readonly storage: Storage;
+  /** Whether this process judges. */
+  readonly isLeader: () => boolean;
+  /** PUBLIC_URL */
+  readonly publicUrl: string;
+  readonly log: Logger;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** For metrics. */
+export interface AlertStats {
+  /** Rules that were judged, each time. */
+  evaluations: number;
+  /** Rounds that failed. */
+  failures: number;
+  /** Milliseconds of the last round. */
+  roundMs: number;
+  readonly transitions: { firing: number; resolved: number; corrected: number };
+}
+
+const LOOK_MS = 1_000;
+/** A minute is judged so long after its end: most events are committed by then. */
+export const SETTLE_MS = 5_000;
+/** Minutes before it are judged again, for events that were committed later. */
+export const RECHECKED_MINUTES = 5;
+/** Minutes that one round judges of a rule that was not judged for a while. */
+const MOST_MINUTES = 60;
+/** A rule that was not judged for longer goes on here. */
+const LONGEST_GAP_MS = DAY_MS;
+/** Firings of the last days are looked at again, this often, so many at once. */
+const CORRECTED_FOR_MS = 7 * DAY_MS;
+const CORRECT_EVERY_MINUTES = 5;
+const MOST_CORRECTED = 500;
+/** Alertmanager is told of what still fires. */
+const REFRESH_EVERY_MINUTES = 2;
+/** Firings of one rule in one round that are marked on the chart. */
+const MOST_ANNOTATED = 10;
+
+/** A rule with what is needed to judge it. */
+interface Judging {
+  readonly alert: AlertRule;
+  readonly rule: Rule;
+  readonly wanted: Wanted;
+  /** The first minute that is judged. */
+  readonly from: number;
+  readonly episodes: ReadonlyMap<string, Episode[]>;
+  readonly app: AppNames;
+}
+
+interface AppNames {
+  readonly appId: string;
+  readonly name: string;
+}
+
+interface Outcome {
+  readonly judging: Judging;
+  readonly said: readonly Said[];
+  readonly problem: string | null;
+  /** Series → its open episode, of those that changed. */
+  readonly open: ReadonlyMap<string, { readonly id: string; readonly since: number } | null>;
+}
+
+export class AlertRounds {
+  readonly #options: AlertRoundsOptions;
+  readonly stats: AlertStats = {
+    evaluations: 0,
+    failures: 0,
+    roundMs: 0,
+    transitions: { firing: 0, resolved: 0, corrected: 0 },
+  };
+  #timer: NodeJS.Timeout | null = null;
+  #round: Promise<void> = Promise.resolve();
+  #isStopped = false;
+  #isFailing = false;
+  #lastMinute = 0;
+  #correctedUpTo = 0;
+
+  constructor(options: AlertRoundsOptions) {
+    this.#options = options;
+  }
+
+  start(): void {
+    this.#schedule();
+  }
+
+  /** Waits for the current round; no other begins. */
+  async stop(): Promise<void> {
+    this.#isStopped = true;
+    if (this.#timer !== null) clearTimeout(this.#timer);
+    await this.#round;
+  }
+
+  #schedule(): void {
+    if (this.#isStopped) return;
+    this.#timer = setTimeout(() => {
+      this.#round = this.#look().finally(() => this.#schedule());
+    }, LOOK_MS);
+  }
+
+  async #look(): Promise<void> {
+    const { isLeader, now, log } = this.#options;
+    const minute = Math.floor((now() - SETTLE_MS) / MINUTE_MS) * MINUTE_MS;
+    if (!isLeader() || minute === this.#lastMinute) return;
+    try {
+      const startedAt = performance.now();
+      const isDone = await this.round(minute);
+      this.stats.roundMs = performance.now() - startedAt;
+      if (isDone) this.#lastMinute = minute;
+      this.#isFailing = false;
+    } catch (error) {
+      this.stats.failures += 1;
+      if (!this.#isFailing)
+        log.warn({ code: errorCode(error), err: error }, 'alert: rules could not be judged, retrying');
+      this.#isFailing = true;
+    }
+  }
+
+  /**
+   * Judges all rules up to a minute.
+   * @returns false if some rules have further minutes to go
+   */
+  async round(minute: number): Promise<boolean> {
+    const { sql, storage } = this.#options;
+    const alerts = (await activeAlerts(sql)).filter(
+      ({ evaluatedAt }) => evaluatedAt === null || evaluatedAt.getTime() < minute,
+    );
+    if (alerts.length === 0 || (await areDeliveriesStopped(sql))) return true;
+    const judged = await this.#prepare(alerts, minute);
+    const outcomes = await storage.inSnapshot(sql, (events) => judge(events, judged));
+    for (const part of partsOf(outcomes)) await this.#commit(part);
+    this.stats.evaluations += judged.length;
+    if (judged.some(({ wanted }) => wanted.last < minute)) return false;
+    const minutes = minute / MINUTE_MS;
+    if (minutes % CORRECT_EVERY_MINUTES === 0) await this.#correct(minute);
+    if (minutes % REFRESH_EVERY_MINUTES === 0) await this.#refresh(minute);
+    return true;
+  }
+
+  async #prepare(alerts: readonly AlertRule[], minute: number): Promise<readonly Judging[]> {
+    const { sql } = this.#options;
+    const [episodes, types, apps] = await Promise.all([
+      this.#episodes(alerts, minute),
+      typesOf(sql, alerts),
+      namesOf(sql, alerts),
+    ]);
+    return alerts.flatMap((alert): Judging[] => {
+      const rule = parseRule(alert.rule);
+      const app = apps.get(alert.appId);
+      if (isRuleProblem(rule) || app === undefined) return [];
+      const { from, last } = minutesOf(alert, minute);
+      const first = Math.min(from, last - (RECHECKED_MINUTES - 1) * MINUTE_MS) - rule.forMs;
+      const { appId, timezone } = alert;
+      const wanted = { rule, appId, timezone, first, last, types: types.get(appId) ?? new Map() };
+      return [{ alert, rule, wanted, from, app, episodes: episodes.get(alert.id) ?? new Map() }];
+    });
+  }
+
+  /** What was said of each rule and series that reaches into the minutes that are judged. */
+  async #episodes(
+    alerts: readonly AlertRule[],
+    minute: number,
+  ): Promise<ReadonlyMap<number, ReadonlyMap<string, Episode[]>>> {
+    const { sql } = this.#options;
+    const ids = alerts.map(({ id }) => id);
+    const oldest = Math.min(...alerts.map((alert) => minutesOf(alert, minute).from));
+    const all = new Map<number, Map<string, Episode[]>>();
+    const listOf = (rule: number, series: string): Episode[] => {
+      const ofRule = all.get(rule) ?? new Map<string, Episode[]>();
+      all.set(rule, ofRule);
+      const list = ofRule.get(series) ?? [];
+      ofRule.set(series, list);
+      return list;
+    };
+    const open = await sql<Began[]>`
+      SELECT state.rule_id AS rule, state.series, since AS from, NULL AS to, transition AS id, value
+        FROM alert_states AS state LEFT JOIN alert_transitions AS began ON began.public_id = transition
+       WHERE state.rule_id = ANY(${ids})`;
+    const ended = await sql<Began[]>`
+      SELECT ended.rule_id AS rule, ended.series, began.window_to AS from, ended.window_to AS to, ended.of_transition AS id, began.value
+        FROM alert_transitions AS ended LEFT JOIN alert_transitions AS began ON began.public_id = ended.of_transition
+       WHERE ended.rule_id = ANY(${ids}) AND ended.kind = 'resolved' AND ended.corrected_at IS NULL
+         AND ended.at >= ${new Date(oldest)} ORDER BY ended.id`;
+    for (const { rule, series, from, to, id, value } of [...open, ...ended])
+      listOf(rule, series).push({ id, from: from?.getTime() ?? 0, to: to?.getTime() ?? null, value });
+    for (const ofRule of all.values())
+      for (const list of ofRule.values()) list.sort((a, b) => a.from - b.from);
+    return all;
+  }
+
+  /** Stores what changed, of the rules that no other process has judged meanwhile. */
+  async #commit(outcomes: readonly Outcome[]): Promise<void> {
+    const { sql, now } = this.#options;
+    const at = now();
+    const stored = await sql.begin('isolation level read committed', async (tx) => {
+      const mine = await advance(tx, outcomes);
+      const changed = outcomes.filter(({ judging, said }) => said.length > 0 && mine.has(judging.alert.id));
+      for (const outcome of changed) await this.#store(tx, outcome, at);
+      return { changed };
+    });
+    for (const { said } of stored.changed) for (const { kind } of said) this.stats.transitions[kind] += 1;
+  }
+
+  async #store(tx: Transaction, { judging, said, open }: Outcome, at: number): Promise<void> {
+    const { alert } = judging;
+    await insertTransitions(tx, judging, said, at);
+    for (const [series, state] of open) {
+      if (state === null)
+        await tx`DELETE FROM alert_states WHERE rule_id = ${alert.id} AND series = ${series}`;
+      else
+        await tx`
+          INSERT INTO alert_states (rule_id, series, state, since, transition)
+          VALUES (${alert.id}, ${series}, 'firing', ${new Date(state.since)}, ${state.id})
+          ON CONFLICT (rule_id, series) DO UPDATE SET since = EXCLUDED.since, transition = EXCLUDED.transition`;
+    }
+    await annotate(tx, judging, said);
+    await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, at), said), at);
+  }
+
+  #contextOf({ alert, rule, app }: Pick<Judging, 'alert' | 'rule' | 'app'>, now: number): MessageContext {
+    return { alert, rule, appId: app.appId, appName: app.name, publicUrl: this.#options.publicUrl, now };
+  }
+
+  /** Looks again at firings of the last days, whose windows may have got events since. */
+  async #correct(minute: number): Promise<void> {
+    const { sql, storage, now } = this.#options;
+    const firings = await sql<Firing[]>`
+      SELECT id, rule_id AS rule, public_id AS message, series, window_to AS to, value
+        FROM alert_transitions
+       WHERE kind = 'firing' AND corrected_at IS NULL AND at >= ${new Date(now() - CORRECTED_FOR_MS)} AND id > ${this.#correctedUpTo}
+         AND window_to <= ${new Date(minute - RECHECKED_MINUTES * MINUTE_MS)}
+         AND rule_id IN (SELECT id FROM alert_rules WHERE NOT is_paused)
+       ORDER BY id LIMIT ${MOST_CORRECTED}`;
+    const last = firings.at(-1);
+    this.#correctedUpTo = firings.length === MOST_CORRECTED && last !== undefined ? Number(last.id) : 0;
+    if (firings.length === 0) return;
+    const ruleIds = new Set(firings.map(({ rule }) => rule));
+    const alerts = (await activeAlerts(sql)).filter(({ id }) => ruleIds.has(id));
+    const [types, apps] = await Promise.all([typesOf(sql, alerts), namesOf(sql, alerts)]);
+    const looks = firings.flatMap((firing) => {
+      const alert = alerts.find(({ id }) => id === firing.rule);
+      const rule = alert === undefined ? null : parseRule(alert.rule);
+      const app = alert === undefined ? undefined : apps.get(alert.appId);
+      if (alert === undefined || rule === null || isRuleProblem(rule) || app === undefined) return [];
+      const { appId, timezone } = alert;
+      const at = firing.to.getTime();
+      const wanted = {
+        rule,
+        appId,
+        timezone,
+        first: at - rule.forMs,
+        last: at,
+        types: types.get(appId) ?? new Map(),
+      };
+      return [{ firing, alert, rule, app, wanted }];
+    });
+    const wrong = await storage.inSnapshot(sql, async (events) => {
+      const kept: typeof looks = [];
+      for (const look of looks) if (await areMinutesKept(events, look.wanted)) kept.push(look);
+      const values = await readValues(
+        events,
+        kept.map(({ wanted }) => wanted),
+      );
+      return kept.flatMap((look, index) => disprove(look, values[index] ?? 'not counted'));
+    });
+    for (const one of wrong) await this.#storeCorrection(one);
+  }
+
+  async #storeCorrection({ firing, alert, rule, app, said }: Wrong): Promise<void> {
+    const { sql, now } = this.#options;
+    const isNew = await sql.begin('isolation level read committed', async (tx) => {
+      const { count } = await tx`
+        UPDATE alert_transitions SET corrected_at = ${new Date(now())}
+         WHERE public_id = ${firing.message} AND corrected_at IS NULL`;
+      if (count === 0) return false;
+      const judging = { alert, rule, app };
+      await tx`DELETE FROM alert_states WHERE rule_id = ${alert.id} AND transition = ${firing.message}`;
+      await insertTransitions(tx, judging, [said], now());
+      await annotate(tx, judging, [said]);
+      await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, now()), [said]), now());
+      return true;
+    });
+    if (isNew) this.stats.transitions.corrected += 1;
+  }
+
+  /** Alertmanager forgets alerts that it is not told of again. */
+  async #refresh(minute: number): Promise<void> {
+    const { sql, now } = this.#options;
+    const firing = await sql<
+      { rule: number; series: string; since: Date; id: string; value: number | null }[]
+    >`
+      SELECT state.rule_id AS rule, state.series, since, transition AS id, value
+        FROM alert_states AS state JOIN alert_rules AS rule ON rule.id = state.rule_id
+        LEFT JOIN alert_transitions AS began ON began.public_id = transition
+       WHERE alertmanager IS NOT NULL AND NOT is_paused
+         AND NOT EXISTS (SELECT FROM delivery_messages WHERE channel = 'alertmanager' AND target = alertmanager)
+       ORDER BY state.rule_id`;
+    if (firing.length === 0) return;
+    const alerts = (await activeAlerts(sql)).filter(({ id }) => firing.some(({ rule }) => rule === id));
+    const apps = await namesOf(sql, alerts);
+    for (const alert of alerts) {
+      const rule = parseRule(alert.rule);
+      const app = apps.get(alert.appId);
+      if (isRuleProblem(rule) || app === undefined || alert.alertmanager === null) continue;
+      const said = firing
+        .filter((one) => one.rule === alert.id)
+        .map(({ series, since, value, id }): Said => {
+          const times = { at: minute, since: since.getTime() };
+          return { id, kind: 'firing', series, ...times, value, limits: null, earlierValue: null, of: null };
+        });
+      const context = this.#contextOf({ alert, rule, app }, now());
+      const messages = alertmanagerMessages(context, alert.alertmanager, said);
+      await sql.begin((tx) => insertMessages(tx, alert.appId, messages, now()));
+    }
+  }
+}
+
+/** What was said of a series, with its end where that was said. */
+interface Began {
+  readonly rule: number;
+  readonly series: string;
+  readonly from: Date | null;
+  readonly to: Date | null;
+  readonly id: string;
+  readonly value: number | null;
+}
+
+interface Firing {
+  readonly id: string;
+  readonly rule: number;
+  readonly message: string;
+  readonly series: string;
+  readonly to: Date;
+  readonly value: number | null;
+}
+
+interface Wrong {
+  readonly firing: Firing;
+  readonly alert: AlertRule;
+  readonly rule: Rule;
+  readonly app: AppNames;
+  readonly said: Said;
+}
+
+/** Before the retention boundary the counts of minutes are gone: nothing is disproved there. */
+async function areMinutesKept(events: EventReader, { appId, rule, first }: Wanted): Promise<boolean> {
+  return (await events.firstWindow(appId, rule.windowMs)) <= first;
+}
+
+/** The correction of a firing that the values do not bear out. */
+function disprove(
+  look: Omit<Wrong, 'said'> & { readonly wanted: Wanted },
+  values: readonly SeriesValues[] | 'not counted',
+): readonly Wrong[] {
+  const { firing, rule, wanted } = look;
+  if (values === 'not counted') return [];
+  const own = values.find(({ series }) => series === firing.series);
+  // A value that nobody has sent for a week tells nothing of what it was.
+  if (
+    own === undefined &&
+    rule.by !== null &&
+    (rule.kind === 'absent' || ('side' in rule && rule.side === 'below'))
+  )
+    return [];
+  const index = (wanted.last - wanted.first) / MINUTE_MS;
+  if (own !== undefined && firingMinutes(own, testOf(rule), rule.forMs)[index] === 1) return [];
+  const at = firing.to.getTime();
+  const seen = own?.values[index] ?? (rule.measured.of === 'count' && rule.kind === 'threshold' ? 0 : null);
+  const limits = own?.limits?.[index] ?? null;
+  const said: Said = {
+    ...{ id: randomUUID(), kind: 'corrected', series: firing.series, at, since: at, of: firing.message },
+    ...{ value: seen, limits, earlierValue: firing.value },
+  };
+  return [{ ...look, said }];
+}
+
+/** The minutes of a rule that are due: those that are new, and some before them. */
+function minutesOf(
+  { evaluatedAt, createdAt }: AlertRule,
+  minute: number,
+): { readonly from: number; readonly last: number } {
+  const created = Math.ceil(createdAt.getTime() / MINUTE_MS) * MINUTE_MS;
+  const before = Math.max(evaluatedAt?.getTime() ?? minute - MINUTE_MS, minute - LONGEST_GAP_MS);
+  const last = Math.min(minute, before + MOST_MINUTES * MINUTE_MS);
+  const again = evaluatedAt === null ? before + MINUTE_MS : before - (RECHECKED_MINUTES - 2) * MINUTE_MS;
+  return { from: Math.min(Math.max(again, Math.min(created, before + MINUTE_MS)), last), last };
+}
+
+async function judge(events: EventReader, judged: readonly Judging[]): Promise<readonly Outcome[]> {
+  const values = await readValues(
+    events,
+    judged.map(({ wanted }) => wanted),
+  );
+  return judged.map((judging, index): Outcome => {
+    const own = values[index] ?? 'not counted';
+    if (own === 'not counted') {
+      const problem =
+        'The counts of a declared field do not answer the rule yet: see tidemark field list for whether it is declared and complete.';
+      return { judging, said: [], problem, open: new Map() };
+    }
+    return { judging, problem: null, ...judgeRule(judging, own) };
+  });
+}
+
+function judgeRule(judging: Judging, values: readonly SeriesValues[]): Pick<Outcome, 'said' | 'open'> {
+  const { rule, wanted, from, episodes } = judging;
+  const said: Said[] = [];
+  const open = new Map<string, { id: string; since: number } | null>();
+  const known = new Set(values.map(({ series }) => series));
+  // A series that has no values any more fires no more.
+  const length = (wanted.last - wanted.first) / MINUTE_MS + 1;
+  const gone = [...episodes.keys()].filter((series) => !known.has(series));
+  const nothing = gone.map((series) => ({ series, values: new Array<null>(length).fill(null) }));
+  for (const own of [...values, ...nothing]) {
+    const before = [...(episodes.get(own.series) ?? [])];
+    const options = { test: testOf(rule), forMs: rule.forMs, from };
+    const transitions = reconcile({ ...own, first: wanted.first }, options, before);
+    if (transitions.length === 0) continue;
+    for (const one of transitions) said.push(sayingOf(one));
+    const now = before.find(({ to }) => to === null);
+    open.set(own.series, now === undefined || now.id === null ? null : { id: now.id, since: now.from });
+  }
+  return { said, open };
+}
+
+/** Gives a transition its id, and an episode that begins the same. */
+function sayingOf({ kind, series, at, value, limits, of }: Transition): Said {
+  const id = randomUUID();
+  if (kind === 'firing' && of !== null) of.id = id;
+  return {
+    ...{ id, kind, series, at, value, limits },
+    since: of?.from ?? at,
+    earlierValue: of?.value ?? null,
+    of: kind === 'firing' ? null : (of?.id ?? null),
+  };
+}
+
+/** Rules of one transaction. */
+const RULES_AT_ONCE = 1_000;
+
+function partsOf(outcomes: readonly Outcome[]): readonly (readonly Outcome[])[] {
+  const parts: (readonly Outcome[])[] = [];
+  for (let at = 0; at < outcomes.length; at += RULES_AT_ONCE)
+    parts.push(outcomes.slice(at, at + RULES_AT_ONCE));
+  return parts;
+}
+
+/** Moves rules on to the minute that they were judged to. @returns those that nobody else has judged since they were read */
+async function advance(tx: Transaction, outcomes: readonly Outcome[]): Promise<ReadonlySet<number>> {
+  const of = <T>(pick: (outcome: Outcome) => T): T[] => outcomes.map(pick);
+  const rows = await tx<{ id: number }[]>`
+    UPDATE alert_rules SET evaluated_at = coalesce(given.minute, evaluated_at), problem = given.problem
+      FROM unnest(${of(({ judging }) => judging.alert.id)}::integer[],
+                  ${of(({ judging }) => judging.alert.evaluatedAt?.toISOString() ?? null)}::timestamptz[],
+                  ${of(({ judging, problem }) => (problem === null ? new Date(judging.wanted.last).toISOString() : null))}::timestamptz[],
+                  ${of(({ problem }) => problem)}::text[]) AS given (id, before, minute, problem)
+     WHERE alert_rules.id = given.id AND evaluated_at IS NOT DISTINCT FROM given.before AND NOT is_paused
+    RETURNING alert_rules.id`;
+  return new Set(rows.map(({ id }) => id));
+}
+
+async function insertTransitions(
+  tx: Transaction,
+  { alert, rule }: Pick<Judging, 'alert' | 'rule'>,
+  said: readonly Said[],
+  at: number,
+): Promise<void> {
+  const of = <T>(pick: (one: Said) => T): T[] => said.map(pick);
+  const iso = (ms: number): string => new Date(ms).toISOString();
+  await tx`
+    INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to, value, threshold, expected, of_transition)
+    SELECT id, ${alert.id}, series, kind, ${new Date(at)}, minute - make_interval(secs => ${rule.windowMs / 1_000}), minute,
+           value, threshold, expected, of_transition
+      FROM unnest(${of(({ id }) => id)}::text[], ${of(({ series }) => series)}::text[], ${of(({ kind }) => kind)}::text[],
+                  ${of((one) => iso(one.at))}::timestamptz[], ${of(({ value }) => value)}::float8[],
+                  ${of((one) => thresholdOf(rule, one))}::float8[], ${of(({ limits }) => limits?.expected ?? null)}::float8[],
+                  ${of((one) => one.of)}::text[]) AS given (id, series, kind, minute, value, threshold, expected, of_transition)`;
+  const corrected = said.flatMap(({ kind, of: which }) =>
+    kind === 'corrected' && which !== null ? [which] : [],
+  );
+  if (corrected.length > 0)
+    await tx`
+      UPDATE alert_transitions SET corrected_at = ${new Date(at)}
+       WHERE rule_id = ${alert.id} AND (public_id = ANY(${corrected}) OR (kind = 'resolved' AND of_transition = ANY(${corrected})))`;
+}
+
+async function insertMessages(
+  tx: Transaction,
+  appId: number,
+  messages: readonly Waiting[],
+  at: number,
+): Promise<void> {
+  if (messages.length === 0) return;
+  const of = <T>(pick: (one: Waiting) => T): T[] => messages.map(pick);
+  await tx`
+    INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+    SELECT ${appId}, channel, target, message_id, type, body, ${new Date(at)}, ${new Date(at)}
+      FROM unnest(${of(({ channel }) => channel)}::text[], ${of(({ target }) => target)}::text[],
+                  ${of(({ messageId }) => messageId)}::text[], ${of(({ type }) => type)}::text[],
+                  ${of(({ body }) => body)}::text[]) AS given (channel, target, message_id, type, body)`;
+}
+
+/** Marks firings on the chart of the app. */
+async function annotate(
+  tx: Transaction,
+  { alert, rule }: Pick<Judging, 'alert' | 'rule'>,
+  said: readonly Said[],
+): Promise<void> {
+  if (said.length > MOST_ANNOTATED) return;
+  for (const { kind, id, of, at, series } of said) {
+    const whose = series === '' ? '' : ` ${(rule.by ?? []).join('.')}: ${series}`;
+    const text = `Alert: ${alert.name}${whose}`.slice(0, 500);
+    if (kind === 'firing')
+      await annotateFiring(tx, alert.appId, { annotationId: annotationOf(id), at: new Date(at), text });
+    else if (of !== null) await endFiring(tx, annotationOf(of), kind === 'resolved' ? new Date(at) : null);
+  }
+}
+
+/** The annotation of a message: its id has the form of those of others. */
+function annotationOf(id: string): string {
+  return `ann_${id.replaceAll('-', '').slice(0, 20)}`;
+}
+
+async function typesOf(
+  sql: Sql,
+  alerts: readonly AlertRule[],
+): Promise<ReadonlyMap<number, ReadonlyMap<string, number>>> {
+  const apps = [...new Set(alerts.map(({ appId }) => appId))];
+  const names = new Set<string>();
+  for (const { rule } of alerts) {
+    const parsed = parseRule(rule);
+    if (isRuleProblem(parsed)) continue;
+    const parts = parsed.kind === 'ratio' ? [parsed.measured, parsed.to] : [parsed.measured];
+    for (const { type } of parts) if (type !== null) names.add(type);
+  }
+  const all = new Map<number, Map<string, number>>();
+  if (names.size === 0) return all;
+  const rows = await sql<{ appId: number; name: string; id: number }[]>`
+    SELECT app_id AS "appId", name, id FROM event_types WHERE app_id = ANY(${apps}) AND name = ANY(${[...names]})`;
+  for (const { appId, name, id } of rows) all.set(appId, (all.get(appId) ?? new Map()).set(name, id));
+  return all;
+}
+
+async function namesOf(sql: Sql, alerts: readonly AlertRule[]): Promise<ReadonlyMap<number, AppNames>> {
+  const apps = [...new Set(alerts.map(({ appId }) => appId))];
+  const rows = await sql<{ id: number; appId: string; name: string }[]>`
+    SELECT id, public_id AS "appId", name FROM apps WHERE id = ANY(${apps})`;
+  return new Map(rows.map(({ id, appId, name }) => [id, { appId, name }]));
+}

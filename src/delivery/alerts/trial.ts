@@ -1,0 +1,153 @@
+/** What a rule would have said in an interval of the past, from the counts as they are now. */
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
+import { WrongField } from '../../errors.ts';
+import { type EventReader, WIDTHS, type WidthName } from '../../storage/storage.ts';
+import { firingMinutes, type Limits, type SeriesValues } from './judge.ts';
+import { thresholdOf } from './messages.ts';
+import { type Rule, spellDuration } from './rule.ts';
+import { readBuckets, readValues, testOf, type Wanted } from './values.ts';
+
+export interface Trial {
+  /** The minutes that were judged, milliseconds since 1970: ends of windows. */
+  readonly from: number;
+  readonly to: number;
+  /** Between two of them. */
+  readonly stepMs: number;
+  /** In order of time; the first {@link MOST_SHOWN}. */
+  readonly firings: readonly TrialFiring[];
+  readonly total: number;
+}
+
+export interface TrialFiring {
+  /** The value of `by` as JSON; empty: all events. */
+  readonly series: string;
+  readonly from: number;
+  /** Null: it still fires at the end. */
+  readonly to: number | null;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  readonly expected: number | null;
+}
+
+const LONGEST_MS = 400 * DAY_MS;
+export const MOST_SHOWN = 1_000;
+/** What is in memory at once, of rules by the values of a field. */
+const PART_BY_MS = 3 * HOUR_MS;
+const MOST_PARTS = 1_000;
+/** Buckets of one read of statistics. */
+const BUCKETS_AT_ONCE = 900;
+
+type Tried = Omit<Wanted, 'first' | 'last'>;
+
+/**
+ * Tries a rule. Rules on counts are judged at each minute, those on statistics at the end of each window.
+ * @param interval milliseconds since 1970
+ * @returns null where counts do not answer it
+ * @throws WrongField for an interval that is too long
+ */
+export async function tryRule(
+  events: EventReader,
+  tried: Tried,
+  interval: { readonly from: number; readonly until: number },
+): Promise<Trial | null> {
+  const { rule, appId } = tried;
+  const stepMs = stepOf(rule);
+  const whole = (at: number): number => Math.ceil(at / stepMs) * stepMs;
+  const kept = await events.firstWindow(appId, rule.windowMs);
+  const from = whole(Math.max(interval.from, kept + rule.forMs));
+  const to = Math.floor(interval.until / stepMs) * stepMs;
+  if (to - from > LONGEST_MS) throw new WrongField('from', 'must be at most 400 days before the end');
+  if (to < from) return { from, to, stepMs, firings: [], total: 0 };
+  const partMs = rule.by === null ? LONGEST_MS : stepMs === MINUTE_MS ? PART_BY_MS : BUCKETS_AT_ONCE * stepMs;
+  if ((to - from) / partMs > MOST_PARTS)
+    throw new WrongField(
+      'from',
+      `must be at most ${Math.floor((MOST_PARTS * partMs) / DAY_MS)} days before the end of a rule with by`,
+    );
+  const firings: TrialFiring[] = [];
+  const open = new Map<string, TrialFiring>();
+  for (let begin = from; begin <= to; begin += partMs) {
+    const end = Math.min(to, begin + partMs - stepMs);
+    const first = begin - rule.forMs;
+    const values =
+      stepMs === MINUTE_MS
+        ? (await readValues(events, [{ ...tried, first, last: end }]))[0]
+        : await readSteps(events, { ...tried, first, last: end }, stepMs);
+    if (values === undefined || values === 'not counted') return null;
+    collect(rule, values, { first, begin, stepMs, open, firings });
+  }
+  const all = [...firings, ...open.values()].sort((a, b) => a.from - b.from);
+  return { from, to, stepMs, firings: all.slice(0, MOST_SHOWN), total: all.length };
+}
+
+/** Statistics of a window are not made of those of its minutes: they are read window by window. */
+function stepOf(rule: Rule): number {
+  const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
+  if (rule.kind === 'unusual' || parts.every(({ of }) => of === 'count')) return MINUTE_MS;
+  return rule.windowMs;
+}
+
+interface Collecting {
+  readonly first: number;
+  readonly begin: number;
+  readonly stepMs: number;
+  readonly open: Map<string, TrialFiring>;
+  readonly firings: TrialFiring[];
+}
+
+function collect(
+  rule: Rule,
+  values: readonly SeriesValues[],
+  { first, begin, stepMs, open, firings }: Collecting,
+): void {
+  const test = testOf(rule);
+  for (const own of values) {
+    const firing = firingMinutes(own, test, (rule.forMs / stepMs) * MINUTE_MS);
+    let current = open.get(own.series) ?? null;
+    for (let index = Math.round((begin - first) / stepMs); index < firing.length; index += 1) {
+      const at = first + index * stepMs;
+      if (firing[index] === 1 && current === null) current = beginning(rule, own, index, at);
+      else if (firing[index] === 0 && current !== null) {
+        firings.push({ ...current, to: at });
+        current = null;
+      }
+    }
+    if (current === null) open.delete(own.series);
+    else open.set(own.series, current);
+  }
+}
+
+function beginning(rule: Rule, own: SeriesValues, index: number, from: number): TrialFiring {
+  const value = own.values[index] ?? null;
+  const limits: Limits | null = own.limits?.[index] ?? null;
+  const threshold = thresholdOf(rule, { value, limits });
+  return { series: own.series, from, to: null, value, threshold, expected: limits?.expected ?? null };
+}
+
+async function readSteps(
+  events: EventReader,
+  wanted: Wanted,
+  stepMs: number,
+): Promise<readonly SeriesValues[] | 'not counted'> {
+  const name = spellDuration(stepMs);
+  const width = WIDTHS.find((one): one is WidthName => one === name);
+  if (width === undefined)
+    throw new WrongField(
+      'rule',
+      `can be tried only with a window of ${WIDTHS.filter((one) => /[mhd]$/.test(one)).join(', ')}: it is about a statistic`,
+    );
+  const all = new Map<string, (number | null)[]>();
+  const length = Math.round((wanted.last - wanted.first) / stepMs) + 1;
+  for (let offset = 0; offset < length; offset += BUCKETS_AT_ONCE) {
+    const count = Math.min(BUCKETS_AT_ONCE, length - offset);
+    const from = wanted.first + (offset - 1) * stepMs;
+    const found = await readBuckets(events, wanted, { from, until: from + count * stepMs }, width);
+    if (found === null) return 'not counted';
+    for (const [series, values] of found) {
+      const own = all.get(series) ?? new Array<number | null>(length).fill(null);
+      for (const [index, value] of values.entries()) own[offset + index] = value;
+      all.set(series, own);
+    }
+  }
+  return [...all].map(([series, values]) => ({ series, values }));
+}

@@ -1,0 +1,114 @@
+/** Alerts from outside: commands, a clock that is moved, and receivers. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Webhook } from 'standardwebhooks';
+import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { Receiver } from './receiver.ts';
+
+let service: TestService;
+let folder: string;
+const clock = new RunningClock();
+const receivers: Receiver[] = [];
+beforeAll(async () => {
+  build();
+  folder = await mkdtemp(join(tmpdir(), 'tidemark-alerts-'));
+  service = await startTestService({
+    clock,
+    config: { WEBHOOK_ALLOW_PRIVATE: 'true', PUBLIC_URL: 'https://tidemark.example' },
+  });
+}, 120_000);
+afterEach(async () => {
+  for (const receiver of receivers.splice(0)) receiver.close();
+  await service.sql`DELETE FROM alert_rules`;
+  await service.sql`DELETE FROM webhooks`;
+  await service.sql`DELETE FROM delivery_messages`;
+});
+afterAll(async () => {
+  await service.stop();
+  await rm(folder, { recursive: true, force: true });
+});
+
+const run = (...args: string[]): Promise<Outcome> =>
+  tidemark(args, {
+    DATABASE_URL: service.database.url,
+    DATA_DIR: folder,
+    SECRET: 'the secret of the tests, 32 characters',
+    WEBHOOK_ALLOW_PRIVATE: 'true',
+    MAX_ALERT_RULES_PER_APP: '3',
+  });
+const json = async <T>(...args: string[]): Promise<T> => {
+  const outcome = await run(...args, '--json');
+  expect(outcome.code, outcome.stderr).toBe(0);
+  return JSON.parse(outcome.stdout) as T;
+};
+const hook = async (): Promise<{ receiver: Receiver; webhookId: string; secret: string }> => {
+  const receiver = new Receiver();
+  receivers.push(receiver);
+  const url = await receiver.listen();
+  const made = await json<{ webhookId: string; secret: string }>(
+    ...['webhook', 'add', '--app', service.app.appId, '--url', url, '--type', 'of no event'],
+  );
+  return { receiver, ...made };
+};
+const add = (name: string, rule: object, ...args: string[]): Promise<{ alertId: string }> =>
+  json('alert', 'add', '--app', service.app.appId, '--name', name, '--rule', JSON.stringify(rule), ...args);
+const post = async (typeName: string, at: number, payload: object = {}): Promise<void> => {
+  const response = await service.request({
+    method: 'POST',
+    path: '/v1/events',
+    headers: { authorization: `Bearer ${service.app.loggingToken}` },
+    body: JSON.stringify({ events: [{ typeName, createdAt: new Date(at).toISOString(), payload }] }),
+  });
+  expect(response.status, response.body).toBe(200);
+};
+const minute = (): number => Math.floor(clock.wall() / 60_000) * 60_000;
+/** Moves the clock into the next minute, and waits for its round. */
+const nextMinute = async (count = 1): Promise<void> => {
+  for (let n = 0; n < count; n += 1) {
+    clock.advance(minute() + 60_000 + 6_000 - clock.wall());
+    const due = new Date(minute());
+    await until(async () => {
+      const rows =
+        await service.sql`SELECT FROM alert_rules WHERE evaluated_at < ${due} OR evaluated_at IS NULL`;
+      return rows.length === 0;
+    }, 'the round of the minute');
+  }
+};
+
+test('a threshold fires, resolves, and says both by a signed message', async () => {
+  const { receiver, webhookId, secret } = await hook();
+  const { alertId } = await add(
+    'many errors',
+    { of: 'count', type: 'error', window: '2m', above: 2 },
+    '--webhook',
+    webhookId,
+  );
+  await nextMinute();
+  for (let n = 0; n < 3; n += 1) await post('error', minute() + n);
+  await nextMinute();
+  await until(() => receiver.received.length === 1, 'the firing');
+  const [{ headers, body } = { headers: {}, body: '' }] = receiver.received;
+  expect(() => new Webhook(secret).verify(body, headers as Record<string, string>)).not.toThrow();
+  expect(JSON.parse(body)).toMatchObject({
+    type: 'alert.firing',
+    data: {
+      rule: { alertId, name: 'many errors', above: 2 },
+      value: 3,
+      threshold: 2,
+      appId: service.app.appId,
+    },
+  });
+  expect(JSON.parse(body).data.link).toContain('https://tidemark.example/apps/');
+  const { alerts } = await json<{ alerts: { state: string }[] }>('alert', 'list', '--app', service.app.appId);
+  expect(alerts[0]?.state).toBe('firing');
+  await nextMinute(2);
+  await until(() => receiver.received.length === 2, 'the end');
+  expect(JSON.parse(receiver.received[1]?.body ?? '')).toMatchObject({
+    type: 'alert.resolved',
+    data: { value: 0 },
+  });
+  expect(JSON.parse(receiver.received[1]?.body ?? '').data.resolves).toBe(headers['webhook-id']);
+});
