@@ -4,10 +4,11 @@
  * at each try.
  */
 import type { Logger } from 'pino';
-import { type Email, parseEmail } from '../accounts/email.ts';
+import { type Email, mailboxOf, parseEmail } from '../accounts/email.ts';
 import type { Mailer } from '../accounts/mail.ts';
-import { MailboxLimit } from '../accounts/mailbox-limit.ts';
 import type { Secret } from '../apps/secret.ts';
+import { HOUR_MS } from '../base/time-units.ts';
+import { Window } from '../base/window.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
@@ -61,7 +62,7 @@ export const DISABLED_FOR = {
 
 export class Outbox {
   readonly #options: OutboxOptions;
-  readonly #limit: MailboxLimit;
+  readonly #ofMailbox: Window;
   readonly #running = new Map<string, Promise<void>>();
   readonly stats: OutboxStats = {
     webhook: { sent: 0, failed: 0, dropped: 0 },
@@ -75,7 +76,7 @@ export class Outbox {
 
   constructor(options: OutboxOptions) {
     this.#options = options;
-    this.#limit = new MailboxLimit(MAILS_PER_HOUR, options.now);
+    this.#ofMailbox = new Window({ limit: MAILS_PER_HOUR, ms: HOUR_MS, now: options.now });
   }
 
   start(): void {
@@ -174,11 +175,11 @@ export class Outbox {
     const { mailer } = this.#options;
     if (mailer === null) return 'gone';
     const email: Email = parseEmail(target) ?? { text: target, key: target };
-    const wait = this.#limit.take(email);
+    const wait = this.#ofMailbox.take(mailboxOf(email));
     if (wait > 0) return { problem: 'the mailbox has had too many mails in an hour', retryAfterMs: wait };
     const { subject, text } = JSON.parse(body) as { subject: string; text: string };
     const problem = await mailer.deliver({ to: target, subject, text });
-    if (problem !== null) this.#limit.giveBack(email);
+    if (problem !== null) this.#ofMailbox.giveBack(mailboxOf(email));
     return { problem, retryAfterMs: null };
   }
 
