@@ -352,6 +352,13 @@ export const SETTINGS = {
       '0 lifts the limit.',
     parse: integer(0, 10_000),
   },
+  QUERY_SECONDS_PER_MINUTE: {
+    default: '20',
+    unit: 'seconds',
+    meaning:
+      'How long the queries of a resource token, or of the sessions of an account, may read events in any 60 seconds; an account with its tokens twice as long. 0 lifts the limit.',
+    parse: integer(0, 3_600),
+  },
   REDIS_URL: {
     default: '',
     unit: '',

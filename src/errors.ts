@@ -44,6 +44,7 @@ export const REFUSALS = {
     retryable: true,
   },
   tooManyExports: { code: 'TOO_MANY_EXPORTS', status: 429, error: 'Too many exports', retryable: true },
+  tooManyQueries: { code: 'TOO_MANY_QUERIES', status: 429, error: 'Too many queries', retryable: true },
   tooManyLiveFeeds: {
     code: 'TOO_MANY_LIVE_FEEDS',
     status: 429,

@@ -32,12 +32,14 @@ import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
 import { eventRead, eventsRead } from './read/events-read.ts';
 import { exportRead } from './read/export/export-read.ts';
-import { Exports } from './read/export/exports.ts';
+import { Exports, QUERIES } from './read/export/exports.ts';
 import { fieldsRead } from './read/fields/fields-read.ts';
 import { valuesRead } from './read/fields/values-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
+import { QueryBudget } from './read/query/query-budget.ts';
+import { type QueryReadOptions, queryRead } from './read/query/query-read.ts';
 import { ResourceTokenAccess } from './read/resource-token-access.ts';
 import { resourceTokenRoutes } from './read/resource-token-routes.ts';
 import { seriesRead } from './read/series-read.ts';
@@ -232,6 +234,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     offersSetup: options.offersSetup ?? true,
     exports: reads.exports,
     slots: reads.slots,
+    queries: reads.queries,
   });
   opened.push(() => dashboard.close());
   opened.push(() => {
@@ -316,6 +319,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
     alerts: parts.deliveries.alerts.stats,
     outbox: parts.deliveries.outbox.stats,
     exports: parts.exports,
+    queries: parts.queries,
     reads: parts.slots.stats,
     usage: parts.usage,
     caches: {
@@ -488,6 +492,8 @@ interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
   readonly exports: Exports;
+  /** What queries share, with tokens and in the dashboard. */
+  readonly queries: Omit<QueryReadOptions, 'mayRead'>;
   /** The turns of all reads. */
   readonly slots: ReadSlots;
   readonly getEvents: Route['handle'];
@@ -519,6 +525,14 @@ function openReads(
     apps: publicIds,
   });
   const exports = new Exports(log);
+  const queries = {
+    queries: new Exports(log, undefined, QUERIES),
+    budget: new QueryBudget({ ofHolder: limits.query, ofAccount: limits.queryOfAccount }),
+    stats: { counted: 0, scanned: 0, events: 0, truncated: 0 },
+    log,
+    now: clock.wall,
+    monotonic: clock.monotonic,
+  };
   const slots = new ReadSlots({
     places: config.READ_CONNECTIONS,
     maxWaiting: MAX_WAITING_READS,
@@ -538,6 +552,7 @@ function openReads(
     resourceTokens,
     publicIds,
     exports,
+    queries,
     slots,
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     consumerStats,
@@ -552,6 +567,7 @@ function openReads(
         fieldsRead(common),
         valuesRead({ ...common, now: clock.wall }),
         seriesRead(clock.wall),
+        queryRead({ ...common, ...queries }),
         liveRead(feeds),
       ]),
   };

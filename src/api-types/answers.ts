@@ -584,3 +584,47 @@ export interface Compared {
   readonly all: readonly number[];
   readonly byKey: Readonly<Record<string, readonly number[]>>;
 }
+
+/** Statistics of a path in an answer to a query, by their names. */
+export type QueryStatistics = Readonly<Record<string, number | string | boolean | null>>;
+
+/** A bucket of a group. */
+export interface QueryRow {
+  readonly start: string;
+  readonly end: string;
+  readonly count: number;
+  /** By the path as it was sent. */
+  readonly of?: Readonly<Record<string, QueryStatistics>>;
+  readonly partial: boolean;
+}
+
+/** Events that have the same values, or all others. */
+export interface QueryGroup {
+  /** By the path as it was sent. */
+  readonly by?: Readonly<Record<string, string | number | boolean | null>>;
+  readonly other?: true;
+  readonly count: number;
+  readonly of?: Readonly<Record<string, QueryStatistics>>;
+  readonly missing?: number;
+  readonly series?: readonly QueryRow[];
+}
+
+/** A line of the answer to POST /v1/apps/:appId/query. */
+export interface QueryLine {
+  readonly complete: boolean;
+  readonly counted: boolean;
+  readonly scannedFrom: string;
+  readonly events: number;
+  readonly looked: number;
+  readonly groups: readonly QueryGroup[];
+  readonly truncated?: true;
+  readonly leftOut?: Readonly<Record<string, { readonly several: number; readonly unrepresentable: number }>>;
+  readonly from: string;
+  readonly to?: string;
+  readonly interval?: string;
+  readonly timezone: string;
+  readonly countsOnlyBefore?: string;
+  readonly declare?: readonly string[];
+  readonly stopped?: 'budget' | 'memory' | 'busy';
+  readonly retryAfterSeconds?: number;
+}

@@ -17,6 +17,10 @@ export interface Limits {
   readonly read: Limiter;
   /** Reads of all resource tokens of an account, by its internal id. */
   readonly readOfAccount: Limiter;
+  /** Tenths of a second of queries, by the resource token's internal id; of an account's sessions by its own id, negative. */
+  readonly query: Limiter;
+  /** The same of an account with all of its tokens, by its internal id. */
+  readonly queryOfAccount: Limiter;
   /** Requests with a browser key, by its internal id. */
   readonly browserKey: Limiter;
   /** The same by the key and the network of the client, of this process alone. */
@@ -44,10 +48,17 @@ export interface LimitsOptions {
   readonly wall: () => number;
 }
 
+/** The budget of queries is taken in units of a tenth of a second. */
+const QUERY_UNITS_PER_SECOND = 10;
+/** An account has the budget of so many tokens. */
+const QUERY_HOLDERS_PER_ACCOUNT = 2;
+
 export async function openLimits({ config, sql, log, ofApps, now, wall }: LimitsOptions): Promise<Limits> {
   const create = config.CREATE_LIMIT_PER_MINUTE;
   const read = config.READ_LIMIT_PER_MINUTE;
   const readOfAccount = read * config.READ_LIMIT_TOKENS_PER_ACCOUNT;
+  const query = config.QUERY_SECONDS_PER_MINUTE * QUERY_UNITS_PER_SECOND;
+  const queryOfAccount = query * QUERY_HOLDERS_PER_ACCOUNT;
   const browserKey = notAbove(config.BROWSER_KEY_LIMIT_PER_MINUTE, create);
   const limitOf = (appId: number): number | null => ofApps.of(appId, 'createPerMinute');
   const bytes: DayCountsOptions = {
@@ -63,6 +74,8 @@ export async function openLimits({ config, sql, log, ofApps, now, wall }: Limits
       createBytes: new DayCounts(bytes),
       read: new SlidingLog({ limit: read, now }),
       readOfAccount: new SlidingLog({ limit: readOfAccount, now }),
+      query: new SlidingLog({ limit: query, now }),
+      queryOfAccount: new SlidingLog({ limit: queryOfAccount, now }),
       browserKey: new SlidingLog({ limit: browserKey, now }),
       browserNetwork,
       stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
@@ -82,6 +95,8 @@ export async function openLimits({ config, sql, log, ofApps, now, wall }: Limits
     createBytes: shared.dayLimiter('bytes', bytes),
     read: shared.limiter({ name: 'read', limit: read }),
     readOfAccount: shared.limiter({ name: 'read-account', limit: readOfAccount }),
+    query: shared.limiter({ name: 'query', limit: query }),
+    queryOfAccount: shared.limiter({ name: 'query-account', limit: queryOfAccount }),
     browserKey: shared.limiter({ name: 'browser-key', limit: browserKey }),
     browserNetwork,
     stats: () => shared.stats,

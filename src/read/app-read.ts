@@ -18,6 +18,8 @@ export interface ReadCall {
   readonly turns: Path;
   /** The values of the path's `:name` segments after the app. */
   readonly parameters: readonly string[];
+  /** The body of a read that has one; otherwise empty. */
+  readonly text: string;
 }
 
 /** A read without what it does. */
@@ -26,6 +28,8 @@ export interface ReadDeclaration<P extends Parameters = Parameters> {
   readonly path: string;
   /** Request headers that it reads. */
   readonly headers?: readonly string[];
+  /** Of a read whose question is a body, and whose method therefore is POST: the largest body. */
+  readonly maxBodyBytes?: number;
   readonly query: Query<P>;
   readonly operation: Omit<Operation, 'query' | 'tag' | 'token' | 'isLimited'>;
 }

@@ -1,5 +1,6 @@
 /** The reads of an app for its members' sessions, under /api: those of /v1, and the dashboard's charts. */
-import { turnsOfSession } from '../accounts/routes/api.ts';
+import { type MemberCall, turnsOfSession } from '../accounts/routes/api.ts';
+import type { Outcome } from '../http/exchange.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { type AppRead, headersOfRead } from './app-read.ts';
@@ -24,14 +25,15 @@ export function dashboardReadRoutes(
 }
 
 function sessionRoute({ api, slots }: DashboardReadOptions, { declaration, run }: AppRead): Route {
-  return api.read(
-    `/api/apps/:appId${declaration.path}`,
-    'viewer',
-    async ({ app, user, session, exchange, parameters }) => {
-      const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
-      const turns = turnsOfSession(user);
-      return await run({ exchange, app, holder, turns, parameters: parameters.slice(1) }, slots);
-    },
-    headersOfRead(declaration),
-  );
+  const path = `/api/apps/:appId${declaration.path}`;
+  const { maxBodyBytes } = declaration;
+  const answer = async (call: MemberCall, text: string): Promise<Outcome> => {
+    const { app, user, session, exchange, parameters } = call;
+    const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
+    const turns = turnsOfSession(user);
+    return await run({ exchange, app, holder, turns, parameters: parameters.slice(1), text }, slots);
+  };
+  if (maxBodyBytes === undefined)
+    return api.read(path, 'viewer', (call) => answer(call, ''), headersOfRead(declaration));
+  return api.ask(path, 'viewer', { maxBodyBytes, headers: headersOfRead(declaration) }, answer);
 }

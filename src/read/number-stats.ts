@@ -101,10 +101,15 @@ export const LEFT_OUT = {
 };
 
 /** The statistics that are asked for, with the count. */
-export function shownStats(stats: Stats, wanted: readonly Stat[]): object {
-  if (!('sum' in stats)) return stats;
+export function shownStats(
+  stats: Stats,
+  wanted: readonly Stat[],
+): Readonly<Record<string, number | string | boolean | null>> {
+  if (!('sum' in stats)) return { ...stats };
   const { count } = stats;
-  const shown = STATS.filter((name) => wanted.includes(name)).map((name) => [name, exact(stats[name])]);
+  const shown = STATS.filter((name) => wanted.includes(name)).map(
+    (name) => [name, exact(stats[name])] as const,
+  );
   return { count, ...Object.fromEntries(shown) };
 }
 

@@ -49,9 +49,9 @@ export function resourceTokenRoutes(
 
 /** The declaration of a read under /v1. */
 export function declareRead(declaration: ReadDeclaration): Declaration {
-  const { path, query, operation } = declaration;
+  const { path, query, operation, maxBodyBytes } = declaration;
   return {
-    method: 'GET',
+    method: maxBodyBytes === undefined ? 'GET' : 'POST',
     path: `/v1/apps/:appId${path}`,
     parameters: { appId: ANY, eventId: ANY },
     headers: ['authorization', ...headersOfRead(declaration)],
@@ -71,13 +71,18 @@ function readRoute({ access, slots }: ResourceTokenRoutesOptions, read: AppRead)
   return {
     ...declareRead(read.declaration),
     handle: async (exchange) => {
+      const { maxBodyBytes } = read.declaration;
+      // Before the first await: a transport drops a body that nobody reads.
+      const text = maxBodyBytes === undefined ? '' : await exchange.text({ maxBytes: maxBodyBytes });
+      if (text instanceof Rejection) return text;
       const token = await access.admit(exchange);
       if (token instanceof Rejection) return token;
       const [appId = '', ...parameters] = exchange.parameters;
       const id = await access.app(token, appId);
       if (id instanceof Rejection) return id;
       const holder = { kind: 'token', tokenId: token.tokenId } as const;
-      return await read.run({ exchange, app: { id, appId }, holder, turns: token.holder, parameters }, slots);
+      const turns = token.holder;
+      return await read.run({ exchange, app: { id, appId }, holder, turns, parameters, text }, slots);
     },
   };
 }

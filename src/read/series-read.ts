@@ -42,14 +42,15 @@ const AUTO_BUCKETS = 200;
 const TOP_LINES = 50;
 
 /** A month is `1M`, as minutes are `1m`. */
-const NAMES = ['auto', ...WIDTHS.map((width) => (width === '1mo' ? '1M' : width))] as const;
+export const INTERVALS = ['auto', ...WIDTHS.map((width) => (width === '1mo' ? '1M' : width))] as const;
+export type IntervalName = (typeof INTERVALS)[number];
 
 const SERIES_QUERY = new Query(
   {
     ...SCOPE,
     interval: oneOf(
       `The width of a bucket. \`auto\` is the finest that gives at most ${AUTO_BUCKETS} buckets, or months.`,
-      NAMES,
+      INTERVALS,
       'auto',
     ),
     timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
@@ -158,7 +159,11 @@ export const SERIES = {
           objectOf<SeriesRows>(
             {
               series: { type: 'array', items: ROW },
-              interval: { type: 'string', enum: NAMES.slice(1), description: 'The width of the buckets.' },
+              interval: {
+                type: 'string',
+                enum: INTERVALS.slice(1),
+                description: 'The width of the buckets.',
+              },
               timezone: { type: 'string' },
               from: {
                 ...TIMESTAMP,
@@ -247,7 +252,7 @@ export function seriesRead(now: () => number): AppRead {
           : labelled(series, query.by).flatMap((line) => rowsOf(line, series, shown)),
       ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
       ...('leftOut' in series && query.of !== null && overallOf(series, query)),
-      interval: bucket === '1mo' ? '1M' : bucket,
+      interval: nameOfWidth(bucket),
       timezone,
       from: timestamp(series.interval.from),
       ...(to !== null && { to: timestamp(series.interval.until) }),
@@ -312,8 +317,13 @@ async function countLines(
   return await readLines(events, { ...request, topTypes: TOP_LINES }, { by: by ?? 'none', filter: field });
 }
 
-function widthOf(name: Exclude<(typeof NAMES)[number], 'auto'>): WidthName {
+export function widthOf(name: Exclude<IntervalName, 'auto'>): WidthName {
   return name === '1M' ? '1mo' : name;
+}
+
+/** A width as series name it. */
+export function nameOfWidth(width: WidthName): Exclude<IntervalName, 'auto'> {
+  return width === '1mo' ? '1M' : width;
 }
 
 interface Line {

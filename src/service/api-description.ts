@@ -17,6 +17,7 @@ import { FIELDS } from '../read/fields/fields-read.ts';
 import { VALUES } from '../read/fields/values-read.ts';
 import { GET_EVENTS } from '../read/get-events.ts';
 import { LIVE } from '../read/live/live-read.ts';
+import { QUERY } from '../read/query/query-read.ts';
 import { APPS, declareRead } from '../read/resource-token-routes.ts';
 import { SERIES } from '../read/series-read.ts';
 import { TYPES } from '../read/types-read.ts';
@@ -40,7 +41,7 @@ const DESCRIPTION: Declaration = {
 /** Every route of the public API. */
 export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
-  ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, LIVE, EXPORT].map(declareRead),
+  ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),
   ...CONSUMER_ROUTES,
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
 ].map(withExamples);

@@ -255,6 +255,35 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
     from: '2026-01-31T00:00:00.000Z',
     to: '2026-02-01T00:00:00.000Z',
   }),
+  queryEvents: {
+    body: {
+      [JSON_TYPE]: {
+        ...{ filter: 'plan:pro', by: ['country'], stats: ['count', { of: 'amount', stat: 'sum' }] },
+        ...{ from: '2026-01-01', to: '2026-02-01', limit: 2 },
+      },
+    },
+    answers: {
+      200: {
+        [LINES]: [
+          {
+            ...{
+              complete: true,
+              counted: false,
+              scannedFrom: '2026-01-01T00:00:00.000Z',
+              events: 4,
+              looked: 9,
+            },
+            ...{ from: '2026-01-01T00:00:00.000Z', to: '2026-02-01T00:00:00.000Z', timezone: 'UTC' },
+            groups: [
+              { by: { country: 'DE' }, count: 2, of: { amount: { count: 2, sum: 59.8 } } },
+              { by: { country: 'FR' }, count: 1, of: { amount: { count: 1, sum: 20 } } },
+              { other: true, count: 1, of: { amount: { count: 0, sum: 0 } } },
+            ],
+          },
+        ],
+      },
+    },
+  },
   followEvents: {
     answers: { 200: { 'text/event-stream': [{ id: 'mwtp67kz.ly.', event: 'ready', data: '{}' }] } },
   },

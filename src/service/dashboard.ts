@@ -54,6 +54,7 @@ import { fieldsRead } from '../read/fields/fields-read.ts';
 import { valuesRead } from '../read/fields/values-read.ts';
 import { LiveFeeds } from '../read/live/live-feeds.ts';
 import { liveRead } from '../read/live/live-read.ts';
+import { type QueryReadOptions, queryRead } from '../read/query/query-read.ts';
 import { typesRead } from '../read/types-read.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
 import { connect, endPool, type Sql } from '../storage/database/connect.ts';
@@ -81,6 +82,8 @@ export interface DashboardOptions {
   readonly offersSetup: boolean;
   /** Exports of the whole process, also those of tokens: they have a common limit. */
   readonly exports: Exports;
+  /** What queries share with those of tokens. */
+  readonly queries: Omit<QueryReadOptions, 'mayRead'>;
   /** The turns of all reads of the process. */
   readonly slots: ReadSlots;
   /** Folder of the built dashboard. */
@@ -163,6 +166,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       exportRead({ exports, mayRead }),
       fieldsRead({ monotonic }),
       valuesRead({ now: wall, monotonic }),
+      queryRead({ ...options.queries, mayRead }),
       liveRead(feeds),
     ]),
   ];

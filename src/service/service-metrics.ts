@@ -19,6 +19,7 @@ import type { Metrics, Sample } from '../metrics/metrics.ts';
 import { SAMPLED_ONE_IN } from '../metrics/sampling.ts';
 import { readVersion } from '../process/version.ts';
 import type { Exports } from '../read/export/exports.ts';
+import type { QueryReadOptions } from '../read/query/query-read.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import type { MaintenanceLoop } from '../storage/maintenance/loop.ts';
 import type { Nodes } from '../storage/storage.ts';
@@ -37,6 +38,7 @@ export interface ServiceParts {
   readonly alerts: AlertStats;
   readonly outbox: OutboxStats;
   readonly exports: Exports;
+  readonly queries: Pick<QueryReadOptions, 'queries' | 'budget' | 'stats'>;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
   readonly usage: Usage;
   /** Stats of password checks. */
@@ -80,6 +82,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerSignIns(metrics, parts.signIns);
   registerReads(metrics, parts.reads);
   registerExports(metrics, parts.exports);
+  registerQueries(metrics, parts.queries);
   registerUsage(metrics, parts.usage);
 }
 
@@ -549,7 +552,7 @@ function registerReads(metrics: Metrics, reads: Readonly<Record<ReadKind, ReadSt
     map(Object.entries(reads), ([kind, stats]) => sample({ kind }, stats[of]));
   metrics.gauge(
     'tidemark_reads_waiting',
-    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, export (parts of exports).',
+    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, export and query (parts of these).',
     each('waiting'),
     ['kind'],
   );
@@ -575,5 +578,41 @@ function registerExports(metrics: Metrics, exports: Exports): void {
     'Exports that have ended, by how.',
     () => Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
     ['outcome'],
+  );
+}
+
+function registerQueries(metrics: Metrics, { queries, budget, stats }: ServiceParts['queries']): void {
+  metrics.gauge('tidemark_queries_running', 'Queries that are being answered.', () => queries.running);
+  metrics.counter(
+    'tidemark_queries_total',
+    'Queries that have ended, by how.',
+    () => Object.entries(queries.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
+    ['outcome'],
+  );
+  metrics.counter(
+    'tidemark_queries_answered_total',
+    'Queries by what answered them: counts, or events that were read.',
+    () => [sample({ from: 'counts' }, stats.counted), sample({ from: 'events' }, stats.scanned)],
+    ['from'],
+  );
+  metrics.counter('tidemark_query_events_total', 'Events that queries have looked at.', () => stats.events);
+  metrics.counter(
+    'tidemark_query_seconds_total',
+    'Seconds that queries have read for, of their budgets.',
+    () => budget.stats.spentMs / 1_000,
+  );
+  metrics.counter(
+    'tidemark_query_budget_spent_total',
+    'Queries whose token or account had no budget left: refused, or cut before their end.',
+    () => [
+      sample({ outcome: 'refused' }, budget.stats.refused),
+      sample({ outcome: 'cut' }, budget.stats.cut),
+    ],
+    ['outcome'],
+  );
+  metrics.counter(
+    'tidemark_queries_truncated_total',
+    'Queries that had more groups than their memory holds.',
+    () => stats.truncated,
   );
 }

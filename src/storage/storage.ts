@@ -40,10 +40,12 @@ export {
   type NumberSeries,
   type NumberStats,
   NumbersOfEvents,
+  noStats,
   type Stats,
   type SummaryLine,
   type SummaryQuestion,
   type SummarySeries,
+  statsOf,
 } from './counts/summary-series.ts';
 export { isTimezone, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
@@ -61,6 +63,7 @@ export { comparePositions, decodePosition, encodePosition } from './feed/positio
 export { stateOf } from './feed/upkeep.ts';
 export type { FieldKind } from './fields/declared-fields.ts';
 export { byOf, namesOf } from './fields/declared-fields.ts';
+export { type EventGroup, EventGroups, type Measure, type Tally } from './fields/event-groups.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { hasEvents, readEventsLeft } from './fields/progress.ts';

@@ -4,7 +4,8 @@ import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ReadSlots } from '../../src/http/read-slots.ts';
 import type { Declaration } from '../../src/http/route.ts';
-import { Exports } from '../../src/read/export/exports.ts';
+import { Exports, QUERIES as QUERIES_STREAMED } from '../../src/read/export/exports.ts';
+import { QueryBudget } from '../../src/read/query/query-budget.ts';
 import { createDashboard } from '../../src/service/dashboard.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
@@ -81,19 +82,29 @@ afterAll(() => service.stop());
 /** The routes of the dashboard as they are declared: one that is added is tested too. */
 async function declaredRoutes(): Promise<readonly Declaration[]> {
   const storage = await openStorage(service.sql);
+  const log = pino({ level: 'silent' });
+  const unlimited = { take: () => null };
   const dashboard = await createDashboard({
     config: service.config,
     database: service.sql.pool.database,
     storage,
     secret: await testSecret(),
     generation: '',
-    log: pino({ level: 'silent' }),
+    log,
     wall: () => Date.now(),
     monotonic: () => performance.now(),
     onChange: () => undefined,
     writeUsage: async () => undefined,
     offersSetup: false,
-    exports: new Exports(pino({ level: 'silent' })),
+    exports: new Exports(log),
+    queries: {
+      queries: new Exports(log, undefined, QUERIES_STREAMED),
+      budget: new QueryBudget({ ofHolder: unlimited, ofAccount: unlimited }),
+      stats: { counted: 0, scanned: 0, events: 0, truncated: 0 },
+      log,
+      now: () => Date.now(),
+      monotonic: () => performance.now(),
+    },
     slots: new ReadSlots({ places: 1, maxWaiting: 1, sql: service.sql, reader: storage.reader }),
   });
   await dashboard.close();
@@ -113,11 +124,13 @@ const pathOf = ({ path }: Declaration): string =>
     if (value === undefined) throw new Error(`The test has no value for ${name}.`);
     return value;
   }) + (QUERIES[path] ?? '');
-const isRead = ({ method }: Declaration): boolean => method === 'GET';
+const isQuestion = ({ path }: Declaration): boolean => path.endsWith('/query');
+const isRead = (route: Declaration): boolean => route.method === 'GET' || isQuestion(route);
 
 function ask(person: Person, route: Declaration): Promise<Reply> {
   const path = pathOf(route);
   if (route.method === 'GET') return person.get(path);
+  if (isQuestion(route)) return person.post(path, {});
   if (route.method === 'POST')
     return person.post(path, { name: 'x', email: 'x@example.com', role: 'maintainer', confirm: 'Shop' });
   if (route.method === 'PATCH') return person.patch(path, { name: 'x', role: 'maintainer' });
@@ -162,12 +175,14 @@ describe('every route of an app', () => {
 
   test('that reads serves viewers, but for the logging token and the export of the audit log', async () => {
     for (const route of declared.filter(isRead)) {
-      // Streams: one has no end, and the end of the other is not that of its connection. That they begin is enough.
-      if (/\/(?:live|export)$/.test(route.path)) {
+      // Streams: one has no end, and the end of the others is not that of its connection. That they begin is enough.
+      if (/\/(?:live|export|query)$/.test(route.path)) {
         const aborter = new AbortController();
         const { status } = await fetch(service.url + pathOf(route), {
-          headers: { Cookie: viewer.cookie },
+          method: route.method,
+          headers: { Cookie: viewer.cookie, 'Content-Type': 'application/json' },
           signal: aborter.signal,
+          ...(isQuestion(route) && { body: '{}' }),
         });
         aborter.abort();
         expect(status, nameOf(route)).toBe(SECRET.has(nameOf(route)) ? 403 : 200);
@@ -187,7 +202,7 @@ describe('every route of an app', () => {
       const { status } = await service.request({
         method: route.method,
         path: pathOf(route),
-        ...(!isRead(route) && { headers: { 'Content-Type': 'application/json' }, body: '{}' }),
+        ...(route.method !== 'GET' && { headers: { 'Content-Type': 'application/json' }, body: '{}' }),
       });
       expect(status, nameOf(route)).toBe(401);
     }

@@ -80,6 +80,7 @@ async function allPages(
     search: (...asked) => {
       const search = reader.search(...asked);
       return {
+        ...search,
         step: async (most) => {
           const step = await search.step(most);
           looked += step.looked;
@@ -152,6 +153,7 @@ test('a page that nobody waits for any more begins no further step', async () =>
     search: (request, filter) => {
       const search = reader.search(request, filter);
       return {
+        ...search,
         // Ten rows at a time.
         step: async (most) => {
           steps += 1;

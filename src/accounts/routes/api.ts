@@ -210,6 +210,22 @@ export class Api {
     });
   }
 
+  /** A read whose question is a body. No other site may ask it through a browser either. */
+  ask<A extends Access>(
+    path: string,
+    access: A,
+    { maxBodyBytes, headers }: { readonly maxBodyBytes: number; readonly headers: readonly string[] },
+    handle: (call: Calls[A], text: string) => Promise<Outcome>,
+  ): Route {
+    const work = async (raw: RawCall): Promise<Outcome> => {
+      const text = await this.#bodyOf(raw, maxBodyBytes);
+      if (text instanceof Rejection) return text;
+      const call = await this.#admit[access](raw);
+      return call instanceof Rejection ? call : await handle(call, text);
+    };
+    return this.#route('POST', path, work, headers);
+  }
+
   /** A route that changes state. */
   change<A extends Access, T>(
     method: Exclude<Method, 'GET'>,
@@ -219,10 +235,7 @@ export class Api {
     handle: (call: Calls[A], body: T) => Promise<Outcome>,
   ): Route {
     const work = async (raw: RawCall): Promise<Outcome> => {
-      const foreign = refuseForeign(raw.exchange, this.#options.publicUrl);
-      if (foreign !== null) return foreign;
-      // Before the first await: a transport delivers the body only to a listener of the same turn of the event loop.
-      const text = await raw.exchange.text({ maxBytes: MAX_BODY_BYTES });
+      const text = await this.#bodyOf(raw, MAX_BODY_BYTES);
       if (text instanceof Rejection) return text;
       const call = await this.#admit[access](raw);
       if (call instanceof Rejection) return call;
@@ -235,6 +248,11 @@ export class Api {
       return outcome;
     };
     return this.#route(method, path, work);
+  }
+
+  /** The body of a request of the dashboard's own pages. Before the first await: a transport delivers it in the same turn alone. */
+  async #bodyOf({ exchange }: RawCall, maxBytes: number): Promise<string | Rejection> {
+    return refuseForeign(exchange, this.#options.publicUrl) ?? (await exchange.text({ maxBytes }));
   }
 
   /** Makes a change, unless too many of its kind were made. One that is refused does not count. */

@@ -1,4 +1,4 @@
-/** The exports that this process is sending: who reads them, and when they end before their end. */
+/** The exports, and the answers to queries, that this process is sending: who reads them, and when they end before their end. */
 import type { Logger } from 'pino';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
@@ -10,11 +10,37 @@ import type { AnswerStream } from '../../http/stream.ts';
 const OUTCOMES = ['complete', 'disconnected', 'too_slow', 'access_ended', 'made_room', 'failed'] as const;
 export type ExportOutcome = (typeof OUTCOMES)[number];
 
-/** Of one resource token, and of the sessions of one account. */
-const MAX_OF_HOLDER = 2;
-/** Of the sessions and resource tokens of one account together. */
-const MAX_OF_ACCOUNT = 4;
-const MAX_OF_PROCESS = 16;
+/** Responses of one kind, which are limited together. */
+export interface StreamedKind {
+  /** In log lines and refusals. */
+  readonly name: 'export' | 'query';
+  readonly plural: string;
+  /** Of one resource token, and of the sessions of one account. */
+  readonly mostOfHolder: number;
+  /** Of the sessions and resource tokens of one account together. */
+  readonly mostOfAccount: number;
+  readonly mostOfProcess: number;
+  readonly reason: 'tooManyExports' | 'tooManyQueries';
+}
+
+const EXPORTS: StreamedKind = {
+  name: 'export',
+  plural: 'exports',
+  mostOfHolder: 2,
+  mostOfAccount: 4,
+  mostOfProcess: 16,
+  reason: 'tooManyExports',
+};
+/** Each may take 64 MB. */
+export const QUERIES: StreamedKind = {
+  name: 'query',
+  plural: 'queries',
+  mostOfHolder: 2,
+  mostOfAccount: 4,
+  mostOfProcess: 8,
+  reason: 'tooManyQueries',
+};
+
 /**
  * A reader that does not take so many bytes in so many milliseconds is disconnected; it can go on after the last event that
  * it has. That is the rate asked of readers of other large responses.
@@ -23,21 +49,26 @@ const SLICE_BYTES = 1_048_576;
 const READER_TIMEOUT_MS = 60_000;
 
 const RETRY = { retryAfterSeconds: 10 } as const;
-const OF_HOLDER = new Rejection(
-  'tooManyExports',
-  `A resource token or an account may have ${MAX_OF_HOLDER} exports running; wait for one of them.`,
-  RETRY,
-);
-const OF_ACCOUNT = new Rejection(
-  'tooManyExports',
-  `An account and its resource tokens may have ${MAX_OF_ACCOUNT} exports running; wait for one of them.`,
-  RETRY,
-);
-const OF_PROCESS = new Rejection(
-  'unavailable',
-  `The server is sending ${MAX_OF_PROCESS} exports; try again later.`,
-  RETRY,
-);
+
+function refusalsOf({ plural, mostOfHolder, mostOfAccount, mostOfProcess, reason }: StreamedKind) {
+  return {
+    ofHolder: new Rejection(
+      reason,
+      `A resource token or an account may have ${mostOfHolder} ${plural} running; wait for one of them.`,
+      RETRY,
+    ),
+    ofAccount: new Rejection(
+      reason,
+      `An account and its resource tokens may have ${mostOfAccount} ${plural} running; wait for one of them.`,
+      RETRY,
+    ),
+    ofProcess: new Rejection(
+      'unavailable',
+      `The server is sending ${mostOfProcess} ${plural}; try again later.`,
+      RETRY,
+    ),
+  };
+}
 
 /** An export that is counted, and whose response may be open. */
 export interface Admission {
@@ -92,6 +123,8 @@ class Cut extends Error {
 export class Exports {
   readonly #log: Logger;
   readonly #timeoutMs: number;
+  readonly #kind: StreamedKind;
+  readonly #refusals: ReturnType<typeof refusalsOf>;
   /** In order of admission. */
   readonly #running = new Set<Admission>();
   readonly ended: Record<ExportOutcome, number> = {
@@ -106,9 +139,11 @@ export class Exports {
   events = 0;
 
   /** @param timeoutMs for tests; by default {@link READER_TIMEOUT_MS} */
-  constructor(log: Logger, timeoutMs = READER_TIMEOUT_MS) {
+  constructor(log: Logger, timeoutMs = READER_TIMEOUT_MS, kind = EXPORTS) {
     this.#log = log;
     this.#timeoutMs = timeoutMs;
+    this.#kind = kind;
+    this.#refusals = refusalsOf(kind);
   }
 
   /** Exports that are being sent or prepared. */
@@ -127,10 +162,13 @@ export class Exports {
     prepare: () => Promise<T | Rejection>,
   ): Promise<Admitted<T> | Rejection> {
     const [account, inner] = holder;
+    const { mostOfHolder, mostOfAccount, mostOfProcess } = this.#kind;
     const ofAccount = [...this.#running].filter((one) => one.holder[0] === account);
-    if (ofAccount.filter((one) => one.holder[1] === inner).length >= MAX_OF_HOLDER) return OF_HOLDER;
-    if (ofAccount.length >= MAX_OF_ACCOUNT) return OF_ACCOUNT;
-    if (this.#running.size >= MAX_OF_PROCESS && !this.#makeRoom(ofAccount.length)) return OF_PROCESS;
+    if (ofAccount.filter((one) => one.holder[1] === inner).length >= mostOfHolder)
+      return this.#refusals.ofHolder;
+    if (ofAccount.length >= mostOfAccount) return this.#refusals.ofAccount;
+    if (this.#running.size >= mostOfProcess && !this.#makeRoom(ofAccount.length))
+      return this.#refusals.ofProcess;
     const admission: Admission = { holder, stream: null, cut: null };
     this.#running.add(admission);
     let prepared: T | Rejection | undefined;
@@ -206,9 +244,10 @@ export class Exports {
 
   #end(outcome: ExportOutcome, holder: Path, error?: unknown): void {
     this.ended[outcome] += 1;
-    if (outcome === 'failed') this.#log.error({ err: error, holder }, 'export: failed');
-    else if (outcome === 'too_slow') this.#log.warn({ holder }, 'export: cut, its reader is too slow');
-    else this.#log.debug({ holder, outcome }, 'export: ended');
+    if (outcome === 'failed') this.#log.error({ err: error, holder }, `${this.#kind.name}: failed`);
+    else if (outcome === 'too_slow')
+      this.#log.warn({ holder }, `${this.#kind.name}: cut, its reader is too slow`);
+    else this.#log.debug({ holder, outcome }, `${this.#kind.name}: ended`);
   }
 }
 

@@ -72,7 +72,7 @@ const PURPOSES = {
 } as const;
 
 /** The options of the command that declares what is missing. */
-function declarationOf({ path, kind, by }: Pick<UncountedRead, 'path' | 'kind' | 'by'>): string {
+export function declarationOf({ path, kind, by }: Pick<UncountedRead, 'path' | 'kind' | 'by'>): string {
   const ofKind = kind === 'value' && by !== null ? '' : ` --kind ${kind}`;
   return `--path ${shellWord(spellPath(path))}${ofKind}${by === null ? '' : ` --by ${shellWord(spellPath(by))}`}`;
 }

@@ -86,6 +86,8 @@ export interface SummaryQuestion {
 
 export interface SummaryRequest extends SeriesRequest {
   readonly question: SummaryQuestion;
+  /** With `by`: these values are shown apart, as JSON, and not those with the most events. */
+  readonly values?: readonly string[];
 }
 
 export interface SummaryLine {
@@ -261,7 +263,9 @@ async function readLines(
   const parts = partsOf(plan).flatMap((part) => splitAround(part, scope.minutes));
   const fromRows = parts.filter(({ level }) => level === null);
   const cells = await cellsFromRows(tx, scope, fromRows);
-  const shown = new Set(scope.line === null ? [] : await topLines(tx, request, scope, parts, cells));
+  const shown = new Set(
+    scope.line === null ? [] : (request.values ?? (await topLines(tx, request, scope, parts, cells))),
+  );
   const lines = new Map<string | null, LineBuckets>();
   const lineOf = (text: string | null): LineBuckets => {
     const key = text !== null && shown.has(text) ? text : null;
@@ -505,10 +509,16 @@ class LineBuckets {
   }
 }
 
-function statsOf(summary: Summary | null, count: number): Stats {
+/** @param count of the events */
+export function statsOf(summary: Summary | null, count: number): Stats {
   if (summary instanceof NumberSummary) return numberStatsOf(summary);
   if (summary instanceof DistinctValues) return { count, distinct: summary.count, exact: summary.isExact };
   return { count };
+}
+
+/** Those of no events. */
+export function noStats(kind: FieldKind): Stats {
+  return statsOf(newSummary(kind), 0);
 }
 
 export function numberStatsOf(numbers: NumberSummary): NumberStats {

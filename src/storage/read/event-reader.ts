@@ -65,7 +65,7 @@ export interface EventReader {
   /** The same of events that pass a filter; if counts of fields do not answer it, it must be searched for. */
   filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | NotCounted>;
   /** A search for events whose payload passes a filter. It holds no connection between its steps. */
-  search(request: ScanRequest, filter: RowFilter): EventSearch;
+  search(request: ScanRequest, filter: RowFilter | null): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   lines(request: ScanRequest, filter: RowFilter | null): LineReader;
   /** The same of events that pass a filter, through the counts of a field as far as these answer it. */

@@ -1,48 +1,100 @@
 /** Search for events whose payload passes a filter: SQL narrows, the service decides. */
+import { TimeSlice } from '../../base/time-slice.ts';
+import type { Path } from '../../base/turns.ts';
 import type { Sql } from '../database/connect.ts';
 import type { MatchingRow } from '../fields/matching-rows.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
-import { EventScan, type Position, type ScanRequest } from './event-scan.ts';
+import { EventScan, type Position, type ScanRequest, type ScanStep } from './event-scan.ts';
 import { withTypes } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
-import { eachWanted } from './wanted-rows.ts';
+import { eachWanted, WantedRows } from './wanted-rows.ts';
 
-export interface SearchStep {
+export interface SearchStep extends SearchProgress {
   /** Events that match, in order. */
   readonly events: readonly StoredEvent[];
+}
+
+export interface SearchProgress {
   /** Rows that were looked at. */
   readonly looked: number;
   /** Up to where everything has been looked at; null at the end of the scope. */
   readonly position: Position | null;
 }
 
+/** What is shown of an event that matches. */
+export interface FoundEvent {
+  /** Milliseconds since 1970. */
+  readonly at: number;
+  readonly payload: string;
+}
+
 /** A search that goes on step by step. */
 export interface EventSearch {
   /** @param mostRows most rows to look at, at least 1 */
   step(mostRows: number): Promise<SearchStep>;
+  /**
+   * The same, where each event that matches is shown to a visitor, and other work of the event loop comes between them.
+   * @param holder whose computation it is
+   * @param isOver whether nobody waits any more: then it ends early, and its outcome says nothing
+   */
+  visit(
+    mostRows: number,
+    onEvent: (event: FoundEvent) => void,
+    holder: Path,
+    isOver: () => boolean,
+  ): Promise<SearchProgress>;
 }
 
 /** Most bytes of payloads that a step reads, if it reads more than one row. */
 const STEP_BYTES = 8 * 1_048_576;
 /** Where the database lets more of the rows through, its test costs more than it saves. */
 const MOST_CANDIDATES = 0.25;
+/** Rows between two looks at the clock. */
+const ROWS_AT_ONCE = 64;
 
-export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter): EventSearch {
+const AT_END = { looked: 0, position: null };
+
+/** @param filter null: every event */
+export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | null): EventSearch {
   const scan = new EventScan(sql, request);
-  let narrows = true;
+  let narrows = filter !== null;
+  const read = async (mostRows: number): Promise<ScanStep | null> => {
+    const limits = { rows: mostRows, bytes: STEP_BYTES };
+    const step = await scan.step(limits, narrows ? (filter?.contains ?? []) : []);
+    if (step !== null && step.rows.length > step.looked * MOST_CANDIDATES) narrows = false;
+    return step;
+  };
+  const progress = ({ looked }: ScanStep): SearchProgress => ({
+    looked,
+    position: scan.isAtEnd ? null : scan.position,
+  });
   return {
     step: async (mostRows) => {
-      const limits = { rows: mostRows, bytes: STEP_BYTES };
-      const step = await scan.step(limits, narrows ? filter.contains : []);
-      if (step === null) return { events: [], looked: 0, position: null };
-      const { rows, looked } = step;
+      const step = await read(mostRows);
+      if (step === null) return { ...AT_END, events: [] };
       const found: MatchingRow[] = [];
-      eachWanted(rows, filter, ({ id, at, typeId }, payload) =>
-        found.push({ id, at, typeId, payload: payload ?? '' }),
+      eachWanted(step.rows, filter, ({ id, at, typeId, payload: text }, payload) =>
+        found.push({ id, at, typeId, payload: payload ?? text }),
       );
-      if (rows.length > looked * MOST_CANDIDATES) narrows = false;
-      const position = scan.isAtEnd ? null : scan.position;
-      return { events: await withTypes(sql, request.appId, found), looked, position };
+      return { ...progress(step), events: await withTypes(sql, request.appId, found) };
+    },
+    visit: async (mostRows, onEvent, holder, isOver) => {
+      const step = await read(mostRows);
+      if (step === null) return AT_END;
+      const { rows } = step;
+      const wanted = new WantedRows(rows, filter);
+      const slices = new TimeSlice(holder);
+      for (let left = ROWS_AT_ONCE; ; ) {
+        const found = wanted.next(left);
+        if (found === 'end') break;
+        if (found === 'wanted') onEvent({ at: rows.at, payload: wanted.payload ?? rows.payload });
+        left = found === 'wanted' ? left - 1 : 0;
+        if (left > 0) continue;
+        left = ROWS_AT_ONCE;
+        if (slices.isOver) await slices.next();
+        if (isOver()) break;
+      }
+      return progress(step);
     },
   };
 }

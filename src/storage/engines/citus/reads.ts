@@ -126,7 +126,10 @@ export function clusterReader(sql: Sql): EventReader {
     summarySeries: (request) => counted(request.appId, (reader) => reader.summarySeries(request)),
     search: (request, filter) => {
       const opened = once(async () => (await at(request.appId)).search(request, filter));
-      return { step: async (mostRows) => (await opened()).step(mostRows) };
+      return {
+        step: async (mostRows) => (await opened()).step(mostRows),
+        visit: async (...asked) => (await opened()).visit(...asked),
+      };
     },
     lines,
     filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
