@@ -313,7 +313,7 @@ class RowsAnswer {
     const fields = { appId: call.app.appId, holder: call.turns, looked: this.#looked, events, truncated };
     const line = { ...fields, readingMs: Math.round(spending.spentMs), ...(stopped && { stopped }) };
     if (stopped !== undefined || truncated) log.info(line, 'query: not answered in full');
-    else log.debug(line, 'query: answered from events');
+    else log.debug(line, 'query: answered by reading');
   }
 
   /** @returns null, unlike a turn that it has not been given */
