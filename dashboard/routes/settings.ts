@@ -7,6 +7,7 @@ import type {
   BrowserKeyList,
   LoggingToken,
   MemberList,
+  ProducerList,
   ResourceTokenList,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
@@ -24,6 +25,7 @@ import { Activity } from './settings/activity.ts';
 import { BrowserKeys } from './settings/browser-keys.ts';
 import { LoggingTokenSection } from './settings/logging-token.ts';
 import { Members } from './settings/members.ts';
+import { Producers } from './settings/producers.ts';
 import { ResourceTokens } from './settings/resource-tokens.ts';
 
 export interface SectionProps<T> {
@@ -42,11 +44,12 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     data === undefined || isViewer ? null : `${path}/${part}`;
   const token = useResource<LoggingToken>(unlessViewer('logging-token'));
   const keys = useResource<BrowserKeyList>(unlessViewer('browser-keys'));
+  const producers = useResource<ProducerList>(unlessViewer('producers'));
   const tokens = useResource<ResourceTokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.
-  const parts = [...(isViewer ? [] : [token, keys]), tokens, members, audit];
+  const parts = [...(isViewer ? [] : [token, producers, keys]), tokens, members, audit];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;
   }
@@ -62,6 +65,7 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   return html`<div class="sections">
     <${General} app=${app} data=${data} onChanged=${onChanged} />
     ${!isViewer && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
+    ${!isViewer && html`<${Producers} app=${data} resource=${producers} onChanged=${onChanged} />`}
     <${SendAndRead} app=${data} loggingToken=${token.data?.loggingToken ?? null} />
     <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
     ${!isViewer && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}

@@ -70,6 +70,10 @@ const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
   'resource-token.create': ['Resource token created', 'has a new resource token, which can read its events.'],
   'resource-token.revoke': ['Resource token revoked', 'has one resource token less: it was revoked.'],
+  'producer.create': ['Producer created', 'has a new producer with a logging token of its own.'],
+  'producer.rotate': ['Logging token rotated', 'has a producer with a new logging token.'],
+  'producer.revoke': ['Producer revoked', 'has one producer less: it was revoked.'],
+  'producer.restore': ['Producer restored', 'has a producer whose revocation was undone.'],
   'browser-key.create': ['Browser key created', 'has a new browser key, with which pages can write events.'],
   'browser-key.revoke': ['Browser key revoked', 'has one browser key less: it was revoked.'],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;

@@ -210,6 +210,34 @@ export interface LoggingToken {
   readonly previousValidUntil: string | null;
 }
 
+/** A program that writes an app's events, with a logging token of its own. */
+export interface Producer {
+  readonly tokenId: string;
+  readonly name: string;
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
+  readonly createdAt: string;
+  readonly revokedAt: string | null;
+  /** To the minute; null: never. */
+  readonly firstUsedAt: string | null;
+  readonly lastUsedAt: string | null;
+  /** Events of the last full minute. */
+  readonly eventsPerMinute: number;
+  /** Refused requests of the last hour. */
+  readonly refused: number;
+  readonly previousValidUntil: string | null;
+}
+
+export interface ProducerList {
+  readonly producers: readonly Producer[];
+}
+
+export interface NewProducer {
+  readonly tokenId: string;
+  readonly name: string;
+  /** Null where another SECRET sealed it. */
+  readonly loggingToken: string | null;
+}
+
 export interface ResourceToken {
   readonly tokenId: string;
   readonly name: string;

@@ -9,11 +9,15 @@ import type { Sql } from '../storage/database/connect.ts';
 import type { AppAccounts } from './app-accounts.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
 
-interface LoggingToken {
+export interface LoggingToken {
   /** The app's internal id. */
   readonly appId: number;
+  /** The internal id of its producer; 0: the app's first one. */
+  readonly producerId: number;
   /** Milliseconds since the Unix epoch: the end of a rotated token's grace period. */
   readonly expiresAt: number | null;
+  /** Whether it ended because its producer was revoked. */
+  readonly isRevoked: boolean;
 }
 
 export interface LoggingTokensOptions {
@@ -52,6 +56,11 @@ const ROTATED = new Rejection(
   'The logging token was rotated and its grace period is over.',
 );
 
+const REVOKED = new Rejection(
+  'invalidLoggingToken',
+  "The logging token was revoked: its producer needs a new one, from the app's settings.",
+);
+
 const MAX_TOKENS = 50_000;
 const MAX_JUNK = 10_000;
 
@@ -78,11 +87,17 @@ export class LoggingTokens {
     });
   }
 
+  /** The internal id of the token's app. */
+  async appOf(token: string): Promise<number | Rejection> {
+    const writer = await this.writerOf(token);
+    return writer instanceof Rejection ? writer : writer.appId;
+  }
+
   /**
-   * The internal id of the token's app, synchronously if it is cached. Malformed tokens fail the check characters, without
+   * The app and the producer of a token, synchronously if they are cached. Malformed tokens fail the check characters, without
    * a query.
    */
-  appOf(token: string): number | Rejection | Promise<number | Rejection> {
+  writerOf(token: string): LoggingToken | Rejection | Promise<LoggingToken | Rejection> {
     const known = this.#cache.peek(token);
     if (known !== undefined) return this.#judge(known);
     if (!isWellFormed(token, 'tdl')) return malformedToken(token);
@@ -91,9 +106,10 @@ export class LoggingTokens {
     return found instanceof Promise ? found.then((token) => this.#judge(token)) : this.#judge(found);
   }
 
-  #judge(found: LoggingToken | null): number | Rejection {
+  #judge(found: LoggingToken | null): LoggingToken | Rejection {
     if (found === null) return UNKNOWN_TOKEN;
-    return found.expiresAt !== null && found.expiresAt <= this.#now() ? ROTATED : found.appId;
+    if (found.expiresAt === null || found.expiresAt > this.#now()) return found;
+    return found.isRevoked ? REVOKED : ROTATED;
   }
 
   get caches(): readonly CacheStats[] {
@@ -125,12 +141,15 @@ async function loadTokens(
     {
       digest: string;
       appId: number;
+      producerId: number;
       expiresAt: Date | null;
+      isRevoked: boolean;
       accountId: number | null;
       limits: OwnLimits | null;
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
+           coalesce(producer_id, 0) AS "producerId", revoked_from IS NOT NULL AS "isRevoked",
            (SELECT min(user_id) FROM app_members
              WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId",
            ${foundLimits(sql, 'logging_tokens.app_id')} AS limits
@@ -139,9 +158,9 @@ async function loadTokens(
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
-    rows.map(({ digest, appId, expiresAt }) => [
+    rows.map(({ digest, appId, producerId, isRevoked, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',
-      { appId, expiresAt: expiresAt?.getTime() ?? null },
+      { appId, producerId, isRevoked, expiresAt: expiresAt?.getTime() ?? null },
     ]),
   );
 }

@@ -29,21 +29,33 @@ export async function rotateLoggingToken(
   }
   return await sql.begin('isolation level read committed', async (tx) => {
     // Lock: concurrent rotations must leave one current token.
-    const [app] = await tx<{ id: number; until: Date }[]>`
-      SELECT id, now() + make_interval(secs => ${graceHours * 3_600}) AS until
-        FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
+    const [app] = await tx<{ id: number }[]>`
+      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw appNotFound(appId);
-    await tx`DELETE FROM logging_tokens WHERE app_id = ${app.id} AND expires_at <= now()`;
-    const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
-    await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE app_id = ${app.id}`;
-    await tx`
-      DELETE FROM logging_tokens
-       WHERE digest IN (SELECT digest FROM logging_tokens WHERE app_id = ${app.id}
-                         ORDER BY created_at DESC, expires_at DESC OFFSET ${MAX_EARLIER_TOKENS})`;
-    const loggingToken = await issueLoggingToken(tx, secret, app.id);
+    const rotated = await replaceToken(tx, secret, { appId: app.id, producerId: null, graceHours });
     await writeAudit(tx, { appId: app.id, by, action: 'logging-token.rotate', details: { graceHours } });
-    return { appId, loggingToken, previousValidUntil: app.until };
+    return { appId, ...rotated };
   });
+}
+
+/** A producer's new token, and the end of its earlier ones. @param of.producerId null: the app's first producer */
+export async function replaceToken(
+  tx: Transaction,
+  secret: Secret,
+  of: { readonly appId: number; readonly producerId: number | null; readonly graceHours: number },
+): Promise<{ loggingToken: string; previousValidUntil: Date }> {
+  const { appId, producerId, graceHours } = of;
+  const own = tx`app_id = ${appId} AND producer_id IS NOT DISTINCT FROM ${producerId}::integer`;
+  const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
+  await tx`DELETE FROM logging_tokens WHERE ${own} AND expires_at <= now()`;
+  await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE ${own}`;
+  await tx`
+    DELETE FROM logging_tokens
+     WHERE digest IN (SELECT digest FROM logging_tokens WHERE ${own}
+                       ORDER BY created_at DESC, expires_at DESC OFFSET ${MAX_EARLIER_TOKENS})`;
+  const loggingToken = await issueLoggingToken(tx, secret, appId, producerId);
+  const [row] = await tx<[{ at: Date }]>`SELECT ${until} AS at`;
+  return { loggingToken, previousValidUntil: row.at };
 }
 
 /**
@@ -59,7 +71,7 @@ export async function currentLoggingToken(
   const rows = await sql<{ digest: Buffer; sealed: Buffer; createdAt: Date; expiresAt: Date | null }[]>`
     SELECT digest, sealed, created_at AS "createdAt", expires_at AS "expiresAt"
       FROM logging_tokens
-     WHERE app_id = ${appId} AND (expires_at IS NULL OR expires_at > now())
+     WHERE app_id = ${appId} AND producer_id IS NULL AND (expires_at IS NULL OR expires_at > now())
      ORDER BY expires_at DESC NULLS FIRST`;
   const current = rows.find(({ expiresAt }) => expiresAt === null);
   return {
@@ -71,12 +83,18 @@ export async function currentLoggingToken(
 
 /**
  * Creates and stores a token without expiry.
- * @param appId internal id of the app
+ * @param appId      internal id of the app
+ * @param producerId of whom it is; null: of the app's first producer
  */
-export async function issueLoggingToken(tx: Transaction, secret: Secret, appId: number): Promise<string> {
+export async function issueLoggingToken(
+  tx: Transaction,
+  secret: Secret,
+  appId: number,
+  producerId: number | null = null,
+): Promise<string> {
   const token = createTokenText('tdl');
   await tx`
-    INSERT INTO logging_tokens (digest, app_id, sealed)
-    VALUES (${digestOf(token)}, ${appId}, ${sealToken(secret, token)})`;
+    INSERT INTO logging_tokens (digest, app_id, producer_id, sealed)
+    VALUES (${digestOf(token)}, ${appId}, ${producerId}, ${sealToken(secret, token)})`;
   return token;
 }

@@ -30,22 +30,36 @@ export interface DayDelta {
   readonly bytes: number;
 }
 
+/** What a producer has sent in a minute. */
+export interface ProducerDelta {
+  /** Internal ids; of an app's first producer 0. */
+  readonly appId: number;
+  readonly producerId: number;
+  /** Start of the minute, in milliseconds since 1970. */
+  readonly at: number;
+  readonly requests: number;
+  readonly events: number;
+  readonly refused: number;
+}
+
 export interface UsageDeltas {
   /** Requests with a logging token. */
   readonly apps: readonly RequestsDelta[];
   /** Requests with a resource token. */
   readonly tokens: readonly RequestsDelta[];
   readonly days: readonly DayDelta[];
+  readonly producers: readonly ProducerDelta[];
 }
 
 /** Requests are kept for this long. */
 const KEPT_MS = 2 * 3_600_000;
 
 /** Adds deltas. Keys are written in their order, so that several processes do not wait for each other in a circle. */
-export async function addUsage(sql: Sql, { apps, tokens, days }: UsageDeltas): Promise<void> {
+export async function addUsage(sql: Sql, { apps, tokens, days, producers }: UsageDeltas): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
     await addRequests(tx, apps, { table: 'app_requests', id: 'app_id', of: 'apps' });
     await addRequests(tx, tokens, { table: 'token_requests', id: 'token_id', of: 'resource_tokens' });
+    await addProducers(tx, producers);
     if (days.length === 0) return;
     await tx`
       INSERT INTO usage_days AS known (app_id, day, events, bytes)
@@ -78,11 +92,37 @@ async function addRequests(
     ON CONFLICT (${tx(id)}, minute, code) DO UPDATE SET requests = known.requests + excluded.requests`;
 }
 
+async function addProducers(tx: Transaction, deltas: readonly ProducerDelta[]): Promise<void> {
+  if (deltas.length === 0) return;
+  const column = (name: keyof ProducerDelta): number[] => deltas.map((delta) => delta[name]);
+  const used = tx`
+    SELECT apps.id AS app_id, new.producer_id, to_timestamp(new.at / 1000) AS minute,
+           new.requests::bigint, new.events::bigint, new.refused::bigint
+      FROM unnest(${column('appId')}::int[], ${column('producerId')}::int[], ${column('at')}::float8[],
+                  ${column('requests')}::float8[], ${column('events')}::float8[], ${column('refused')}::float8[])
+             AS new (app_id, producer_id, at, requests, events, refused)
+      JOIN apps ON apps.id = new.app_id`;
+  await tx`
+    INSERT INTO producer_requests AS known (app_id, producer_id, minute, requests, events, refused)
+    SELECT app_id, producer_id, minute, sum(requests), sum(events), sum(refused)
+      FROM (${used}) AS used GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (app_id, producer_id, minute) DO UPDATE
+       SET requests = known.requests + excluded.requests, events = known.events + excluded.events,
+           refused = known.refused + excluded.refused`;
+  await tx`
+    INSERT INTO producer_uses AS known (app_id, producer_id, first_used_at, last_used_at)
+    SELECT app_id, producer_id, min(minute), max(minute) FROM (${used}) AS used GROUP BY 1, 2 ORDER BY 1, 2
+    ON CONFLICT (app_id, producer_id) DO UPDATE
+       SET first_used_at = least(known.first_used_at, excluded.first_used_at),
+           last_used_at = greatest(known.last_used_at, excluded.last_used_at)`;
+}
+
 /** Removes requests that are not shown any more. @param now milliseconds since 1970 */
 export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
   const before = new Date(now - KEPT_MS);
   await sql`DELETE FROM app_requests WHERE minute < ${before}`;
   await sql`DELETE FROM token_requests WHERE minute < ${before}`;
+  await sql`DELETE FROM producer_requests WHERE minute < ${before}`;
 }
 
 export interface MinuteOfUse {

@@ -55,15 +55,58 @@ function added(counts: Map<string, number> | null, code: string, more: number): 
   return known.set(code, (known.get(code) ?? 0) + more);
 }
 
+/** What one producer has sent in a minute. */
+class ProducerUse {
+  readonly appId: number;
+  readonly producerId: number;
+  requests = 0;
+  events = 0;
+  refused = 0;
+
+  constructor(appId: number, producerId: number) {
+    this.appId = appId;
+    this.producerId = producerId;
+  }
+
+  add(outcome: Outcome, events: number | null): void {
+    const isRefused = outcome instanceof Rejection;
+    this.requests += 1;
+    if (isRefused) this.refused += 1;
+    // A request that is no batch has one event.
+    this.events += events ?? (isRefused ? 0 : 1);
+  }
+
+  addAll(other: ProducerUse): void {
+    this.requests += other.requests;
+    this.events += other.events;
+    this.refused += other.refused;
+  }
+}
+
+/** The first producers of apps have no id of their own: theirs are those of their apps with a sign. */
+const producerKey = (appId: number, producerId: number): number => (producerId === 0 ? -appId : producerId);
+
 /** What is used in a minute. */
 class Period {
   /** By internal ids. */
   readonly apps = new Map<number, Use>();
   readonly tokens = new Map<number, Use>();
+  readonly producers = new Map<number, ProducerUse>();
+
+  producer(appId: number, producerId: number): ProducerUse {
+    const key = producerKey(appId, producerId);
+    let use = this.producers.get(key);
+    if (use === undefined) {
+      use = new ProducerUse(appId, producerId);
+      this.producers.set(key, use);
+    }
+    return use;
+  }
 
   addAll(other: Period): void {
     for (const [id, use] of other.apps) useOf(this.apps, id).addAll(use);
     for (const [id, use] of other.tokens) useOf(this.tokens, id).addAll(use);
+    for (const use of other.producers.values()) this.producer(use.appId, use.producerId).addAll(use);
   }
 }
 
@@ -106,10 +149,12 @@ export class Usage {
 
   /** Counts a request that has ended, for the app or the token that it was admitted for. */
   readonly settled = (exchange: Exchange, outcome: Outcome | null): void => {
-    const { writerAppId, readerTokenId } = exchange;
+    const { writerAppId, readerTokenId, producerId } = exchange;
     if (outcome === null || (writerAppId === null && readerTokenId === null)) return;
     const period = this.#period();
     if (writerAppId !== null) useOf(period.apps, writerAppId).add(outcome);
+    if (writerAppId !== null && producerId !== null)
+      period.producer(writerAppId, producerId).add(outcome, exchange.storedEvents);
     if (readerTokenId !== null) useOf(period.tokens, readerTokenId).add(outcome);
   };
 
@@ -202,14 +247,18 @@ function useOf(uses: Map<number, Use>, id: number): Use {
 }
 
 function deltasOf(periods: Periods): UsageDeltas {
-  const deltas = { apps: [], tokens: [], days: [] } as {
+  const deltas = { apps: [], tokens: [], days: [], producers: [] } as {
     -readonly [Name in keyof UsageDeltas]: UsageDeltas[Name][number][];
   };
-  for (const [minute, { apps, tokens }] of periods) {
+  for (const [minute, { apps, tokens, producers }] of periods) {
     const at = minute * MINUTE_MS;
     for (const [appId, use] of apps) {
       deltas.apps.push(...requestsOf(appId, at, use));
       if (use.events > 0) deltas.days.push({ id: appId, at, events: use.events, bytes: use.bytes });
+    }
+    for (const use of producers.values()) {
+      const { appId, producerId, requests, events, refused } = use;
+      deltas.producers.push({ appId, producerId, at, requests, events, refused });
     }
     for (const [tokenId, use] of tokens) deltas.tokens.push(...requestsOf(tokenId, at, use));
   }

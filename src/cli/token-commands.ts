@@ -1,20 +1,28 @@
-/** The commands for resource tokens and browser keys. */
+/** The commands for resource tokens, browser keys and the logging tokens of producers. */
 import { type Command, Option } from 'commander';
 import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../apps/browser-keys.ts';
+import {
+  appOfProducer,
+  createProducer,
+  listProducers,
+  restoreProducer,
+  revokeProducer,
+  rotateProducer,
+} from '../apps/producers.ts';
 import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
 import { OperatorError } from '../errors.ts';
 import { mailNotice } from './command-notice.ts';
-import { parseDuration } from './duration.ts';
+import { parseDuration, parseHours } from './duration.ts';
 import { JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
-import { runCommand } from './session.ts';
+import { runCommand, type Session } from './session.ts';
 
 interface Json {
   readonly json?: true;
 }
 
 interface NewToken extends Json {
-  readonly kind: 'resource' | 'browser';
+  readonly kind: 'resource' | 'browser' | 'logging';
   readonly name?: string;
   readonly app: readonly string[];
   readonly type?: readonly string[];
@@ -25,18 +33,24 @@ interface NewToken extends Json {
 export function addTokenCommands(program: Command): void {
   const token = program
     .command('token')
-    .description('resource tokens, which read events, and browser keys, which pages write with');
+    .description('resource tokens, which read events, and browser keys and logging tokens, which write them');
   addCreateCommand(token);
   addListCommand(token);
   addRevokeCommand(token);
+  addRestoreCommand(token);
+  addRotateCommand(token);
 }
 
 function addCreateCommand(token: Command): void {
   token
     .command('create')
-    .description('create a resource token, which is shown only once, or a browser key, which may be public')
+    .description(
+      'create a resource token, which is shown only once, a browser key, which may be public, or another logging token, named after its producer',
+    )
     .addOption(
-      new Option('--kind <kind>', 'what to create').choices(['resource', 'browser']).default('resource'),
+      new Option('--kind <kind>', 'what to create')
+        .choices(['resource', 'browser', 'logging'])
+        .default('resource'),
     )
     .option('--name <name>', 'what it is for, 1 to 200 characters; a browser key is named after its origins')
     .requiredOption('--app <id>', 'the app; a resource token may read several: repeat it', collect)
@@ -52,7 +66,34 @@ function addCreateCommand(token: Command): void {
       parseDuration,
     )
     .option(...JSON_OPTION)
-    .action((options: NewToken) => (options.kind === 'browser' ? createKey(options) : createToken(options)));
+    .action((options: NewToken) => CREATE[options.kind](options));
+}
+
+const CREATE = {
+  resource: createToken,
+  browser: createKey,
+  logging: createLogging,
+} as const;
+
+async function createLogging(options: NewToken): Promise<void> {
+  const { name } = options;
+  const [appId, another] = options.app;
+  if (name === undefined) throw new OperatorError("a logging token needs its producer's name: add --name");
+  if (appId === undefined || another !== undefined)
+    throw new OperatorError('a logging token is for one app: give --app once');
+  if (options.type !== undefined || options.origin !== undefined)
+    throw new OperatorError('--type and --origin belong to a browser key: add --kind browser');
+  if (options.expiresIn !== undefined)
+    throw new OperatorError('a logging token does not expire: end it with tidemark token revoke');
+  await runCommand(options, async (session) => {
+    const made = await createProducer(session.sql, await session.secret(), { appId, name });
+    const { tokenId, loggingToken } = made;
+    return {
+      json: made,
+      text: formatFields({ Token: tokenId, Name: name, App: appId, 'Logging token': loggingToken }),
+      afterwards: () => mailNotice(session, 'producer.create', { appId, tokenId }),
+    };
+  });
 }
 
 async function createToken(options: NewToken): Promise<void> {
@@ -117,15 +158,19 @@ async function createKey(options: NewToken): Promise<void> {
 function addListCommand(token: Command): void {
   token
     .command('list')
-    .description('list all resource tokens, without their texts, and all browser keys')
+    .description(
+      'list all resource tokens, browser keys and producers with their logging tokens, without the texts of tokens',
+    )
     .option(...JSON_LIST)
     .action((options: Json) =>
       runCommand(options, async ({ sql, secret }) => {
         const tokens = await listResourceTokens(sql);
         const keys = await listBrowserKeys(sql, await secret());
+        const producers = await listProducers(sql, null, Date.now());
         const rows = [
           ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
           ...keys.map((one) => ['browser', one, null, null] as const),
+          ...producers.map((one) => ['logging', one, null, one.lastUsedAt] as const),
         ].map(([kind, one, expiresAt, lastUsedAt]) => [
           one.tokenId,
           kind,
@@ -149,8 +194,8 @@ function addListCommand(token: Command): void {
           'Last used',
         ];
         return {
-          json: { tokens: [...tokens, ...keys] },
-          text: formatTable(head, rows, 'There are no resource tokens.'),
+          json: { tokens: [...tokens, ...keys, ...producers] },
+          text: formatTable(head, rows, 'There are no tokens.'),
         };
       }),
     );
@@ -159,11 +204,13 @@ function addListCommand(token: Command): void {
 function addRevokeCommand(token: Command): void {
   token
     .command('revoke')
-    .description('revoke a resource token or a browser key at once')
+    .description('revoke a resource token, a browser key or a producer at once')
     .argument('<id>', 'the token, tok_…')
     .option(...JSON_OPTION)
     .action((id: string, options: Json) =>
       runCommand(options, async (session) => {
+        const producer = await revokeOne(session, id);
+        if (producer !== null) return producer;
         const key = await revokeBrowserKey(session.sql, id);
         const revoked = key ?? (await revokeResourceToken(session.sql, id));
         const event = key === null ? 'resource-token.revoke' : 'browser-key.revoke';
@@ -171,6 +218,68 @@ function addRevokeCommand(token: Command): void {
           json: revoked,
           text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
           afterwards: () => mailNotice(session, event, { tokenId: revoked.tokenId }),
+        };
+      }),
+    );
+}
+
+async function revokeOne(session: Session, tokenId: string) {
+  const appId = await appOfProducer(session.sql, tokenId);
+  const revoked = appId === null ? null : await revokeProducer(session.sql, { appId, tokenId });
+  if (revoked === null) return null;
+  return {
+    json: revoked,
+    text: `${formatFields({ Token: tokenId, Revoked: revoked.revokedAt })}\nFor a day this can be undone: tidemark token restore ${tokenId}`,
+    afterwards: () => mailNotice(session, 'producer.revoke', { tokenId }),
+  };
+}
+
+function addRestoreCommand(token: Command): void {
+  token
+    .command('restore')
+    .description('undo the revocation of a producer, within a day')
+    .argument('<id>', 'the token, tok_…')
+    .option(...JSON_OPTION)
+    .action((tokenId: string, options: Json) =>
+      runCommand(options, async (session) => {
+        const appId = await appOfProducer(session.sql, tokenId);
+        const restored = appId === null ? null : await restoreProducer(session.sql, { appId, tokenId });
+        if (restored === null)
+          throw new OperatorError(`${tokenId} is no producer that was revoked within a day`);
+        return {
+          json: restored,
+          text: formatFields({ Token: tokenId, State: 'valid again' }),
+          afterwards: () => mailNotice(session, 'producer.restore', { tokenId }),
+        };
+      }),
+    );
+}
+
+function addRotateCommand(token: Command): void {
+  token
+    .command('rotate')
+    .description('give a producer a new logging token; its earlier ones end after a grace period')
+    .argument('<id>', 'the token, tok_…')
+    .option('--grace <hours>', 'how long the earlier tokens stay valid; 0 ends them at once', parseHours, 24)
+    .option(...JSON_OPTION)
+    .action((tokenId: string, options: Json & { grace: number }) =>
+      runCommand(options, async (session) => {
+        const appId = await appOfProducer(session.sql, tokenId);
+        const rotated =
+          appId === null
+            ? null
+            : await rotateProducer(session.sql, await session.secret(), {
+                ...{ appId, tokenId, graceHours: options.grace },
+              });
+        if (rotated === null) throw new OperatorError(`${tokenId} is no valid producer`);
+        return {
+          json: rotated,
+          text: formatFields({
+            Token: tokenId,
+            'Logging token': rotated.loggingToken,
+            'Earlier tokens end': rotated.previousValidUntil,
+          }),
+          afterwards: () => mailNotice(session, 'producer.rotate', { tokenId }),
         };
       }),
     );

@@ -114,6 +114,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   isCrossOrigin = false;
   /** Internal id of the app whose logging token was accepted; null: none. */
   writerAppId: number | null = null;
+  /** Internal id of the producer that the logging token is of; 0: the app's first one; null: none. */
+  producerId: number | null = null;
+  /** Events of a batch that were stored; null: it is no batch. */
+  storedEvents: number | null = null;
   /** Internal id of the resource token that was accepted; null: none. */
   readerTokenId: number | null = null;
   /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */

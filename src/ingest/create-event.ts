@@ -62,11 +62,13 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
 
     // Cached values are not awaited: an await costs a promise and a turn of the microtask queue.
     const epoch = steps.epoch();
-    const app = steps.loggingTokens.appOf(body.loggingToken);
-    const appId = app instanceof Promise ? await app : app;
+    const known = steps.loggingTokens.writerOf(body.loggingToken);
+    const writer = known instanceof Promise ? await known : known;
     stopwatch?.lap('token');
-    if (appId instanceof Rejection) return appId;
+    if (writer instanceof Rejection) return writer;
+    const { appId } = writer;
     exchange.writerAppId = appId;
+    exchange.producerId = writer.producerId;
 
     const decision = steps.limiter.take(appId);
     exchange.rateLimit = decision instanceof Promise ? await decision : decision;

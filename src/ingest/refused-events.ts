@@ -1,4 +1,4 @@
-/** Counts events that were refused one by one, while their request was answered. */
+/** Counts the events of requests with several: those that were refused one by one, while their request was answered, and the others. */
 import { REFUSALS, type Reason, Rejection } from '../errors.ts';
 import type { Result } from './batch-answer.ts';
 
@@ -13,6 +13,8 @@ export interface RefusedCount {
 /** The request of the events: its route, and the internal id of its app. */
 export interface Refusing {
   readonly route: string;
+  /** Grows by what was stored. */
+  storedEvents: number | null;
   readonly writerAppId: number | null;
 }
 
@@ -26,12 +28,18 @@ export class RefusedEvents {
     this.#onRefused = onRefused;
   }
 
-  count({ route, writerAppId }: Refusing, results: readonly Result[]): void {
+  count(exchange: Refusing, results: readonly Result[]): void {
+    const { route, writerAppId } = exchange;
+    let stored = 0;
     for (const result of results) {
-      if (!(result instanceof Rejection)) continue;
+      if (!(result instanceof Rejection)) {
+        stored += 1;
+        continue;
+      }
       this.#add(route, result.reason);
       if (writerAppId !== null) this.#onRefused(writerAppId, result.code);
     }
+    exchange.storedEvents = (exchange.storedEvents ?? 0) + stored;
   }
 
   #add(route: string, reason: Reason): void {

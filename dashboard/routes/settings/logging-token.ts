@@ -44,7 +44,7 @@ export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<L
     }
     ${
       rotating &&
-      html`<${Rotate} app=${app} onClose=${() => setRotating(false)} onRotated=${() => {
+      html`<${Rotate} app=${app} path=${`/api/apps/${app.appId}/logging-token/rotate`} onClose=${() => setRotating(false)} onRotated=${() => {
         setRotating(false);
         setShown(true);
         reload();
@@ -63,8 +63,10 @@ function TokenText({ text, shown }: { readonly text: string | null; readonly sho
 
 interface RotateProps {
   readonly app: App;
+  /** Of the request. */
+  readonly path: string;
   readonly onClose: () => void;
-  readonly onRotated: () => void;
+  readonly onRotated: (loggingToken: string) => void;
 }
 
 const GRACE: readonly (readonly [string, string])[] = [
@@ -74,13 +76,13 @@ const GRACE: readonly (readonly [string, string])[] = [
   ['0', 'no grace period: it stops working now'],
 ];
 
-function Rotate({ app, onClose, onRotated }: RotateProps): VNode {
+export function Rotate({ app, path, onClose, onRotated }: RotateProps): VNode {
   const [grace, setGrace] = useState(GRACE[0]?.[0]);
   const action = useAction(async ({ graceHours, confirm = app.name }: Record<string, string>) => {
     const body = { graceHours: Number(graceHours), confirm };
-    await call('POST', `/api/apps/${app.appId}/logging-token/rotate`, { body });
+    const { loggingToken } = await call<{ readonly loggingToken: string }>('POST', path, { body });
     notify('The logging token was rotated');
-    onRotated();
+    onRotated(loggingToken);
   });
   return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
     <p>Programs need the new token before the old one stops working.</p>

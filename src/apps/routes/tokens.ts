@@ -8,7 +8,10 @@ import type {
   BrowserKey,
   BrowserKeyList,
   LoggingToken,
+  NewProducer,
   NewResourceToken,
+  Producer,
+  ProducerList,
   ResourceTokenList,
 } from '../../api-types/answers.ts';
 import { tokenNotFound } from '../../errors.ts';
@@ -18,6 +21,14 @@ import type { Sql } from '../../storage/database/connect.ts';
 import { checkConfirmation } from '../apps.ts';
 import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../browser-keys.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../logging-tokens.ts';
+import {
+  createProducer,
+  listProducers,
+  restoreProducer,
+  revokeProducer,
+  rotateProducer,
+  showProducerToken,
+} from '../producers.ts';
 import {
   createResourceToken,
   listResourceTokens,
@@ -32,15 +43,16 @@ export interface TokenRoutesOptions {
   readonly secret: Secret;
   /** MAX_TOKENS_PER_ACCOUNT */
   readonly maxTokensPerAccount: number;
+  /** Brings to the database what this process has counted of the usage of apps. */
+  readonly writeUsage: () => Promise<void>;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
 }
 
-const ROTATION = bodyOf(
-  {
-    graceHours: { type: 'number', minimum: 0, maximum: 8_760 },
-    confirm: { type: 'string', maxLength: 1_000 },
-  },
-  ['confirm'],
-);
+const ROTATION = bodyOf({
+  graceHours: { type: 'number', minimum: 0, maximum: 8_760 },
+  confirm: { type: 'string', maxLength: 1_000 },
+});
 const NEW_TOKEN = bodyOf(
   {
     name: { type: 'string', maxLength: 1_000 },
@@ -74,8 +86,9 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
       'member',
       ROTATION,
       async ({ app, by, note }, body) => {
-        checkConfirmation(body.confirm, app.name);
-        const { graceHours = DEFAULT_GRACE_HOURS } = body;
+        const { graceHours = DEFAULT_GRACE_HOURS, confirm = '' } = body;
+        // With a grace period nothing is lost.
+        if (graceHours === 0) checkConfirmation(confirm, app.name);
         const { loggingToken, previousValidUntil } = await rotateLoggingToken(sql, secret, {
           appId: app.appId,
           graceHours,
@@ -115,7 +128,80 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         return done<Pick<ResourceToken, 'tokenId' | 'revokedAt'>>(revoked);
       },
     ),
+    ...producerRoutes(options),
     ...browserKeyRoutes(options),
+  ];
+}
+
+const PRODUCER = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
+const PRODUCER_ROTATION = bodyOf({
+  graceHours: { type: 'number', minimum: 0, maximum: 8_760 },
+  confirm: { type: 'string', maxLength: 1_000 },
+});
+const PRODUCERS = '/api/apps/:appId/producers';
+
+function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOptions): readonly Route[] {
+  const idOf = (parameters: readonly string[]): string => parameters[1] ?? '';
+  return [
+    api.read(PRODUCERS, 'member', async ({ app }) => {
+      // What this process has counted is seen at once.
+      await writeUsage();
+      const producers = await listProducers(sql, app.id, now());
+      return done<ProducerList>({ producers: producers.map(({ kind: _, appIds: __, ...one }) => one) });
+    }),
+    api.read(`${PRODUCERS}/:tokenId/token`, 'member', async ({ app, parameters }) => {
+      const tokenId = idOf(parameters);
+      const found = (await listProducers(sql, app.id, now())).find((one) => one.tokenId === tokenId);
+      if (found === undefined) throw tokenNotFound(tokenId, 'producer');
+      const loggingToken = await showProducerToken(sql, secret, { appId: app.id, tokenId });
+      return done<NewProducer>({ tokenId, name: found.name, loggingToken });
+    }),
+    api.change('POST', PRODUCERS, 'member', PRODUCER, async ({ app, by, note }, { name }) => {
+      const { appId, ...made } = await createProducer(sql, secret, { appId: app.appId, name, by });
+      note('producer.create', { appId, tokenId: made.tokenId });
+      return done<NewProducer>(made, { status: 201 });
+    }),
+    api.change(
+      'POST',
+      `${PRODUCERS}/:tokenId/rotate`,
+      'member',
+      PRODUCER_ROTATION,
+      async ({ app, by, parameters, note }, { graceHours = DEFAULT_GRACE_HOURS, confirm = '' }) => {
+        // With a grace period nothing is lost.
+        if (graceHours === 0) checkConfirmation(confirm, app.name);
+        const tokenId = idOf(parameters);
+        const rotated = await rotateProducer(sql, secret, { appId: app.id, tokenId, graceHours, by });
+        if (rotated === null) throw tokenNotFound(tokenId, 'producer');
+        note('producer.rotate', { appId: app.appId, tokenId });
+        return done<Pick<LoggingToken, 'loggingToken' | 'previousValidUntil'>>(rotated);
+      },
+    ),
+    api.change(
+      'DELETE',
+      `${PRODUCERS}/:tokenId`,
+      'member',
+      NO_FIELDS,
+      async ({ app, by, parameters, note }) => {
+        const tokenId = idOf(parameters);
+        const revoked = await revokeProducer(sql, { appId: app.id, tokenId, by });
+        if (revoked === null) throw tokenNotFound(tokenId, 'producer');
+        note('producer.revoke', { appId: app.appId, tokenId });
+        return done<Pick<Producer, 'tokenId' | 'revokedAt'>>(revoked);
+      },
+    ),
+    api.change(
+      'POST',
+      `${PRODUCERS}/:tokenId/restore`,
+      'member',
+      NO_FIELDS,
+      async ({ app, by, parameters, note }) => {
+        const tokenId = idOf(parameters);
+        const restored = await restoreProducer(sql, { appId: app.id, tokenId, by });
+        if (restored === null) throw tokenNotFound(tokenId, 'producer that was revoked within a day');
+        note('producer.restore', { appId: app.appId, tokenId });
+        return done<Pick<Producer, 'tokenId'>>(restored);
+      },
+    ),
   ];
 }
 

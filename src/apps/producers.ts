@@ -1,0 +1,256 @@
+/** Producers: the programs that write an app's events, each with a logging token of its own, which is rotated and revoked alone. */
+
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { holdMaintained } from '../accounts/members.ts';
+import { checkName } from '../accounts/name.ts';
+import { MINUTE_MS } from '../base/time-units.ts';
+import { createPublicId } from '../base/token-text.ts';
+import { appNotFound, refused } from '../errors.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
+import { openSealed, type Secret } from './secret.ts';
+
+/** A producer in a list. */
+export interface Producer {
+  readonly kind: 'logging';
+  readonly tokenId: string;
+  readonly name: string;
+  /** Public id of its app, as the only one: as lists of resource tokens have it. */
+  readonly appIds: readonly string[];
+  /** Null: created on the command line, or with the app. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
+  readonly createdAt: Date;
+  readonly revokedAt: Date | null;
+  /** To the minute; null: never. */
+  readonly firstUsedAt: Date | null;
+  readonly lastUsedAt: Date | null;
+  /** Events of the last full minute. */
+  readonly eventsPerMinute: number;
+  /** Refused requests of the last hour. */
+  readonly refused: number;
+  /** Until when an earlier token of it is accepted; null: there is none. */
+  readonly previousValidUntil: Date | null;
+}
+
+/** The first producer, whose token the app was created with, has the id of its app with another prefix. */
+const FIRST_NAME = 'First token';
+/** Valid producers of an app, without the first one. */
+const MAX_PRODUCERS = 100;
+/** Revoked producers of an app that stay in lists; the earliest are removed. */
+const MAX_REVOKED = 100;
+/** How long a revocation can be undone. */
+const UNDO_HOURS = 24;
+const HOUR_MINUTES = 60;
+
+/**
+ * Creates a producer with its logging token.
+ * @param producer.appId public id
+ * @throws Refused invalidBody, appNotFound, tooManyTokens
+ */
+export async function createProducer(
+  sql: Sql,
+  secret: Secret,
+  producer: { readonly appId: string; readonly name: string; readonly by?: Actor },
+): Promise<{ tokenId: string; name: string; loggingToken: string; appId: string }> {
+  const { appId, name, by = COMMAND_LINE } = producer;
+  checkName(name);
+  const tokenId = createPublicId('tok');
+  const userId = by === 'command line' ? null : by.userId;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // Lock: producers that are created at the same time must not exceed the limit together.
+    const [app] = await tx<{ id: number }[]>`
+      SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(appId);
+    if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
+      throw appNotFound(appId);
+    await makeRoom(tx, app.id);
+    const [made] = await tx<[{ id: number }]>`
+      INSERT INTO producers (public_id, app_id, name, created_by)
+      VALUES (${tokenId}, ${app.id}, ${name}, ${userId}) RETURNING id`;
+    const loggingToken = await issueLoggingToken(tx, secret, app.id, made.id);
+    await writeAudit(tx, { appId: app.id, by, action: 'producer.create', details: { tokenId, name } });
+    return { tokenId, name, loggingToken, appId };
+  });
+}
+
+async function makeRoom(tx: Transaction, appId: number): Promise<void> {
+  const [valid] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM producers WHERE app_id = ${appId} AND revoked_at IS NULL`;
+  if ((valid?.count ?? 0) >= MAX_PRODUCERS)
+    throw refused(
+      'tooManyTokens',
+      `an app may have ${MAX_PRODUCERS} named producers: revoke one that is not needed`,
+    );
+  await tx`
+    DELETE FROM producers
+     WHERE id IN (SELECT id FROM producers WHERE app_id = ${appId} AND revoked_at IS NOT NULL
+                   ORDER BY revoked_at DESC, id DESC OFFSET ${MAX_REVOKED})`;
+}
+
+/**
+ * The producers of an app, or of all apps: each app's first one, then the others in order of creation, revoked ones included.
+ * @param appId internal id; null: all apps
+ * @param now   milliseconds since 1970
+ */
+export async function listProducers(sql: Sql, appId: number | null, now: number): Promise<Producer[]> {
+  const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
+  const last = new Date(minute - MINUTE_MS);
+  const since = new Date(minute - HOUR_MINUTES * MINUTE_MS);
+  const rows = await sql<Omit<Producer, 'kind'>[]>`
+    WITH every AS (
+      SELECT apps.id AS app_id, apps.public_id AS app, 0 AS id, 'tok_' || substr(apps.public_id, 5) AS "tokenId", ${FIRST_NAME} AS name,
+             NULL::json AS "createdBy", apps.created_at AS "createdAt",
+             (SELECT CASE WHEN bool_and(revoked_from IS NOT NULL) THEN max(expires_at) END FROM logging_tokens
+               WHERE app_id = apps.id AND producer_id IS NULL) AS "revokedAt"
+        FROM apps WHERE ${appId}::integer IS NULL OR apps.id = ${appId}
+      UNION ALL
+      SELECT apps.id, apps.public_id, producers.id, producers.public_id, producers.name,
+             CASE WHEN maker.id IS NOT NULL
+                  THEN json_build_object('userId', maker.public_id, 'email', maker.email) END,
+             producers.created_at, producers.revoked_at
+        FROM producers JOIN apps ON apps.id = producers.app_id LEFT JOIN users AS maker ON maker.id = created_by
+       WHERE ${appId}::integer IS NULL OR apps.id = ${appId}
+    )
+    SELECT "tokenId", name, ARRAY[app] AS "appIds", "createdBy", "createdAt", "revokedAt",
+           first_used_at AS "firstUsedAt", last_used_at AS "lastUsedAt",
+           coalesce((SELECT sum(events) FROM producer_requests AS used
+                      WHERE (used.app_id, used.producer_id, minute) = (every.app_id, every.id, ${last})), 0)::float8
+             AS "eventsPerMinute",
+           coalesce((SELECT sum(refused) FROM producer_requests AS used
+                      WHERE (used.app_id, used.producer_id) = (every.app_id, every.id) AND minute >= ${since}), 0)::float8
+             AS refused,
+           (SELECT max(expires_at) FROM logging_tokens AS token
+             WHERE token.app_id = every.app_id AND coalesce(token.producer_id, 0) = every.id
+               AND token.expires_at > now()) AS "previousValidUntil"
+      FROM every LEFT JOIN producer_uses AS uses ON (uses.app_id, uses.producer_id) = (every.app_id, every.id)
+     ORDER BY every.app_id, every.id`;
+  return rows.map((row) => ({ kind: 'logging', ...row }));
+}
+
+interface ProducerOf {
+  /** Internal id of the app. */
+  readonly appId: number;
+  /** Public id. */
+  readonly tokenId: string;
+  readonly by?: Actor;
+}
+
+/** @returns its token, in its own text; null where there is no such producer, or no text of it can be shown */
+export async function showProducerToken(
+  sql: Sql,
+  secret: Secret,
+  { appId, tokenId }: Pick<ProducerOf, 'appId' | 'tokenId'>,
+): Promise<string | null> {
+  const [token] = await sql<{ digest: Buffer; sealed: Buffer }[]>`
+    SELECT digest, sealed FROM logging_tokens
+     WHERE app_id = ${appId} AND expires_at IS NULL
+       AND CASE WHEN producer_id IS NULL
+                THEN EXISTS (SELECT FROM apps WHERE id = ${appId} AND public_id = ${appIdOf(tokenId)})
+                ELSE producer_id = (SELECT id FROM producers WHERE public_id = ${tokenId} AND app_id = ${appId}) END`;
+  return token === undefined ? null : openSealed(secret, token.sealed, token.digest);
+}
+
+/**
+ * Gives a producer a new token; the earlier ones end after the grace period.
+ * @returns null if there is no such producer, or it is revoked
+ */
+export async function rotateProducer(
+  sql: Sql,
+  secret: Secret,
+  { appId, tokenId, graceHours, by = COMMAND_LINE }: ProducerOf & { readonly graceHours: number },
+): Promise<{ tokenId: string; loggingToken: string; previousValidUntil: Date } | null> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const held = await hold(tx, { appId, tokenId });
+    if (held === null || held.revokedAt !== null) return null;
+    const rotated = await replaceToken(tx, secret, { appId, producerId: held.producerId, graceHours });
+    await writeAudit(tx, {
+      ...{ appId, by, action: 'producer.rotate' },
+      details: { tokenId, name: held.name, graceHours },
+    });
+    return { tokenId, ...rotated };
+  });
+}
+
+/**
+ * Ends a producer's tokens at once. Revoking it again changes nothing.
+ * @returns null if there is no such producer
+ */
+export async function revokeProducer(
+  sql: Sql,
+  { appId, tokenId, by = COMMAND_LINE }: ProducerOf,
+): Promise<{ tokenId: string; revokedAt: Date } | null> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const held = await hold(tx, { appId, tokenId });
+    if (held === null) return null;
+    if (held.revokedAt !== null) return { tokenId, revokedAt: held.revokedAt };
+    const [{ now }] = await tx<[{ now: Date }]>`SELECT now()`;
+    await tx`
+      UPDATE logging_tokens SET revoked_from = coalesce(expires_at, 'infinity'), expires_at = ${now}
+       WHERE app_id = ${appId} AND producer_id IS NOT DISTINCT FROM ${held.producerId}::integer
+         AND (expires_at IS NULL OR expires_at > ${now})`;
+    await tx`UPDATE producers SET revoked_at = ${now} WHERE id = ${held.producerId}`;
+    await writeAudit(tx, { appId, by, action: 'producer.revoke', details: { tokenId, name: held.name } });
+    return { tokenId, revokedAt: now };
+  });
+}
+
+/**
+ * Undoes a revocation: the tokens are accepted again, for as long as they would have been.
+ * @returns null if there is no such producer that was revoked within a day
+ */
+export async function restoreProducer(
+  sql: Sql,
+  { appId, tokenId, by = COMMAND_LINE }: ProducerOf,
+): Promise<{ tokenId: string } | null> {
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const held = await hold(tx, { appId, tokenId });
+    if (held?.revokedAt == null || !held.isRecent) return null;
+    await tx`
+      UPDATE logging_tokens SET expires_at = nullif(revoked_from, 'infinity'), revoked_from = NULL
+       WHERE app_id = ${appId} AND producer_id IS NOT DISTINCT FROM ${held.producerId}::integer
+         AND revoked_from IS NOT NULL`;
+    await tx`UPDATE producers SET revoked_at = NULL WHERE id = ${held.producerId}`;
+    await writeAudit(tx, { appId, by, action: 'producer.restore', details: { tokenId, name: held.name } });
+    return { tokenId };
+  });
+}
+
+/** The app whose first producer has this id. */
+const appIdOf = (tokenId: string): string => tokenId.replace(/^tok_/, 'app_');
+
+interface Held {
+  /** Null: the first one. */
+  readonly producerId: number | null;
+  readonly name: string;
+  readonly revokedAt: Date | null;
+  /** Whether the revocation can still be undone. */
+  readonly isRecent: boolean;
+}
+
+/** Locks the app, so that changes of its tokens take turns. */
+async function hold(tx: Transaction, { appId, tokenId }: Omit<ProducerOf, 'by'>): Promise<Held | null> {
+  const [app] = await tx<{ publicId: string }[]>`
+    SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
+  const since = tx`now() - make_interval(hours => ${UNDO_HOURS})`;
+  if (app?.publicId === appIdOf(tokenId)) {
+    const [first] = await tx<{ revokedAt: Date | null; isRecent: boolean | null }[]>`
+      SELECT max(expires_at) AS "revokedAt", max(expires_at) > ${since} AS "isRecent" FROM logging_tokens
+       WHERE app_id = ${appId} AND producer_id IS NULL AND revoked_from IS NOT NULL
+         AND NOT EXISTS (SELECT FROM logging_tokens AS current
+                          WHERE current.app_id = ${appId} AND current.producer_id IS NULL AND current.expires_at IS NULL)`;
+    const { revokedAt = null, isRecent = null } = first ?? {};
+    return { producerId: null, name: FIRST_NAME, revokedAt, isRecent: isRecent === true };
+  }
+  const [held] = await tx<Held[]>`
+    SELECT id AS "producerId", name, revoked_at AS "revokedAt", coalesce(revoked_at > ${since}, false) AS "isRecent"
+      FROM producers WHERE public_id = ${tokenId} AND app_id = ${appId} FOR UPDATE`;
+  return held ?? null;
+}
+
+/** The internal id of the app of a producer; null: there is none. */
+export async function appOfProducer(sql: Sql, tokenId: string): Promise<number | null> {
+  const [row] = await sql<{ appId: number }[]>`
+    SELECT app_id AS "appId" FROM producers WHERE public_id = ${tokenId}
+    UNION ALL SELECT id FROM apps WHERE public_id = ${appIdOf(tokenId)}`;
+  return row?.appId ?? null;
+}
