@@ -63,7 +63,7 @@ export interface EventLoggerOptions {
 
 export interface LogOptions {
   /**
-   * When the event happened. Default: now, corrected if the clock of this machine turns out to be ahead of the service's. A time
+   * When the event happened. Default: now, corrected if the clock of this machine is ahead of the service's or behind it. A time
    * that you give is never changed: up to ten minutes ahead of the service's clock the event waits for it, beyond that it is
    * refused for good with the code `EVENT_IN_FUTURE`.
    */
@@ -132,9 +132,13 @@ interface Answered {
 }
 
 /** What came of one request: its results, or when it is to be repeated. */
-type Outcome =
-  | Answered
-  | { readonly error: TidemarkError | Error; readonly status: number; readonly retryAfter: string | null };
+type Outcome = Answered | Failed;
+
+interface Failed {
+  readonly error: TidemarkError | Error;
+  readonly status: number;
+  readonly retryAfter: string | null;
+}
 
 /** Codes of results after which the same event may be stored. */
 const RETRYABLE_CODES: ReadonlySet<string> = new Set([
@@ -165,6 +169,8 @@ export class EventLogger {
   readonly #options: Required<Omit<EventLoggerOptions, 'onRefused' | 'onRetry' | 'queueFolder'>> &
     EventLoggerOptions;
   readonly #endpoint: string;
+  /** Whose response has the time of the service. */
+  readonly #clockEndpoint: string;
   /** Begins the keys of this logger. */
   readonly #name = randomUUID();
   readonly #pause = new Pause();
@@ -205,6 +211,7 @@ export class EventLogger {
       ...options,
     };
     this.#endpoint = new URL('/v1/events', options.url).href;
+    this.#clockEndpoint = new URL('/livez', options.url).href;
     this.#batchEvents = this.#options.maxBatchEvents;
     const { queueFolder, sync } = this.#options;
     this.#disk = queueFolder === undefined ? null : new DiskQueue(queueFolder, sync);
@@ -338,7 +345,8 @@ export class EventLogger {
       if (this.#queue.length === 0) continue;
       if (failures === 0 && !this.#isHurried && this.#queue.length < this.#batchEvents)
         await this.#pause.wait(this.#options.lingerMs);
-      const outcome = await this.#send(this.#take());
+      const failure = await this.#askTime();
+      const outcome = failure ?? (await this.#send(this.#take()));
       const retryAfter = this.#settle(outcome);
       failures = retryAfter === undefined ? 0 : failures + 1;
       if (retryAfter !== undefined && !this.#abort.signal.aborted) await this.#backOff(failures, retryAfter);
@@ -367,6 +375,25 @@ export class EventLogger {
     const until = Date.now() + pauseMs(failures, retryAfter);
     for (let left = until - Date.now(); left > 0 && !this.#abort.signal.aborted; left = until - Date.now())
       await this.#pause.wait(left);
+  }
+
+  /**
+   * Asks for the time of the service, unless it is known: an event keeps the time that it is sent with.
+   * @returns null if it is known now
+   */
+  async #askTime(): Promise<Failed | null> {
+    if (this.#clock.isKnown || this.#queue.every(({ createdAt }) => createdAt !== null)) return null;
+    const sentAt = Date.now();
+    try {
+      const signal = AbortSignal.any([this.#abort.signal, AbortSignal.timeout(this.#options.timeoutMs)]);
+      const response = await fetch(this.#clockEndpoint, { signal, redirect: 'manual' });
+      await response.body?.cancel();
+      // Any response has it, also that of a proxy that does not know the path.
+      this.#clock.compare(response.headers.get('date'), sentAt, Date.now());
+      return null;
+    } catch (error) {
+      return { error: error as Error, status: 0, retryAfter: null };
+    }
   }
 
   /** Takes the next batch, and dates its events. */

@@ -5,8 +5,11 @@ const VALID_MS = 3_600_000;
 /** A difference of the wall clock to the steady one from which on somebody has set it: what was known of it is void. */
 const SET_BY_MS = 1_000;
 
+/** The header Date has whole seconds. */
+const DATE_MS = 1_000;
+
 interface Correction {
-  /** How far the clock of this machine is ahead of the service's at least and at most, in milliseconds. */
+  /** How far the clock of this machine is ahead of the service's at least and at most, in milliseconds; behind it, less than 0. */
   readonly least: number;
   readonly most: number;
   /** Both clocks of this machine when the service said so. */
@@ -18,18 +21,38 @@ interface Correction {
 export class ServiceClock {
   #correction: Correction | null = null;
 
-  /** How far this machine's clock is ahead of the service's at least; 0 as long as nothing is known of it. */
+  /** Whether the service has said its time, and this machine's clock was not set since. */
+  get isKnown(): boolean {
+    return this.#current() !== null;
+  }
+
+  /** How far this machine's clock is ahead of the service's at least, less than 0 behind it; 0 as long as nothing is known of it. */
   get aheadMs(): number {
     return this.#current()?.least ?? 0;
   }
 
   /**
-   * Learns that this machine's clock is ahead from a response with the time of the service, which was read between the two times of
-   * this machine.
+   * Learns from a refusal with the time of the service, which was read between the two times of this machine, that its clock is ahead.
    */
   correct(serverTime: number, sentAt: number, receivedAt: number): void {
     const least = Math.max(0, sentAt - serverTime);
-    const most = Math.max(least, receivedAt - serverTime);
+    this.#learn(least, Math.max(least, receivedAt - serverTime));
+  }
+
+  /**
+   * Learns from the header Date of a response whether this machine's clock is right. It is taken for right where it may be, so that
+   * most times stay as they were.
+   * @param date null: there is none that can be read, and this machine's clock is taken for right
+   */
+  compare(date: string | null, sentAt: number, receivedAt: number): void {
+    const serverTime = Date.parse(date ?? '');
+    const [least, most] = [sentAt - serverTime - DATE_MS, receivedAt - serverTime];
+    if (Number.isNaN(serverTime) || (least <= 0 && most >= 0)) this.#learn(0, 0);
+    // Not later than the service's time, which would refuse the event.
+    else this.#learn(sentAt - serverTime, most);
+  }
+
+  #learn(least: number, most: number): void {
     this.#correction = { least, most, wall: Date.now(), steady: performance.now() };
   }
 

@@ -74,7 +74,6 @@ class NodeWire implements Wire {
   respond(status: number, headers: string, body: string | Buffer, bytes: number, close: boolean): void {
     const req = this.#req;
     const res = this.#res;
-    res.sendDate = false;
     const lines = headerList(headers);
     if (close) lines.push('Connection', 'close');
     lines.push('Content-Length', String(bytes));
@@ -136,7 +135,6 @@ class NodeWire implements Wire {
 
   stream(status: number, headers: string, filler: string, onClosed: () => void): StreamWire {
     const res = this.#res;
-    res.sendDate = false;
     res.writeHead(status, headerList(headers));
     if (filler === '') res.flushHeaders();
     else res.write(filler);

@@ -239,10 +239,11 @@ describe('a logger', () => {
     const arrivals: number[] = [];
     const server = createServer((request, response) => {
       request.resume();
+      if (request.method !== 'POST') return response.end();
       arrivals.push(performance.now());
       const isFirst = arrivals.length === 1;
       response.writeHead(isFirst ? 429 : 200, isFirst ? { 'Retry-After': '1' } : {});
-      response.end(JSON.stringify({ results: [{ eventId: 'a' }, { eventId: 'b' }] }));
+      return response.end(JSON.stringify({ results: [{ eventId: 'a' }, { eventId: 'b' }] }));
     });
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     opened.add({ stop: async () => server.close() });

@@ -19,6 +19,7 @@ import urllib.parse
 import urllib.request
 import uuid
 from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
 from typing import Callable, Dict, List, NamedTuple, Optional
 
 from .disk_queue import DiskQueue, QueueInUse
@@ -28,6 +29,8 @@ __all__ = ["EventLogger", "QueueInUse", "Stats"]
 RETRYABLE = {"UNAVAILABLE", "OUTCOME_UNKNOWN", "INTERNAL_ERROR", "RATE_LIMIT_EXCEEDED"}
 IN_FUTURE = "EVENT_IN_FUTURE"
 MAX_AHEAD_MS = 600_000
+# What was learned of the service's clock holds this long.
+CLOCK_SECONDS = 3_600
 MAX_EVENT_CHARACTERS = 262_144
 
 
@@ -76,6 +79,8 @@ class EventLogger:
         if drop not in ("newest", "oldest"):
             raise ValueError("drop must be newest or oldest")
         self._endpoint = urllib.parse.urljoin(url, "/v1/events")
+        # Its response has the time of the service.
+        self._clock_endpoint = urllib.parse.urljoin(url, "/livez")
         self._token = logging_token
         self._max_events, self._drop, self._linger, self._timeout = max_events, drop, linger, timeout
         self._max_batch = self._batch = max_batch_events
@@ -86,8 +91,9 @@ class EventLogger:
         self._stored = self._refused = self._dropped = 0
         self._warned = set()
         self._in_memory = self._closed = self._hurried = self._aborted = False
-        # How far this machine's clock is ahead of the service's, in ms; the difference of wall and steady clock at that time.
-        self._ahead, self._base = 0, 0.0
+        # How far this machine's clock is ahead of the service's, in ms (behind it: less than 0), as long as nobody sets it: the time
+        # of the service was learned, and the difference of wall and steady clock was this.
+        self._ahead, self._learned, self._base = 0, None, 0.0
         self._disk = None if queue_folder is None else DiskQueue(queue_folder, sync)
         self._next = 1
         if self._disk is not None:
@@ -193,12 +199,15 @@ class EventLogger:
                     self._changed.wait_for(lambda: self._hurried or self._aborted or len(self._events) >= self._batch, self._linger)
                 if self._aborted:
                     return
-                batch = self._take()
-            if not batch:
-                self._pause(0.05)
-                continue
             try:
-                wait = self._send(batch)
+                wait = self._ask_time()
+                if wait is None:
+                    with self._changed:
+                        batch = self._take()
+                    if not batch:
+                        self._pause(0.05)
+                        continue
+                    wait = self._send(batch)
             except Exception as error:  # Whatever fails here must not end the thread: the events wait.
                 self._warn("bug", f"unexpected error, retrying: {error!r}")
                 wait = 0.0
@@ -214,6 +223,40 @@ class EventLogger:
         with self._changed:
             self._changed.wait_for(lambda: self._aborted, seconds)
 
+    def _is_time_known(self) -> bool:
+        now = time.monotonic()
+        return self._learned is not None and now - self._learned < CLOCK_SECONDS and abs(time.time() - now - self._base) < 1.0
+
+    def _learn(self, ahead: int) -> None:
+        now = time.monotonic()
+        self._ahead, self._learned, self._base = ahead, now, time.time() - now
+
+    def _ask_time(self) -> Optional[float]:
+        """An event keeps the time that it is sent with. :returns: None if the time of the service is known now, else 0.0"""
+        with self._changed:
+            if self._is_time_known() or all(event.date is not None or event.dated for event in self._events.values()):
+                return None
+        sent_at = _now()
+        try:
+            with urllib.request.urlopen(self._clock_endpoint, timeout=self._timeout) as response:
+                date = response.headers.get("Date")
+        except urllib.error.HTTPError as error:
+            # A proxy that does not know the path has a clock as well.
+            date = error.headers.get("Date")
+            error.close()
+        except Exception as error:
+            self._warn("retry", f"events wait, {self._clock_endpoint} does not answer: {error}")
+            return 0.0
+        try:
+            server = _milliseconds(parsedate_to_datetime(date))
+        except (TypeError, ValueError):
+            self._learn(0)
+            return None
+        # The header has whole seconds. Where this machine's clock may be right it is taken for right.
+        is_right = sent_at - server - 1_000 <= 0 <= _now() - server
+        self._learn(0 if is_right else _now() - server)
+        return None
+
     def _take(self) -> List[_Event]:
         """The next events, each with the date that it keeps."""
         now = time.monotonic()
@@ -226,7 +269,7 @@ class EventLogger:
             if batch and (len(batch) >= self._batch or size > 4_000_000):
                 break
             batch.append(event)
-        ahead = self._ahead if abs(time.time() - now - self._base) < 1.0 else 0
+        ahead = self._ahead if self._is_time_known() else 0
         self._write_dates({e.n: e.at if e.dated else e.at - ahead for e in batch if e.date is None})
         return [event for event in batch if event.date is not None]
 
@@ -305,7 +348,7 @@ class EventLogger:
             elif code == IN_FUTURE and not event.dated and "serverTime" in result:
                 server = _milliseconds(datetime.fromisoformat(result["serverTime"].replace("Z", "+00:00")))
                 if not dates:
-                    self._ahead, self._base = max(0, _now() - server), time.time() - time.monotonic()
+                    self._learn(max(0, _now() - server))
                 # It was not stored with the earlier date. Never later than the time that the service has just shown.
                 dates[event.n] = min(event.at - max(0, sent_at - server), server)
             else:
