@@ -10,6 +10,7 @@ import { Usage } from './apps/usage.ts';
 import { withTimeout } from './base/timeout.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
 import type { Config } from './config.ts';
+import { configSchemaRoute } from './configuration/schema-route.ts';
 import { AlertRounds } from './delivery/alerts/rounds.ts';
 import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
 import { Outbox } from './delivery/outbox.ts';
@@ -408,6 +409,7 @@ function routesOf(
       nodesAway: () => nodes.unreachable,
       journal,
     }),
+    configSchemaRoute(),
     descriptionRoute({
       version: readRelease().version,
       ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),

@@ -2,8 +2,8 @@
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { User } from './users.ts';
 
-/** Who makes a change: a signed-in user, or the operator on the command line. */
-export type Actor = { readonly userId: number; readonly email: string } | 'command line';
+/** Who makes a change: a signed-in user, or the operator on the command line. Without an id: a management token, by its name. */
+export type Actor = { readonly userId: number | null; readonly email: string } | 'command line';
 
 export const COMMAND_LINE: Actor = 'command line';
 

@@ -163,7 +163,7 @@ export async function addMember(
  */
 export async function endMembership(
   tx: Transaction,
-  removal: { appId: number; userId: string; by: { userId: number; email: string } },
+  removal: { appId: number; userId: string; by: Actor },
 ): Promise<{ id: number; email: string }> {
   const { appId, userId, by } = removal;
   // The row lock waits for tokens that the member is creating (holdMaintained).
@@ -176,7 +176,8 @@ export async function endMembership(
   if (member === undefined) throw refused('memberNotFound', 'the app has no such member');
   if (member.role === 'owner') await checkAnotherOwner(tx, appId, member.id);
   await tx`DELETE FROM app_members WHERE app_id = ${appId} AND user_id = ${member.id}`;
-  const action = member.id === by.userId ? 'member.leave' : 'member.remove';
+  const isOwnWish = by !== 'command line' && member.id === by.userId;
+  const action = isOwnWish ? 'member.leave' : 'member.remove';
   await writeAudit(tx, { appId, by, action, details: { email: member.email, role: member.role } });
   const ended = await endInvitations(tx, appId, [member.emailKey, member.invitedKey ?? member.emailKey]);
   for (const email of ended)
@@ -232,19 +233,32 @@ export async function grantRole(
     >`SELECT id FROM apps WHERE public_id = ${appId} FOR NO KEY UPDATE`;
     if (app === undefined) throw appNotFound(appId);
     const user = await requireVerifiedUser(tx, email, allowUnverified);
-    const before = await roleOf(tx, app.id, user.id);
-    if (before === role) return;
-    if (before === 'owner') await checkAnotherOwner(tx, app.id, user.id);
-    await tx`
-      INSERT INTO app_members (app_id, user_id, role) VALUES (${app.id}, ${user.id}, ${role})
-      ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role`;
-    await endInvitations(tx, app.id, [user.emailKey]);
-    const action = before === null ? 'member.add' : 'member.role';
-    await writeAudit(tx, { appId: app.id, by, action, details: { email: user.email, role } });
+    await giveRole(tx, { appId: app.id, user, role, by });
   });
 }
 
-async function checkAnotherOwner(tx: Transaction, appId: number, userId: number): Promise<void> {
+/**
+ * Gives an account a role in an app. Call after {@link lockMembers}.
+ * @param gift.appId internal id
+ * @throws Refused lastOwner
+ */
+export async function giveRole(
+  tx: Transaction,
+  { appId, user, role, by }: { appId: number; user: User; role: Role; by: Actor },
+): Promise<void> {
+  const before = await roleOf(tx, appId, user.id);
+  if (before === role) return;
+  if (before === 'owner') await checkAnotherOwner(tx, appId, user.id);
+  await tx`
+    INSERT INTO app_members (app_id, user_id, role) VALUES (${appId}, ${user.id}, ${role})
+    ON CONFLICT (app_id, user_id) DO UPDATE SET role = excluded.role`;
+  await endInvitations(tx, appId, [user.emailKey]);
+  const action = before === null ? 'member.add' : 'member.role';
+  await writeAudit(tx, { appId, by, action, details: { email: user.email, role } });
+}
+
+/** Refuses to take the role of the last owner. Call after {@link lockMembers}. @throws Refused lastOwner */
+export async function checkAnotherOwner(tx: Transaction, appId: number, userId: number): Promise<void> {
   const others = await tx`
     SELECT FROM app_members WHERE app_id = ${appId} AND role = 'owner' AND user_id <> ${userId} LIMIT 1`;
   if (others.length > 0) return;

@@ -197,6 +197,24 @@ export async function tooManyTypes(sql: Sql, appId: number, maxTypes: number): P
 }
 
 /**
+ * The types of these names, of which missing ones are created in one transaction, in the given order.
+ * @param types.appId internal id of the app
+ * @returns public ids by name
+ * @throws Refused invalidBody, appNotFound, tooManyEventTypes
+ */
+export async function createEventTypes(
+  sql: Sql,
+  types: { appId: number; names: readonly string[]; maxTypes: number; by: Actor },
+): Promise<ReadonlyMap<string, string>> {
+  const { appId, names, maxTypes, by } = types;
+  for (const name of names) checkEventTypeName(name);
+  const { found, made } = await createInApp(sql, appId, { apps: new Map([[appId, names]]), maxTypes, by });
+  if (found.size + made.size < names.length)
+    throw refused('tooManyEventTypes', await tooManyTypes(sql, appId, maxTypes));
+  return new Map([...found, ...made].map(([name, { publicId }]) => [name, publicId]));
+}
+
+/**
  * Renames an event type. Its id and its events stay; a producer that goes on sending the old name makes a new type.
  * @param change.appId internal id of the app
  * @returns false if the app has no such type

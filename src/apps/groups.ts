@@ -1,7 +1,15 @@
 /** Groups of an issuer as roles in apps: which group gives what, and what an account gets and loses by it. */
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { lockMembers, type Role, roleOf } from '../accounts/members.ts';
-import type { User } from '../accounts/users.ts';
+import type { Email } from '../accounts/email.ts';
+import {
+  checkAnotherOwner,
+  endMembership,
+  giveRole,
+  lockMembers,
+  type Role,
+  roleOf,
+} from '../accounts/members.ts';
+import { requireVerifiedUser, type User } from '../accounts/users.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endTokensOf } from './resource-tokens.ts';
@@ -114,6 +122,46 @@ export async function suspendGroups(tx: Transaction, user: User): Promise<void> 
     await tx`
       UPDATE group_grants SET suspended = true, own_role = ${ownRole} WHERE app_id = ${grant.appId} AND user_id = ${user.id}`;
   }
+}
+
+/**
+ * Gives an account a role of its own in an app, beside what its groups give, or takes it away with the tokens that the account
+ * made there. A role by a group stays.
+ * @param change.appId internal id
+ * @param change.role  null: none
+ * @throws Refused appNotFound, memberNotFound, accessDenied, lastOwner
+ */
+export async function setOwnRole(
+  sql: Sql,
+  { appId, email, role, by }: { appId: number; email: Email; role: Role | null; by: Actor },
+): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    if (!(await lockMembers(tx, appId))) throw appNotFound(String(appId));
+    const user = await requireVerifiedUser(tx, email, role === null);
+    const given = (await storedGrants(tx, user)).find((one) => one.appId === appId);
+    const ofGroup = given === undefined || given.suspended ? null : await roleOfGroup(tx, appId, given.group);
+    if (ofGroup === null) {
+      if (role !== null) return await giveRole(tx, { appId, user, role, by });
+      if (given !== undefined)
+        await tx`UPDATE group_grants SET own_role = NULL WHERE app_id = ${appId} AND user_id = ${user.id}`;
+      await endMembership(tx, { appId, userId: user.userId, by });
+      await endTokensOf(tx, { appId, userId: user.id, keep: [], by });
+      return;
+    }
+    const effective = higher(role, ofGroup);
+    const before = await roleOf(tx, appId, user.id);
+    if (before === 'owner' && effective !== 'owner') await checkAnotherOwner(tx, appId, user.id);
+    await setRole(tx, user, appId, effective);
+    await tx`
+      UPDATE group_grants SET role = ${effective}, own_role = ${role} WHERE app_id = ${appId} AND user_id = ${user.id}`;
+    const details = { email: user.email, role: role ?? `${ofGroup}, by group` };
+    await writeAudit(tx, { appId, by, action: 'member.role', details });
+  });
+}
+
+/** What a group gives in an app now; null: nothing. */
+async function roleOfGroup(tx: Transaction, appId: number, group: string): Promise<Role | null> {
+  return (await grantsOf(tx, [group])).get(appId)?.role ?? null;
 }
 
 /** The highest role that the groups give in each app, by internal id. */

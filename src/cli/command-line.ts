@@ -7,6 +7,7 @@ import { addAlertCommands } from './alert-command.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTypeCommands } from './commands.ts';
+import { addConfigurationCommands } from './configuration-command.ts';
 import { addConsumerCommands } from './consumer-command.ts';
 import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
@@ -76,6 +77,7 @@ export function commandLine(): Command {
   addRecoverRowsCommand(program);
   addUserCommands(program);
   addGroupCommands(program);
+  addConfigurationCommands(program);
   addAuditCommands(program);
   addDoctorCommand(program);
   addDemoCommand(program);

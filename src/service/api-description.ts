@@ -1,5 +1,6 @@
 /** The public API: which routes it has, and its description at /openapi.json. */
 
+import { CONFIG_SCHEMA_ROUTE } from '../configuration/schema-route.ts';
 import { CONSUMER_ROUTES } from '../delivery/consumer-routes.ts';
 import { LIVEZ, READYZ } from '../http/health.ts';
 import { METRICS } from '../http/metrics-route.ts';
@@ -43,7 +44,7 @@ export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),
   ...CONSUMER_ROUTES,
-  ...[LIVEZ, READYZ, METRICS, DESCRIPTION],
+  ...[LIVEZ, READYZ, METRICS, DESCRIPTION, CONFIG_SCHEMA_ROUTE],
 ].map(withExamples);
 
 type Content = AnswerShape['content'];

@@ -323,5 +323,6 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
       },
     },
   },
+  getConfigSchema: { answers: { 200: { [JSON_TYPE]: { type: 'object', properties: {} } } } },
   getDescription: { answers: { 200: { [JSON_TYPE]: { openapi: '3.1.0', paths: {} } } } },
 };

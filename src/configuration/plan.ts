@@ -1,0 +1,391 @@
+/** Compares a configuration with what an installation has: the steps that make the one of the other. */
+import { isDeepStrictEqual } from 'node:util';
+import { parseEmail } from '../accounts/email.ts';
+import type { Role } from '../accounts/members.ts';
+import { checkName } from '../accounts/name.ts';
+import type { OwnLimits } from '../apps/app-limits.ts';
+import { eventTypeNameProblem } from '../apps/event-types.ts';
+import { spellPath } from '../read/fields/payload-paths.ts';
+import { parsePath } from '../read/filter/parse-filter.ts';
+import type { FieldKind } from '../storage/storage.ts';
+import { matchApps } from './app-match.ts';
+import type { AppEntry, FieldEntry, GroupEntry, TypeEntry, WebhookEntry } from './document.ts';
+import type { ConfigMistake, ParsedConfig, Path } from './parse.ts';
+import { ownerOf, type StoredApp, type StoredState, type StoredType, type StoredWebhook } from './state.ts';
+import type { AppTarget, Kept, Step } from './steps.ts';
+import * as steps from './steps.ts';
+
+export interface PlanOptions {
+  readonly prune: boolean;
+  /** Whether prune may remove apps that have events. */
+  readonly deleteEvents: boolean;
+  /** Accounts by the keys of their addresses; the value says whether the address is verified. */
+  readonly accounts: ReadonlyMap<string, boolean>;
+  /** @param appId internal id */
+  readonly hasEvents: (appId: number) => Promise<boolean>;
+  /** What is wrong with the address of a webhook or with a filter; null: nothing. */
+  readonly webhookProblem: (webhook: WebhookEntry) => string | null;
+}
+
+const NO_LIMITS: OwnLimits = { createPerMinute: null, bytesPerDay: null, types: null };
+
+export interface Plan {
+  readonly steps: readonly Step[];
+  /** What is there beside the document, and stays without prune. */
+  readonly kept: readonly Kept[];
+}
+
+/** What plans of parts are written to. */
+interface Draft {
+  readonly parsed: ParsedConfig;
+  readonly options: PlanOptions;
+  readonly steps: Step[];
+  readonly removals: Step[];
+  readonly kept: Kept[];
+  /** Keys of addresses that get an account. */
+  readonly newAccounts: Set<string>;
+}
+
+/**
+ * Plans what makes the installation as the document says.
+ * @throws ConfigMistake where the document contradicts itself or what is there
+ */
+export async function planConfig(
+  parsed: ParsedConfig,
+  state: StoredState,
+  options: PlanOptions,
+): Promise<Plan> {
+  const draft: Draft = { parsed, options, steps: [], removals: [], kept: [], newAccounts: new Set() };
+  const { apps: entries, groups, partial = false } = parsed.document;
+  if (entries !== undefined) {
+    const matched = matchApps(entries, state.apps, parsed);
+    for (const [index, entry] of entries.entries())
+      planApp(draft, ['apps', index], entry, matched.get(entry) ?? null);
+    const others = partial ? [] : state.apps.filter((app) => ![...matched.values()].includes(app));
+    for (const app of others) await planOtherApp(draft, app);
+  }
+  if (groups !== undefined) planGroups(draft, ['groups'], null, groups, state.groups);
+  return { steps: [...draft.steps, ...draft.removals], kept: draft.kept };
+}
+
+/** An app that the document does not have. */
+async function planOtherApp(draft: Draft, app: StoredApp): Promise<void> {
+  const { prune, deleteEvents, hasEvents } = draft.options;
+  if (prune && !deleteEvents && (await hasEvents(app.id)))
+    throw draft.parsed.mistake(
+      ['apps'],
+      `has no app ${JSON.stringify(app.name)} (${app.appId}), and that one has events: add it, or have them deleted with --delete-events`,
+    );
+  if (prune) draft.removals.push(steps.removeApp(app));
+  else draft.kept.push({ kind: 'app', app: null, name: app.name });
+}
+
+function planApp(draft: Draft, path: Path, entry: AppEntry, stored: StoredApp | null): void {
+  checked(draft, [...path, 'name'], () => checkName(entry.name));
+  const app: AppTarget = {
+    id: stored?.id ?? null,
+    appId: stored?.appId ?? null,
+    name: entry.name,
+    types: new Map(stored?.types.map(({ name, typeId }) => [name, typeId])),
+  };
+  if (entry.owner !== undefined) planAccount(draft, [...path, 'owner'], entry.owner);
+  if (stored === null) draft.steps.push(steps.createApp(app, entry.owner ?? null));
+  else if (stored.name !== entry.name) draft.steps.push(steps.renameApp(app, stored.name));
+  planLimits(draft, app, entry, stored);
+  const typeNames = planTypes(draft, [...path, 'types'], app, entry.types ?? [], stored?.types ?? []);
+  planFields(draft, [...path, 'fields'], { app, typeNames }, entry.fields ?? [], stored);
+  planViews(draft, [...path, 'views'], app, entry, stored);
+  planMembers(draft, path, app, entry, stored);
+  planGroups(draft, [...path, 'groups'], app, entry.groups ?? [], stored?.groups ?? []);
+  planWebhooks(draft, [...path, 'webhooks'], app, entry.webhooks ?? [], stored?.webhooks ?? []);
+}
+
+function planLimits(draft: Draft, app: AppTarget, { limits = {} }: AppEntry, stored: StoredApp | null): void {
+  const before = stored?.limits ?? NO_LIMITS;
+  const after = { ...(draft.options.prune ? NO_LIMITS : before), ...limits };
+  if (!isDeepStrictEqual(before, after)) draft.steps.push(steps.setLimits(app, after));
+}
+
+/** @returns the names of all types that there are afterwards */
+function planTypes(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  entries: readonly TypeEntry[],
+  stored: readonly StoredType[],
+): ReadonlySet<string> {
+  unique(draft, path, entries, ({ name }) => name);
+  const known = new Map(stored.map((type) => [type.name, type]));
+  const names = new Set(known.keys());
+  const missing: string[] = [];
+  const later: (() => void)[] = [];
+  for (const [index, entry] of entries.entries()) {
+    const problem = eventTypeNameProblem(entry.name);
+    if (problem !== null) throw draft.parsed.mistake([...path, index, 'name'], problem);
+    const former = entry.renamedFrom === undefined ? undefined : known.get(entry.renamedFrom);
+    const renamed = known.has(entry.name) ? undefined : former;
+    if (renamed !== undefined) {
+      draft.steps.push(steps.renameType(app, renamed, entry.name));
+      names.delete(renamed.name);
+      app.types.delete(renamed.name);
+      app.types.set(entry.name, renamed.typeId);
+    } else if (!known.has(entry.name)) missing.push(entry.name);
+    names.add(entry.name);
+    const type = renamed ?? known.get(entry.name) ?? null;
+    later.push(() => planType(draft, [...path, index], app, entry, type));
+  }
+  if (missing.length > 0) draft.steps.push(steps.createTypes(app, missing));
+  for (const plan of later) plan();
+  return names;
+}
+
+function planType(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  entry: TypeEntry,
+  stored: StoredType | null,
+): void {
+  const { prune } = draft.options;
+  const hidden = entry.hidden ?? (prune ? false : (stored?.isHidden ?? false));
+  if (hidden !== (stored?.isHidden ?? false)) draft.steps.push(steps.hideType(app, entry.name, hidden));
+  if (entry.schema === undefined && entry.schemaMode === undefined) {
+    if ((stored?.schema ?? null) === null) return;
+    if (prune) draft.removals.push(steps.removeSchema(app, entry.name));
+    else draft.kept.push({ kind: 'schema', app: app.name, name: entry.name });
+    return;
+  }
+  const schema = entry.schema ?? stored?.schema ?? null;
+  if (schema === null) throw draft.parsed.mistake([...path, 'schemaMode'], 'needs a schema beside it');
+  const mode = entry.schemaMode ?? (prune ? 'warn' : (stored?.mode ?? 'warn'));
+  if (isDeepStrictEqual(schema, stored?.schema) && mode === stored?.mode) return;
+  draft.steps.push(
+    steps.setSchema(app, entry.name, { schema, mode, isNew: (stored?.schema ?? null) === null }),
+  );
+}
+
+/** A field as it is compared. */
+interface NamedField {
+  readonly path: readonly string[];
+  readonly by: readonly string[] | null;
+  readonly kind: FieldKind;
+  readonly type: string | null;
+}
+
+function planFields(
+  draft: Draft,
+  path: Path,
+  { app, typeNames }: { readonly app: AppTarget; readonly typeNames: ReadonlySet<string> },
+  entries: readonly FieldEntry[],
+  stored: StoredApp | null,
+): void {
+  const wanted = entries.map((entry, index): NamedField => {
+    const place = [...path, index];
+    const { kind = 'value', type = null } = entry;
+    if (type !== null && !typeNames.has(type))
+      throw draft.parsed.mistake(
+        [...place, 'type'],
+        `names no event type of the app: ${JSON.stringify(type)}`,
+      );
+    const by = entry.by === undefined ? null : namesOf(draft, [...place, 'by'], entry.by);
+    const names = namesOf(draft, [...place, 'path'], entry.path);
+    if (isDeepStrictEqual(names, by)) throw draft.parsed.mistake([...place, 'by'], 'must be another path');
+    return { path: names, by, kind, type };
+  });
+  unique(draft, path, wanted, fieldName);
+  // A renamed type takes its fields along.
+  const present = new Map(
+    (stored?.fields ?? []).map((field) => {
+      const by = field.by === null ? null : namesOf(draft, path, field.by);
+      const type = field.type === null ? null : renamedName(app, stored, field.type, typeNames);
+      const named = { path: namesOf(draft, path, field.path), by, kind: field.kind, type };
+      return [fieldName(named), named] as const;
+    }),
+  );
+  const names = new Set(wanted.map(fieldName));
+  for (const field of wanted)
+    if (!present.has(fieldName(field))) draft.steps.push(steps.declareField(app, field, fieldName(field)));
+  for (const [name, field] of present) {
+    if (names.has(name)) continue;
+    if (draft.options.prune) draft.removals.push(steps.removeField(app, field, name));
+    else draft.kept.push({ kind: 'field', app: app.name, name });
+  }
+}
+
+/** The name that a stored type has after the plan's renames. */
+function renamedName(
+  app: AppTarget,
+  stored: StoredApp | null,
+  name: string,
+  after: ReadonlySet<string>,
+): string {
+  if (after.has(name)) return name;
+  const typeId = stored?.types.find((type) => type.name === name)?.typeId;
+  return [...app.types].find(([, id]) => id === typeId)?.[0] ?? name;
+}
+
+function fieldName({ path, by, kind, type }: NamedField): string {
+  const parts = [spellPath(path), kind === 'value' ? '' : `(${kind})`];
+  parts.push(by === null ? '' : `by ${spellPath(by)}`, type === null ? '' : `of ${JSON.stringify(type)}`);
+  return parts.filter((part) => part !== '').join(' ');
+}
+
+function namesOf(draft: Draft, path: Path, spelled: string): readonly string[] {
+  const names = parsePath(spelled);
+  if ('problem' in names)
+    throw draft.parsed.mistake(path, `is wrong at column ${names.column}: ${names.problem}`);
+  return names;
+}
+
+function planViews(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  entry: AppEntry,
+  stored: StoredApp | null,
+): void {
+  const entries = entry.views ?? [];
+  unique(draft, path, entries, ({ name }) => name);
+  const known = new Map(stored?.views.map((view) => [view.name, view]));
+  for (const [index, view] of entries.entries()) {
+    checked(draft, [...path, index, 'name'], () => checkName(view.name));
+    const before = known.get(view.name);
+    if (before?.search !== view.search) draft.steps.push(steps.saveView(app, view, before !== undefined));
+    known.delete(view.name);
+  }
+  for (const view of known.values()) {
+    if (draft.options.prune) draft.removals.push(steps.removeView(app, view));
+    else draft.kept.push({ kind: 'view', app: app.name, name: view.name });
+  }
+}
+
+function planMembers(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  entry: AppEntry,
+  stored: StoredApp | null,
+): void {
+  const place = [...path, 'members'];
+  const wanted = new Map<string, { email: string; role: Role }>();
+  for (const [index, member] of (entry.members ?? []).entries()) {
+    const key = planAccount(draft, [...place, index, 'email'], member.email);
+    if (wanted.has(key)) throw draft.parsed.mistake([...place, index], `repeats ${member.email}`);
+    wanted.set(key, member);
+  }
+  const owner = entry.owner === undefined ? null : parseEmail(entry.owner);
+  if (owner !== null) {
+    const also = wanted.get(owner.key);
+    if (also !== undefined && also.role !== 'owner')
+      throw draft.parsed.mistake(place, `gives the owner ${owner.text} another role`);
+    wanted.set(owner.key, { email: owner.text, role: 'owner' });
+  }
+  const before = new Map(stored?.members.map((member) => [member.emailKey, member]));
+  // Owners first: an app always has one.
+  const ordered = [...wanted].sort(([, a], [, b]) => Number(b.role === 'owner') - Number(a.role === 'owner'));
+  for (const [key, { email, role }] of ordered) {
+    const has = before.get(key)?.role ?? (stored === null && key === owner?.key ? 'owner' : null);
+    if (has !== role) draft.steps.push(steps.setMember(app, email, role, has !== null));
+  }
+  const first = stored === null ? null : ownerOf(stored);
+  for (const [key, { email }] of before) {
+    if (wanted.has(key) || (owner === null && key === first?.emailKey)) continue;
+    if (draft.options.prune) draft.removals.push(steps.removeMember(app, email));
+    else draft.kept.push({ kind: 'member', app: app.name, name: email });
+  }
+}
+
+/** An account that the document names, made where there is none. @returns the key of its address */
+function planAccount(draft: Draft, path: Path, address: string): string {
+  const email = parseEmail(address);
+  if (email === null) throw draft.parsed.mistake(path, 'is not an email address');
+  const { accounts } = draft.options;
+  if (accounts.get(email.key) === false)
+    throw draft.parsed.mistake(
+      path,
+      `is the address of an account that has not verified it: its owner, or "tidemark user verify", must do so first`,
+    );
+  if (!accounts.has(email.key) && !draft.newAccounts.has(email.key)) {
+    draft.newAccounts.add(email.key);
+    draft.steps.push(steps.createAccount(email));
+  }
+  return email.key;
+}
+
+function planGroups(
+  draft: Draft,
+  path: Path,
+  app: AppTarget | null,
+  entries: readonly GroupEntry[],
+  stored: readonly GroupEntry[],
+): void {
+  unique(draft, path, entries, ({ group }) => group);
+  const before = new Map(stored.map(({ group, role }) => [group, role]));
+  for (const { group, role } of entries) {
+    const has = before.get(group);
+    if (has !== role) draft.steps.push(steps.mapGroup(app, { group, role }, has !== undefined));
+    before.delete(group);
+  }
+  for (const group of before.keys()) {
+    if (draft.options.prune) draft.removals.push(steps.unmapGroup(app, group));
+    else draft.kept.push({ kind: 'group', app: app?.name ?? null, name: group });
+  }
+}
+
+/** A webhook is known by everything but its state: one that differs is another one, with a secret and a position of its own. */
+function planWebhooks(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  entries: readonly WebhookEntry[],
+  stored: readonly StoredWebhook[],
+): void {
+  const left = [...stored];
+  for (const [index, entry] of entries.entries()) {
+    const problem = draft.options.webhookProblem(entry);
+    if (problem !== null) throw draft.parsed.mistake([...path, index], problem);
+    const url = new URL(entry.url).href;
+    const at = left.findIndex((one) => isSameWebhook({ ...entry, url }, one));
+    const [same] = at < 0 ? [] : left.splice(at, 1);
+    const paused = entry.paused ?? (draft.options.prune ? false : (same?.isPaused ?? false));
+    if (same === undefined) draft.steps.push(steps.addWebhook(app, entry, paused));
+    else if (same.isPaused !== paused) draft.steps.push(steps.pauseWebhook(app, same, paused));
+  }
+  for (const webhook of left) {
+    if (draft.options.prune) draft.removals.push(steps.removeWebhook(app, webhook));
+    else draft.kept.push({ kind: 'webhook', app: app.name, name: webhook.url });
+  }
+}
+
+function isSameWebhook(entry: WebhookEntry, stored: StoredWebhook): boolean {
+  const { url, types = [], filter = [], unordered = false, events = true } = entry;
+  return (
+    url === stored.url &&
+    unordered === stored.isUnordered &&
+    events === stored.sendsEvents &&
+    isDeepStrictEqual([...types].sort(), [...stored.types].sort()) &&
+    isDeepStrictEqual([...filter].sort(), [...stored.filter].sort())
+  );
+}
+
+function unique<T>(draft: Draft, path: Path, entries: readonly T[], nameOf: (entry: T) => string): void {
+  const seen = new Set<string>();
+  for (const [index, entry] of entries.entries()) {
+    const name = nameOf(entry);
+    if (seen.has(name)) throw draft.parsed.mistake([...path, index], `repeats ${JSON.stringify(name)}`);
+    seen.add(name);
+  }
+}
+
+/** Runs a check that throws a refusal, which is then a mistake at this place. */
+function checked(draft: Draft, path: Path, check: () => void): void {
+  try {
+    check();
+  } catch (error) {
+    throw mistakeOf(draft.parsed, path, error);
+  }
+}
+
+function mistakeOf(parsed: ParsedConfig, path: Path, error: unknown): ConfigMistake {
+  return parsed.mistake(path, `is refused: ${error instanceof Error ? error.message : String(error)}`);
+}

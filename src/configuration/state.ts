@@ -1,0 +1,249 @@
+/** What an installation has of what its configuration may say. */
+import type { Role } from '../accounts/members.ts';
+import type { OwnLimits } from '../apps/app-limits.ts';
+import type { SchemaMode } from '../apps/type-schemas.ts';
+import { spellPath } from '../read/fields/payload-paths.ts';
+import type { Sql } from '../storage/database/connect.ts';
+import { byOf, type ConsumerStore, type FieldKind, namesOf } from '../storage/storage.ts';
+import type {
+  AppEntry,
+  ConfigDocument,
+  FieldEntry,
+  GroupEntry,
+  TypeEntry,
+  WebhookEntry,
+} from './document.ts';
+
+export interface StoredType {
+  readonly typeId: string;
+  readonly name: string;
+  readonly isHidden: boolean;
+  readonly schema: object | null;
+  readonly mode: SchemaMode | null;
+}
+
+export interface StoredField {
+  /** As filters spell it. */
+  readonly path: string;
+  readonly kind: FieldKind;
+  readonly by: string | null;
+  readonly type: string | null;
+}
+
+export interface StoredView {
+  readonly viewId: string;
+  readonly name: string;
+  readonly search: string;
+}
+
+export interface StoredMember {
+  readonly email: string;
+  readonly emailKey: string;
+  /** The role that a person gave, not a group. */
+  readonly role: Role;
+}
+
+export interface StoredWebhook {
+  readonly webhookId: string;
+  readonly url: string;
+  readonly types: readonly string[];
+  readonly filter: readonly string[];
+  readonly isUnordered: boolean;
+  readonly sendsEvents: boolean;
+  readonly isPaused: boolean;
+}
+
+export interface StoredApp {
+  /** Internal. */
+  readonly id: number;
+  readonly appId: string;
+  readonly name: string;
+  readonly limits: OwnLimits;
+  readonly types: readonly StoredType[];
+  readonly fields: readonly StoredField[];
+  readonly views: readonly StoredView[];
+  /** Owners first. */
+  readonly members: readonly StoredMember[];
+  readonly groups: readonly GroupEntry[];
+  readonly webhooks: readonly StoredWebhook[];
+}
+
+export interface StoredState {
+  readonly apps: readonly StoredApp[];
+  /** What groups give in every app. */
+  readonly groups: readonly GroupEntry[];
+}
+
+/** Rows of one table by app. */
+type ByApp<T> = ReadonlyMap<number, readonly T[]>;
+
+/** Reads the whole configuration: a few statements, whatever the number of apps. */
+export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredState> {
+  const apps = await sql<{ id: number; appId: string; name: string; limits: OwnLimits }[]>`
+    SELECT id, public_id AS "appId", name,
+           json_build_object('createPerMinute', create_per_minute, 'bytesPerDay', bytes_per_day, 'types', types) AS limits
+      FROM apps LEFT JOIN app_limits ON app_id = id ORDER BY id`;
+  const types = await readTypes(sql);
+  const fields = await readFields(sql);
+  const views = byApp(
+    await sql<(StoredView & { app: number })[]>`
+      SELECT app_id AS app, public_id AS "viewId", name, search FROM saved_views ORDER BY app_id, name, id`,
+  );
+  const members = byApp(await readMembers(sql));
+  const groups = await sql<(GroupEntry & { app: number | null })[]>`
+    SELECT app_id AS app, group_name AS "group", role FROM group_mappings ORDER BY group_name`;
+  const groupsOfApps = byApp(
+    groups.flatMap(({ app, ...entry }) => (app === null ? [] : [{ app, ...entry }])),
+  );
+  const webhooks = await readWebhooks(sql, store);
+  return {
+    apps: apps.map((app) => ({
+      ...app,
+      types: types.get(app.id) ?? [],
+      fields: fields.get(app.id) ?? [],
+      views: views.get(app.id) ?? [],
+      members: members.get(app.id) ?? [],
+      groups: groupsOfApps.get(app.id) ?? [],
+      webhooks: webhooks.get(app.id) ?? [],
+    })),
+    groups: groups.filter(({ app }) => app === null).map(({ group, role }) => ({ group, role })),
+  };
+}
+
+function byApp<T extends { readonly app: number }>(rows: readonly T[]): ByApp<Omit<T, 'app'>> {
+  const found = new Map<number, Omit<T, 'app'>[]>();
+  for (const { app, ...row } of rows) {
+    const others = found.get(app);
+    if (others === undefined) found.set(app, [row]);
+    else others.push(row);
+  }
+  return found;
+}
+
+async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
+  const rows = await sql<
+    (Omit<StoredType, 'schema'> & { readonly app: number; readonly schema: string | null })[]
+  >`
+    SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", schema, mode
+      FROM event_types LEFT JOIN type_schemas ON type_id = event_types.id
+     ORDER BY app_id, event_types.id`;
+  return byApp(
+    rows.map((row) => ({ ...row, schema: row.schema === null ? null : (JSON.parse(row.schema) as object) })),
+  );
+}
+
+async function readFields(sql: Sql): Promise<ByApp<StoredField>> {
+  const rows = await sql<{ app: number; path: string; kind: FieldKind; by: string; type: string | null }[]>`
+    SELECT field.app_id AS app, path, kind, by_path AS by, type.name AS type
+      FROM declared_fields AS field LEFT JOIN event_types AS type ON type.id = type_id
+     WHERE removed_at IS NULL
+     ORDER BY field.app_id, field.id`;
+  return byApp(
+    rows.map((row) => {
+      const by = byOf(row.by);
+      return { ...row, path: spellPath(namesOf(row.path)), by: by && spellPath(by) };
+    }),
+  );
+}
+
+async function readMembers(sql: Sql): Promise<readonly (StoredMember & { readonly app: number })[]> {
+  // What a group gives is not the person's own: see src/apps/groups.ts.
+  return await sql<(StoredMember & { app: number })[]>`
+    SELECT app, email, email_key AS "emailKey", role
+      FROM (SELECT app_id AS app, user_id, added_at,
+                   CASE WHEN NOT given.suspended AND given.role = member.role THEN given.own_role ELSE member.role END AS role
+              FROM app_members AS member LEFT JOIN group_grants AS given USING (app_id, user_id)) AS own
+      JOIN users ON users.id = user_id
+     WHERE role IS NOT NULL
+     ORDER BY app, role = 'owner' DESC, added_at, users.id`;
+}
+
+async function readWebhooks(sql: Sql, store: ConsumerStore): Promise<ByApp<StoredWebhook>> {
+  const rows = await sql<(Omit<StoredWebhook, 'types' | 'filter'> & { app: number })[]>`
+    SELECT app_id AS app, public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents",
+           state = 'paused' AS "isPaused"
+      FROM webhooks ORDER BY app_id, id`;
+  const choices = new Map<string, { types: readonly string[]; filter: readonly string[] }>();
+  // In a cluster they are on the node of their app.
+  for (const app of new Set(rows.map((row) => row.app)))
+    for (const { name, types, filter } of await store.list(app, 'webhook'))
+      choices.set(name, { types, filter });
+  return byApp(rows.map((row) => ({ types: [], filter: [], ...row, ...choices.get(row.webhookId) })));
+}
+
+/**
+ * The document of an installation, or of one app.
+ * @param appId public id of the one app; null: all
+ * @returns null if there is no such app
+ */
+export function documentOf(state: StoredState, appId: string | null): ConfigDocument | null {
+  if (appId === null)
+    return {
+      version: 1,
+      apps: state.apps.map(appEntry),
+      groups: state.groups,
+    };
+  const app = state.apps.find((one) => one.appId === appId);
+  return app === undefined ? null : { version: 1, partial: true, apps: [appEntry(app)] };
+}
+
+function appEntry(app: StoredApp): AppEntry {
+  const owner = ownerOf(app);
+  return {
+    name: app.name,
+    ...(owner !== null && { owner: owner.email }),
+    ...limitsEntry(app.limits),
+    ...some('types', app.types.map(typeEntry)),
+    ...some('fields', app.fields.map(fieldEntry)),
+    ...some(
+      'views',
+      app.views.map(({ name, search }) => ({ name, search })),
+    ),
+    ...some(
+      'members',
+      app.members.filter((one) => one !== owner).map(({ email, role }) => ({ email, role })),
+    ),
+    ...some('groups', app.groups),
+    ...some('webhooks', app.webhooks.map(webhookEntry)),
+  };
+}
+
+/** The owner that an app is known by: the first one. */
+export function ownerOf({ members }: StoredApp): StoredMember | null {
+  return members.find(({ role }) => role === 'owner') ?? null;
+}
+
+/** An empty list is left out: in an app it says the same as none. */
+function some<K extends string, T>(name: K, list: readonly T[]): { readonly [P in K]?: readonly T[] } {
+  return list.length === 0 ? {} : ({ [name]: list } as { readonly [P in K]: readonly T[] });
+}
+
+function limitsEntry(limits: OwnLimits): Pick<AppEntry, 'limits'> {
+  const own = Object.entries(limits).filter(([, limit]) => limit !== null);
+  return own.length === 0 ? {} : { limits: Object.fromEntries(own) };
+}
+
+function typeEntry({ name, isHidden, schema, mode }: StoredType): TypeEntry {
+  return {
+    name,
+    ...(isHidden && { hidden: true }),
+    ...(schema !== null && { schema }),
+    ...(mode !== null && { schemaMode: mode }),
+  };
+}
+
+function fieldEntry({ path, kind, by, type }: StoredField): FieldEntry {
+  return { path, kind, ...(by !== null && { by }), ...(type !== null && { type }) };
+}
+
+function webhookEntry(webhook: StoredWebhook): WebhookEntry {
+  const { url, types, filter, isUnordered, sendsEvents, isPaused } = webhook;
+  return {
+    url,
+    ...some('types', types),
+    ...some('filter', filter),
+    ...(isUnordered && { unordered: true }),
+    ...(!sendsEvents && { events: false }),
+    ...(isPaused && { paused: true }),
+  };
+}

@@ -1,0 +1,290 @@
+/** The configuration of an installation as a file. */
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { parse, stringify } from 'yaml';
+import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { newOwnApp, newPerson } from '../support/person.ts';
+import { startTestService, type TestService } from '../support/service.ts';
+
+let service: TestService;
+let empty: TestService;
+let folder: string;
+beforeAll(async () => {
+  build();
+  folder = mkdtempSync(join(tmpdir(), 'tidemark-config-'));
+  service = await startTestService();
+  empty = await startTestService();
+}, 180_000);
+afterAll(async () => {
+  await service.stop();
+  await empty.stop();
+  rmSync(folder, { recursive: true });
+});
+
+type Node = Record<string, unknown>;
+
+function run(on: TestService, args: readonly string[], input = ''): Promise<Outcome> {
+  const settings = { DATABASE_URL: on.database.url, SECRET: 'the secret of the tests, 32 characters' };
+  return tidemark(args, settings, input);
+}
+
+let files = 0;
+function file(content: unknown): string {
+  files += 1;
+  const path = join(folder, `${files}.yaml`);
+  writeFileSync(path, typeof content === 'string' ? content : stringify(content));
+  return path;
+}
+
+/** Applies a document. @returns its changes, as "action kind name" */
+async function apply(on: TestService, content: unknown, ...options: string[]): Promise<string[]> {
+  const outcome = await run(on, ['apply', file(content), '--json', ...options]);
+  expect(outcome.stderr).toBe('');
+  const { changes } = JSON.parse(outcome.stdout) as { changes: Record<string, string>[] };
+  return changes.map(({ action, kind, name }) => `${action} ${kind} ${name}`);
+}
+
+async function show(on: TestService): Promise<{ apps: Node[]; groups: Node[] }> {
+  return JSON.parse((await run(on, ['show', '--all', '--json'])).stdout) as { apps: Node[]; groups: Node[] };
+}
+
+async function appOf(on: TestService, name: string, owner?: string): Promise<Node | undefined> {
+  return (await show(on)).apps.find((app) => app.name === name && app.owner === owner);
+}
+
+const TABLES =
+  'apps event_types type_schemas saved_views app_members users group_mappings audit_entries logging_tokens';
+
+/** Every version of every row of tables that nothing else writes to meanwhile: any write changes it. */
+async function versions(on: TestService): Promise<unknown[]> {
+  return await Promise.all(
+    TABLES.split(' ').map(
+      (table) => on.sql`SELECT ctid::text, xmin::text, xmax::text FROM ${on.sql(table)} ORDER BY ctid`,
+    ),
+  );
+}
+
+const SHOP = {
+  name: 'Shop',
+  owner: 'ann@config.example',
+  limits: { bytesPerDay: 1_000_000, types: 50 },
+  types: [
+    { name: 'purchase', schema: { type: 'object', required: ['amount'] }, schemaMode: 'refuse' },
+    { name: 'noise', hidden: true },
+  ],
+  fields: [
+    { path: 'amount', kind: 'number', by: 'country', type: 'purchase' },
+    { path: 'country', kind: 'value' },
+    { path: 'user', kind: 'distinct' },
+  ],
+  views: [{ name: 'Week', search: 'range=7d' }],
+  members: [
+    { email: 'ben@config.example', role: 'owner' },
+    { email: 'cat@config.example', role: 'viewer' },
+  ],
+  groups: [{ group: 'shop staff', role: 'maintainer' }],
+  webhooks: [
+    { url: 'https://hooks.example/a', types: ['purchase'], filter: ['amount > 10'], unordered: true },
+    { url: 'https://hooks.example/b', events: false, paused: true },
+  ],
+};
+
+test('what is applied is shown, is no change the second time, and makes the same on an empty installation', async () => {
+  const document = { partial: true, apps: [SHOP], groups: [{ group: 'all staff', role: 'viewer' }] };
+  const dry = await run(service, ['apply', file(document), '--dry-run']);
+  expect([dry.code, dry.stdout.includes('+ type "purchase" in "Shop"')]).toEqual([2, true]);
+  expect(await appOf(service, 'Shop', SHOP.owner)).toBeUndefined();
+
+  const done = await run(service, ['apply', file(document)]);
+  expect([done.code, done.stderr]).toEqual([0, '']);
+  expect(done.stdout).toMatch(/^\+ account "ann@config\.example"\n\+ app "Shop"[\s\S]*\d+ changes made\.\n$/);
+  expect(await appOf(service, 'Shop', SHOP.owner)).toEqual(SHOP);
+
+  const before = await versions(service);
+  const again = await run(service, ['apply', file(document)]);
+  expect([again.code, again.stdout]).toEqual([0, 'No changes.\n']);
+  expect((await run(service, ['apply', file(document), '--dry-run'])).code).toBe(0);
+  expect(await versions(service)).toEqual(before);
+
+  const all = await run(service, ['show', '--all']);
+  await empty.sql`DELETE FROM apps`;
+  expect((await run(empty, ['apply', '-'], all.stdout)).code).toBe(0);
+  expect((await run(empty, ['show', '--all'])).stdout).toBe(all.stdout);
+  expect(all.stdout).not.toMatch(/tdl_|whsec|sealed/);
+});
+
+test('nothing is removed without --prune; with it, what the file does not have, but for types', async () => {
+  const owner = 'prune@config.example';
+  const full = { ...SHOP, name: 'Pruned', owner };
+  await apply(service, { partial: true, apps: [full] });
+  const little = { name: 'Pruned', owner, types: [{ name: 'noise' }], fields: [{ path: 'country' }] };
+  expect(await apply(service, { partial: true, apps: [little] })).toEqual([]);
+  const pruned = await apply(service, { partial: true, apps: [little] }, '--prune');
+  expect(pruned.sort()).toEqual([
+    'remove field amount (number) by country of "purchase"',
+    'remove field user (distinct)',
+    'remove group shop staff',
+    'remove member ben@config.example',
+    'remove member cat@config.example',
+    'remove view Week',
+    'remove webhook https://hooks.example/a',
+    'remove webhook https://hooks.example/b',
+    'update limits Pruned',
+    'update type noise',
+  ]);
+  expect(await appOf(service, 'Pruned', owner)).toEqual({
+    name: 'Pruned',
+    owner,
+    types: [SHOP.types[0], { name: 'noise' }],
+    fields: [{ path: 'country', kind: 'value' }],
+  });
+  const [extra] = await service.sql`SELECT count(*)::int AS left FROM consumers WHERE name LIKE 'whk%'`;
+  const [hooks] = await service.sql`SELECT count(*)::int AS left FROM webhooks WHERE sends_events`;
+  expect(extra?.left).toBe(hooks?.left);
+});
+
+test('an app that is not in the file goes with --prune, and one that has events only if that is asked for', async () => {
+  const own = await startTestService();
+  try {
+    await apply(own, { apps: [{ name: 'Empty' }] });
+    expect((await own.post()).status).toBe(201);
+    const document = { apps: [{ name: 'New' }] };
+    const refusal = await run(own, ['apply', file(document), '--prune']);
+    expect([refusal.code, refusal.stdout]).toEqual([1, '']);
+    expect(refusal.stderr).toMatch(/has events: add it, or have them deleted with --delete-events/);
+    expect((await show(own)).apps).toHaveLength(2);
+    await apply(own, document, '--prune', '--delete-events');
+    expect(await show(own)).toEqual({ version: 1, apps: [{ name: 'New' }], groups: [] });
+  } finally {
+    await own.stop();
+  }
+});
+
+test('an app is its name and its owner: apps of others are not touched, and a rename says the earlier name', async () => {
+  const person = await newPerson(service, 'other@config.example');
+  const foreign = await newOwnApp(person, 'Same name');
+  const owner = 'mine@config.example';
+  expect(await apply(service, { partial: true, apps: [{ name: 'Same name', owner }] })).toEqual([
+    `create account ${owner}`,
+    'create app Same name',
+  ]);
+  const unclear = await run(service, ['apply', file({ apps: [{ name: 'Same name' }] })]);
+  expect(unclear.stderr).toMatch(/:2: \/apps\/0\/name may mean 2 apps: add "owner"/);
+  const renamed = { name: 'Renamed', renamedFrom: 'Same name', owner };
+  const types = [{ name: 'new', renamedFrom: 'old' }];
+  await apply(service, {
+    partial: true,
+    apps: [{ name: 'Same name', owner, types: [{ name: 'old' }], fields: [{ path: 'a', type: 'old' }] }],
+  });
+  const withType = { ...renamed, types, fields: [{ path: 'a', type: 'new' }] };
+  expect(await apply(service, { partial: true, apps: [withType] }, '--prune')).toEqual([
+    'update app Renamed',
+    'update type new',
+  ]);
+  expect(await apply(service, { partial: true, apps: [withType] })).toEqual([]);
+  expect((await person.get(foreign.path)).data).toMatchObject({ name: 'Same name' });
+});
+
+test.each<[string, string, RegExp]>([
+  [
+    'a misspelled key',
+    'apps:\n  - name: A\n    typs: []\n',
+    /\.yaml:3: \/apps\/0\/typs is not known: did you mean types\?$/,
+  ],
+  [
+    'a wrong value',
+    'apps:\n  - name: A\n    fields:\n      - path: a\n        kind: numbr\n',
+    /:5: \/apps\/0\/fields\/0\/kind must be value or number or distinct$/,
+  ],
+  ['a wrong type', 'apps:\n  - name: 7\n', /:2: \/apps\/0\/name must be string$/],
+  ['a missing key', 'apps:\n  - owner: a@b.example\n', /:2: \/apps\/0 needs name$/],
+  ['no YAML', 'apps:\n  - name: "A\n', /:\d: the document is not valid: Missing closing/],
+  ['a key twice', 'apps: []\napps: []\n', /:2: the document is not valid: Map keys must be unique$/],
+  ['JSON', '{\n "apps": [\n  {"name": "A",\n   "x": 1}\n ]\n}', /:4: \/apps\/0\/x is not known/],
+  [
+    'a name twice',
+    'apps:\n  - name: A\n    types:\n      - name: a\n      - name: a\n',
+    /:5: \/apps\/0\/types\/1 repeats "a"$/,
+  ],
+  [
+    'a wrong path',
+    'apps:\n  - name: A\n    fields: [{path: "a..b"}]\n',
+    /:3: \/apps\/0\/fields\/0\/path is wrong at column 3/,
+  ],
+  [
+    'an unknown type',
+    'apps:\n  - name: A\n    fields: [{path: a, type: b}]\n',
+    /:3: \/apps\/0\/fields\/0\/type names no event type of the app: "b"$/,
+  ],
+  [
+    'a wrong address',
+    'apps:\n  - name: A\n    owner: nobody\n',
+    /:3: \/apps\/0\/owner is not an email address$/,
+  ],
+  [
+    'a private webhook',
+    'apps:\n  - name: A\n    webhooks: [{url: "http://127.0.0.1/"}]\n',
+    /:3: \/apps\/0\/webhooks\/0 is refused: .*WEBHOOK_ALLOW_PRIVATE/,
+  ],
+  [
+    'a schema that does not compile',
+    'apps:\n  - name: A\n    types:\n      - name: a\n        schema: {type: nonsense}\n',
+    /:5: \/apps\/0\/types\/0\/schema cannot be used/,
+  ],
+  ['a list', '- a\n', /:1: the document must be object$/],
+])('%s is refused with its line and its place, and nothing is changed', async (_, text, message) => {
+  const before = await versions(service);
+  const outcome = await run(service, ['apply', file(text)]);
+  expect([outcome.code, outcome.stdout]).toEqual([1, '']);
+  expect(outcome.stderr.trimEnd()).toMatch(message);
+  expect(await versions(service)).toEqual(before);
+});
+
+test('a step that fails leaves no part of its app, keeps the apps before it, and says which these are', async () => {
+  const many = Array.from({ length: 33 }, (_, index) => ({ path: `field${index}` }));
+  const owner = 'half@config.example';
+  const document = {
+    partial: true,
+    apps: [
+      { name: 'First half', owner },
+      { name: 'Second half', owner, types: [{ name: 'a' }], fields: many },
+    ],
+  };
+  const outcome = await run(service, ['apply', file(document)]);
+  expect(outcome.code).toBe(1);
+  expect(outcome.stderr).toMatch(/field "field32" in "Second half" failed: an app may have 32 fields/);
+  expect(outcome.stderr).toMatch(
+    /\(2 of 37 changes were made, and stay; done before it: \+ account .*; \+ app "First half"/,
+  );
+  expect(await appOf(service, 'First half', owner)).toEqual({ name: 'First half', owner });
+  expect(await appOf(service, 'Second half', owner)).toBeUndefined();
+});
+
+test('a thousand objects take few transactions, and are no change the second time', async () => {
+  const apps = Array.from({ length: 20 }, (_, app) => ({
+    name: `Many ${app}`,
+    owner: `many${app % 3}@config.example`,
+    types: Array.from({ length: 30 }, (_, index) => ({ name: `type ${index}` })),
+    fields: Array.from({ length: 10 }, (_, index) => ({ path: `field${index}` })),
+    views: Array.from({ length: 10 }, (_, index) => ({ name: `view ${index}`, search: `range=${index}d` })),
+  }));
+  const commits = async (): Promise<number> => {
+    const [row] = await service.sql`SELECT count(DISTINCT xmin::text)::int AS count FROM saved_views`;
+    return Number(row?.count);
+  };
+  const before = await commits();
+  expect(await apply(service, { partial: true, apps })).toHaveLength(20 * 51 + 3);
+  expect((await commits()) - before).toBe(20);
+  expect(await apply(service, { partial: true, apps })).toEqual([]);
+});
+
+test('one app is shown as a document that leaves the others alone', async () => {
+  const { stdout } = await run(service, ['show', '--app', service.app.appId]);
+  const document = parse(stdout) as { partial: boolean; apps: Node[] };
+  expect([document.partial, document.apps.length]).toEqual([true, 1]);
+  expect(await apply(service, document, '--prune')).toEqual([]);
+  expect((await run(service, ['show', '--app', 'app_00000000000000000000'])).code).toBe(1);
+  expect((await run(service, ['show'])).stderr).toMatch(/--all, or one app with --app/);
+});
