@@ -458,7 +458,7 @@ function openPools({ database, config }: WatchedOptions): Pools {
 }
 
 function openWritePath(
-  { config, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
   parts: Pick<Parts, 'pools' | 'limits' | 'journal' | 'watch' | 'nodes' | 'usage'> & {
     readonly accounts: AppAccounts;
   },
@@ -473,6 +473,7 @@ function openWritePath(
     lookupsAt: (appId) => storage.poolOfApp(lookups, appId),
     limiter: parts.limits.create,
     byteLimiter: parts.limits.createBytes,
+    redactionKey: secret.redactionKey,
     browserLimits: { ofKeys: parts.limits.browserKey, ofNetworks: parts.limits.browserNetwork },
     onStored: parts.usage.stored,
     onRefused: parts.usage.refused,
@@ -585,6 +586,7 @@ const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
   'declared_fields',
   'event_types',
   'logging_tokens',
+  'redaction_rules',
   'type_schemas',
 ]);
 

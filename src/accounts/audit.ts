@@ -19,6 +19,8 @@ export type AuditAction =
   | 'field.add'
   | 'field.backfill'
   | 'field.remove'
+  | 'redaction.add'
+  | 'redaction.remove'
   | 'consumer.add'
   | 'consumer.seek'
   | 'consumer.remove'

@@ -16,6 +16,7 @@ import {
   type TypeReference,
   typeColumns,
 } from './event-types.ts';
+import { Redaction } from './redaction.ts';
 import { TypeCreation } from './type-creation.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
@@ -29,6 +30,8 @@ export interface EventType {
   readonly source: EventSource;
   /** What its payloads are checked against; null: nothing. */
   readonly schema: SchemaReference | null;
+  /** What is redacted of its payloads; null: nothing. */
+  readonly redaction: Redaction | null;
 }
 
 export interface EventTypesOptions {
@@ -224,10 +227,12 @@ function isOfData(error: unknown): boolean {
 }
 
 function eventType(stored: StoredType, epoch: number | undefined): EventType {
-  const { id, publicId, name, appPublicId, schema } = stored;
+  const { id, publicId, name, appPublicId, schema, redaction: rules } = stored;
+  const redaction = rules === null ? null : new Redaction(appPublicId, rules);
   const named = { appId: appPublicId, typeId: publicId, typeName: name };
   const source = Object.freeze(epoch === undefined ? named : { ...named, epoch });
-  return { id, publicId, publicIdJson: JSON.stringify(publicId).replace(/[^ -~]/g, escaped), source, schema };
+  const publicIdJson = JSON.stringify(publicId).replace(/[^ -~]/g, escaped);
+  return { id, publicId, publicIdJson, source, schema, redaction };
 }
 
 function foundOr(

@@ -7,6 +7,7 @@ import { createPublicId } from '../base/token-text.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import { appNotFound, type Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { type RedactionRule, redactionColumn } from './redaction.ts';
 import type { SchemaReference } from './type-schemas.ts';
 
 /** An event type in a list. */
@@ -27,13 +28,16 @@ export interface StoredType {
   readonly appPublicId: string;
   /** What payloads are checked against; null: nothing. */
   readonly schema: SchemaReference | null;
+  /** What is redacted of payloads; null: nothing. */
+  readonly redaction: readonly RedactionRule[] | null;
 }
 
 /** What a SELECT of {@link StoredType}s takes, from the tables of {@link storedTypes}. */
 export function typeColumns(sql: Sql | Transaction) {
   return sql`
     type.id, type.public_id AS "publicId", type.name, app.public_id AS "appPublicId",
-    CASE WHEN schema.digest IS NOT NULL THEN json_build_object('digest', schema.digest, 'mode', schema.mode) END AS schema`;
+    CASE WHEN schema.digest IS NOT NULL THEN json_build_object('digest', schema.digest, 'mode', schema.mode) END AS schema,
+    ${redactionColumn(sql, 'type.id')} AS redaction`;
 }
 
 /** Types with their apps, and their schemas unless these are suspended. */
@@ -399,7 +403,7 @@ async function insertMissing(
     // Upper bound: the last count plus all ids assigned since. Without a count, assume that the limit is exceeded.
     return known === null ? maxTypes : known.types - known.lastId;
   });
-  const rows = await tx<Omit<MadeType, 'appPublicId' | 'schema'>[]>`
+  const rows = await tx<Omit<MadeType, 'appPublicId' | 'schema' | 'redaction'>[]>`
     WITH sequence AS (
       SELECT pg_get_serial_sequence('event_types', 'id')::regclass::oid AS id
     ), new AS (
@@ -431,7 +435,12 @@ async function insertMissing(
       RETURNING id, public_id, app_id, name
     )
     SELECT id, public_id AS "publicId", app_id AS "appId", name, counted FROM made JOIN before USING (app_id)`;
-  return rows.map((row) => ({ ...row, appPublicId: publicIds.get(row.appId) ?? '', schema: null }));
+  return rows.map((row) => ({
+    ...row,
+    appPublicId: publicIds.get(row.appId) ?? '',
+    schema: null,
+    redaction: null,
+  }));
 }
 
 function noteCounts(counts: TypeCounts, made: readonly MadeType[]): void {

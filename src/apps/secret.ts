@@ -15,6 +15,8 @@ export interface Secret {
   /** AES-256 key of the logging tokens at rest. */
   readonly sealingKey: KeyObject;
   readonly accounts: AccountKeys;
+  /** Key of the digests that take the place of redacted values. */
+  readonly redactionKey: KeyObject;
   /** Identifies the secret without revealing it. */
   readonly fingerprint: string;
 }
@@ -118,6 +120,7 @@ function deriveSecret(text: string): Secret {
       devices: createSecretKey(derive(text, 'recognize devices', 32)),
       oidc: createSecretKey(derive(text, 'seal sign-ins at an issuer', 32)),
     },
+    redactionKey: createSecretKey(derive(text, 'redact values', 32)),
     fingerprint: derive(text, 'fingerprint', 16).toString('hex'),
   };
 }

@@ -20,6 +20,7 @@ import { addJournalCommands } from './journal-command.ts';
 import { manPage } from './man-page.ts';
 import { addRecountCommand } from './recount-command.ts';
 import { addRecoverRowsCommand } from './recover-rows-command.ts';
+import { addRedactCommands } from './redact-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
 import { addServeCommand } from './serve-command.ts';
 import { addTokenCommands } from './token-commands.ts';
@@ -63,6 +64,7 @@ export function commandLine(): Command {
   addAppCommands(program);
   addTypeCommands(program);
   addFieldCommands(program);
+  addRedactCommands(program);
   addTokenCommands(program);
   addConsumerCommands(program);
   addWebhookCommands(program);

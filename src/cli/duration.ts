@@ -22,3 +22,15 @@ export function parseHours(text: string): number {
   if (/^\d{1,9}(\.\d{1,9})?$/.test(text)) return Number(text);
   throw new InvalidArgumentError('Write a number of hours, such as 24 or 0.');
 }
+
+/**
+ * A whole number within bounds.
+ * @throws InvalidArgumentError
+ */
+export function parseCount(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const count = /^\d{1,9}$/.test(text) ? Number(text) : Number.NaN;
+    if (count >= least && count <= most) return count;
+    throw new InvalidArgumentError(`Write a whole number from ${least} to ${most}.`);
+  };
+}

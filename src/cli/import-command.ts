@@ -3,12 +3,17 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
+import { listRedactions, Redaction, type RedactionRule } from '../apps/redaction.ts';
+import { openSecret } from '../apps/secret.ts';
+import type { Config } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { boundaryOf } from '../ingest/event-time.ts';
 import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import type { Database } from '../storage/database/database.ts';
 import { ServerWatch } from '../storage/database/server-watch.ts';
 import type { Engine } from '../storage/storage.ts';
+import type { TextBytes } from '../storage/write/copy-messages.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
 import { formatFields, unreadable } from './output.ts';
@@ -136,6 +141,7 @@ async function runImport(
       writer,
       app: { id, appId },
       maxTypes: config.MAX_EVENT_TYPES_PER_APP,
+      redacted: await redactionOf(sql, config, appId),
       maxLineBytes: config.MAX_BODY_BYTES,
       now: Date.now,
       onRefused,
@@ -152,6 +158,28 @@ async function runImport(
       progress.note(`${grouped(refusals - NAMED_REFUSALS)} more lines were refused`);
     await writer.close();
   }
+}
+
+/** Applies the rules of the app's types that there are when the import begins. */
+async function redactionOf(
+  sql: Sql,
+  config: Config,
+  appId: string,
+): Promise<(typeId: number, payload: TextBytes) => TextBytes> {
+  const rules = new Map<number, RedactionRule[]>();
+  for (const rule of await listRedactions(sql, appId))
+    rules.set(rule.id, [...(rules.get(rule.id) ?? []), rule]);
+  if (rules.size === 0) return (_, payload) => payload;
+  const { redactionKey } = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
+  const redactions = new Map([...rules].map(([typeId, some]) => [typeId, new Redaction(appId, some)]));
+  return (typeId, payload) => {
+    const redaction = redactions.get(typeId);
+    if (redaction === undefined) return payload;
+    const bytes = Buffer.from(
+      redaction.apply(payload.bytes.toString('utf8', payload.start, payload.end), redactionKey),
+    );
+    return { bytes, start: 0, end: bytes.length };
+  };
 }
 
 interface Input {

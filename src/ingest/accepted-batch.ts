@@ -2,6 +2,7 @@
  * The steps between the events that a request has brought and their commit, in the order in which they may refuse one of
  * them: its type, the schema of its type, its time.
  */
+import type { KeyObject } from 'node:crypto';
 import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
 import type { TypeReference } from '../apps/event-types.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
@@ -24,6 +25,8 @@ export interface AcceptSteps extends ByteLimitSteps {
   readonly eventTypes: EventTypes;
   readonly payloadChecks: PayloadChecks;
   readonly retentionBoundary: RetentionBoundary;
+  /** Of the digests that take the place of redacted values. */
+  readonly redactionKey: KeyObject;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   /** Milliseconds since the epoch. */
@@ -60,11 +63,37 @@ export async function acceptEvents(
   sent: Events,
 ): Promise<Batch | Rejection> {
   const types = await resolveTypes(steps.eventTypes, appId, sent);
+  // Nothing behind this line sees payloads as they were sent.
+  const redacted = await redactedEvents(steps, { appId, events: sent, types });
   const schemas = schemasOf(types);
   const events = schemas.has('refuse')
-    ? await withoutViolations(steps, { appId, events: sent, types })
-    : sent;
+    ? await withoutViolations(steps, { appId, events: redacted, types })
+    : redacted;
   return await accept(steps, { appId, events, types, warns: schemas.has('warn') });
+}
+
+/** The events of a batch with what the rules of their types leave of their payloads. */
+async function redactedEvents(
+  { accounts, redactionKey }: AcceptSteps,
+  { appId, events, types }: { appId: number; events: Events; types: Types },
+): Promise<Events> {
+  const isRedacted = [...types.values()].some(
+    (type) => !(type instanceof Rejection) && type.redaction !== null,
+  );
+  if (!isRedacted) return events;
+  const slices = new TimeSlice(accounts.holderOf(appId));
+  const redacted: (BatchEvent | Rejection)[] = [];
+  for (const event of events) {
+    const type = event instanceof Rejection ? undefined : types.get(event.type);
+    const redaction = type === undefined || type instanceof Rejection ? null : type.redaction;
+    redacted.push(
+      redaction === null || event instanceof Rejection
+        ? event
+        : { ...event, payload: redaction.apply(event.payload, redactionKey) },
+    );
+    if (slices.isOverAfterStep) await slices.next();
+  }
+  return redacted;
 }
 
 /** How the schemas of a batch's types are meant; most batches have none. */

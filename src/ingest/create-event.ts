@@ -1,5 +1,6 @@
 /** POST /public/create_event: the steps of a write. The first one that refuses the request determines the response. */
 
+import type { KeyObject } from 'node:crypto';
 import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
@@ -34,6 +35,8 @@ export interface CreateEventSteps extends WriteQueues, ByteLimitSteps {
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
   readonly retentionBoundary: RetentionBoundary;
+  /** Of the digests that take the place of redacted values. */
+  readonly redactionKey: KeyObject;
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -82,8 +85,10 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const type = found instanceof Promise ? await found : found;
     stopwatch?.lap('type');
     if (type instanceof Rejection) return type;
+    // Nothing behind this line sees the text as it was sent.
+    const payload =
+      type.redaction === null ? body.payload : type.redaction.apply(body.payload, steps.redactionKey);
     if (type.schema !== null) {
-      const { payload } = body;
       const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
       // What was stored before the schema was set is answered as it was then.
       const repeated =
@@ -98,9 +103,9 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const problem = keyed === null ? null : await timeProblem(steps, createdAt, acceptedAt);
     if (problem !== null) return problem;
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
-    const event = { id, appId, typeId: type.id, createdAt, payload: body.payload, source: type.source };
+    const event = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt, body.ignoresTime ? TIME_IGNORED : CREATED);
-    const admitted = admitBytes(steps, appId, [body]);
+    const admitted = admitBytes(steps, appId, [{ payload }]);
     const full = admitted instanceof Promise ? await admitted : admitted;
     if (full !== null) return full;
     // The deadline has passed, and its response said that nothing is stored.
@@ -115,8 +120,7 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
       outcome = await storeOnce(steps, event, { request, acceptedAt, answer, repeated });
     }
     stopwatch?.lap('commit');
-    if (type.schema !== null && outcome === answer)
-      steps.payloadChecks.note(appId, { type, payload: body.payload });
+    if (type.schema !== null && outcome === answer) steps.payloadChecks.note(appId, { type, payload });
     return outcome;
   };
 }

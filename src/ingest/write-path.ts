@@ -1,5 +1,6 @@
 /** Everything between a writing request and the database or the journal, opened and closed together. */
 
+import type { KeyObject } from 'node:crypto';
 import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import { BrowserKeys } from '../apps/browser-key-lookup.ts';
@@ -56,6 +57,8 @@ export interface WritePathOptions {
   /** The same where the events of an app are. */
   readonly lookupsAt: (appId: number) => Promise<Sql>;
   readonly limiter: Limiter;
+  /** Of the digests that take the place of redacted values. */
+  readonly redactionKey: KeyObject;
   /** Bytes of payloads on a UTC day, by the app's internal id. */
   readonly byteLimiter: DayLimiter;
   readonly browserLimits: BrowserLimits;
@@ -90,7 +93,13 @@ const STALL_MS = 700;
 const MAX_BATCH_EVENTS = 10_000;
 
 /** Tables whose rows are cached with event types. */
-const OF_TYPES: ReadonlySet<ChangedTable> = new Set(['apps', 'app_limits', 'event_types', 'type_schemas']);
+const OF_TYPES: ReadonlySet<ChangedTable> = new Set([
+  'apps',
+  'app_limits',
+  'event_types',
+  'redaction_rules',
+  'type_schemas',
+]);
 
 export class WritePath {
   readonly routes: readonly Route[];
@@ -162,12 +171,13 @@ export class WritePath {
   }
 
   #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
-    const { accounts, byteLimiter, config, limiter, watch, wall, monotonic } = options;
+    const { accounts, byteLimiter, config, limiter, redactionKey, watch, wall, monotonic } = options;
     const steps = {
       accounts,
       loggingTokens: this.loggingTokens,
       limiter,
       byteLimiter,
+      redactionKey,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
       findRepeated: this.#findRepeated(options),

@@ -13,7 +13,7 @@ afterEach(opened.stopAll);
 afterEach(() => vi.useRealTimers());
 
 function storedType(id: number, publicId: string): StoredType {
-  return { id, publicId, name: '', appPublicId: '', schema: null };
+  return { id, publicId, name: '', appPublicId: '', schema: null, redaction: null };
 }
 
 /** Creates types at once. @param accounts of apps; an app without one is an account of its own */

@@ -34,7 +34,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
     eventTypes: {
       find: async () => {
         meanwhile(exchange);
-        return { id: 1, publicId: 'typ_1', publicIdJson: '"typ_1"', schema: null };
+        return { id: 1, publicId: 'typ_1', publicIdJson: '"typ_1"', schema: null, redaction: null };
       },
     },
     commitBuffer: {

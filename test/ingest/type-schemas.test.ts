@@ -268,7 +268,13 @@ test('schemas that are not in memory are looked up together, one statement at a 
       types[0]?.appId ?? 0,
       types.map(({ id, publicId, digest }) => ({
         type: {
-          ...{ id, publicId, publicIdJson: JSON.stringify(publicId), schema: { digest, mode: 'refuse' } },
+          ...{
+            id,
+            publicId,
+            publicIdJson: JSON.stringify(publicId),
+            schema: { digest, mode: 'refuse' },
+            redaction: null,
+          },
           source: { appId: '', typeId: publicId, typeName: publicId },
         },
         payload: id % 2 === 0 ? '{}' : `{"n${id}":1}`,

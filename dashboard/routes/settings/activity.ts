@@ -18,7 +18,7 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['', 'Everything', /^/],
   ['members', 'Members', /^(member|invitation)\./],
   ['tokens', 'Tokens', /^(logging-token|producer|resource-token|browser-key)\./],
-  ['types', 'Types and fields', /^(type|field)\./],
+  ['types', 'Types and fields', /^(type|field|redaction)\./],
   ['views', 'Views and annotations', /^(view|annotation)\./],
   ['app', 'The app', /^app\./],
 ];
@@ -80,6 +80,8 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'field.add': ({ path }) => `declared the field “${fieldOf(path)}”`,
   'field.backfill': ({ path }) => `had the field “${fieldOf(path)}” counted in the past too`,
   'field.remove': ({ path }) => `removed the field “${fieldOf(path)}”`,
+  'redaction.add': ({ path, name, what }) => `has “${fieldOf(path)}” of “${name}” redacted: ${what}`,
+  'redaction.remove': ({ path, name }) => `stopped to redact “${fieldOf(path)}” of “${name}”`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
   'resource-token.create': ({ name }) => `created the resource token “${name}”`,
   'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,

@@ -5,6 +5,7 @@ import { OperatorError } from '../../errors.ts';
 import { beforeRetention, IN_THE_FUTURE } from '../../ingest/event-time.ts';
 import { type Formulas, withoutEscape } from '../../read/export/csv-lines.ts';
 import { isUnavailable, type Sql } from '../../storage/database/connect.ts';
+import type { TextBytes } from '../../storage/write/copy-messages.ts';
 import { type ImportedEvent, ImportGroup } from '../../storage/write/import-group.ts';
 import type { ImportWriter, RefusedImport } from '../../storage/write/import-writer.ts';
 import { CsvRecords } from './csv-records.ts';
@@ -30,6 +31,8 @@ export interface ImportOptions {
   readonly writer: ImportWriter<ImportedEvent>;
   readonly app: { readonly id: number; readonly appId: string };
   readonly maxTypes: number;
+  /** What the rules of a type leave of a payload. @param typeId internal id */
+  readonly redacted: (typeId: number, payload: TextBytes) => TextBytes;
   /** Longest line. */
   readonly maxLineBytes: number;
   /** Milliseconds since the Unix epoch. */
@@ -84,15 +87,20 @@ export async function importEvents(options: ImportOptions): Promise<ImportCounts
           refuse({ line, reason: event });
           continue;
         }
-        const { type, createdAt, payload } = event;
+        const { type, createdAt } = event;
         if (createdAt > now()) {
           refuse({ line, reason: `the field "createdAt" ${IN_THE_FUTURE}` });
           continue;
         }
-        const id = ids.of(event);
         const typeId = types.known(type) ?? (await types.look(type));
-        if (typeId === null) refuse({ line, reason: types.tooMany });
-        else group.add({ appId: app.id, typeId, createdAt, line }, id, payload);
+        if (typeId === null) {
+          refuse({ line, reason: types.tooMany });
+          continue;
+        }
+        const payload = options.redacted(typeId, event.payload);
+        // The id has a digest of what is stored, and of nothing that is not.
+        const id = ids.of(payload === event.payload ? event : { ...event, payload });
+        group.add({ appId: app.id, typeId, createdAt, line }, id, payload);
         if (group.isFull) await flush();
       }
     }

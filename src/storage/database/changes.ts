@@ -12,6 +12,7 @@ export type ChangedTable =
   | 'group_grants'
   | 'type_schemas'
   | 'logging_tokens'
+  | 'redaction_rules'
   | 'resource_tokens'
   | 'resource_token_apps';
 

@@ -200,6 +200,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
         sql: database.sql,
         writer,
         app,
+        redacted: (_, payload) => payload,
         maxTypes: 3,
         maxLineBytes: 100_000,
         now: Date.now,
