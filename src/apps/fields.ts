@@ -3,7 +3,14 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { byOf, type FieldKind, hasEvents, namesOf, readEventsLeft } from '../storage/storage.ts';
+import {
+  beginFieldsWithoutPast,
+  byOf,
+  type FieldKind,
+  hasEvents,
+  namesOf,
+  readEventsLeft,
+} from '../storage/storage.ts';
 
 /** Declarations that an app may have; a pair is one. */
 export const MAX_FIELDS = 32;
@@ -49,7 +56,8 @@ interface StoredField extends Omit<Field, 'path' | 'by'> {
 
 /**
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
- * Declaring a field again with `backfill` begins to count the earlier events.
+ * Declaring a field again with `backfill` begins to count the earlier events. An app without events has none: its field is complete
+ * at once.
  * @throws Refused appNotFound, eventTypeNotFound, fieldExists, tooManyFields
  */
 export async function declareField(
@@ -58,9 +66,9 @@ export async function declareField(
 ): Promise<Field> {
   const { appId, kind, backfill, actor = COMMAND_LINE } = field;
   const path = JSON.stringify(field.path);
-  // Without events there is no past: what is dated back until counting begins is counted, too.
-  const isComplete = !(await hasEvents(sql, appId));
-  return await sql.begin('isolation level read committed', async (tx) => {
+  // What is dated back until counting begins is counted, too.
+  const hasPast = await hasEvents(sql, appId);
+  const declared = await sql.begin('isolation level read committed', async (tx) => {
     await lockApp(tx, appId);
     const typeId = await typeIdOf(tx, field);
     const details = detailsOf(field);
@@ -77,12 +85,16 @@ export async function declareField(
       throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
     await tx`
       INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill)
-      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || isComplete})`;
+      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || !hasPast})`;
     await writeAudit(tx, { appId, by: actor, action: 'field.add', details });
     const made = await findField(tx, field);
     if (made === undefined) throw new Error('A field was inserted and is not there.');
     return shown({ ...made, backfill });
   });
+  if (hasPast || declared.completeFrom !== null) return declared;
+  await beginFieldsWithoutPast(sql, appId);
+  const begun = await sql.begin((tx) => findField(tx, field));
+  return begun === undefined ? declared : shown({ ...begun, backfill: begun.backfill && backfill });
 }
 
 /** The fields of an app, in order of declaration. @param appId internal id */

@@ -66,10 +66,7 @@ export function addFieldCommands(program: Command): void {
       runCommand(options, async (session) => {
         const reference = await referenceOf(session, options);
         const made = await declareField(session.sql, { ...reference, backfill: options.backfill === true });
-        const counted = made.backfill
-          ? 'Earlier events are counted, too, in the background: see tidemark field list.'
-          : 'Counted from now on. To count earlier events, too, run the same command with --backfill.';
-        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${counted}` };
+        return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}` };
       }),
     );
   field
@@ -136,4 +133,12 @@ function pathOf(option: string, spelled: string): readonly string[] {
   if ('problem' in path)
     throw new OperatorError(`${option} is wrong at column ${path.column}: ${path.problem}`);
   return path;
+}
+
+/** What is counted of a field that was just declared. */
+function countedOf({ backfill, completeFrom }: Field): string {
+  if (backfill) return 'Earlier events are counted, too, in the background: see tidemark field list.';
+  return completeFrom === null
+    ? 'Counted from now on. To count earlier events, too, run the same command with --backfill.'
+    : 'Its counts are complete: the app has no earlier events.';
 }

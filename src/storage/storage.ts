@@ -66,7 +66,7 @@ export { byOf, namesOf } from './fields/declared-fields.ts';
 export { type EventGroup, EventGroups, type Measure, type Tally } from './fields/event-groups.ts';
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
-export { hasEvents, readEventsLeft } from './fields/progress.ts';
+export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { markAppDeleted } from './maintenance/deleted-apps.ts';
@@ -175,7 +175,7 @@ export async function openStorage(sql: Sql): Promise<Storage> {
   await refuseMoved(sql);
   await refuseUnfit(sql, name);
   const engine = ENGINES[name];
-  sql.pool.database.adopt(engine.snapshots);
+  sql.pool.database.adopt(engine);
   const nodesOf = (database: Database): Nodes =>
     engine.nodesOf?.(database) ?? oneServer(connectionsTo(database));
   return {
@@ -184,11 +184,11 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     note,
     migrate: (pool) => migrate(pool, name),
     reader: (pool) => {
-      pool.pool.database.adopt(engine.snapshots);
+      pool.pool.database.adopt(engine);
       return engine.reader?.(pool) ?? createReader(pool);
     },
     inSnapshot: (pool, read) => {
-      pool.pool.database.adopt(engine.snapshots);
+      pool.pool.database.adopt(engine);
       const own = engine.reader?.(pool);
       // A cluster's reader knows on which node each app is.
       if (own !== undefined && engine.poolOfApp !== undefined) return read(own);

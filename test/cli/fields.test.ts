@@ -103,26 +103,37 @@ describe.each(availableEngines())('on %s', (engine) => {
       path: '"odd name".x',
       typeName: 'order',
       typeId: expect.stringMatching(/./),
-      backfill: true,
+      // Without events there is nothing to count: it is complete at once.
+      completeFrom: '1970-01-01T00:00:00.000Z',
+      backfill: false,
     });
+    const text = await run([...add, 'third']);
+    expect(text.stdout).toContain('Its counts are complete: the app has no earlier events.');
     expect((await listFields(sql, id)).map(({ path }) => path)).toEqual([
       ['order', 'country'],
       ['odd name', 'x'],
+      ['third'],
     ]);
     const list = ['field', 'list', '--app', appId];
     expect((await json(list)).fields).toMatchObject([
-      // Without events there is nothing to count: it will be complete from the beginning.
-      { path: 'order.country', by: null, completeFrom: null, backfill: true, eventsLeft: null },
-      { path: '"odd name".x', completeFrom: null, backfill: true, eventsLeft: null },
+      {
+        path: 'order.country',
+        by: null,
+        completeFrom: '1970-01-01T00:00:00.000Z',
+        backfill: false,
+        eventsLeft: 0,
+      },
+      { path: '"odd name".x', completeFrom: '1970-01-01T00:00:00.000Z', backfill: false, eventsLeft: 0 },
+      { path: 'third' },
     ]);
     const { stdout } = await run(list);
     expect(stdout).toMatch(/^Field +Kind +By +Type +Complete from +Backfill +Values +Other since$/m);
-    expect(stdout).toMatch(/^"odd name"\.x +value .*order .* not begun/m);
+    expect(stdout).toMatch(/^"odd name"\.x +value .*order +1970-01-01T00:00:00.000Z +-/m);
 
     const remove = ['field', 'remove', '--app', appId, '--path', 'order.country'];
     expect(await json(remove)).toMatchObject({ path: 'order.country' });
     expect(await failure(remove)).toContain('the app has not declared this field');
-    expect((await json(list)).fields).toMatchObject([{ path: '"odd name".x' }]);
+    expect((await json(list)).fields).toMatchObject([{ path: '"odd name".x' }, { path: 'third' }]);
   }, 60_000);
 
   test('what cannot be declared is refused with the reason, and nothing changes', async () => {

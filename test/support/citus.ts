@@ -105,7 +105,7 @@ export class TestCitus {
     const url = this.coordinator.urlOf(name);
     const address = { url };
     const sql = connect(address, { connections: 10, name: 'test' });
-    sql.pool.database.adopt(ENGINES.citus.snapshots);
+    sql.pool.database.adopt(ENGINES.citus);
     const [setHost = '', addNode = ''] = onCoordinator.split(';');
     await sql.unsafe(inPlaceOf(setHost, ["'db-0', 5432", `'127.0.0.1', ${this.coordinator.port}`]));
     for (const worker of workers)

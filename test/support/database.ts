@@ -53,7 +53,7 @@ export async function testDatabase(
   await admin`CREATE DATABASE ${admin(database)} TEMPLATE ${admin(template)} STRATEGY file_copy`;
   const address = addressOf(cluster, database);
   const sql = connect(address, { connections: 10, name: 'test' });
-  sql.pool.database.adopt(ENGINES[engine === 'timescale' ? 'timescale' : 'postgres'].snapshots);
+  sql.pool.database.adopt(ENGINES[engine === 'timescale' ? 'timescale' : 'postgres']);
   // On a server that is not ours TimescaleDB's scheduler works: tests run the jobs themselves.
   if (engine === 'timescale' && cluster.socket === null && options.empty !== true)
     await sql`SELECT _timescaledb_functions.stop_background_workers()`;

@@ -32,7 +32,7 @@ export async function openSide(address: DatabaseAddress): Promise<Side> {
   const sql = connect(address, { connections: 1, name: COPY_NAME });
   try {
     const engine = ENGINES[(await chooseEngine(sql)).engine];
-    sql.pool.database.adopt(engine.snapshots);
+    sql.pool.database.adopt(engine);
     const client = await openCopyClient(sql.pool.database, COPY_NAME);
     for (const [name, value] of Object.entries(engine.writes.session))
       await client.query('SELECT set_config($1, $2, false)', [name, value]);

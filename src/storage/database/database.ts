@@ -36,8 +36,18 @@ export interface SnapshotRules {
   readonly isExact: boolean;
 }
 
+/** What an engine has to say of a database beside its statements. */
+export interface DatabaseEngine {
+  readonly snapshots: SnapshotRules;
+  /** Events are on the nodes of a cluster, and what is counted of fields with them. */
+  readonly hasNodes: boolean;
+}
+
 /** What is right for every engine: of a database whose engine has not been detected. */
-const CAREFUL: SnapshotRules = { locks: true, keepsPlans: false, isExact: false };
+const UNKNOWN: DatabaseEngine = {
+  snapshots: { locks: true, keepsPlans: false, isExact: false },
+  hasNodes: true,
+};
 
 /**
  * The database of a process, made once: pools (connect.ts) and connections for writing (copy-connection.ts) are opened on it.
@@ -50,7 +60,7 @@ export class Database {
   readonly #coordinator: Database | null;
   readonly #nodes = new Map<string, Database>();
   readonly #parts: object[] = [];
-  #snapshots = CAREFUL;
+  #engine = UNKNOWN;
 
   /** @param more.coordinator of a database on a node of its cluster */
   constructor(
@@ -66,14 +76,13 @@ export class Database {
     this.#hosts = new Hosts(address);
   }
 
-  /** How its snapshots are read. */
-  get snapshots(): SnapshotRules {
-    return this.#coordinator?.snapshots ?? this.#snapshots;
+  get engine(): DatabaseEngine {
+    return this.#coordinator?.engine ?? this.#engine;
   }
 
   /** Called by the storage, which knows the engine. */
-  adopt(snapshots: SnapshotRules): void {
-    this.#snapshots = snapshots;
+  adopt(engine: DatabaseEngine): void {
+    this.#engine = engine;
   }
 
   /** True once the service has left the database: no connection answers any more. */

@@ -7,7 +7,7 @@ import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
-import type { Database, SnapshotRules } from '../database/database.ts';
+import type { Database, DatabaseEngine } from '../database/database.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
@@ -35,10 +35,8 @@ export interface CompressionFacts {
   readonly chunks: readonly { readonly name: string; readonly end: number }[];
 }
 
-export interface StorageEngine extends CountingEngine, EngineExport {
+export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEngine {
   readonly name: Engine;
-  /** How its snapshots are read. */
-  readonly snapshots: SnapshotRules;
   /** The nodes of a cluster; absent for engines of one server. */
   nodesOf?(database: Database): Nodes;
   /** The pool on the node of an app, beside a pool on the coordinator. */

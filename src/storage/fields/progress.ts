@@ -1,4 +1,5 @@
-/** How much of the past the backfills of an app's fields have yet to count. */
+/** How much of the past the fields of an app have yet to count: of an app without events nothing. */
+import { setTimeout as sleep } from 'node:timers/promises';
 
 import { countsIn, scopeOf } from '../counts/count-sql.ts';
 import { ALL_TIME, splitByLevel } from '../counts/intervals.ts';
@@ -8,6 +9,8 @@ import { isUnavailable, type Sql } from '../database/connect.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { readFieldStates } from './compare.ts';
+import { withFieldsLocked } from './fields-lock.ts';
+import { giveGenerations } from './upkeep.ts';
 
 /**
  * Events that can be read and that backfills have not come to, by the internal id of the field: of its type, or of all types.
@@ -41,5 +44,31 @@ export async function hasEvents(sql: Sql, appId: number): Promise<boolean> {
   } catch (error) {
     if (isUnavailable(error)) return true;
     throw error;
+  }
+}
+
+/** How often, and after how long, the lock of fields is tried for again: other work on fields takes a tenth of a second. */
+const TRIES = 20;
+const RETRY_MS = 50;
+
+/**
+ * Has the fields that an app without events has just declared be complete at once. In a cluster, and where others keep at work on
+ * fields, maintenance does so a moment later, as for apps with events.
+ * @param appId internal id
+ */
+export async function beginFieldsWithoutPast(sql: Sql, appId: number): Promise<void> {
+  if (sql.pool.database.engine.hasNodes) return;
+  // Committed before the snapshot below: whatever that does not see is noted as uncounted when it is folded.
+  if (!(await giveGenerations(sql))) return;
+  for (let tries = 1; tries <= TRIES; tries += 1) {
+    const done = await withFieldsLocked(sql, async (tx) => {
+      await tx`
+        UPDATE declared_fields SET complete_from = greatest(readable_from, to_timestamp(0)), backfill = false FROM retention
+         WHERE app_id = ${appId} AND removed_at IS NULL AND generation > 0 AND complete_from IS NULL
+           AND NOT EXISTS (SELECT FROM events WHERE app_id = ${appId})`;
+      return tries;
+    });
+    if (done !== null) return;
+    await sleep(RETRY_MS);
   }
 }

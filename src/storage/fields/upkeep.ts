@@ -153,7 +153,8 @@ export class FieldUpkeep implements FieldStats {
       const begun = await tx<{ appId: number }[]>`
         UPDATE declared_fields AS field
            SET complete_from = CASE WHEN EXISTS (SELECT FROM events WHERE events.app_id = field.app_id AND created_at < ${minute})
-                                    THEN ${minute}::timestamptz ELSE greatest(readable_from, to_timestamp(0)) END
+                                    THEN ${minute}::timestamptz ELSE greatest(readable_from, to_timestamp(0)) END,
+               backfill = backfill AND EXISTS (SELECT FROM events WHERE events.app_id = field.app_id AND created_at < ${minute})
           FROM retention
          WHERE removed_at IS NULL AND generation > 0 AND complete_from IS NULL
         RETURNING app_id AS "appId"`;

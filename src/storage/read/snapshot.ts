@@ -21,7 +21,7 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<
  */
 export async function readCounts<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
   if (isOpen(sql)) return await read(sql);
-  return await beginSnapshot(sql, sql.pool.database.snapshots.keepsPlans, read);
+  return await beginSnapshot(sql, sql.pool.database.engine.snapshots.keepsPlans, read);
 }
 
 /** Runs several reads in one snapshot. @param read gets what stands for a pool: reads with it see this snapshot */
@@ -61,7 +61,7 @@ async function beginSnapshot<T>(
   keepsPlans: boolean,
   read: (tx: Snapshot) => Promise<T>,
 ): Promise<T> {
-  const { locks, isExact } = sql.pool.database.snapshots;
+  const { locks, isExact } = sql.pool.database.engine.snapshots;
   const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
     const tx = Object.assign(began, { stale: new StaleBuckets(began, isExact), keepsPlans });
     if (!locks) return { value: await read(tx) };

@@ -360,12 +360,10 @@ describe.each(availableEngines())('on %s', (engine) => {
         FROM generate_series(1, ${60 * perMinute}::integer) n`;
     await insertSelected(sql, database.engine, rows);
     await settle(sql);
-    const steps = await takenFrom('uncounted_minutes', String(perMinute));
+    // On TimescaleDB marks do not tell their apps, so that the minutes are noted for other apps, too.
+    const steps = await takenFrom('uncounted_minutes', `CASE app_id WHEN 3 THEN ${perMinute} ELSE 0 END`);
     while ((await sql`SELECT FROM uncounted_minutes WHERE app_id = 3`).length > 0) await upkeep.everySecond();
-    // On TimescaleDB the notes of all sixty minutes are also removed at once, beside the steps that count.
-    const counting = async (): Promise<number[]> =>
-      (await steps()).filter((taken) => database.engine !== 'timescale' || taken !== 60 * perMinute);
-    expect(await counting()).toEqual([19_500, 19_500, 6_000]);
+    expect(await steps()).toEqual([19_500, 19_500, 6_000]);
     expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
 
     await sql`DELETE FROM field_minute_counts WHERE app_id = 3`;
@@ -373,7 +371,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       INSERT INTO uncounted_minutes (app_id, bucket)
       SELECT 3, ${new Date(hour)}::timestamptz + n * interval '1 minute' FROM generate_series(0, 59) n`;
     await recount();
-    expect((await counting()).slice(3)).toEqual([19_500, 19_500, 6_000]);
+    expect((await steps()).slice(3)).toEqual([19_500, 19_500, 6_000]);
     await settleAll();
     expect(await countedTotal(sql, 3, 'country:DE')).toBe(60 * perMinute);
     expect(await differing(3)).toBe(0);

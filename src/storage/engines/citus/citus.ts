@@ -16,6 +16,7 @@ import { writes } from './writes.ts';
 export const citus: StorageEngine = {
   name: 'citus',
   snapshots: { locks: false, keepsPlans: false, isExact: true },
+  hasNodes: true,
   nodesOf: clusterOf,
   poolOfApp,
   reader: clusterReader,

@@ -9,6 +9,7 @@ import { writes } from './writes.ts';
 export const postgres: StorageEngine = {
   name: 'postgres',
   snapshots: { locks: true, keepsPlans: true, isExact: true },
+  hasNodes: false,
   maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
     postgresMaintenance(pools, {
       retentionDays: RETENTION_DAYS,

@@ -15,6 +15,7 @@ const STAGED = 'staged_counts';
 export const timescale: StorageEngine = {
   name: 'timescale',
   snapshots: { locks: true, keepsPlans: false, isExact: false },
+  hasNodes: false,
   maintenance: timescaleMaintenance,
   compressedUntil,
   removal,
