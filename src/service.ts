@@ -1,7 +1,7 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 
 import type { Logger } from 'pino';
-import { Mailer } from './accounts/mail.ts';
+import { Mailer } from './accounts/mail/mail.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type AddressInfo, createServer } from 'node:net';
 import pino from 'pino';
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
-import { Mailer } from '../src/accounts/mail.ts';
+import { Mailer } from '../src/accounts/mail/mail.ts';
 import { RedisConnection } from '../src/limits/redis-connection.ts';
 import { isUnavailable } from '../src/storage/database/connect.ts';
 import { openCopyClient } from '../src/storage/database/copy-client.ts';

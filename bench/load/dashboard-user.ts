@@ -1,8 +1,8 @@
 /** A dashboard user: an account with a session, and the requests that its pages make. */
-import { requireEmail } from '../../src/accounts/email.ts';
-import { grantRole } from '../../src/accounts/members.ts';
-import { Passwords } from '../../src/accounts/passwords.ts';
-import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { grantRole } from '../../src/accounts/people/members.ts';
+import { createVerifiedUser } from '../../src/accounts/people/sign-up.ts';
+import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
 import type { Installation } from '../servers/installation.ts';
 import type { LoadRequest } from './load-job.ts';
 

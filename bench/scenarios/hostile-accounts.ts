@@ -2,10 +2,10 @@
  * Part of hostile: attacks with valid tokens. One account takes all that it can get of what accounts share; innocent accounts write,
  * read and sign in beside it, within their limits.
  */
-import { requireEmail } from '../../src/accounts/email.ts';
-import { grantRole } from '../../src/accounts/members.ts';
-import { Passwords } from '../../src/accounts/passwords.ts';
-import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { grantRole } from '../../src/accounts/people/members.ts';
+import { createVerifiedUser } from '../../src/accounts/people/sign-up.ts';
+import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
 import { declareField } from '../../src/apps/fields.ts';
 import { setTypeSchema } from '../../src/apps/type-schemas.ts';
 import type { Findings } from '../findings.ts';

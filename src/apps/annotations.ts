@@ -1,6 +1,6 @@
 /** Annotations: what happened to an app at a time, such as a deployment or an incident, for its charts. */
 
-import { type Actor, writeAudit } from '../accounts/audit.ts';
+import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';

@@ -1,7 +1,7 @@
 /** Limits of single apps, above or below those of the settings: how they are set, and what the write path knows of them. */
 
 import { LRUCache } from 'lru-cache';
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import type { Config } from '../config.ts';

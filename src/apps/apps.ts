@@ -1,13 +1,13 @@
 /** Apps: the owners of events, event types and tokens. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { checkName } from '../accounts/name.ts';
-import { lockUser } from '../accounts/users.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { markAppDeleted } from '../storage/storage.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
+import { checkName } from './name.ts';
 import type { Secret } from './secret.ts';
 
 /** An app in a list. */

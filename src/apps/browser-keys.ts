@@ -1,12 +1,12 @@
 /** Browser keys, with which pages write events. A key may be public: it writes named types from named origins, and reads nothing. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { holdMaintained } from '../accounts/members.ts';
-import { checkName } from '../accounts/name.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { holdMaintained } from '../accounts/people/members.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { eventTypeNameProblem } from './event-types.ts';
+import { checkName } from './name.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 /** A browser key in a list. */

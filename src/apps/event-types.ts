@@ -1,12 +1,12 @@
 /** Event types: the categories of an app's events. Created by users, or by the first event that names one. */
 
 import { LRUCache } from 'lru-cache';
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { lengthProblem } from '../accounts/name.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { atMost } from '../cache/lookup-cache.ts';
 import { appNotFound, type Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { lengthProblem } from './name.ts';
 import { type RedactionRule, redactionColumn } from './redaction.ts';
 import type { SchemaReference } from './type-schemas.ts';
 

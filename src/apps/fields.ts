@@ -1,6 +1,6 @@
 /** Declared fields of payloads: paths whose values an app's events are counted by. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import {

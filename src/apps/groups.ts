@@ -1,6 +1,6 @@
 /** Groups of an issuer as roles in apps: which group gives what, and what an account gets and loses by it. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import type { Email } from '../accounts/email.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import type { Email } from '../accounts/people/email.ts';
 import {
   checkAnotherOwner,
   endMembership,
@@ -8,8 +8,8 @@ import {
   lockMembers,
   type Role,
   roleOf,
-} from '../accounts/members.ts';
-import { requireVerifiedUser, type User } from '../accounts/users.ts';
+} from '../accounts/people/members.ts';
+import { requireVerifiedUser, type User } from '../accounts/people/users.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endTokensOf } from './resource-tokens.ts';

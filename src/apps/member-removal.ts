@@ -1,6 +1,6 @@
 /** Removes a member: the membership, invitations of the same person, and the tokens that the member created. */
-import { endMembership, lockMembers, roleOf } from '../accounts/members.ts';
-import type { User } from '../accounts/users.ts';
+import { endMembership, lockMembers, roleOf } from '../accounts/people/members.ts';
+import type { User } from '../accounts/people/users.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { endTokensOf, type MadeToken } from './resource-tokens.ts';

@@ -1,13 +1,13 @@
 /** Producers: the programs that write an app's events, each with a logging token of its own, which is rotated and revoked alone. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { holdMaintained } from '../accounts/members.ts';
-import { checkName } from '../accounts/name.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { holdMaintained } from '../accounts/people/members.ts';
 import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
+import { checkName } from './name.ts';
 import { openSealed, type Secret } from './secret.ts';
 
 /** A producer in a list. */

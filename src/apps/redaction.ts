@@ -1,6 +1,6 @@
 /** Redaction: rules of event types by which values leave payloads before anything stores, checks or logs them. */
 import { createHmac, type KeyObject } from 'node:crypto';
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
 import { addEdit, type EditStep, editValues, newEditStep, type Replace } from '../json/edit.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';

@@ -1,12 +1,12 @@
 /** Resource tokens, with which clients read the events of one or more apps. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
-import { holdMaintained } from '../accounts/members.ts';
-import { checkName } from '../accounts/name.ts';
-import { lockUser } from '../accounts/users.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { holdMaintained } from '../accounts/people/members.ts';
+import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { checkName } from './name.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
 export interface ResourceToken {

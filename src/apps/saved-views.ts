@@ -1,10 +1,10 @@
 /** Saved views: queries of an app's page under a name, for all of its members. */
 
-import { type Actor, writeAudit } from '../accounts/audit.ts';
-import { checkName } from '../accounts/name.ts';
+import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
+import { checkName } from './name.ts';
 
 export interface SavedView {
   readonly viewId: string;

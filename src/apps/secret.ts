@@ -2,13 +2,24 @@
 import { createSecretKey, hkdfSync, type KeyObject, randomBytes, randomUUID } from 'node:crypto';
 import { link, open, readFile, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { AccountKeys } from '../accounts/account-keys.ts';
 import { syncFolder } from '../base/make-folder.ts';
 import { seal, unseal } from '../base/sealed-text.ts';
 import { digestOf } from '../base/token-text.ts';
 import { openDataFolder } from '../embedded/cluster.ts';
 import { OperatorError } from '../errors.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
+
+/** The keys of accounts, each derived from SECRET for one purpose. */
+interface AccountKeys {
+  /** AES-256 key of the secrets of second factors at rest. */
+  readonly secondFactors: KeyObject;
+  /** HMAC key of the challenges between the two steps of a sign-in. */
+  readonly challenges: KeyObject;
+  /** HMAC key of the devices that an account has signed in from. */
+  readonly devices: KeyObject;
+  /** AES-256 key of the state of a sign-in that is at an issuer. */
+  readonly oidc: KeyObject;
+}
 
 /** Keys derived from SECRET; the text itself is not kept. */
 export interface Secret {

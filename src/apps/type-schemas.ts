@@ -1,6 +1,6 @@
 /** The JSON Schemas that owners attach to event types. */
 
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { type Refused, refused } from '../errors.ts';
 import { readSchemaText, type SchemaProver } from '../schema/schema-text.ts';
 import type { Violation } from '../schema/schema-thread.ts';

@@ -1,10 +1,10 @@
 /** Commands for accounts and their roles in apps. */
 
 import type { Command } from 'commander';
-import { COMMAND_LINE } from '../accounts/audit.ts';
-import { type Email, requireEmail } from '../accounts/email.ts';
-import { grantRole, ROLES, type Role } from '../accounts/members.ts';
-import { listUsers, requireUser, verifyEmail } from '../accounts/users.ts';
+import { COMMAND_LINE } from '../accounts/log/audit.ts';
+import { type Email, requireEmail } from '../accounts/people/email.ts';
+import { grantRole, ROLES, type Role } from '../accounts/people/members.ts';
+import { listUsers, requireUser, verifyEmail } from '../accounts/people/users.ts';
 import type { Config } from '../config.ts';
 import { refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -32,8 +32,8 @@ async function createAccount(
   sql: Sql,
   account: { email: Email; password: string; breakGlass: boolean },
 ): Promise<{ userId: string }> {
-  const { Passwords } = await import('../accounts/passwords.ts');
-  const { createVerifiedUser } = await import('../accounts/sign-up.ts');
+  const { Passwords } = await import('../accounts/sign-in/passwords.ts');
+  const { createVerifiedUser } = await import('../accounts/people/sign-up.ts');
   return await createVerifiedUser(sql, new Passwords(), account);
 }
 
@@ -109,7 +109,7 @@ export function addUserCommands(program: Command): void {
       runCommand(options, async ({ sql, config }) => {
         const email = requireEmail(options.email);
         const { emailVerified } = await requireUser(sql, email);
-        const { createResetPath } = await import('../accounts/password-reset.ts');
+        const { createResetPath } = await import('../accounts/sign-in/password-reset.ts');
         const link = baseUrl(config) + (await createResetPath(sql, email, Date.now()));
         const warning = emailVerified ? '' : `\n${VERIFIES}`;
         return {
@@ -164,7 +164,7 @@ function addSecondFactorCommand(user: Command): void {
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
       runCommand(options, async (session) => {
-        const { removeSecondFactorOf } = await import('../accounts/second-factors.ts');
+        const { removeSecondFactorOf } = await import('../accounts/sign-in/second-factors.ts');
         const { userId, email } = await removeSecondFactorOf(session.sql, requireEmail(options.email));
         return {
           json: { userId, email, secondFactor: false },

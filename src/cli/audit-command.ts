@@ -1,7 +1,7 @@
 /** `tidemark audit export`: the audit log in a file of lines. */
 import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError } from 'commander';
-import { auditHorizon, auditLines } from '../accounts/audit-export.ts';
+import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
 import { appNotFound, OperatorError } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/database/connect.ts';

@@ -1,8 +1,8 @@
 /** Mails to owners about what a command has changed. */
 
-import { COMMAND_LINE } from '../accounts/audit.ts';
-import type { AuthFields } from '../accounts/auth-log.ts';
-import type { NoticeEvent } from '../accounts/notices.ts';
+import { COMMAND_LINE } from '../accounts/log/audit.ts';
+import type { AuthFields } from '../accounts/log/auth-log.ts';
+import type { NoticeEvent } from '../accounts/mail/notices.ts';
 import { commandLog } from './output.ts';
 import type { Session } from './session.ts';
 
@@ -17,9 +17,9 @@ export async function mailNotice(
   // Fields of a log line come before its message, which is what a command prints.
   const log = { warn: (...line: unknown[]) => print(String(line.at(-1))) };
   // Loaded when needed: the packages take longer to load than most commands run.
-  const { Background } = await import('../accounts/background.ts');
-  const { Mailer } = await import('../accounts/mail.ts');
-  const { Notices } = await import('../accounts/notices.ts');
+  const { Background } = await import('../accounts/mail/background.ts');
+  const { Mailer } = await import('../accounts/mail/mail.ts');
+  const { Notices } = await import('../accounts/mail/notices.ts');
   const background = new Background(log);
   const mailer = new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
   const notices = new Notices({

@@ -1,7 +1,7 @@
 /** The commands for apps and event types. */
 import type { Command } from 'commander';
-import { requireEmail } from '../accounts/email.ts';
-import { hasUsers, requireVerifiedUser } from '../accounts/users.ts';
+import { requireEmail } from '../accounts/people/email.ts';
+import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';

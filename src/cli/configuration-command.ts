@@ -2,7 +2,7 @@
 import { readFile } from 'node:fs/promises';
 import { text as textOf } from 'node:stream/consumers';
 import type { Command } from 'commander';
-import { COMMAND_LINE } from '../accounts/audit.ts';
+import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { Applied, ConfigurationOptions } from '../configuration/apply.ts';
 import type { ParsedConfig } from '../configuration/parse.ts';
 import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
@@ -114,7 +114,7 @@ function mistakeIn(
 }
 
 async function optionsOf({ sql, storage, secret, config }: Session): Promise<ConfigurationOptions> {
-  const { Passwords } = await import('../accounts/passwords.ts');
+  const { Passwords } = await import('../accounts/sign-in/passwords.ts');
   const store = new ConsumerStore(storage.engine, sql);
   return { sql, store, secret, config, passwords: new Passwords(), by: COMMAND_LINE };
 }

@@ -1,8 +1,8 @@
 /** `tidemark demo`: an app with the events of a web shop, so that the dashboard shows what it is for. */
 import { setTimeout as wait } from 'node:timers/promises';
 import type { Command } from 'commander';
-import { requireEmail } from '../accounts/email.ts';
-import { hasUsers, requireVerifiedUser } from '../accounts/users.ts';
+import { requireEmail } from '../accounts/people/email.ts';
+import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { localOrigin, readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';

@@ -2,7 +2,7 @@
  * Which app of an installation an entry of a document means. Ids belong to one installation, so an app is known by its name and
  * its owner: accounts may name their apps as they like, and nobody's app is taken for another one's.
  */
-import { parseEmail } from '../accounts/email.ts';
+import { parseEmail } from '../accounts/people/email.ts';
 import type { AppEntry } from './document.ts';
 import type { ParsedConfig } from './parse.ts';
 import { ownerOf, type StoredApp } from './state.ts';

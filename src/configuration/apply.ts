@@ -1,7 +1,7 @@
 /** Shows an installation's configuration as a document, and makes an installation as a document says. */
-import type { Actor } from '../accounts/audit.ts';
-import { createSecretText } from '../accounts/one-time-secret.ts';
-import type { Passwords } from '../accounts/passwords.ts';
+import type { Actor } from '../accounts/log/audit.ts';
+import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
+import type { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
 import { checkWebhookUrl } from '../delivery/addresses.ts';

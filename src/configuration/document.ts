@@ -1,5 +1,5 @@
 /** The document of an installation's configuration: its shape, as a type and as the JSON Schema that checks it. */
-import type { Role } from '../accounts/members.ts';
+import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import type { FieldKind } from '../storage/storage.ts';

@@ -1,10 +1,10 @@
 /** Compares a configuration with what an installation has: the steps that make the one of the other. */
 import { isDeepStrictEqual } from 'node:util';
-import { parseEmail } from '../accounts/email.ts';
-import type { Role } from '../accounts/members.ts';
-import { checkName } from '../accounts/name.ts';
+import { parseEmail } from '../accounts/people/email.ts';
+import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { eventTypeNameProblem } from '../apps/event-types.ts';
+import { checkName } from '../apps/name.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import type { FieldKind } from '../storage/storage.ts';

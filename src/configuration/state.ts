@@ -1,5 +1,5 @@
 /** What an installation has of what its configuration may say. */
-import type { Role } from '../accounts/members.ts';
+import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';

@@ -1,8 +1,8 @@
 /** The steps that change an installation's configuration, by the same functions as other changes. */
-import type { Actor } from '../accounts/audit.ts';
-import { type Email, requireEmail } from '../accounts/email.ts';
-import type { Role } from '../accounts/members.ts';
-import { createUser, requireUser } from '../accounts/users.ts';
+import type { Actor } from '../accounts/log/audit.ts';
+import { type Email, requireEmail } from '../accounts/people/email.ts';
+import type { Role } from '../accounts/people/members.ts';
+import { createUser, requireUser } from '../accounts/people/users.ts';
 import { type LimitSettings, type OwnLimits, setAppLimits } from '../apps/app-limits.ts';
 import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../apps/apps.ts';
 import { createEventTypes, hideEventType, internalAppId, renameEventType } from '../apps/event-types.ts';

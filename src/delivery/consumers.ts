@@ -1,5 +1,5 @@
 /** Consumers: durable positions in an app's events in commit order, under names. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';

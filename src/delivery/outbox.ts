@@ -4,8 +4,8 @@
  * at each try.
  */
 import type { Logger } from 'pino';
-import { type Email, mailboxOf, parseEmail } from '../accounts/email.ts';
-import type { Mailer } from '../accounts/mail.ts';
+import type { Mailer } from '../accounts/mail/mail.ts';
+import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
 import type { Secret } from '../apps/secret.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { Window } from '../base/window.ts';

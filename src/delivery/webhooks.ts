@@ -1,5 +1,5 @@
 /** Webhooks: consumers whose events are sent to an address. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/audit.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';

@@ -1,7 +1,7 @@
 /** Defines the service's own metrics: names, help texts and sources. */
 
-import type { PasswordStats } from '../accounts/passwords.ts';
-import type { ThrottledBy } from '../accounts/sign-in-limits.ts';
+import type { PasswordStats } from '../accounts/sign-in/passwords.ts';
+import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { requireEmail } from '../../src/accounts/email.ts';
-import { grantRole } from '../../src/accounts/members.ts';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { grantRole } from '../../src/accounts/people/members.ts';
 import { digestOf } from '../../src/base/token-text.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';

@@ -1,11 +1,11 @@
 /** Codes as a second factor: setting up, signing in, guessing, losing the phone; and the mails that tell the owner. */
 import decodeQR from 'qr/decode.js';
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
-import { requireEmail } from '../../src/accounts/email.ts';
-import { Notices } from '../../src/accounts/notices.ts';
-import { removeSecondFactorOf } from '../../src/accounts/second-factors.ts';
-import { SignInChallenges } from '../../src/accounts/sign-in-challenge.ts';
-import { type AdmittedAttempt, SignInLimits } from '../../src/accounts/sign-in-limits.ts';
+import { Notices } from '../../src/accounts/mail/notices.ts';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { removeSecondFactorOf } from '../../src/accounts/sign-in/second-factors.ts';
+import { SignInChallenges } from '../../src/accounts/sign-in/sign-in-challenge.ts';
+import { type AdmittedAttempt, SignInLimits } from '../../src/accounts/sign-in/sign-in-limits.ts';
 import {
   CODE_EVERY_MS,
   challengeFor,

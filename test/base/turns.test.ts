@@ -1,7 +1,7 @@
 /** Turns: whose next one it is, what putting back and taking out do to the order, and who leaves where there is no room. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { networksOf } from '../../src/accounts/networks.ts';
+import { networksOf } from '../../src/accounts/sessions/networks.ts';
 import { type Path, Turns } from '../../src/base/turns.ts';
 
 /** Holders with the given items, which begin with the names of their holder: account, then app. */

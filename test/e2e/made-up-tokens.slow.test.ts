@@ -1,6 +1,6 @@
 /** Floods of forged tokens and cookies, well-formed so that only the database can tell them from good ones. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { createSecretText } from '../../src/accounts/one-time-secret.ts';
+import { createSecretText } from '../../src/accounts/sessions/one-time-secret.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { goodTraffic, residentMiB, span } from '../support/good-traffic.ts';

@@ -1,6 +1,6 @@
 /** Ten times what the database can take, and readers that take all there is: bounded, told at once, over at once. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
-import { createSecretText } from '../../src/accounts/one-time-secret.ts';
+import { createSecretText } from '../../src/accounts/sessions/one-time-secret.ts';
 import { openEmbedded } from '../../src/embedded/embedded.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { tidemark } from '../support/command-line.ts';

@@ -1,7 +1,7 @@
 /** What every engine promises through the interface of storage. Not a test file: storage.test.ts calls it for each. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { COMMAND_LINE } from '../../src/accounts/audit.ts';
+import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';

@@ -1,7 +1,7 @@
 /** Somebody with a browser: keeps cookies, sends what a page of ours would send, and reads the answers' JSON. */
-import { requireEmail } from '../../src/accounts/email.ts';
-import { Passwords } from '../../src/accounts/passwords.ts';
-import { createVerifiedUser } from '../../src/accounts/sign-up.ts';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { createVerifiedUser } from '../../src/accounts/people/sign-up.ts';
+import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
 import type { HttpResponse } from './http-client.ts';
 import type { TestService } from './service.ts';
 

@@ -1,7 +1,7 @@
 /** Which account an identity of an issuer is, and the sessions that began there. */
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { writeAccountAudit } from '../audit.ts';
-import type { User } from '../users.ts';
+import { writeAccountAudit } from '../log/audit.ts';
+import type { User } from '../people/users.ts';
 import type { LogoutOrder } from './issuer.ts';
 
 /** An identity: the subject is unique at its issuer, and never given to another person. */

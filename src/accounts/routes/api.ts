@@ -12,16 +12,15 @@ import type { ReadPlace, ReadSlots } from '../../http/read-slots.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { AuthEvent, AuthLog, Note } from '../auth-log.ts';
-import { Backoff, throttled } from '../backoff.ts';
-import { deviceOf } from '../device.ts';
-import { findMembership, type Membership } from '../members.ts';
-import { type Client, networksOf } from '../networks.ts';
-import type { Notices } from '../notices.ts';
-import { SECRET_TEXT } from '../one-time-secret.ts';
-import type { Session, SessionOrigin, Sessions } from '../sessions.ts';
-import { type AddressStorage, storedAddress } from '../stored-address.ts';
-import type { User } from '../users.ts';
+import type { AuthEvent, AuthLog, Note } from '../log/auth-log.ts';
+import type { Notices } from '../mail/notices.ts';
+import { findMembership, type Membership } from '../people/members.ts';
+import type { User } from '../people/users.ts';
+import { deviceOf } from '../sessions/device.ts';
+import { type AddressStorage, type Client, networksOf, storedAddress } from '../sessions/networks.ts';
+import { SECRET_TEXT } from '../sessions/one-time-secret.ts';
+import type { Session, SessionOrigin, Sessions } from '../sessions/sessions.ts';
+import { Backoff, throttled } from '../sign-in/backoff.ts';
 import type { BodyParser } from './body.ts';
 
 /** A request in the pipeline. */

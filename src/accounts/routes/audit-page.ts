@@ -4,7 +4,7 @@ import { Rejection } from '../../errors.ts';
 import { done } from '../../http/data.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { type AuditOf, listAudit } from '../audit.ts';
+import { type AuditOf, listAudit } from '../log/audit.ts';
 
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 

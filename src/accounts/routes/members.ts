@@ -11,8 +11,8 @@ import { Rejection, refused } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
-import { Backoff, throttled } from '../backoff.ts';
-import { type Email, requireEmail } from '../email.ts';
+import { MAILS, type Mailer } from '../mail/mail.ts';
+import { type Email, requireEmail } from '../people/email.ts';
 import {
   acceptInvitation,
   findInvitation,
@@ -20,10 +20,17 @@ import {
   invite,
   listInvitations,
   withdrawInvitation,
-} from '../invitations.ts';
-import { MAILS, type Mailer } from '../mail.ts';
-import { addMember, changeRole, type GivenRole, listMembers, lockMembers, roleOf } from '../members.ts';
-import { findUser, type User } from '../users.ts';
+} from '../people/invitations.ts';
+import {
+  addMember,
+  changeRole,
+  type GivenRole,
+  listMembers,
+  lockMembers,
+  roleOf,
+} from '../people/members.ts';
+import { findUser, type User } from '../people/users.ts';
+import { Backoff, throttled } from '../sign-in/backoff.ts';
 import { type Api, type MemberCall, NOT_OWNER } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 

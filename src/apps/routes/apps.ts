@@ -1,10 +1,10 @@
 /** Routes of apps: the list, one app, new types and its audit log. */
 
-import { Backoff, throttled } from '../../accounts/backoff.ts';
-import { listMemberships } from '../../accounts/members.ts';
+import { listMemberships } from '../../accounts/people/members.ts';
 import type { Api } from '../../accounts/routes/api.ts';
 import { auditPage } from '../../accounts/routes/audit-page.ts';
 import { bodyOf } from '../../accounts/routes/body.ts';
+import { Backoff, throttled } from '../../accounts/sign-in/backoff.ts';
 import type {
   App,
   AppList,

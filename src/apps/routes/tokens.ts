@@ -1,9 +1,9 @@
 /** Routes of an app's logging token, resource tokens and browser keys. */
 
-import { listMemberships } from '../../accounts/members.ts';
+import { listMemberships } from '../../accounts/people/members.ts';
+import type { User } from '../../accounts/people/users.ts';
 import type { Api } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
-import type { User } from '../../accounts/users.ts';
 import type {
   BrowserKey,
   BrowserKeyList,

@@ -1,5 +1,5 @@
 /** The app of `tidemark demo`: made once, found again whatever it is called, and removed with its events. */
-import { COMMAND_LINE } from '../../accounts/audit.ts';
+import { COMMAND_LINE } from '../../accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../apps/apps.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../../apps/logging-tokens.ts';
 import type { Secret } from '../../apps/secret.ts';

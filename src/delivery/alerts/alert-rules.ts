@@ -1,6 +1,6 @@
 /** Alert rules of an app: what is judged, and who is told. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../../accounts/audit.ts';
-import { parseEmail } from '../../accounts/email.ts';
+import { type Actor, COMMAND_LINE, writeAudit } from '../../accounts/log/audit.ts';
+import { parseEmail } from '../../accounts/people/email.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
 import { createPublicId } from '../../base/token-text.ts';

@@ -1,7 +1,7 @@
 /** Parses the body of a create request. A refusal says what is wrong with it. */
 import { Ajv, type ErrorObject } from 'ajv';
-import { lengthProblem } from '../../accounts/name.ts';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
+import { lengthProblem } from '../../apps/name.ts';
 import { yieldToEventLoop } from '../../base/time-slice.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { documentMistake, notJson, scanDocument } from '../../json/mistake.ts';

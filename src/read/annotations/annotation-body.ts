@@ -1,7 +1,8 @@
 /** The body of a new annotation, as members and logging tokens send it. */
-import { lengthProblem } from '../../accounts/name.ts';
+
 import { bodyOf } from '../../accounts/routes/body.ts';
 import { ANNOTATION_KINDS, type NewAnnotation } from '../../apps/annotations.ts';
+import { lengthProblem } from '../../apps/name.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { parseBound } from '../iso-date.ts';

@@ -1,7 +1,7 @@
 /** GET /api/apps/:appId/audit/export: an app's audit log for its owners, streamed. */
-import { type AuditScope, auditHorizon, auditLines } from '../../accounts/audit-export.ts';
+import { type AuditScope, auditHorizon, auditLines } from '../../accounts/log/audit-export.ts';
 import { type Api, type MemberCall, turnsOfSession } from '../../accounts/routes/api.ts';
-import type { Sessions } from '../../accounts/sessions.ts';
+import type { Sessions } from '../../accounts/sessions/sessions.ts';
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { Query, wholeNumber } from '../../http/query.ts';

@@ -1,7 +1,7 @@
 /** Events read the long way: JSON.parse makes a value of the text, and plain conditions look at it. */
 
-import { lengthProblem } from '../../../src/accounts/name.ts';
 import { eventTypeNameProblem } from '../../../src/apps/event-types.ts';
+import { lengthProblem } from '../../../src/apps/name.ts';
 import { parseEventTime } from '../../../src/ingest/event-time.ts';
 
 /** An event as it was meant, its payload as a value; or what is wrong with it. */

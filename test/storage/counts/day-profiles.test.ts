@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { COMMAND_LINE } from '../../../src/accounts/audit.ts';
+import { COMMAND_LINE } from '../../../src/accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../../src/apps/apps.ts';
 import { readAppSpan } from '../../../src/storage/counts/app-stats.ts';
 import { profileDay, unprofiledDays } from '../../../src/storage/counts/daily-prefix-sums.ts';

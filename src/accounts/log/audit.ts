@@ -1,0 +1,151 @@
+/** The audit log: who changed which member, token, app or account. Written in the transaction of the change itself. */
+import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import type { User } from '../people/users.ts';
+
+/** Who makes a change: a signed-in user, or the operator on the command line. Without an id: a management token, by its name. */
+export type Actor = { readonly userId: number | null; readonly email: string } | 'command line';
+
+export const COMMAND_LINE: Actor = 'command line';
+
+export type AuditAction =
+  | 'app.create'
+  | 'app.rename'
+  | 'app.limit'
+  | 'app.delete'
+  | 'type.create'
+  | 'type.rename'
+  | 'type.hide'
+  | 'type.show'
+  | 'field.add'
+  | 'field.backfill'
+  | 'field.remove'
+  | 'redaction.add'
+  | 'redaction.remove'
+  | 'consumer.add'
+  | 'consumer.seek'
+  | 'consumer.remove'
+  | 'webhook.add'
+  | 'webhook.pause'
+  | 'webhook.resume'
+  | 'webhook.skip'
+  | 'webhook.rotate'
+  | 'webhook.disable'
+  | 'webhook.remove'
+  | 'alert.add'
+  | 'alert.pause'
+  | 'alert.resume'
+  | 'alert.remove'
+  | 'view.save'
+  | 'view.remove'
+  | 'annotation.add'
+  | 'annotation.remove'
+  | 'type.schema-set'
+  | 'type.schema-remove'
+  | 'logging-token.rotate'
+  | 'producer.create'
+  | 'producer.rotate'
+  | 'producer.revoke'
+  | 'producer.restore'
+  | 'resource-token.create'
+  | 'resource-token.revoke'
+  | 'resource-token.keep'
+  | 'browser-key.create'
+  | 'browser-key.revoke'
+  | 'member.add'
+  | 'member.role'
+  | 'member.remove'
+  | 'member.leave'
+  | 'member.group'
+  | 'member.group-end'
+  | 'invitation.create'
+  | 'invitation.withdraw'
+  | 'invitation.accept';
+
+/** Changes of an account, which its user alone sees. */
+export type AccountAction =
+  | 'sign-in.new-device'
+  | 'sign-out.one'
+  | 'sign-out.others'
+  | 'sign-out.everywhere'
+  | 'password.change'
+  | 'password.reset'
+  | 'second-factor.enable'
+  | 'second-factor.disable'
+  | 'second-factor.remove'
+  | 'second-factor.guessing'
+  | 'second-factor.lock'
+  | 'recovery-codes.create'
+  | 'recovery-code.use'
+  | 'identity.join'
+  | 'identity.leave';
+
+/** Details of the change: names and public identifiers, never a token, a link or a password. */
+export type AuditDetails = Readonly<Record<string, string | number | null>>;
+
+export interface AuditEntry {
+  readonly entryId: number;
+  readonly at: Date;
+  readonly actor: string;
+  readonly action: AuditAction | AccountAction;
+  readonly details: AuditDetails;
+}
+
+const PAGE = 50;
+
+/** @param entry.appId internal id of the app */
+export async function writeAudit(
+  tx: Transaction,
+  entry: { appId: number; by: Actor; action: AuditAction; details: AuditDetails },
+): Promise<void> {
+  const { appId, by, action, details } = entry;
+  await insertEntry(tx, { appId, accountId: null, by, action, details });
+}
+
+/** Writes an entry of a change of an account. */
+export async function writeAccountAudit(
+  tx: Transaction,
+  entry: { user: Pick<User, 'id'>; by: Actor; action: AccountAction; details: AuditDetails },
+): Promise<void> {
+  const { user, by, action, details } = entry;
+  await insertEntry(tx, { appId: null, accountId: user.id, by, action, details });
+}
+
+async function insertEntry(
+  tx: Transaction,
+  entry: {
+    appId: number | null;
+    accountId: number | null;
+    by: Actor;
+    action: AuditAction | AccountAction;
+    details: AuditDetails;
+  },
+): Promise<void> {
+  const { appId, accountId, by, action, details } = entry;
+  const userId = by === 'command line' ? null : by.userId;
+  const actor = by === 'command line' ? by : by.email;
+  await tx`
+    INSERT INTO audit_entries (app_id, account_id, user_id, actor, action, details)
+    VALUES (${appId}, ${accountId}, ${userId}, ${actor}, ${action}, ${tx.json(details)})`;
+}
+
+/** What a page of the log is of: an app, or an account. Internal ids. */
+export type AuditOf = { readonly appId: number } | { readonly userId: number };
+
+/**
+ * A page of the audit log of an app or an account, newest first.
+ * @param before the last page's last entryId; null for the first page
+ */
+export async function listAudit(
+  sql: Sql,
+  of: AuditOf,
+  before: number | null,
+): Promise<{ entries: AuditEntry[]; hasMore: boolean }> {
+  const rows = await sql<AuditEntry[]>`
+    SELECT id::float8 AS "entryId", at, actor, action, details
+      FROM audit_entries
+     WHERE ${'appId' in of ? sql`app_id = ${of.appId}` : sql`account_id = ${of.userId}`}
+       AND id < ${before ?? Number.MAX_SAFE_INTEGER}
+     ORDER BY id DESC
+     LIMIT ${PAGE + 1}`;
+  return { entries: rows.slice(0, PAGE), hasMore: rows.length > PAGE };
+}

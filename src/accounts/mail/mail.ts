@@ -1,0 +1,140 @@
+/** Mail, sent in the background so that response times do not reveal whether a mail was sent. */
+
+import { createTransport, type Transporter } from 'nodemailer';
+import type { Logger } from 'pino';
+import { withTimeout } from '../../base/timeout.ts';
+import { errorCode } from '../../storage/database/connect.ts';
+import type { GivenRole } from '../people/members.ts';
+import { Background, type BackgroundLimits } from './background.ts';
+
+export interface Mail {
+  readonly to: string;
+  readonly subject: string;
+  readonly text: string;
+}
+
+export interface MailerOptions {
+  /** SMTP_URL */
+  readonly url: string;
+  /** MAIL_FROM */
+  readonly from: string;
+  readonly log: Pick<Logger, 'warn'>;
+}
+
+/** Mails in delivery. */
+const LIMITS: BackgroundLimits = { maxPending: 200, maxPendingOthers: 150 };
+const TIMEOUT_MS = 15_000;
+
+export class Mailer {
+  readonly #options: MailerOptions;
+  readonly #transport: Transporter;
+  readonly #background: Background;
+
+  constructor(options: MailerOptions) {
+    this.#options = options;
+    this.#background = new Background(options.log, LIMITS);
+    const transport = {
+      url: options.url,
+      // The package's own are minutes: a server that is silent must not keep sockets, or a command, for so long.
+      ...{
+        connectionTimeout: TIMEOUT_MS,
+        greetingTimeout: TIMEOUT_MS,
+        socketTimeout: TIMEOUT_MS,
+        dnsTimeout: TIMEOUT_MS,
+      },
+    };
+    this.#transport = createTransport(transport, { from: options.from });
+    // A failed mail is reported to its caller; these are errors of idle connections.
+    this.#transport.on('error', (error) =>
+      options.log.warn({ code: errorCode(error) }, 'mail: connection to the server failed'),
+    );
+  }
+
+  /** Starts to send a mail. A failure is logged without the mail and its address. @param options.isSecurity whether it tells an owner what happened to the account */
+  send(mail: Mail, { isSecurity = false } = {}): void {
+    this.#background.run('mail', () => this.#deliver(mail), { isSecurity });
+  }
+
+  /** Resolves when no mail is in delivery. */
+  async close(): Promise<void> {
+    await this.#background.idle();
+    this.#transport.close();
+  }
+
+  /** Sends a mail that its caller tries again where that fails. @returns what went wrong; null: the server took it */
+  async deliver(mail: Mail): Promise<string | null> {
+    try {
+      await this.#hand(mail);
+      return null;
+    } catch (error) {
+      // The server's text may name the address.
+      const code = errorCode(error);
+      return code === '' ? 'the mail server did not take it' : `the mail server did not take it (${code})`;
+    }
+  }
+
+  async #deliver(mail: Mail): Promise<void> {
+    try {
+      await this.#hand(mail);
+    } catch (error) {
+      this.#options.log.warn({ code: errorCode(error) }, 'mail: delivery failed');
+    }
+  }
+
+  async #hand({ to, subject, text }: Mail): Promise<void> {
+    // An object, not a string: its address is not parsed as a list.
+    const mail = { to: { name: '', address: to }, subject: headerText(subject), text };
+    const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
+    if (sent === null) throw new Error('the mail server did not answer in time');
+  }
+}
+
+/** Bytes of a text in an encoded word, which has at most 75 characters (RFC 2047, 2). */
+const WORD_BYTES = 42;
+
+/**
+ * A text as it may stand in a header. The package encodes what is not ASCII; an ASCII text that looks like an encoded word, which
+ * somebody may give an app as its name, would be decoded by the reader's program, so it is encoded itself.
+ */
+export function headerText(text: string): string {
+  if (!text.includes('=?')) return text;
+  const words: string[] = [];
+  let word = '';
+  for (const character of text) {
+    if (Buffer.byteLength(word + character) > WORD_BYTES) {
+      words.push(word);
+      word = '';
+    }
+    word += character;
+  }
+  return [...words, word].map((one) => `=?UTF-8?B?${Buffer.from(one).toString('base64')}?=`).join(' ');
+}
+
+/** Texts of the mails, with their links. */
+export const MAILS = {
+  invitation: (to: string, appName: string, role: GivenRole, by: string, link: string): Mail => ({
+    to,
+    subject: `Invitation to ${appName}`,
+    text: `${by} invites you to ${role === 'viewer' ? 'view' : 'maintain'} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n`,
+  }),
+  signUp: (to: string, link: string): Mail => ({
+    to,
+    subject: 'Finish your sign-up',
+    text: `You, or another person, signed up for Tidemark with this email address.\n\nFinish within 24 hours, with the password that you chose:\n${link}\n\nIf it was not you, ignore this mail.\n`,
+  }),
+  alreadySignedUp: (to: string, link: string): Mail => ({
+    to,
+    subject: 'You already have an account',
+    text: `You, or another person, signed up for Tidemark with this email address, which already has an account.\n\nSign in, or set a new password:\n${link}\n\nIf it was not you, ignore this mail.\n`,
+  }),
+  verifyEmail: (to: string, link: string): Mail => ({
+    to,
+    subject: 'Verify your email address',
+    text: `Sign in to Tidemark and verify within 24 hours that this email address is yours:\n${link}\n`,
+  }),
+  resetPassword: (to: string, link: string): Mail => ({
+    to,
+    subject: 'Set a new password',
+    text: `You, or another person, requested a new password for Tidemark.\n\nSet it within an hour:\n${link}\n\nIf it was not you, ignore this mail: your password does not change.\n`,
+  }),
+} as const;

@@ -1,0 +1,145 @@
+/**
+ * Invitations: links for addresses that no account has verified. The inviter sees the link too, so accepting it verifies
+ * nothing about the address: any account that opens it joins the one app.
+ */
+
+import { DAY_MS } from '../../base/time-units.ts';
+import { createPublicId } from '../../base/token-text.ts';
+import { refused } from '../../errors.ts';
+import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import { type Actor, writeAudit } from '../log/audit.ts';
+import { createSecretText, secretDigest } from '../sessions/one-time-secret.ts';
+import type { Email } from './email.ts';
+import { addMember, type GivenRole, lockMembers } from './members.ts';
+import type { User } from './users.ts';
+
+export interface Invitation {
+  readonly invitationId: string;
+  readonly email: string;
+  readonly role: GivenRole;
+  readonly createdAt: Date;
+  readonly expiresAt: Date;
+}
+
+/** An invitation that can be accepted now. */
+export interface OpenInvitation {
+  /** The app's internal and public id. */
+  readonly appKey: number;
+  readonly appId: string;
+  readonly appName: string;
+  readonly email: string;
+  readonly emailKey: string;
+  readonly role: GivenRole;
+}
+
+const VALID_FOR_MS = 7 * DAY_MS;
+/** Open invitations of an app. */
+const MAX_INVITATIONS = 100;
+
+/**
+ * Invites an email, after {@link lockMembers}. Replaces an earlier invitation of the same email.
+ * @param invitation.appId internal id
+ * @param invitation.now   milliseconds since the Unix epoch
+ * @returns the token of the link
+ * @throws Refused tooManyInvitations
+ */
+export async function invite(
+  tx: Transaction,
+  invitation: { appId: number; email: Email; role: GivenRole; by: Actor; now: number },
+): Promise<string> {
+  const { appId, email, role, by, now } = invitation;
+  await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= ${now}`;
+  const [others] = await tx<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM invitations WHERE app_id = ${appId} AND email_key <> ${email.key}`;
+  if ((others?.count ?? 0) >= MAX_INVITATIONS)
+    throw refused(
+      'tooManyInvitations',
+      `an app may have ${MAX_INVITATIONS} open invitations: withdraw one that is not needed`,
+    );
+  const { text, digest } = createSecretText();
+  await tx`
+    INSERT INTO invitations (public_id, digest, app_id, email, email_key, role, created_at, expires_at)
+    VALUES (${createPublicId('inv')}, ${digest}, ${appId}, ${email.text}, ${email.key}, ${role}, ${now}, ${now + VALID_FOR_MS})
+    ON CONFLICT (app_id, email_key) DO UPDATE
+       SET digest = excluded.digest, email = excluded.email, role = excluded.role, created_at = excluded.created_at, expires_at = excluded.expires_at`;
+  await writeAudit(tx, {
+    appId,
+    by,
+    action: 'invitation.create',
+    details: { email: email.text, role },
+  });
+  return text;
+}
+
+/** The pending invitations of an app. @param appId internal id */
+export async function listInvitations(sql: Sql, appId: number, now: number): Promise<Invitation[]> {
+  return [
+    ...(await sql<Invitation[]>`
+      SELECT public_id AS "invitationId", email, role, created_at AS "createdAt", expires_at AS "expiresAt"
+        FROM invitations
+       WHERE app_id = ${appId} AND expires_at > ${now}
+       ORDER BY invitations.id`),
+  ];
+}
+
+/** Withdraws an invitation. @returns false if the app has no such invitation */
+export async function withdrawInvitation(
+  sql: Sql,
+  withdrawal: { appId: number; invitationId: string; by: Actor },
+): Promise<boolean> {
+  const { appId, invitationId, by } = withdrawal;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    await lockMembers(tx, appId);
+    const [gone] = await tx<{ email: string }[]>`
+      DELETE FROM invitations WHERE app_id = ${appId} AND public_id = ${invitationId} RETURNING email`;
+    if (gone === undefined) return false;
+    await writeAudit(tx, { appId, by, action: 'invitation.withdraw', details: { email: gone.email } });
+    return true;
+  });
+}
+
+/** The invitation of a link; null if it was used, withdrawn or has expired. */
+export async function findInvitation(
+  sql: Sql | Transaction,
+  token: string,
+  now: number,
+): Promise<OpenInvitation | null> {
+  const digest = secretDigest(token);
+  if (digest === null) return null;
+  const [row] = await sql<OpenInvitation[]>`
+    SELECT apps.id AS "appKey", apps.public_id AS "appId", name AS "appName", email,
+           email_key AS "emailKey", role
+      FROM invitations JOIN apps ON apps.id = app_id
+     WHERE digest = ${digest} AND expires_at > ${now}`;
+  return row ?? null;
+}
+
+/**
+ * The invitation of a link. The app's members stay locked ({@link lockMembers}) until the end of the transaction, so the
+ * invitation cannot be replaced or withdrawn before it is accepted.
+ */
+export async function holdInvitation(
+  tx: Transaction,
+  token: string,
+  now: number,
+): Promise<OpenInvitation | null> {
+  const found = await findInvitation(tx, token, now);
+  if (found === null || !(await lockMembers(tx, found.appKey))) return null;
+  // Check again: the previous holder of the lock may have deleted it.
+  return await findInvitation(tx, token, now);
+}
+
+/**
+ * Makes the account that opened the link a member. This does not verify its email.
+ * @param invitation from {@link holdInvitation}
+ * @returns false if the account is already a member; the invitation then stays valid for its addressee
+ */
+export async function acceptInvitation(
+  tx: Transaction,
+  invitation: OpenInvitation,
+  user: User,
+): Promise<boolean> {
+  const by = { userId: user.id, email: user.email };
+  const invited = { text: invitation.email, key: invitation.emailKey };
+  return await addMember(tx, { appId: invitation.appKey, user, role: invitation.role, by, invited });
+}
