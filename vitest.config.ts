@@ -61,7 +61,7 @@ const FUZZED = [
   'test/storage/counts/series.test.ts',
   'test/storage/database/copy-tap.test.ts',
   'test/storage/event-cursor.test.ts',
-  'test/storage/fields/numbers/number-summary.test.ts',
+  'test/storage/fields/number-summary.test.ts',
   'test/storage/fields/payload-values.test.ts',
   'test/storage/read/event-list.test.ts',
   'test/storage/read/event-page.test.ts',

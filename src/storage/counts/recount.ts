@@ -1,7 +1,6 @@
 /** Compares the counts of days with their rows: the doctor shows what differs, a recount corrects it. */
 import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
-import { compareFieldDay } from '../fields/compare-day.ts';
-import { recountFieldDay } from '../fields/recount-day.ts';
+import { compareFieldDay, recountFieldDay } from '../fields/recount.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { compareDay, type DayComparison, EXAMPLES } from './differences.ts';

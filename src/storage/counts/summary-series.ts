@@ -13,6 +13,7 @@ import {
   newSummary,
   type Summary,
 } from '../fields/count-minutes.ts';
+import { type Decimal, decimalText, quotient } from '../fields/decimal-sum.ts';
 import type { DeclaredField, FieldKind } from '../fields/declared-fields.ts';
 import { DistinctValues } from '../fields/distinct-values.ts';
 import {
@@ -26,8 +27,7 @@ import {
   readDeclarations,
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
-import { type Decimal, decimalText, quotient } from '../fields/numbers/decimal-sum.ts';
-import { type LeftOut, NumberSummary } from '../fields/numbers/number-summary.ts';
+import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import type { StoredEvent } from '../read/page-request.ts';
 import { readSnapshot } from '../read/snapshot.ts';

@@ -19,10 +19,9 @@ import {
 import { bytesArray } from '../database/array-types.ts';
 import type { Transaction } from '../database/connect.ts';
 import { utcDay } from '../retention.ts';
-import type { FieldState } from './compare.ts';
-import type { DeclaredField } from './declared-fields.ts';
+import type { DeclaredField, FieldState } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
-import { NumberSummary } from './numbers/number-summary.ts';
+import { NumberSummary } from './number-summary.ts';
 import { PayloadValues } from './payload-values.ts';
 import { DISTINCT, MANY, NONE, NUMBERS, OTHER } from './value-text.ts';
 

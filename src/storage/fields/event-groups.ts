@@ -8,7 +8,7 @@
 import { addSummary, newSummary, type Summary } from './count-minutes.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
-import { type LeftOut, NumberSummary } from './numbers/number-summary.ts';
+import { type LeftOut, NumberSummary } from './number-summary.ts';
 import { PayloadValues } from './payload-values.ts';
 import { MANY, OTHER } from './value-text.ts';
 

@@ -10,11 +10,11 @@ import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
 import { readBoundary } from '../retention.ts';
-import { joinMinutes } from './compare.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { hasMoreRows, type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import type { RowFilter } from './row-filter.ts';
+import { joinMinutes } from './uncounted-minutes.ts';
 import { MANY, OTHER } from './value-text.ts';
 
 /** A filter that may be one on a declared field. */

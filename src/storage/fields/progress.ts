@@ -8,7 +8,7 @@ import { exactSources } from '../counts/stale.ts';
 import { isUnavailable, type Sql } from '../database/connect.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
-import { readFieldStates } from './compare.ts';
+import { readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { giveGenerations } from './upkeep.ts';
 

@@ -8,18 +8,11 @@ import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
 import { readBoundary } from '../retention.ts';
-import {
-  type FieldState,
-  forgetUncounted,
-  joinMinutes,
-  readFieldStates,
-  readUncounted,
-  STEP_ROWS,
-  stepsOf,
-} from './compare.ts';
 import { countMinutes } from './count-minutes.ts';
+import { type FieldState, readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
+import { forgetUncounted, joinMinutes, readUncounted, STEP_ROWS, stepsOf } from './uncounted-minutes.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
 export const COUNT_MS = 250;

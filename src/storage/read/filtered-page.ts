@@ -9,9 +9,9 @@ import type { Interval } from '../counts/intervals.ts';
 import { DAYS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
-import { joinMinutes } from '../fields/compare.ts';
 import type { FieldScope } from '../fields/field-scope.ts';
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
+import { joinMinutes } from '../fields/uncounted-minutes.ts';
 import {
   type CountedInterval,
   countsOf,

@@ -1,6 +1,6 @@
 /** Counts rows that were copied into the events table as they are, as a restore does. */
 import type pg from 'pg';
-import { EVERY_FIELD } from '../fields/uncounted.ts';
+import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
 import type { EngineWrites } from './engine-writes.ts';
 
 /**

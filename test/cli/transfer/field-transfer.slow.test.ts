@@ -8,7 +8,7 @@ import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { MOVED_TO } from '../../../src/storage/database/moved.ts';
-import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
+import { compareFieldDay } from '../../../src/storage/fields/recount.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';

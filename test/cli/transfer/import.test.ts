@@ -11,7 +11,7 @@ import { profileDay } from '../../../src/storage/counts/daily-prefix-sums.ts';
 import { compareDay } from '../../../src/storage/counts/differences.ts';
 import { DAY_MS, floorTo } from '../../../src/storage/counts/levels.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
+import { compareFieldDay } from '../../../src/storage/fields/recount.ts';
 import { FieldUpkeep } from '../../../src/storage/fields/upkeep.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';

@@ -5,7 +5,7 @@ import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/
 import { checkCounts } from '../../../src/storage/counts/recount.ts';
 import type { NumberStats } from '../../../src/storage/counts/summary-series.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
-import { compareFieldDay } from '../../../src/storage/fields/compare-day.ts';
+import { compareFieldDay } from '../../../src/storage/fields/recount.ts';
 import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintenance/deleted-apps.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';

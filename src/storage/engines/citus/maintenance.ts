@@ -8,7 +8,7 @@ import { DAY_MS, MINUTES } from '../../counts/levels.ts';
 import { isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
-import { noteUncounted } from '../../fields/uncounted.ts';
+import { noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { KEY_LIFE_MS } from '../../maintenance/expired-keys.ts';

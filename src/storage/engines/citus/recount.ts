@@ -4,7 +4,7 @@ import { compareDay, correctDay, type DayComparison, type RelationOf } from '../
 import { ALL_TYPES, DAY_MS, LEVELS } from '../../counts/levels.ts';
 import { type CheckOptions, joined, recountFields } from '../../counts/recount.ts';
 import { connect, type Sql, type Transaction } from '../../database/connect.ts';
-import { compareFieldDay } from '../../fields/compare-day.ts';
+import { compareFieldDay } from '../../fields/recount.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
 import { clusterOf } from './cluster.ts';
 import { forEachFieldGroup } from './fields.ts';

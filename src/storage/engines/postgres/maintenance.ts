@@ -10,7 +10,7 @@ import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
-import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
+import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';

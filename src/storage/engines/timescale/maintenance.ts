@@ -6,7 +6,7 @@ import { DAY_MS, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
-import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted.ts';
+import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';

@@ -1,5 +1,5 @@
 /** Exact sums of decimal numbers. */
-import { parseDecimal } from '../../../json/decimal.ts';
+import { parseDecimal } from '../../json/decimal.ts';
 
 /** Digits before the decimal point of a number that is summed up. */
 export const MOST_WHOLE_DIGITS = 30;

@@ -1,10 +1,10 @@
 /** Summaries of numbers are exact, but for quantiles, whose error is bounded; and they can be added in any order. */
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { decimalText, parseText, quotient } from '../../../../src/storage/fields/numbers/decimal-sum.ts';
-import { NumberSummary } from '../../../../src/storage/fields/numbers/number-summary.ts';
-import { binOf, MOST_BINS, MOST_ERROR } from '../../../../src/storage/fields/numbers/sketch.ts';
-import { runs } from '../../../support/fuzz.ts';
+import { decimalText, parseText, quotient } from '../../../src/storage/fields/decimal-sum.ts';
+import { NumberSummary } from '../../../src/storage/fields/number-summary.ts';
+import { binOf, MOST_BINS, MOST_ERROR } from '../../../src/storage/fields/sketch.ts';
+import { runs } from '../../support/fuzz.ts';
 
 function summaryOf(...literals: string[]): NumberSummary {
   const summary = new NumberSummary();

@@ -1,28 +1,34 @@
-/** What maintenance, comparisons and recounts of fields work on: fields with their state, steps of few rows, and minutes to be counted. */
-
+/** Minutes whose rows are yet to be counted by declared fields: how they are noted, read in steps of few rows, and forgotten. */
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
-import { byOf, type DeclaredField, type FieldKind, namesOf } from './declared-fields.ts';
 
-/** A field with what the database knows of its counts. */
-export interface FieldState extends DeclaredField {
-  readonly appId: number;
-  /** Milliseconds since 1970: from here on it is counted; null: not at all. */
-  readonly completeFrom: number | null;
-  /** Whether it is to be counted back to the first event. */
-  readonly backfill: boolean;
-}
+/** The stamp of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
+export const EVERY_FIELD = 2_147_483_647;
 
-/** The fields that are counted. @param appId null: those of all apps */
-export async function readFieldStates(tx: Transaction, appId: number | null): Promise<FieldState[]> {
-  const rows = await tx<(Omit<FieldState, 'path' | 'by'> & { path: string; kind: FieldKind; by: string })[]>`
-    SELECT id, app_id AS "appId", type_id AS "typeId", path, kind, by_path AS by, backfill,
-           (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom"
-      FROM declared_fields
-     WHERE removed_at IS NULL AND generation > 0 ${appId === null ? tx`` : tx`AND app_id = ${appId}`}
-     ORDER BY app_id, id`;
-  return rows.map((row) => ({ ...row, path: namesOf(row.path), by: byOf(row.by) }));
+/** What tells of which minutes fields are not counted. */
+export type FieldTable = 'declared_fields' | 'uncounted_minutes';
+
+/**
+ * A CTE that notes what stamps tell when they are removed; in the same statement, so that no snapshot misses both.
+ * @param stamps a CTE of removed stamps (bucket, fields), whose buckets are minutes
+ * @param apps   whether it has an app_id; else a stamp holds for all apps
+ * @param nameOf the name of a table, where it has another one
+ */
+export function noteUncounted(
+  stamps: string,
+  {
+    apps,
+    nameOf = (table) => table,
+  }: { readonly apps: boolean; readonly nameOf?: (table: FieldTable) => string },
+): string {
+  const newest = `
+  (SELECT app_id, max(generation) AS generation FROM ${nameOf('declared_fields')} WHERE removed_at IS NULL GROUP BY app_id) AS newest`;
+  const ofApp = apps ? `AND ${stamps}.app_id = newest.app_id` : '';
+  return `uncounted AS (
+      INSERT INTO ${nameOf('uncounted_minutes')} (app_id, bucket)
+      SELECT DISTINCT newest.app_id, ${stamps}.bucket
+        FROM ${stamps} JOIN ${newest} ON ${stamps}.fields < newest.generation ${ofApp})`;
 }
 
 /** Forgets which minutes of an interval are uncounted. All fields that are complete there must have been counted. */
