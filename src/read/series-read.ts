@@ -10,6 +10,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import {
   type EventReader,
   type Series,
+  type SeriesRequest,
   type SummaryLine,
   type SummaryQuestion,
   type SummarySeries,
@@ -38,6 +39,7 @@ import { type By, readLines, type SeriesLines } from './series-lines.ts';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
+const MOST_BUCKETS = 1_000;
 /** Types, where none is chosen, or values of a field that are shown apart. */
 const TOP_LINES = 50;
 
@@ -209,7 +211,6 @@ export const SERIES = {
 const PROBLEMS = {
   'not counted':
     'The counts of the field do not answer this: filter must be one condition that a declared field has one of some values, such as country:DE,FR, and not too many of them.',
-  'too many': 'interval must be wider: the range has more than 1,000 buckets of this width.',
   'too fine': 'interval must be 15m or wider: the range reaches to where only counts are kept.',
 } as const;
 
@@ -242,6 +243,11 @@ export function seriesRead(now: () => number): AppRead {
       return (
         (await whyNotAnswered(sql, { app, typeIds, from }, query)) ?? invalidParameters(PROBLEMS[series])
       );
+    if (series === 'too many') {
+      const finest = await finestInterval(events, request);
+      const problem = 'the range has more than 1,000 buckets of this width';
+      return invalidParameters(`interval must be ${finest} or wider: ${problem}.`, 'interval');
+    }
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
     const shown = { accumulated, isOpen: to === null };
@@ -311,7 +317,7 @@ async function countLines(
   events: EventReader,
   request: Parameters<typeof readLines>[1],
   { by, filter }: { readonly by: By | null; readonly filter: readonly Condition[] },
-): Promise<SeriesLines | keyof typeof PROBLEMS | 'not counted yet'> {
+): Promise<SeriesLines | keyof typeof PROBLEMS | 'too many' | 'not counted yet'> {
   const field = fieldFilterOf({ filter, q: null });
   if (field === null && filter.length > 0) return 'not counted';
   return await readLines(events, { ...request, topTypes: TOP_LINES }, { by: by ?? 'none', filter: field });
@@ -319,6 +325,15 @@ async function countLines(
 
 export function widthOf(name: Exclude<IntervalName, 'auto'>): WidthName {
   return name === '1M' ? '1mo' : name;
+}
+
+/** The finest interval of which a range has no more buckets than a series may have. */
+export async function finestInterval(
+  events: EventReader,
+  request: SeriesRequest,
+): Promise<Exclude<IntervalName, 'auto'>> {
+  const frame = await events.frame({ ...request, buckets: MOST_BUCKETS });
+  return typeof frame === 'string' ? '1M' : nameOfWidth(frame.bucket);
 }
 
 /** A width as series name it. */

@@ -14,7 +14,7 @@ import { type AppRead, appReadByParts, type ReadCall } from '../app-read.ts';
 import { type Admitted, type Exports, ExportWaiter } from '../export/exports.ts';
 import { payloadFilter } from '../filter/payload-filter.ts';
 import { findScopedTypes } from '../scope-query.ts';
-import { nameOfWidth } from '../series-read.ts';
+import { finestInterval } from '../series-read.ts';
 import { answerOfCounts, type CountedAnswer, declarationsFor } from './counted-query.ts';
 import {
   type AnsweredGroup,
@@ -81,6 +81,8 @@ export interface QueryReadOptions {
   readonly monotonic: () => number;
   /** For tests; by default 64 MB. */
   readonly maxMemoryBytes?: number;
+  /** For tests: events of one step. */
+  readonly stepRows?: number;
 }
 
 /** For metrics. */
@@ -139,10 +141,7 @@ async function begun(
     exactEnds: 'both',
   };
   const frame = await events.frame(request);
-  if (typeof frame === 'string') {
-    const finest = await events.frame({ ...request, buckets: 1_000 });
-    return tooFine(frame, typeof finest === 'string' ? '1M' : nameOfWidth(finest.bucket));
-  }
+  if (typeof frame === 'string') return tooFine(frame, await finestInterval(events, request));
   const refused = buckets === null ? null : tooManyRows(query, frame.starts.length);
   if (refused !== null) return refused;
   const { interval } = frame;
@@ -318,14 +317,14 @@ class RowsAnswer {
 
   /** @returns null, unlike a turn that it has not been given */
   async #readPart({ pass }: ReadPlace, ms: number): Promise<null> {
-    const { monotonic, stats } = this.#options;
+    const { monotonic, stats, stepRows = STEP_ROWS } = this.#options;
     const { spending, waiter, call } = this.#asked;
     const groups = this.#groups;
     const deadline = monotonic() + ms;
     for (;;) {
       const startedAt = monotonic();
       const { looked, position } = await this.#begun.search.visit(
-        STEP_ROWS,
+        stepRows,
         (event) => groups.add(event),
         call.turns,
         () => waiter.settled,
