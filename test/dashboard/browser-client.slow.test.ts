@@ -1,5 +1,6 @@
 /** The browser client in Chromium, against the real service: what it accepts is stored exactly once, at the right time. */
 
+import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { gzipSync } from 'node:zlib';
 import type { Browser, BrowserContext, Page } from 'playwright-core';
@@ -19,6 +20,17 @@ const HOUR_MS = 3_600_000;
 const YEAR_MS = 365 * 24 * HOUR_MS;
 /** How far a time may be off: the time of a request, on a busy machine. */
 const TIME_ERROR_MS = 5_000;
+
+interface Vector {
+  readonly type: string;
+  readonly repeat?: number;
+  readonly payload: string;
+  readonly padding?: number;
+  readonly accepted: boolean;
+}
+const VECTORS = JSON.parse(
+  readFileSync(new URL('../../client/test-vectors/events.json', import.meta.url), 'utf8'),
+) as readonly Vector[];
 
 declare global {
   interface Window {
@@ -233,7 +245,39 @@ describe.skipIf(withoutBrowser !== '')('the browser client', () => {
       ...{ kept: [true, true, true, false, false], codes: ['seen INVALID_REQUEST', 'other ACCESS_DENIED'] },
       ...{ stored: 2, refused: 2, dropped: 1, waitingInMemory: 0, inMemory: true },
     });
-    expect(warnings.filter((text) => text.includes('in memory')).length).toBeLessThanOrEqual(2);
+    // The client of the page and this one, each once.
+    expect(warnings.filter((text) => text.includes('in memory'))).toHaveLength(2);
+    await context.close();
+  });
+
+  test('stores what the vectors of all clients say, and never sends again what was refused for good', async () => {
+    const own = await newKey(['seen', 'x'.repeat(200)]);
+    site.page = pageOf(service.url, own.browserKey);
+    const context = await profile();
+    const page = await context.newPage();
+    const sent: string[] = [];
+    page.on('request', (request) => sent.push(request.postData() ?? ''));
+    await page.goto(site.origin);
+    const before = await service.sql`SELECT FROM events`;
+    const stats = await page.evaluate(async (vectors) => {
+      for (const { type, repeat = 1, payload, padding = 0 } of vectors)
+        await window.tidemark.track(
+          type.repeat(repeat),
+          JSON.parse(payload.replace(/"(?="\}$)/, `"${'x'.repeat(padding)}`)),
+        );
+      await window.tidemark.flush();
+      return window.tidemark.stats;
+    }, VECTORS);
+    const good = VECTORS.filter(({ accepted }) => accepted).length;
+    expect(stats).toMatchObject({ stored: good, refused: VECTORS.length - good, waitingInMemory: 0 });
+    expect(await service.sql`SELECT FROM events`).toHaveLength(before.length + good);
+    sent.length = 0;
+    await page.evaluate(async () => {
+      await window.tidemark.track('seen', { after: true });
+      await window.tidemark.flush();
+    });
+    expect(sent.map((text) => text.match(/"type"/g)?.length)).toEqual([1]);
+    site.page = pageOf(service.url, key);
     await context.close();
   });
 
