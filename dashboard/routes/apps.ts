@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import { useLocation } from 'preact-iso/router';
-import type { AppList, AppRow, CreatedApp } from '../../src/api-types/answers.ts';
+import type { AppList, AppRow, CreatedApp, RemovedAppList } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -10,7 +10,7 @@ import { Field, Form } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
-import { ago, amount, count, counted, exact } from '../format.ts';
+import { ago, amount, count, counted, date, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -46,8 +46,27 @@ export function AppsPage(): VNode {
     ${data?.apps.length === 0 && html`<${NoApps} newApp=${newApp} />`}
     ${apps && apps.length > 0 && html`<ul class="cards">${apps.map((app) => html`<li key=${app.appId}><${AppCard} app=${app} most=${most} /></li>`)}</ul>`}
     ${data && data.apps.length > 0 && apps?.length === 0 && html`<p class="hint" role="status">No app name contains this text.</p>`}
+    ${data && html`<${Bin} onRestored=${reload} />`}
     ${creating && html`<${NewApp} onClose=${() => setCreating(false)} />`}
   </div>`;
+}
+
+/** The apps that were deleted within a week. */
+function Bin({ onRestored }: { readonly onRestored: () => void }): VNode | null {
+  const { data, reload } = useResource<RemovedAppList>('/api/removed-apps');
+  const restore = useAction(async (appId: string) => {
+    await call('POST', `/api/removed-apps/${appId}/restore`);
+    notify('The app was restored');
+    reload();
+    onRestored();
+  });
+  if (data === undefined || data.apps.length === 0) return null;
+  return html`<section aria-labelledby="bin"><h2 id="bin">Deleted apps</h2>
+    <${ProblemBox} problem=${restore.problem} />
+    <ul class="bin">${data.apps.map(
+      ({ appId, name, erasedAt }) =>
+        html`<li key=${appId}><b>${name}</b> <span class="muted">gone for good on ${date(Date.parse(erasedAt), ownZone())}</span> <button type="button" class="button quiet" aria-label=${`Restore ${name}`} onClick=${() => restore.run(appId)}>Restore</button></li>`,
+    )}</ul></section>`;
 }
 
 type Order = 'created' | 'name' | 'today' | 'last';

@@ -121,10 +121,13 @@ function DeleteApp({ app }: { readonly app: App }): VNode {
   const { route } = useLocation();
   const action = useAction(async ({ confirm }: Record<string, string>) => {
     await call('DELETE', appPath(app.appId), { body: { confirm } });
-    notify('The app was deleted');
+    notify('The app was deleted', async () => {
+      await call('POST', `/api/removed-apps/${app.appId}/restore`);
+      route(`/apps/${app.appId}`);
+    });
     route('/', true);
   });
-  return html`<${Section} danger title="Delete the app" about="Its events, types, counts and tokens go with it. There is no way back.">
+  return html`<${Section} danger title="Delete the app" about="Its events cannot be read or written from then on. For seven days it can be restored from the list of apps; then its events, types, counts and tokens are gone.">
     <${Form} danger action=${action} submit="Delete the app"><${ConfirmName} name=${app.name} /><//>
   <//>`;
 }

@@ -210,6 +210,17 @@ export interface LoggingToken {
   readonly previousValidUntil: string | null;
 }
 
+/** The apps that wait in the bin. */
+export interface RemovedAppList {
+  readonly apps: readonly {
+    readonly appId: string;
+    readonly name: string;
+    readonly removedAt: string;
+    /** When it is deleted with its events and counts. */
+    readonly erasedAt: string;
+  }[];
+}
+
 /** A program that writes an app's events, with a logging token of its own. */
 export interface Producer {
   readonly tokenId: string;

@@ -5,7 +5,7 @@ import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { markAppDeleted } from '../storage/storage.ts';
+import { eraseApp } from '../storage/storage.ts';
 import { issueLoggingToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
 import type { Secret } from './secret.ts';
@@ -71,7 +71,7 @@ export async function listApps(sql: Sql): Promise<(App & { readonly owners: stri
       SELECT public_id AS "appId", name, created_at AS "createdAt",
              ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
                     WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
-        FROM apps ORDER BY apps.id`),
+        FROM apps WHERE removed_at IS NULL ORDER BY apps.id`),
   ];
 }
 
@@ -94,7 +94,7 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
 }
 
 /**
- * Deletes an app with its types, tokens and members. Its events become unreadable at once; their rows are deleted in
+ * Deletes an app with its types, tokens and members, without the bin. Its events become unreadable at once; their rows are deleted in
  * the background.
  * @param deletion.appId   internal id
  * @param deletion.confirm the app's name, as entered by the owner
@@ -116,13 +116,7 @@ export async function deleteApp(
       action: 'app.delete',
       details: { appId: app.publicId, name: app.name },
     });
-    // A resource token for this app alone would be left without an app.
-    await tx`
-      DELETE FROM resource_tokens
-       WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
-         AND NOT EXISTS (SELECT FROM resource_token_apps WHERE token_id = resource_tokens.id AND app_id <> ${appId})`;
-    await tx`DELETE FROM apps WHERE id = ${appId}`;
-    await markAppDeleted(tx, appId);
+    await eraseApp(tx, appId);
   });
 }
 

@@ -101,6 +101,7 @@ async function loadKeys(
            ${foundLimits(sql, 'browser_keys.app_id')} AS limits
       FROM browser_keys
      WHERE revoked_at IS NULL
+       AND NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)
        AND digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...byDigest.keys()]}::text[]) AS hex)`;
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   await noteLimits(sql, accounts.limits, rows, askedAt);

@@ -168,7 +168,7 @@ async function roleOfGroup(tx: Transaction, appId: number, group: string): Promi
 async function grantsOf(tx: Transaction, groups: readonly string[]): Promise<Map<number, Grant>> {
   const rows = await tx<(Grant & { appId: number })[]>`
     SELECT apps.id AS "appId", role, group_name AS "group"
-      FROM group_mappings JOIN apps ON app_id IS NULL OR apps.id = app_id
+      FROM group_mappings JOIN apps ON (app_id IS NULL OR apps.id = app_id) AND removed_at IS NULL
      WHERE group_name = ANY(${[...groups]}::text[])
      ORDER BY apps.id, group_name`;
   const grants = new Map<number, Grant>();

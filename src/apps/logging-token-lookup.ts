@@ -16,6 +16,8 @@ export interface LoggingToken {
   readonly producerId: number;
   /** Milliseconds since the Unix epoch: the end of a rotated token's grace period. */
   readonly expiresAt: number | null;
+  /** Whether its app is in the bin. */
+  readonly isRemoved: boolean;
   /** Whether it ended because its producer was revoked. */
   readonly isRevoked: boolean;
 }
@@ -60,6 +62,8 @@ const REVOKED = new Rejection(
   'invalidLoggingToken',
   "The logging token was revoked: its producer needs a new one, from the app's settings.",
 );
+
+const REMOVED = new Rejection('invalidLoggingToken', 'The app of this logging token was deleted.');
 
 const MAX_TOKENS = 50_000;
 const MAX_JUNK = 10_000;
@@ -108,6 +112,7 @@ export class LoggingTokens {
 
   #judge(found: LoggingToken | null): LoggingToken | Rejection {
     if (found === null) return UNKNOWN_TOKEN;
+    if (found.isRemoved) return REMOVED;
     if (found.expiresAt === null || found.expiresAt > this.#now()) return found;
     return found.isRevoked ? REVOKED : ROTATED;
   }
@@ -144,12 +149,14 @@ async function loadTokens(
       producerId: number;
       expiresAt: Date | null;
       isRevoked: boolean;
+      isRemoved: boolean;
       accountId: number | null;
       limits: OwnLimits | null;
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
            coalesce(producer_id, 0) AS "producerId", revoked_from IS NOT NULL AS "isRevoked",
+           EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL) AS "isRemoved",
            (SELECT min(user_id) FROM app_members
              WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId",
            ${foundLimits(sql, 'logging_tokens.app_id')} AS limits
@@ -158,9 +165,9 @@ async function loadTokens(
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
-    rows.map(({ digest, appId, producerId, isRevoked, expiresAt }) => [
+    rows.map(({ digest, appId, producerId, isRevoked, isRemoved, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',
-      { appId, producerId, isRevoked, expiresAt: expiresAt?.getTime() ?? null },
+      { appId, producerId, isRevoked, isRemoved, expiresAt: expiresAt?.getTime() ?? null },
     ]),
   );
 }

@@ -102,14 +102,14 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
              NULL::json AS "createdBy", apps.created_at AS "createdAt",
              (SELECT CASE WHEN bool_and(revoked_from IS NOT NULL) THEN max(expires_at) END FROM logging_tokens
                WHERE app_id = apps.id AND producer_id IS NULL) AS "revokedAt"
-        FROM apps WHERE ${appId}::integer IS NULL OR apps.id = ${appId}
+        FROM apps WHERE removed_at IS NULL AND (${appId}::integer IS NULL OR apps.id = ${appId})
       UNION ALL
       SELECT apps.id, apps.public_id, producers.id, producers.public_id, producers.name,
              CASE WHEN maker.id IS NOT NULL
                   THEN json_build_object('userId', maker.public_id, 'email', maker.email) END,
              producers.created_at, producers.revoked_at
         FROM producers JOIN apps ON apps.id = producers.app_id LEFT JOIN users AS maker ON maker.id = created_by
-       WHERE ${appId}::integer IS NULL OR apps.id = ${appId}
+       WHERE removed_at IS NULL AND (${appId}::integer IS NULL OR apps.id = ${appId})
     )
     SELECT "tokenId", name, ARRAY[app] AS "appIds", "createdBy", "createdAt", "revokedAt",
            first_used_at AS "firstUsedAt", last_used_at AS "lastUsedAt",

@@ -111,7 +111,7 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
       SELECT token.public_id    AS "tokenId",
              token.name,
              ARRAY(SELECT app.public_id
-                     FROM resource_token_apps AS link JOIN apps AS app ON app.id = link.app_id
+                     FROM resource_token_apps AS link JOIN apps AS app ON app.id = link.app_id AND app.removed_at IS NULL
                     WHERE link.token_id = token.id
                     ORDER BY app.id) AS "appIds",
              CASE WHEN maker.id IS NOT NULL

@@ -5,6 +5,7 @@ import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
 import { createApp, listApps } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
+import { listRemovedApps, restoreApp } from '../apps/removed-apps.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
 import { mailNotice } from './command-notice.ts';
@@ -81,6 +82,23 @@ export function addAppCommands(program: Command): void {
           text,
           afterwards: () => mailNotice(session, 'logging-token.rotate', { appId }),
         };
+      }),
+    );
+  app
+    .command('restore')
+    .description('restore an app that was deleted in the last seven days; without an id, list those')
+    .argument('[id]', 'the app, app_…')
+    .option(...JSON_OPTION)
+    .action((appId: string | undefined, options: Json) =>
+      runCommand(options, async (session) => {
+        if (appId === undefined) {
+          const apps = await listRemovedApps(session.sql, null);
+          const rows = apps.map((one) => [one.appId, one.name, one.removedAt, one.erasedAt]);
+          const head = ['App', 'Name', 'Deleted', 'Gone for good'];
+          return { json: { apps }, text: formatTable(head, rows, 'There are no deleted apps.') };
+        }
+        const restored = await restoreApp(session.sql, { appId });
+        return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
       }),
     );
   addLimitCommand(app);

@@ -69,7 +69,7 @@ export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
-export { markAppDeleted } from './maintenance/deleted-apps.ts';
+export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
 export type {

@@ -338,7 +338,7 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     expect((await owner.delete(shop.path, { confirm: 'Doomed' })).status).toBe(200);
     expect((await owner.get(shop.path)).status).toBe(404);
     expect((await service.post({ loggingToken: shop.loggingToken })).status).toBe(401);
-    expect((await readEvents(service, shop.appId, String(token.resourceToken))).status).toBe(401);
+    expect((await readEvents(service, shop.appId, String(token.resourceToken))).status).toBe(404);
   });
 
   test('the list of apps has totals, today and the last 24 hours; an app its first and last event', async () => {

@@ -17,6 +17,9 @@ const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
 const SECRET = new Set([
   'GET /api/apps/:appId/logging-token',
   'GET /api/apps/:appId/browser-keys',
+  'GET /api/apps/:appId/limits',
+  'GET /api/apps/:appId/producers',
+  'GET /api/apps/:appId/producers/:tokenId/token',
   'GET /api/apps/:appId/audit/export',
 ]);
 const CHANGED = [

@@ -194,6 +194,7 @@ describe('the usage of an app', () => {
     for (const { loggingToken } of [app, gone])
       expect((await service.post({ loggingToken, typeId: undefined, typeName: 'a' })).status).toBe(201);
     await owner.delete(gone.path, { confirm: 'Gone' });
+    await owner.delete(`/api/removed-apps/${gone.appId}`, { confirm: 'Gone' });
     // Counted before, written after the deletion.
     expect((await read(owner, app.path)).minutes.at(-1)?.accepted).toBe(1);
     expect(await service.sql`SELECT FROM usage_days`).toHaveLength(1);

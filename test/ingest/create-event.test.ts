@@ -27,7 +27,15 @@ async function post({ meanwhile, now = () => 0 }: Options) {
   const exchange = new Exchange(wire, 'id', 0, [], exchangeLimits(1_000), () => undefined);
   const added: AcceptedEvent[] = [];
   const steps = {
-    loggingTokens: { writerOf: async () => ({ appId: 1, producerId: 0, expiresAt: null, isRevoked: false }) },
+    loggingTokens: {
+      writerOf: async () => ({
+        appId: 1,
+        producerId: 0,
+        expiresAt: null,
+        isRevoked: false,
+        isRemoved: false,
+      }),
+    },
     limiter: { take: () => null },
     accounts: { limits: { of: () => null } },
     epoch: () => 1,

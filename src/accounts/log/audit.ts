@@ -12,6 +12,8 @@ export type AuditAction =
   | 'app.rename'
   | 'app.limit'
   | 'app.delete'
+  | 'app.restore'
+  | 'app.erase'
   | 'type.create'
   | 'type.rename'
   | 'type.hide'

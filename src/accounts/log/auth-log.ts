@@ -39,6 +39,8 @@ export const AUTH_EVENTS = {
   'link.failure': ['warn', 'one-time link refused'],
   'app.create': ['info', 'app created with its logging token'],
   'app.delete': ['info', 'app deleted with its members and tokens'],
+  'app.restore': ['info', 'app restored with its members and tokens'],
+  'app.erase': ['info', 'app removed from the bin'],
   'logging-token.rotate': ['info', 'logging token rotated'],
   'resource-token.create': ['info', 'resource token created'],
   'resource-token.revoke': ['info', 'resource token revoked'],

@@ -65,7 +65,8 @@ export async function listMemberships(sql: Sql, user: User): Promise<Membership[
 export async function adoptApps(tx: Transaction, user: User, by: Actor): Promise<void> {
   const apps = await tx<{ id: number }[]>`
     SELECT id FROM apps
-     WHERE NOT EXISTS (SELECT FROM app_members WHERE app_id = apps.id AND role = 'owner')
+     WHERE removed_at IS NULL
+       AND NOT EXISTS (SELECT FROM app_members WHERE app_id = apps.id AND role = 'owner')
      ORDER BY id FOR NO KEY UPDATE`;
   for (const { id } of apps) {
     await tx`

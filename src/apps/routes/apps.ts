@@ -3,7 +3,7 @@
 import { listMemberships } from '../../accounts/people/members.ts';
 import type { Api } from '../../accounts/routes/api.ts';
 import { auditPage } from '../../accounts/routes/audit-page.ts';
-import { bodyOf } from '../../accounts/routes/body.ts';
+import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import { Backoff, throttled } from '../../accounts/sign-in/backoff.ts';
 import type {
   App,
@@ -11,6 +11,7 @@ import type {
   ChangedType,
   CreatedApp,
   EventType,
+  RemovedAppList,
   TypeActivity,
 } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
@@ -18,8 +19,9 @@ import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
-import { createApp, deleteApp, renameApp } from '../apps.ts';
+import { createApp, renameApp } from '../apps.ts';
 import { createEventType, hideEventType, renameEventType } from '../event-types.ts';
+import { eraseRemovedApp, listRemovedApps, removeApp, restoreApp } from '../removed-apps.ts';
 import type { Secret } from '../secret.ts';
 
 export interface AppRoutesOptions {
@@ -84,11 +86,12 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       'owner',
       CONFIRMATION,
       async ({ app, by, note }, { confirm }) => {
-        await deleteApp(sql, { appId: app.id, confirm, by });
+        await removeApp(sql, { appId: app.id, confirm, by });
         note('app.delete', { appId: app.appId });
         return done<Nothing>({});
       },
     ),
+    ...binRoutes(options),
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
       done<Pick<EventType, 'typeId' | 'name'>>(
         await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }),
@@ -116,6 +119,39 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     ),
     api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
       auditPage(sql, { appId: app.id }, exchange),
+    ),
+  ];
+}
+
+/** The apps that an account owned and that wait in the bin: they have no members, so these routes are outside of them. */
+function binRoutes({ api, sql }: AppRoutesOptions): readonly Route[] {
+  return [
+    api.read('/api/removed-apps', 'signed-in', async ({ user }) =>
+      done<RemovedAppList>({ apps: await listRemovedApps(sql, user) }),
+    ),
+    api.change(
+      'POST',
+      '/api/removed-apps/:appId/restore',
+      'signed-in',
+      NO_FIELDS,
+      async ({ user, by, parameters, note }) => {
+        const appId = parameters[0] ?? '';
+        const restored = await restoreApp(sql, { appId, ownerId: user.id, by });
+        note('app.restore', { appId });
+        return done<Pick<App, 'appId' | 'name'>>(restored);
+      },
+    ),
+    api.change(
+      'DELETE',
+      '/api/removed-apps/:appId',
+      'signed-in',
+      CONFIRMATION,
+      async ({ user, by, parameters, note }, { confirm }) => {
+        const appId = parameters[0] ?? '';
+        await eraseRemovedApp(sql, { appId, ownerId: user.id, confirm, by });
+        note('app.erase', { appId });
+        return done<Nothing>({});
+      },
     ),
   ];
 }

@@ -1,9 +1,14 @@
-/** Removes the events and counts of deleted apps in the background. */
+/** Removes the events and counts of deleted apps in the background, and deletes the apps whose time in the bin is over. */
 import type { Sql, Transaction } from '../database/connect.ts';
 import { saysNodeUnreachable } from '../database/nodes.ts';
 
 /** An event that was accepted before the deletion may still be committed for a while after it. */
 const SETTLE = '1 hour';
+
+/** Days for which a removed app waits in the bin. */
+export const BIN_DAYS = 7;
+/** Apps that one step deletes. */
+const APPS_AT_ONCE = 100;
 
 /** Tables that have days or months of an app, or its consumers, on every engine. */
 export const FROM_DAYS = [
@@ -26,6 +31,27 @@ export async function markAppDeleted(tx: Transaction, appId: number): Promise<vo
   await tx`INSERT INTO deleted_apps (app_id) VALUES (${appId})`;
 }
 
+/** Deletes an app with its types, tokens and members; its events and counts follow. @param appId internal id */
+export async function eraseApp(tx: Transaction, appId: number): Promise<void> {
+  // A resource token for this app alone would be left without an app.
+  await tx`
+    DELETE FROM resource_tokens
+     WHERE id IN (SELECT token_id FROM resource_token_apps WHERE app_id = ${appId})
+       AND NOT EXISTS (SELECT FROM resource_token_apps WHERE token_id = resource_tokens.id AND app_id <> ${appId})`;
+  await tx`DELETE FROM apps WHERE id = ${appId}`;
+  await markAppDeleted(tx, appId);
+}
+
+/** Deletes the apps whose time in the bin is over. */
+async function eraseDueApps(sql: Sql): Promise<void> {
+  await sql.begin('isolation level read committed', async (tx) => {
+    const due = await tx<{ id: number }[]>`
+      SELECT id FROM apps WHERE removed_at <= now() - make_interval(days => ${BIN_DAYS})
+       ORDER BY id LIMIT ${APPS_AT_ONCE} FOR UPDATE`;
+    for (const { id } of due) await eraseApp(tx, id);
+  });
+}
+
 /**
  * Removes some rows of deleted apps. Those of an app whose node is away are removed when it is back.
  * @param until time of the clock `now`: no removal of events begins after it, except the first
@@ -37,6 +63,7 @@ export async function removeDeletedApps(
   now: () => number,
   until: number,
 ): Promise<boolean> {
+  await eraseDueApps(sql);
   const apps = await sql<{ id: number; settled: boolean }[]>`
     SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
   let isAllGone = true;
