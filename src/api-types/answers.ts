@@ -667,3 +667,99 @@ export interface QueryLine {
   readonly stopped?: 'budget' | 'memory' | 'busy';
   readonly retryAfterSeconds?: number;
 }
+
+/** A webhook of an app, with its last tries. */
+export interface WebhookRow {
+  readonly webhookId: string;
+  readonly url: string;
+  readonly isUnordered: boolean;
+  readonly sendsEvents: boolean;
+  readonly state: 'active' | 'paused' | 'disabled';
+  /** Why it is disabled. */
+  readonly reason: string | null;
+  readonly createdAt: string;
+  readonly failingSince: string | null;
+  readonly failedTries: number;
+  readonly nextTryAt: string | null;
+  /** The message that is tried again. */
+  readonly blockedBy: string | null;
+  readonly delivered: number;
+  readonly failed: number;
+  readonly skipped: number;
+  /** Newest first. */
+  readonly history: readonly {
+    readonly messageId: string;
+    readonly type: string;
+    readonly at: string;
+    readonly status: number | null;
+    readonly problem: string | null;
+    readonly ms: number;
+  }[];
+}
+
+export interface WebhookList {
+  readonly webhooks: readonly WebhookRow[];
+  readonly most: number;
+}
+
+export interface NewWebhookAnswer {
+  readonly webhookId: string;
+  /** Shown once. */
+  readonly secret: string;
+}
+
+/** An alert of an app, with what it has said. */
+export interface AlertRow {
+  readonly alertId: string;
+  readonly name: string;
+  /** As it was typed, parsed. */
+  readonly rule: object;
+  readonly timezone: string;
+  readonly webhooks: readonly string[];
+  readonly emails: readonly string[];
+  readonly alertmanager: string | null;
+  readonly state: 'ok' | 'firing' | 'paused' | 'problem';
+  /** Series that fire now. */
+  readonly firing: number;
+  readonly createdAt: string;
+  readonly evaluatedAt: string | null;
+  readonly problem: string | null;
+  /** Newest first. */
+  readonly transitions: readonly {
+    readonly messageId: string;
+    readonly kind: 'firing' | 'resolved' | 'corrected';
+    /** Value of `by` as JSON; empty: all events. */
+    readonly series: string;
+    readonly at: string;
+    readonly from: string;
+    readonly to: string;
+    readonly value: number | null;
+    readonly threshold: number | null;
+    readonly expected: number | null;
+    readonly isCorrected: boolean;
+  }[];
+}
+
+export interface AlertList {
+  readonly alerts: readonly AlertRow[];
+  readonly most: number;
+  /** Whether there is a mail server. */
+  readonly sendsMail: boolean;
+}
+
+/** What a rule would have said in the last 30 days. */
+export interface AlertTrial {
+  /** Milliseconds since 1970. */
+  readonly from: number;
+  readonly to: number;
+  readonly stepMs: number;
+  readonly total: number;
+  readonly firings: readonly {
+    readonly series: string;
+    readonly from: number;
+    readonly to: number | null;
+    readonly value: number | null;
+    readonly threshold: number | null;
+    readonly expected: number | null;
+  }[];
+}

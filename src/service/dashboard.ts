@@ -37,6 +37,7 @@ import { usageRoutes } from '../apps/routes/usage.ts';
 import type { Secret } from '../apps/secret.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
+import { deliveryRoutes } from '../delivery/routes.ts';
 import { type Assets, readAssets } from '../http/assets.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
@@ -153,6 +154,7 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
     }),
     ...fieldRoutes({ api, sql }),
     ...savedViewRoutes({ api, sql }),
+    ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
     ...annotationRoutes({ api, sql, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),

@@ -99,6 +99,14 @@ interface RawCall extends Call {
 }
 /** What the `:name` segments of the paths under /api may be, and the answer to anything else. */
 const PARAMETERS: Readonly<Record<string, Parameter>> = {
+  action: {
+    form: /^[a-z]{1,20}$/,
+    refusal: new Rejection('notFound', 'There is no such action.'),
+  },
+  alertId: {
+    form: PUBLIC_ID_FORMS.alr,
+    refusal: new Rejection('alertRuleNotFound', 'An alertId is "alr_" with 20 letters and digits.'),
+  },
   annotationId: {
     form: PUBLIC_ID_FORMS.ann,
     refusal: new Rejection('annotationNotFound', 'An annotationId is "ann_" with 20 letters and digits.'),
@@ -131,6 +139,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     // A restored id may be any text.
     form: /^[^\0]{1,200}$/,
     refusal: new Rejection('eventTypeNotFound', 'A typeId has 1 to 200 characters.'),
+  },
+  webhookId: {
+    form: PUBLIC_ID_FORMS.whk,
+    refusal: new Rejection('webhookNotFound', 'A webhookId is "whk_" with 20 letters and digits.'),
   },
   viewId: {
     form: PUBLIC_ID_FORMS.vie,

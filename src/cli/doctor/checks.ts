@@ -1,6 +1,7 @@
 /** All checks of an installation. */
 import { resolve } from 'node:path';
 import { DATABASE_CHECKS } from './database-checks.ts';
+import { deliveryFindings } from './delivery-facts.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, problem, warning } from './finding.ts';
 import { isFull } from './machine-facts.ts';
@@ -8,7 +9,12 @@ import { SETTINGS_CHECKS } from './settings-checks.ts';
 
 /** All findings about an installation, most important checks first. */
 export function findings(facts: Facts): readonly Finding[] {
-  return [...fullDisks(facts), ...SETTINGS_CHECKS.flatMap((check) => check(facts)), ...aboutDatabase(facts)];
+  return [
+    ...fullDisks(facts),
+    ...SETTINGS_CHECKS.flatMap((check) => check(facts)),
+    ...aboutDatabase(facts),
+    ...deliveryFindings(facts),
+  ];
 }
 
 /** First, because it is the cause of whatever else fails. */

@@ -7,6 +7,7 @@ import { connect, errorCode } from '../../storage/database/connect.ts';
 import { openDatabase } from '../../storage/database/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
 import { findings } from './checks.ts';
+import { deliveryFacts } from './delivery-facts.ts';
 import type { Facts } from './facts.ts';
 import type { Finding } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
@@ -28,7 +29,7 @@ export async function examine(
     redis: await redisFacts(config),
     oidc: await oidcFacts(config),
     secretFingerprint: await fingerprint(config, machine),
-    database: await database(config, machine, log),
+    ...(await database(config, machine, log)),
     now: Date.now(),
   });
 }
@@ -48,15 +49,19 @@ async function database(
   config: Config,
   { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
-): Promise<Facts['database']> {
+): Promise<Pick<Facts, 'database' | 'deliveries'>> {
   try {
-    if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR))) return null;
+    if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR)))
+      return { database: null };
     const opened = await openDatabase(config, log, { supervise: false, mayMake: false });
     const sql = connect(opened.address, { connections: 1, name: 'tidemark doctor' });
     try {
       // Opening the storage of an empty database could create an extension in it.
-      if (!(await hasSchema(sql))) return null;
-      return await (await openStorage(sql)).facts(sql);
+      if (!(await hasSchema(sql))) return { database: null };
+      const facts = await (await openStorage(sql)).facts(sql);
+      // Earlier schemas have no such tables.
+      const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql);
+      return { database: facts, deliveries };
     } finally {
       await sql.end({ timeout: 5 });
       await opened.close();
@@ -64,7 +69,7 @@ async function database(
   } catch (error) {
     // Of the database or the system, such as a full disk: the other checks are still worth while.
     if (error instanceof OperatorError || (error instanceof Error && errorCode(error) !== ''))
-      return { unreachable: error.message };
+      return { database: { unreachable: error.message } };
     throw error;
   }
 }

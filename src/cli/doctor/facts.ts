@@ -1,6 +1,7 @@
 /** The facts that the checks of the doctor work on. */
 import type { Config } from '../../config.ts';
 import type { DatabaseFacts } from '../../storage/storage.ts';
+import type { DeliveryFacts } from './delivery-facts.ts';
 import type { MachineFacts } from './machine-facts.ts';
 import type { OidcFacts } from './oidc-facts.ts';
 import type { RedisFacts } from './redis-facts.ts';
@@ -17,6 +18,8 @@ export interface Facts {
   readonly secretFingerprint: string | null;
   /** Facts of the database; null before the first start, or why it cannot be reached. */
   readonly database: DatabaseFacts | null | { readonly unreachable: string };
+  /** Null where the database is not there; absent where it was not looked at. */
+  readonly deliveries?: DeliveryFacts | null;
   /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

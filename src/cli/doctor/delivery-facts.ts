@@ -1,0 +1,94 @@
+/** What goes out of an installation, for the doctor. */
+import type { Sql } from '../../storage/database/connect.ts';
+import type { Facts } from './facts.ts';
+import { type Finding, ok, problem, warning } from './finding.ts';
+
+export interface DeliveryFacts {
+  /** Whether the installation was restored, and nobody has said yet that it sends. */
+  readonly isStopped: boolean;
+  /** Webhooks whose endpoint fails, or that were disabled. */
+  readonly stuck: readonly StuckWebhook[];
+  /** Rules of alerts that cannot be judged. */
+  readonly problems: readonly { readonly alertId: string; readonly name: string; readonly problem: string }[];
+  /** Age of the oldest message that has failed at least once; 0: there is none. */
+  readonly oldestMessageSeconds: number;
+  /** Webhooks and rules. */
+  readonly total: number;
+}
+
+export interface StuckWebhook {
+  readonly webhookId: string;
+  readonly state: 'active' | 'disabled';
+  readonly reason: string | null;
+  readonly failingSince: Date | null;
+  /** The last problem. */
+  readonly problem: string | null;
+}
+
+/** A webhook that fails for less than this may be restarting. */
+const STUCK_AFTER_MINUTES = 10;
+
+export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
+  const stuck = await sql<StuckWebhook[]>`
+    SELECT public_id AS "webhookId", state, reason, failing_since AS "failingSince",
+           (SELECT problem FROM webhook_tries WHERE webhook_id = webhooks.id ORDER BY id DESC LIMIT 1) AS problem
+      FROM webhooks
+     WHERE state = 'disabled' OR (state = 'active' AND failing_since < now() - make_interval(mins => ${STUCK_AFTER_MINUTES}))
+     ORDER BY id LIMIT 20`;
+  const problems = await sql<DeliveryFacts['problems'][number][]>`
+    SELECT public_id AS "alertId", name, problem FROM alert_rules
+     WHERE problem IS NOT NULL AND NOT is_paused ORDER BY id LIMIT 20`;
+  const [row] = await sql<{ isStopped: boolean; oldest: number; total: number }[]>`
+    SELECT EXISTS (SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped') AS "isStopped",
+           coalesce((SELECT extract(epoch FROM now() - min(created_at)) FROM delivery_messages WHERE tries > 0), 0)::float8 AS oldest,
+           ((SELECT count(*) FROM webhooks) + (SELECT count(*) FROM alert_rules))::float8 AS total`;
+  return {
+    isStopped: row?.isStopped === true,
+    ...{ stuck, problems, oldestMessageSeconds: row?.oldest ?? 0, total: row?.total ?? 0 },
+  };
+}
+
+export function deliveryFindings({ deliveries = null }: Facts): readonly Finding[] {
+  if (deliveries === null || deliveries.total === 0) return [];
+  const { isStopped, stuck, problems, oldestMessageSeconds } = deliveries;
+  const found: Finding[] = [];
+  if (isStopped)
+    found.push(
+      warning(
+        'deliveries',
+        'nothing is sent: the installation was restored',
+        'Run "tidemark deliveries resume" once the original is gone.',
+      ),
+    );
+  for (const { webhookId, state, reason, failingSince, problem: last } of stuck)
+    found.push(
+      state === 'disabled'
+        ? warning(
+            'deliveries',
+            `webhook ${webhookId} is disabled: ${reason ?? 'no reason is known'}`,
+            `Fix its endpoint, then run "tidemark webhook resume ${webhookId}".`,
+          )
+        : problem(
+            'deliveries',
+            `webhook ${webhookId} is stuck: its endpoint has failed since ${failingSince?.toISOString() ?? '?'}${last === null ? '' : ` (${last})`}`,
+            `Fix the endpoint, or leave the event out with "tidemark webhook skip ${webhookId}".`,
+          ),
+    );
+  for (const { alertId, name, problem: why } of problems)
+    found.push(
+      warning(
+        'deliveries',
+        `alert ${alertId} ${JSON.stringify(name)} cannot be judged: ${why}`,
+        'Run "tidemark field list".',
+      ),
+    );
+  if (oldestMessageSeconds > STUCK_AFTER_MINUTES * 60)
+    found.push(
+      warning(
+        'deliveries',
+        `a message has waited for ${Math.round(oldestMessageSeconds / 60)} minutes after a failure`,
+        'See the log for "delivery: failed": a mail server, an Alertmanager or a webhook does not take it.',
+      ),
+    );
+  return found.length > 0 ? found : [ok('deliveries', 'no webhook or alert is stuck')];
+}

@@ -1,0 +1,246 @@
+/** Webhooks and alerts of an app, for its members' sessions: everyone sees them, maintainers and owners change them. */
+import { randomUUID } from 'node:crypto';
+import type { Api, MemberCall } from '../accounts/routes/api.ts';
+import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
+import type { AlertList, AlertTrial, NewWebhookAnswer, WebhookList } from '../api-types/answers.ts';
+import type { Secret } from '../apps/secret.ts';
+import { DAY_MS } from '../base/time-units.ts';
+import type { Config } from '../config.ts';
+import { invalidField, Rejection, WrongField, WrongInput } from '../errors.ts';
+import { done, type Nothing } from '../http/data.ts';
+import type { Outcome } from '../http/exchange.ts';
+import type { Route } from '../http/route.ts';
+import type { Sql } from '../storage/database/connect.ts';
+import { ConsumerStore, type Engine } from '../storage/storage.ts';
+import {
+  addAlert,
+  checkRule,
+  findAlert,
+  listAlerts,
+  listTransitions,
+  removeAlert,
+  setAlertPaused,
+  shownAlert,
+} from './alerts/alert-rules.ts';
+import { tryRule } from './alerts/trial.ts';
+import { Poster } from './signed-post.ts';
+import {
+  addWebhook,
+  findWebhook,
+  listTries,
+  listWebhooks,
+  noteTries,
+  removeWebhook,
+  rotateWebhookSecret,
+  setWebhookState,
+  skipEvent,
+  type Webhook,
+  webhookSecrets,
+} from './webhooks.ts';
+
+export interface DeliveryRoutesOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly secret: Secret;
+  readonly engine: Engine;
+  readonly config: Pick<
+    Config,
+    'MAX_WEBHOOKS_PER_APP' | 'MAX_ALERT_RULES_PER_APP' | 'WEBHOOK_ALLOW_PRIVATE' | 'SMTP_URL'
+  >;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+const TEXTS = { type: 'array', maxItems: 50 } as const;
+const NEW_WEBHOOK = bodyOf(
+  { url: { type: 'string', maxLength: 2_000 }, types: TEXTS, filter: TEXTS, unordered: { type: 'boolean' } },
+  ['url'],
+);
+const NEW_ALERT = bodyOf(
+  {
+    name: { type: 'string', maxLength: 1_000 },
+    rule: { type: 'string', maxLength: 10_000 },
+    timezone: { type: 'string', maxLength: 100 },
+    webhooks: TEXTS,
+    emails: TEXTS,
+    alertmanager: { type: 'string', maxLength: 2_000, nullable: true },
+  },
+  ['name', 'rule'],
+);
+const NO_ACTION = new Rejection('notFound', 'There is no such action.');
+const DAYS_TRIED = 30;
+/** Who is told of a change that is not the user's own. */
+const UNKNOWN_RULE = invalidField('rule', 'is missing');
+
+export function deliveryRoutes(options: DeliveryRoutesOptions): readonly Route[] {
+  return [...webhookRoutes(options), ...alertRoutes(options)];
+}
+
+/** What is typed wrong is answered with its field. */
+async function inFields(field: string, work: () => Promise<Outcome>): Promise<Outcome> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof WrongField) return invalidField(error.field, error.problem);
+    if (error instanceof WrongInput) return invalidField(field, `is wrong: ${error.message}`);
+    throw error;
+  }
+}
+
+function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
+  const { api, sql, secret, engine, config } = options;
+  const store = new ConsumerStore(engine, sql);
+  return [
+    api.read('/api/apps/:appId/webhooks', 'viewer', async ({ app }) => {
+      const webhooks = await listWebhooks(sql, app.id);
+      const shown = await Promise.all(
+        webhooks.map(async (one) => ({ ...shownWebhook(one), history: await listTries(sql, one.id) })),
+      );
+      return done<WebhookList>({ webhooks: shown, most: config.MAX_WEBHOOKS_PER_APP });
+    }),
+    api.change('POST', '/api/apps/:appId/webhooks', 'member', NEW_WEBHOOK, ({ app, by }, body) =>
+      inFields('url', async () => {
+        const made = await addWebhook(sql, store, secret, app.id, {
+          ...{ url: body.url, types: body.types ?? [], filter: body.filter ?? [], from: 'now', by },
+          isUnordered: body.unordered === true,
+          sendsEvents: true,
+          most: config.MAX_WEBHOOKS_PER_APP,
+          allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
+        });
+        return done<NewWebhookAnswer>(made, { status: 201 });
+      }),
+    ),
+    api.change('POST', '/api/apps/:appId/webhooks/:webhookId/:action', 'member', NO_FIELDS, (call) =>
+      inFields('webhookId', () => actOnWebhook(options, store, call)),
+    ),
+    api.change('DELETE', '/api/apps/:appId/webhooks/:webhookId', 'member', NO_FIELDS, async (call) => {
+      const found = await findWebhook(sql, call.parameters[1] ?? '', call.app.id);
+      await removeWebhook(sql, store, found, call.by);
+      return done<Nothing>({});
+    }),
+  ];
+}
+
+async function actOnWebhook(
+  options: DeliveryRoutesOptions,
+  store: ConsumerStore,
+  { app, by, parameters }: MemberCall,
+): Promise<Outcome> {
+  const { sql, secret } = options;
+  const [, webhookId = '', action = ''] = parameters;
+  const found = await findWebhook(sql, webhookId, app.id);
+  switch (action) {
+    case 'pause':
+    case 'resume':
+      await setWebhookState(sql, found, action === 'pause' ? 'paused' : 'active', by);
+      return done<Nothing>({});
+    case 'skip':
+      return done<{ eventId: string | null }>({ eventId: await skipEvent(sql, store, found, by) });
+    case 'rotate':
+      return done<{ secret: string; previousValidUntil: Date }>(
+        await rotateWebhookSecret(sql, secret, found, by),
+      );
+    case 'test':
+      return done<{ status: number | null; problem: string | null; ms: number }>(
+        await testWebhook(options, found),
+      );
+    default:
+      return NO_ACTION;
+  }
+}
+
+/** Sends a test message, and waits for its answer. */
+async function testWebhook(
+  { sql, secret, config, now }: DeliveryRoutesOptions,
+  { id, webhookId, url }: Webhook,
+): Promise<{ readonly status: number | null; readonly problem: string | null; readonly ms: number }> {
+  const secrets = await webhookSecrets(sql, secret, id, now());
+  if (secrets.length === 0)
+    return { status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it', ms: 0 };
+  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now });
+  const at = new Date(now());
+  const type = 'webhook.test';
+  const messageId = randomUUID();
+  const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
+  const { status, problem, ms } = await poster.send(url, { id: messageId, type, body }, secrets);
+  poster.close();
+  await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
+  return { status, problem, ms };
+}
+
+function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {
+  return { ...shown, failedTries: tries };
+}
+
+function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
+  const { api, sql, config, now } = options;
+  return [
+    api.read('/api/apps/:appId/alerts', 'viewer', async ({ app }) => {
+      const alerts = await listAlerts(sql, app.id);
+      const shown = await Promise.all(
+        alerts.map(async (one) => ({ ...shownAlert(one), transitions: await listTransitions(sql, one.id) })),
+      );
+      const sendsMail = config.SMTP_URL !== '';
+      return done<AlertList>({ alerts: shown, most: config.MAX_ALERT_RULES_PER_APP, sendsMail });
+    }),
+    api.readInTurn('/api/apps/:appId/alerts/trial', 'viewer', ({ app, sql: reads, events, exchange }) =>
+      inFields('rule', async () => {
+        const query = new URLSearchParams(exchange.query);
+        const text = query.get('rule');
+        if (text === null) return UNKNOWN_RULE;
+        const rule = await checkRule(reads, app, text);
+        const types = await reads<{ name: string; id: number }[]>`
+          SELECT name, id FROM event_types WHERE app_id = ${app.id}`;
+        const tried = {
+          ...{ rule, appId: app.id, timezone: query.get('timezone') ?? 'UTC' },
+          types: new Map(types.map(({ name, id }) => [name, id])),
+        };
+        const until = now();
+        const trial = await tryRule(events, tried, { from: until - DAYS_TRIED * DAY_MS, until });
+        if (trial === null)
+          return invalidField('rule', 'needs a field that is counted for all of the last 30 days');
+        return done<AlertTrial>({ ...trial, firings: trial.firings.slice(0, 100) });
+      }),
+    ),
+    api.change('POST', '/api/apps/:appId/alerts', 'member', NEW_ALERT, ({ app, by }, body) =>
+      inFields('rule', async () => {
+        const { name, rule, timezone = 'UTC', webhooks = [], emails = [], alertmanager = null } = body;
+        const stranger = await strangerAmong(sql, app.id, emails);
+        if (stranger !== null)
+          return invalidField(
+            'emails',
+            `must be of members of the app with a verified address: ${JSON.stringify(stranger)} is not`,
+          );
+        const made = await addAlert(sql, app, {
+          ...{ name, rule, timezone, webhooks, emails, alertmanager, by },
+          most: config.MAX_ALERT_RULES_PER_APP,
+          allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
+          sendsMail: config.SMTP_URL !== '',
+        });
+        return done<{ alertId: string }>(made, { status: 201 });
+      }),
+    ),
+    api.change('POST', '/api/apps/:appId/alerts/:alertId/:action', 'member', NO_FIELDS, async (call) => {
+      const [, alertId = '', action = ''] = call.parameters;
+      const found = await findAlert(sql, alertId, call.app.id);
+      if (action !== 'pause' && action !== 'resume') return NO_ACTION;
+      await setAlertPaused(sql, found, action === 'pause', call.by);
+      return done<Nothing>({});
+    }),
+    api.change('DELETE', '/api/apps/:appId/alerts/:alertId', 'member', NO_FIELDS, async (call) => {
+      const found = await findAlert(sql, call.parameters[1] ?? '', call.app.id);
+      await removeAlert(sql, found, call.by);
+      return done<Nothing>({});
+    }),
+  ];
+}
+
+/** Members must not have the service mail others. @returns the first address that is not a member's */
+async function strangerAmong(sql: Sql, appId: number, emails: readonly string[]): Promise<string | null> {
+  if (emails.length === 0) return null;
+  const rows = await sql<{ key: string }[]>`
+    SELECT email_key AS key FROM app_members JOIN users ON users.id = user_id
+     WHERE app_id = ${appId} AND email_verified_at IS NOT NULL`;
+  const keys = new Set(rows.map(({ key }) => key));
+  return emails.find((one) => !keys.has(one.trim().normalize('NFC').toLowerCase())) ?? null;
+}
