@@ -93,6 +93,29 @@ export async function call<T>(method: Method, path: string, options: CallOptions
   }
 }
 
+/**
+ * Sends a request whose answer comes line by line, each one a JSON text.
+ * @throws Problem; or what the signal was aborted with
+ */
+export async function callLines<T>(
+  path: string,
+  body: unknown,
+  signal: AbortSignal,
+  onLine: (line: T) => void,
+): Promise<void> {
+  const headers = { 'Content-Type': 'application/json' };
+  const response = await fetch(path, { method: 'POST', signal, headers, body: JSON.stringify(body) });
+  if (!response.ok || response.body === null) throw problemOf(response, await response.text());
+  let text = '';
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let part = await reader.read(); !part.done; part = await reader.read()) {
+    const lines = (text + part.value).split('\n');
+    text = lines.pop() ?? '';
+    // The server's handler satisfies the shape; nothing checks it here.
+    for (const line of lines) if (line !== '') onLine(JSON.parse(line) as T);
+  }
+}
+
 function problemOf(response: Response, text: string): Problem {
   const fields = {
     status: response.status,

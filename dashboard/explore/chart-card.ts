@@ -30,6 +30,7 @@ import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts'
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
+import { CrossTable } from './cross-table.ts';
 import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import { Explain } from './explain.ts';
 import { COMPARED, Figures } from './figures.ts';
@@ -131,6 +132,11 @@ function ChartBody({
   const [annotating, setAnnotating] = useState(false);
   const [listing, setListing] = useState(false);
   const [explaining, setExplaining] = useState(false);
+  const [crossing, setCrossing] = useState(false);
+  const offer =
+    missing !== null && isOwner
+      ? html`<p><${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} /></p>`
+      : null;
   const whole = wholeOf(viewed);
   // What the lines are by, which may not be what was asked for.
   const by = curve === null ? series.by : curve.by;
@@ -171,7 +177,8 @@ function ChartBody({
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && html`<p class="hint" role="status">${noted}</p>`}
-      ${missing !== null && isOwner && html`<p><${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} /></p>`}
+      ${offer}
+      ${view.by !== null && missing !== null && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
       ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${COMPARED[view.compare]}.</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
@@ -183,8 +190,9 @@ function ChartBody({
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
           : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
       }
-      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${count(lineCount)}`} ${by === null ? 'types' : 'values'} →</button></div>`}
+      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${count(lineCount)}`} ${by === null ? 'types' : 'values'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>By two fields…</button>`}</div>`}
     </div>
+    ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}

@@ -238,6 +238,34 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     expect(watched.complaints.filter((text) => !text.includes('400'))).toEqual([]);
   });
 
+  test('shows two fields as a table, from rows where they are not counted together', async () => {
+    await open('&of=latency&stat=p95&by=path');
+    await page.getByRole('button', { name: 'By two fields…' }).click();
+    const sheet = page.getByRole('dialog');
+    await sheet.getByLabel('Second field').selectOption('plan');
+    await sheet.getByText(/events, from rows, [\d.]+ s\./).waitFor();
+    const table = sheet.getByRole('table');
+    const exact = await stored(
+      `(array_agg((payload->>'latency')::numeric ORDER BY (payload->>'latency')::numeric))[1 + floor(0.95 * (count(*) - 1))::int]`,
+      `(payload->>'path') || ' ' || (payload->>'plan')`,
+    );
+    const heads = await table.locator('thead th').allInnerTexts();
+    for (const row of await table.locator('tbody tr').all()) {
+      const [path, ...cells] = await row.locator('th, td').allInnerTexts();
+      for (const [index, cell] of cells.entries()) {
+        const value = exact.get(`${path} ${heads[index + 1]}`) ?? 0;
+        expect(
+          Math.abs(Number(cell.replaceAll(',', '')) / value - 1),
+          `${path} ${heads[index + 1]}`,
+        ).toBeLessThan(0.02);
+      }
+    }
+    expect(await table.locator('tbody tr').count()).toBe(PATHS.length);
+    await sheet.getByLabel('First field').selectOption('country');
+    await sheet.getByText(/events, from rows/).waitFor();
+    expect(watched.complaints).toEqual([]);
+  });
+
   test('compares two segments with any measure', async () => {
     await open('&of=user&stat=distinct&filter=plan:pro&compare=segment&filter2=plan:free');
     const users = await stored(`count(DISTINCT payload->>'user')`, `payload->>'plan'`);

@@ -1,0 +1,174 @@
+/** A measure by one or two paths of payloads, declared or not: counts answer it where they can, otherwise the events are read, with progress. */
+import type { VNode } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import { callLines, Problem } from '../api.ts';
+import { measured } from '../charts/curve.ts';
+import { Dialog } from '../components/dialog.ts';
+import { ProblemBox } from '../components/problem.ts';
+import { count, counted, dateTime } from '../format.ts';
+import { html } from '../html.ts';
+import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
+import { STAT_NAMES } from '../measure.ts';
+import type { View } from '../url.ts';
+import { eventsQuery, type ViewAndChange } from '../view.ts';
+
+/** Groups that are asked for, and columns of the second path. */
+const MOST_GROUPS = 1_000;
+const MOST_COLUMNS = 8;
+
+/** A line of the answer, as the API describes it. */
+interface QueryLine {
+  readonly complete: boolean;
+  readonly counted: boolean;
+  readonly scannedFrom?: string;
+  readonly events: number;
+  readonly looked?: number;
+  readonly groups: readonly {
+    readonly by?: Readonly<Record<string, unknown>>;
+    readonly other?: true;
+    readonly count: number;
+    readonly of?: Readonly<Record<string, Readonly<Record<string, number | string | null>>>>;
+  }[];
+  readonly stopped?: string;
+}
+
+interface Asked {
+  readonly line: QueryLine | null;
+  readonly problem: Problem | null;
+  readonly seconds: number;
+}
+
+export interface CrossTableProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  /** What would have it counted from now on; null: nothing, or the reader may not. */
+  readonly offer: VNode | null;
+  readonly onClose: () => void;
+}
+
+export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): VNode {
+  const { view } = viewed;
+  const [paths, setPaths] = useState<readonly [first: string, second: string]>([view.by ?? '', '']);
+  const [first, second] = paths;
+  const declared = useDeclaredFields(appId).data?.fields ?? [];
+  const seen = useCatalog(appId).data?.fields ?? [];
+  const known = new Map(
+    [...declared.map(({ path }) => path), ...scalarPaths(seen)].map((path) => [pathKey(path), path]),
+  );
+  const by = [first, second].filter((path) => path !== '');
+  const { line, problem, seconds } = useQuery(appId, viewed, by);
+  const stat = view.measure?.kind === 'stat' ? view.measure : null;
+  const what = stat === null ? 'Events' : `${STAT_NAMES[stat.stat]} of ${stat.of}`;
+  const choice = (label: string, place: 0 | 1): VNode =>
+    html`<label>${label} <select aria-label=${place === 0 ? 'First field' : 'Second field'} value=${paths[place]} onChange=${(
+      event: Event,
+    ) => {
+      const { value } = event.currentTarget as HTMLSelectElement; // The handler is on the select.
+      setPaths(place === 0 ? [value, second] : [first, value]);
+    }}><option value="">nothing</option>${[...known.values()].map((path) => html`<option key=${path} value=${path}>${path}</option>`)}</select></label>`;
+  return html`<${Dialog} sheet title=${`${what} by fields`} onClose=${onClose}>
+    <div class="toolbar">${choice('By', 0)}${choice('and', 1)}</div>
+    <${ProblemBox} problem=${problem} />
+    ${by.length > 0 && problem === null && html`<p class="hint" role="status">${progressOf(line, view, seconds)}</p>`}
+    ${line !== null && by.length > 0 && html`<${Groups} line=${line} by=${by} stat=${stat} what=${what} />`}
+    ${by.length > 0 && line !== null && !line.counted && offer}
+  <//>`;
+}
+
+function progressOf(line: QueryLine | null, { zone }: View, seconds: number): string {
+  if (line === null) return 'Asking…';
+  if (line.counted) return `${counted(line.events, 'event')}, from counts.`;
+  const took = `${seconds.toFixed(1)} s`;
+  if (line.complete) return `${counted(line.events, 'event')}, from rows, ${took}.`;
+  const until =
+    line.scannedFrom === undefined ? '' : ` back to ${dateTime(Date.parse(line.scannedFrom), zone)}`;
+  return `${counted(line.events, 'event')} found so far${until}, ${took}${line.stopped === undefined ? '…' : ': the budget for reading is used up. Choose a shorter range, or try again in a minute.'}`;
+}
+
+function useQuery(appId: string, { view, span }: ViewAndChange, by: readonly string[]): Asked {
+  const [asked, setAsked] = useState<Asked & { readonly key: string }>({
+    key: '',
+    line: null,
+    problem: null,
+    seconds: 0,
+  });
+  const scope = eventsQuery(view, span);
+  const stat = view.measure?.kind === 'stat' ? view.measure : null;
+  const body = {
+    by,
+    stats: ['count', ...(stat === null ? [] : [{ of: stat.of, stat: stat.stat }])],
+    filter: view.filters,
+    ...(view.text !== null && { q: view.text }),
+    ...Object.fromEntries(
+      ['from', 'to', 'hidden'].flatMap((name) => (scope.has(name) ? [[name, scope.get(name)]] : [])),
+    ),
+    ...Object.fromEntries(
+      ['typeId', 'exceptTypeId'].flatMap((name) => (scope.has(name) ? [[name, scope.getAll(name)]] : [])),
+    ),
+    limit: MOST_GROUPS,
+  };
+  // A range that moves is asked for again when something else changes.
+  const key = JSON.stringify({ ...body, from: null, to: null });
+  useEffect(() => {
+    if (by.length === 0) return;
+    const aborter = new AbortController();
+    const begun = performance.now();
+    const tell = (changes: Partial<Asked>): void =>
+      setAsked((old) => ({
+        ...(old.key === key ? old : { line: null, problem: null }),
+        ...{ key, seconds: (performance.now() - begun) / 1_000, ...changes },
+      }));
+    callLines<QueryLine>(`/api/apps/${appId}/query`, body, aborter.signal, (line) => tell({ line })).catch(
+      (error: unknown) => {
+        if (aborter.signal.aborted) return;
+        tell({ problem: error instanceof Problem ? error : new Problem('The events could not be read') });
+      },
+    );
+    return () => aborter.abort();
+  }, [key]);
+  return asked.key === key ? asked : { line: null, problem: null, seconds: 0 };
+}
+
+interface GroupsProps {
+  readonly line: QueryLine;
+  readonly by: readonly string[];
+  readonly stat: Extract<View['measure'], { kind: 'stat' }> | null;
+  readonly what: string;
+}
+
+const NONE = '(none)';
+
+function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VNode {
+  const cells = new Map<string, string>();
+  const [rows, columns] = [new Map<string, number>(), new Map<string, number>()];
+  for (const { by, other, count: events, of } of line.groups) {
+    const nameOf = (path: string): string => (other ? 'other' : valueAt(by, path));
+    const [row, column] = [nameOf(first), second === undefined ? what : nameOf(second)];
+    rows.set(row, (rows.get(row) ?? 0) + events);
+    columns.set(column, (columns.get(column) ?? 0) + events);
+    const own = stat === null ? events : (Object.values(of ?? {})[0]?.[stat.stat] ?? null);
+    cells.set(
+      `${row}\n${column}`,
+      own === null ? '–' : stat === null ? count(Number(own)) : measured(Number(own)),
+    );
+  }
+  const busiest = (names: ReadonlyMap<string, number>): string[] =>
+    [...names].sort(([, a], [, b]) => b - a).map(([name]) => name);
+  const heads = busiest(columns);
+  const shown = heads.slice(0, MOST_COLUMNS);
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${what} by ${first}${second === undefined ? '' : ` and ${second}`}`}><table class="list">
+    <thead><tr><th scope="col">${first}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${head}</th>`)}</tr></thead>
+    <tbody>${busiest(rows).map(
+      (row) =>
+        html`<tr key=${row}><th scope="row">${row}</th>${shown.map((head) => html`<td key=${head} class="number" data-label=${head}>${cells.get(`${row}\n${head}`) ?? '–'}</td>`)}</tr>`,
+    )}</tbody>
+  </table></div>
+  ${heads.length > shown.length && html`<p class="hint">The ${MOST_COLUMNS} values of ${second} with the most events, of ${count(heads.length)}.</p>`}`;
+}
+
+/** A path is absent where events have no single value there. */
+function valueAt(by: Readonly<Record<string, unknown>> | undefined, path: string): string {
+  if (by === undefined) return NONE;
+  const value = Object.entries(by).find(([name]) => pathKey(name) === pathKey(path))?.[1];
+  return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
+}
