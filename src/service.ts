@@ -3,6 +3,7 @@
 import type { Logger } from 'pino';
 import { Mailer } from './accounts/mail/mail.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
+import { ManagementTokens } from './apps/management-tokens.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
@@ -10,6 +11,7 @@ import { Usage } from './apps/usage.ts';
 import { withTimeout } from './base/timeout.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
 import type { Config } from './config.ts';
+import { configRoutes, MANAGEMENT_LIMIT_PER_MINUTE } from './configuration/routes.ts';
 import { configSchemaRoute } from './configuration/schema-route.ts';
 import { AlertRounds } from './delivery/alerts/rounds.ts';
 import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
@@ -25,6 +27,7 @@ import { createAnnotationRoute } from './ingest/create-annotation.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
+import { SlidingLog } from './limits/sliding-log.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { statsOfAllWorkers } from './metrics/worker-stats.ts';
@@ -288,7 +291,7 @@ interface Parts extends Reads {
 }
 
 /** Listens: the last part of a start, and what stops first. */
-async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Promise<Service> {
+async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Promise<Service> {
   const { config, log, worker, clock = SYSTEM_CLOCK } = options;
   const { journal, dashboard, writePath, watch } = parts;
   const { availability } = writePath;
@@ -371,7 +374,7 @@ async function serve(options: ServiceOptions, opened: Opened, parts: Parts): Pro
 }
 
 function routesOf(
-  { config, storage, worker, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, storage, secret, database, worker, clock = SYSTEM_CLOCK }: WatchedOptions,
   parts: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
@@ -390,6 +393,15 @@ function routesOf(
     { ...GET_EVENTS, handle: getEvents },
     ...readRoutes(dashboard.feeds),
     ...parts.consumerRoutes,
+    ...configRoutes({
+      ...{ config, secret, onChange: () => forget(parts, null) },
+      tokens: new ManagementTokens({ sql: pools.readerLookups, now: clock.wall }),
+      limiter: new SlidingLog({ limit: MANAGEMENT_LIMIT_PER_MINUTE, now: clock.monotonic }),
+      engine: storage.engine,
+      sql: pools.reads,
+      open: () => connect(database, { connections: 1, name: 'tidemark configuration', kind: 'maintenance' }),
+      close: (sql) => endPool(sql).then(() => undefined),
+    }),
     ...dashboard.routes,
   ];
   return [

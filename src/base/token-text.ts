@@ -2,8 +2,8 @@
 import { hash, randomBytes } from 'node:crypto';
 import { crc32 } from 'node:zlib';
 
-/** `tdl`: logging token, `tdr`: resource token, `tdb`: browser key. */
-export type TokenKind = 'tdl' | 'tdr' | 'tdb';
+/** `tdl`: logging token, `tdr`: resource token, `tdb`: browser key, `tdm`: management token. */
+export type TokenKind = 'tdl' | 'tdr' | 'tdb' | 'tdm';
 
 const ALPHABET = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
 /** The largest multiple of 62 that fits into a byte: bytes from here on would favor the first letters. */
@@ -19,6 +19,7 @@ const FORMS = {
   tdl: /^tdl_[0-9A-Za-z]{38}$/,
   tdr: /^tdr_[0-9A-Za-z]{38}$/,
   tdb: /^tdb_[0-9A-Za-z]{38}$/,
+  tdm: /^tdm_[0-9A-Za-z]{38}$/,
 } as const satisfies Record<TokenKind, RegExp>;
 
 /** Characters of a token. */
@@ -48,6 +49,11 @@ const KINDS: Readonly<
     does: 'writes from the pages of its origins, by POST /v1/collect alone',
     send: 'a browser key (tdb_…)',
   },
+  tdm: {
+    name: 'management token',
+    does: 'reads and applies the configuration, by /v1/config alone',
+    send: 'a management token (tdm_…)',
+  },
 };
 
 /**
@@ -56,7 +62,7 @@ const KINDS: Readonly<
  */
 export function formProblem(text: string, kind: TokenKind): string {
   const { name, send } = KINDS[kind];
-  for (const other of ['tdl', 'tdr', 'tdb'] as const)
+  for (const other of ['tdl', 'tdr', 'tdb', 'tdm'] as const)
     if (other !== kind && text.startsWith(`${other}_`))
       return `This is a ${KINDS[other].name} (${other}_…), which ${KINDS[other].does}: send ${send}.`;
   if (!text.startsWith(`${kind}_`))

@@ -2,6 +2,13 @@
 import { type Command, Option } from 'commander';
 import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../apps/browser-keys.ts';
 import {
+  createManagementToken,
+  listManagementTokens,
+  MANAGEMENT_SCOPES,
+  type ManagementScope,
+  revokeManagementToken,
+} from '../apps/management-tokens.ts';
+import {
   appOfProducer,
   createProducer,
   listProducers,
@@ -22,9 +29,11 @@ interface Json {
 }
 
 interface NewToken extends Json {
-  readonly kind: 'resource' | 'browser' | 'logging';
+  readonly kind: 'resource' | 'browser' | 'logging' | 'management';
   readonly name?: string;
-  readonly app: readonly string[];
+  readonly app?: readonly string[];
+  readonly scope?: ManagementScope;
+  readonly expires?: number;
   readonly type?: readonly string[];
   readonly origin?: readonly string[];
   readonly expiresIn?: number;
@@ -49,11 +58,21 @@ function addCreateCommand(token: Command): void {
     )
     .addOption(
       new Option('--kind <kind>', 'what to create')
-        .choices(['resource', 'browser', 'logging'])
+        .choices(['resource', 'browser', 'logging', 'management'])
         .default('resource'),
     )
     .option('--name <name>', 'what it is for, 1 to 200 characters; a browser key is named after its origins')
-    .requiredOption('--app <id>', 'the app; a resource token may read several: repeat it', collect)
+    .option('--app <id>', 'resource, browser: the app; a resource token may read several: repeat it', collect)
+    .addOption(
+      new Option('--scope <scope>', 'management: read the configuration, or apply it, too').choices(
+        MANAGEMENT_SCOPES,
+      ),
+    )
+    .option(
+      '--expires <duration>',
+      'the same as --expires-in; a management token ends after 90d without it',
+      parseDuration,
+    )
     .option('--type <name...>', 'browser: a type that the key may write; repeat for more', collect)
     .option(
       '--origin <origin...>',
@@ -73,17 +92,18 @@ const CREATE = {
   resource: createToken,
   browser: createKey,
   logging: createLogging,
+  management: createManagement,
 } as const;
 
 async function createLogging(options: NewToken): Promise<void> {
   const { name } = options;
-  const [appId, another] = options.app;
+  const [appId, another] = appsOf(options);
   if (name === undefined) throw new OperatorError("a logging token needs its producer's name: add --name");
   if (appId === undefined || another !== undefined)
     throw new OperatorError('a logging token is for one app: give --app once');
   if (options.type !== undefined || options.origin !== undefined)
     throw new OperatorError('--type and --origin belong to a browser key: add --kind browser');
-  if (options.expiresIn !== undefined)
+  if (options.expiresIn !== undefined || options.expires !== undefined)
     throw new OperatorError('a logging token does not expire: end it with tidemark token revoke');
   await runCommand(options, async (session) => {
     const made = await createProducer(session.sql, await session.secret(), { appId, name });
@@ -96,8 +116,42 @@ async function createLogging(options: NewToken): Promise<void> {
   });
 }
 
+const DEFAULT_MANAGEMENT_SECONDS = 90 * 86_400;
+
+/** @throws OperatorError, as for an option that a command must have */
+function appsOf({ app, scope }: NewToken): readonly string[] {
+  if (scope !== undefined)
+    throw new OperatorError('--scope belongs to a management token: add --kind management');
+  if (app === undefined) throw new OperatorError("required option '--app <id>' not specified");
+  return app;
+}
+
+async function createManagement(options: NewToken): Promise<void> {
+  const { name = 'management', scope, expiresIn, expires = expiresIn } = options;
+  if (scope === undefined)
+    throw new OperatorError('a management token needs a scope: add --scope read or --scope apply');
+  if (options.app !== undefined || options.type !== undefined || options.origin !== undefined)
+    throw new OperatorError(
+      'a management token is for the whole installation: leave out --app, --type and --origin',
+    );
+  await runCommand(options, async ({ sql }) => {
+    const expiresInSeconds = expires ?? DEFAULT_MANAGEMENT_SECONDS;
+    const made = await createManagementToken(sql, { name, scope, expiresInSeconds });
+    const { tokenId, managementToken, expiresAt } = made;
+    const text = formatFields({
+      Token: tokenId,
+      Name: name,
+      Scope: scope,
+      Expires: expiresAt,
+      'Management token': managementToken,
+    });
+    return { json: made, text: `${text}\nStore it now: it is not shown again.` };
+  });
+}
+
 async function createToken(options: NewToken): Promise<void> {
-  const { name, expiresIn = null } = options;
+  const { name, expires = null, expiresIn = expires } = options;
+  const appIds = appsOf(options);
   if (name === undefined)
     throw new OperatorError("a resource token needs a name: add --name 'what it is for'");
   if (options.type !== undefined || options.origin !== undefined)
@@ -105,10 +159,10 @@ async function createToken(options: NewToken): Promise<void> {
   await runCommand(options, async (session) => {
     const made = await createResourceToken(session.sql, {
       name,
-      appIds: options.app,
+      appIds,
       expiresInSeconds: expiresIn,
     });
-    const { tokenId, resourceToken, expiresAt, appIds } = made;
+    const { tokenId, resourceToken, expiresAt } = made;
     const text = formatFields({
       Token: tokenId,
       Name: made.name,
@@ -128,12 +182,12 @@ async function createToken(options: NewToken): Promise<void> {
 
 async function createKey(options: NewToken): Promise<void> {
   const { type: types = [], origin: origins = [] } = options;
-  const [appId, another] = options.app;
+  const [appId, another] = appsOf(options);
   if (appId === undefined || another !== undefined)
     throw new OperatorError('a browser key is for one app: give --app once');
   if (types.length === 0)
     throw new OperatorError('a browser key needs the types that it may write: add --type NAME');
-  if (options.expiresIn !== undefined)
+  if (options.expiresIn !== undefined || options.expires !== undefined)
     throw new OperatorError('a browser key does not expire: end it with tidemark token revoke');
   await runCommand(options, async (session) => {
     const name = options.name ?? (origins.join(', ').slice(0, 200) || 'browser');
@@ -166,6 +220,7 @@ function addListCommand(token: Command): void {
       runCommand(options, async ({ sql, secret }) => {
         const tokens = await listResourceTokens(sql);
         const keys = await listBrowserKeys(sql, await secret());
+        const management = await listManagementTokens(sql);
         const producers = await listProducers(sql, null, Date.now());
         const rows = [
           ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
@@ -182,6 +237,19 @@ function addListCommand(token: Command): void {
           one.revokedAt,
           lastUsedAt,
         ]);
+        rows.push(
+          ...management.map((one) => [
+            one.tokenId,
+            `management: ${one.scope}`,
+            one.name,
+            'all',
+            null,
+            one.createdAt,
+            one.expiresAt,
+            one.revokedAt,
+            one.lastUsedAt,
+          ]),
+        );
         const head = [
           'Token',
           'Kind',
@@ -194,7 +262,14 @@ function addListCommand(token: Command): void {
           'Last used',
         ];
         return {
-          json: { tokens: [...tokens, ...keys, ...producers] },
+          json: {
+            tokens: [
+              ...tokens,
+              ...keys,
+              ...producers,
+              ...management.map((one) => ({ kind: 'management', ...one })),
+            ],
+          },
           text: formatTable(head, rows, 'There are no tokens.'),
         };
       }),
@@ -212,12 +287,16 @@ function addRevokeCommand(token: Command): void {
         const producer = await revokeOne(session, id);
         if (producer !== null) return producer;
         const key = await revokeBrowserKey(session.sql, id);
-        const revoked = key ?? (await revokeResourceToken(session.sql, id));
+        const management = key === null ? await revokeManagementToken(session.sql, id) : null;
+        const revoked = key ?? management ?? (await revokeResourceToken(session.sql, id));
         const event = key === null ? 'resource-token.revoke' : 'browser-key.revoke';
         return {
           json: revoked,
           text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
-          afterwards: () => mailNotice(session, event, { tokenId: revoked.tokenId }),
+          // A management token is no app's, whose owners would be told.
+          ...(management === null && {
+            afterwards: () => mailNotice(session, event, { tokenId: revoked.tokenId }),
+          }),
         };
       }),
     );

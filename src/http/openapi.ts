@@ -32,6 +32,11 @@ const TOKENS: Readonly<Record<TokenKind, Json>> = {
     scheme: 'bearer',
     description: 'A resource token, which may read one or more apps: `tdr_` and 38 characters.',
   },
+  managementToken: {
+    type: 'http',
+    scheme: 'bearer',
+    description: 'A management token, for the configuration of the installation: `tdm_` and 38 characters.',
+  },
   metricsToken: { type: 'http', scheme: 'bearer', description: 'The value of `METRICS_TOKEN`.' },
 };
 
@@ -39,6 +44,7 @@ const REFUSED_TOKENS: Readonly<Record<TokenKind, Reason>> = {
   loggingToken: 'invalidLoggingToken',
   writeKey: 'invalidLoggingToken',
   resourceToken: 'invalidResourceToken',
+  managementToken: 'invalidManagementToken',
   metricsToken: 'accessDenied',
 };
 

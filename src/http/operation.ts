@@ -5,7 +5,7 @@ import type { Query, Schema } from './query.ts';
 export type { Schema } from './query.ts';
 
 /** The bearer token that a route asks for. */
-export type TokenKind = 'loggingToken' | 'writeKey' | 'resourceToken' | 'metricsToken';
+export type TokenKind = 'loggingToken' | 'writeKey' | 'resourceToken' | 'managementToken' | 'metricsToken';
 
 export interface Operation {
   /** A verb and a noun, for names in generated clients. */

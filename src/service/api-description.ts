@@ -1,5 +1,6 @@
 /** The public API: which routes it has, and its description at /openapi.json. */
 
+import { GET_CONFIG, PUT_CONFIG } from '../configuration/routes.ts';
 import { CONFIG_SCHEMA_ROUTE } from '../configuration/schema-route.ts';
 import { CONSUMER_ROUTES } from '../delivery/consumer-routes.ts';
 import { LIVEZ, READYZ } from '../http/health.ts';
@@ -44,7 +45,7 @@ export const API: readonly Declaration[] = [
   ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),
   ...CONSUMER_ROUTES,
-  ...[LIVEZ, READYZ, METRICS, DESCRIPTION, CONFIG_SCHEMA_ROUTE],
+  ...[LIVEZ, READYZ, METRICS, DESCRIPTION, CONFIG_SCHEMA_ROUTE, GET_CONFIG, PUT_CONFIG],
 ].map(withExamples);
 
 type Content = AnswerShape['content'];

@@ -323,6 +323,17 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
       },
     },
   },
+  getConfig: data({ version: 1, apps: [{ name: 'Shop', owner: 'ann@example.com' }], groups: [] }),
+  putConfig: {
+    body: {
+      [JSON_TYPE]: { apps: [{ name: 'Shop', owner: 'ann@example.com', types: [{ name: 'order placed' }] }] },
+    },
+    ...data({
+      dryRun: false,
+      changes: [{ action: 'create', kind: 'type', app: 'Shop', name: 'order placed' }],
+      kept: [],
+    }),
+  },
   getConfigSchema: { answers: { 200: { [JSON_TYPE]: { type: 'object', properties: {} } } } },
   getDescription: { answers: { 200: { [JSON_TYPE]: { openapi: '3.1.0', paths: {} } } } },
 };

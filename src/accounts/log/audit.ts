@@ -81,6 +81,9 @@ export type AccountAction =
   | 'identity.join'
   | 'identity.leave';
 
+/** Changes of the installation, which the operator alone sees. */
+export type InstallationAction = 'management-token.create' | 'management-token.revoke';
+
 /** Details of the change: names and public identifiers, never a token, a link or a password. */
 export type AuditDetails = Readonly<Record<string, string | number | null>>;
 
@@ -112,13 +115,21 @@ export async function writeAccountAudit(
   await insertEntry(tx, { appId: null, accountId: user.id, by, action, details });
 }
 
+/** Writes an entry of a change of the installation. */
+export async function writeInstallationAudit(
+  tx: Transaction,
+  entry: { by: Actor; action: InstallationAction; details: AuditDetails },
+): Promise<void> {
+  await insertEntry(tx, { ...entry, appId: null, accountId: null });
+}
+
 async function insertEntry(
   tx: Transaction,
   entry: {
     appId: number | null;
     accountId: number | null;
     by: Actor;
-    action: AuditAction | AccountAction;
+    action: AuditAction | AccountAction | InstallationAction;
     details: AuditDetails;
   },
 ): Promise<void> {
