@@ -58,11 +58,16 @@ interface StoredField extends Omit<Field, 'path' | 'by'> {
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
  * Declaring a field again with `backfill` begins to count the earlier events. An app without events has none: its field is complete
  * at once.
+ * @param field.beginsLater whether maintenance begins the counts, because the call is part of a longer transaction
  * @throws Refused appNotFound, eventTypeNotFound, fieldExists, tooManyFields
  */
 export async function declareField(
   sql: Sql,
-  field: FieldReference & { readonly backfill: boolean; readonly actor?: Actor },
+  field: FieldReference & {
+    readonly backfill: boolean;
+    readonly actor?: Actor;
+    readonly beginsLater?: boolean;
+  },
 ): Promise<Field> {
   const { appId, kind, backfill, actor = COMMAND_LINE } = field;
   const path = JSON.stringify(field.path);
@@ -91,7 +96,7 @@ export async function declareField(
     if (made === undefined) throw new Error('A field was inserted and is not there.');
     return shown({ ...made, backfill });
   });
-  if (hasPast || declared.completeFrom !== null) return declared;
+  if (hasPast || declared.completeFrom !== null || field.beginsLater === true) return declared;
   await beginFieldsWithoutPast(sql, appId);
   const begun = await sql.begin((tx) => findField(tx, field));
   return begun === undefined ? declared : shown({ ...begun, backfill: begun.backfill && backfill });

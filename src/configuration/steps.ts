@@ -194,7 +194,8 @@ type NamedField = Omit<FieldReference, 'appId' | 'typeName'> & { readonly type: 
 
 export function declareField(app: AppTarget, { type, ...field }: NamedField, name: string): Step {
   return step({ action: 'create', kind: 'field', app: app.name, name }, async ({ sql, by: actor }) => {
-    await insertField(sql, { ...field, typeName: type, appId: idOf(app), backfill: false, actor });
+    const beginning = { backfill: false, beginsLater: true };
+    await insertField(sql, { ...field, ...beginning, typeName: type, appId: idOf(app), actor });
   });
 }
 
