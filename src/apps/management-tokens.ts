@@ -1,11 +1,11 @@
 /** Management tokens, with which programs of the operator read and apply the configuration of the installation. */
-import { COMMAND_LINE, writeInstallationAudit } from '../accounts/audit.ts';
-import { checkName } from '../accounts/name.ts';
+import { COMMAND_LINE, writeInstallationAudit } from '../accounts/log/audit.ts';
 import { createPublicId, createTokenText, digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
 import { Rejection, refused, tokenNotFound } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Sql } from '../storage/database/connect.ts';
+import { checkName } from './name.ts';
 
 /** `read`: shows the configuration. `apply`: changes it, too. */
 export const MANAGEMENT_SCOPES = ['read', 'apply'] as const;

@@ -1,5 +1,5 @@
 /** GET and PUT /v1/config: the configuration of the installation for management tokens. */
-import { Passwords } from '../accounts/passwords.ts';
+import { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { ManagementScope, ManagementToken, ManagementTokens } from '../apps/management-tokens.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
