@@ -82,7 +82,7 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
   const apps = await sql<{ id: number; appId: string; name: string; limits: OwnLimits }[]>`
     SELECT id, public_id AS "appId", name,
            json_build_object('createPerMinute', create_per_minute, 'bytesPerDay', bytes_per_day, 'types', types) AS limits
-      FROM apps LEFT JOIN app_limits ON app_id = id ORDER BY id`;
+      FROM apps LEFT JOIN app_limits ON app_id = id WHERE removed_at IS NULL ORDER BY id`;
   const types = await readTypes(sql);
   const fields = await readFields(sql);
   const views = byApp(

@@ -41,6 +41,8 @@ export interface AppRoutesOptions {
 const NAME = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
 const CHANGED_TYPE = bodyOf({ name: { type: 'string', maxLength: 1_000 }, hidden: { type: 'boolean' } });
 const NO_CHANGE = new Rejection('invalidBody', 'The field "name" or "hidden" is missing.');
+/** What is missing is told after the app was found: an unknown app is 404. */
+const LATE_CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, []);
 const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
 
 const NO_ZONE = new Rejection(
@@ -145,8 +147,8 @@ function binRoutes({ api, sql }: AppRoutesOptions): readonly Route[] {
       'DELETE',
       '/api/removed-apps/:appId',
       'signed-in',
-      CONFIRMATION,
-      async ({ user, by, parameters, note }, { confirm }) => {
+      LATE_CONFIRMATION,
+      async ({ user, by, parameters, note }, { confirm = '' }) => {
         const appId = parameters[0] ?? '';
         await eraseRemovedApp(sql, { appId, ownerId: user.id, confirm, by });
         note('app.erase', { appId });

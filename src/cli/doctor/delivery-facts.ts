@@ -1,6 +1,5 @@
 /** What goes out of an installation, for the doctor. */
 import type { Sql } from '../../storage/database/connect.ts';
-import type { Facts } from './facts.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 export interface DeliveryFacts {
@@ -48,7 +47,11 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
   };
 }
 
-export function deliveryFindings({ deliveries = null }: Facts): readonly Finding[] {
+export function deliveryFindings({
+  deliveries = null,
+}: {
+  readonly deliveries?: DeliveryFacts | null | undefined;
+}): readonly Finding[] {
   if (deliveries === null || deliveries.total === 0) return [];
   const { isStopped, stuck, problems, oldestMessageSeconds } = deliveries;
   const found: Finding[] = [];
