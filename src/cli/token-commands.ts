@@ -24,12 +24,14 @@ import { JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { runCommand, type Session } from './session.ts';
 
+const KINDS = ['resource', 'browser', 'logging', 'management'] as const;
+
 interface Json {
   readonly json?: true;
 }
 
 interface NewToken extends Json {
-  readonly kind: 'resource' | 'browser' | 'logging' | 'management';
+  readonly kind: (typeof KINDS)[number];
   readonly name?: string;
   readonly app?: readonly string[];
   readonly scope?: ManagementScope;
@@ -56,11 +58,7 @@ function addCreateCommand(token: Command): void {
     .description(
       'create a resource token, which is shown only once, a browser key, which may be public, or another logging token, named after its producer',
     )
-    .addOption(
-      new Option('--kind <kind>', 'what to create')
-        .choices(['resource', 'browser', 'logging', 'management'])
-        .default('resource'),
-    )
+    .addOption(new Option('--kind <kind>', 'what to create').choices(KINDS).default('resource'))
     .option('--name <name>', 'what it is for, 1 to 200 characters; a browser key is named after its origins')
     .option('--app <id>', 'resource, browser: the app; a resource token may read several: repeat it', collect)
     .addOption(
@@ -213,15 +211,20 @@ function addListCommand(token: Command): void {
   token
     .command('list')
     .description(
-      'list all resource tokens, browser keys and producers with their logging tokens, without the texts of tokens',
+      'list resource tokens, browser keys and management tokens, or the logging tokens of producers, without their texts',
+    )
+    .addOption(
+      new Option('--kind <kind>', 'tokens of one kind; without it, all but logging tokens').choices(KINDS),
     )
     .option(...JSON_LIST)
-    .action((options: Json) =>
+    .action((options: Json & { readonly kind?: string }) =>
       runCommand(options, async ({ sql, secret }) => {
-        const tokens = await listResourceTokens(sql);
-        const keys = await listBrowserKeys(sql, await secret());
-        const management = await listManagementTokens(sql);
-        const producers = await listProducers(sql, null, Date.now());
+        const isAsked = (kind: string): boolean =>
+          options.kind === undefined ? kind !== 'logging' : options.kind === kind;
+        const tokens = isAsked('resource') ? await listResourceTokens(sql) : [];
+        const keys = isAsked('browser') ? await listBrowserKeys(sql, await secret()) : [];
+        const management = isAsked('management') ? await listManagementTokens(sql) : [];
+        const producers = isAsked('logging') ? await listProducers(sql, null, Date.now()) : [];
         const rows = [
           ...tokens.map((one) => ['resource', one, one.expiresAt, one.lastUsedAt] as const),
           ...keys.map((one) => ['browser', one, null, null] as const),

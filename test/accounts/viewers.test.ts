@@ -70,6 +70,9 @@ beforeAll(async () => {
     ':tokenId': String(token.data.tokenId),
     ':eventId': String(JSON.parse(event.body).eventId),
     ':userId': members.members.find(({ role }) => role === 'owner')?.userId ?? '',
+    ':webhookId': 'whk_aaaaaaaaaaaaaaaaaaaa',
+    ':alertId': 'alr_aaaaaaaaaaaaaaaaaaaa',
+    ':action': 'pause',
     ':invitationId': members.invitations[0]?.invitationId ?? '',
   };
   expect((await put(owner, `${app.path}/types/${type.data.typeId}/schema`)).status).toBe(200);
@@ -116,6 +119,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
 
 /** Parameters that a route cannot do without. */
 const QUERIES: Readonly<Record<string, string>> = {
+  '/api/apps/:appId/alerts/trial': `?rule=${encodeURIComponent('{"of":"count","window":"5m","above":10}')}`,
   '/api/apps/:appId/numbers': '?of=total',
   '/api/apps/:appId/fields/values': '?path=total',
 };

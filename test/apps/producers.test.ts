@@ -132,7 +132,9 @@ test('the command line creates, lists, rotates, revokes and restores them', asyn
   expect(made).toMatchObject({ name: 'cli', appId: app.appId, loggingToken: expect.stringMatching(/^tdl_/) });
   const { tokenId, loggingToken } = made as { tokenId: string; loggingToken: string };
   expect((await send(loggingToken)).status).toBe(201);
-  const { tokens } = (await run('token', 'list')) as { tokens: { kind?: string; tokenId: string }[] };
+  const { tokens } = (await run('token', 'list', '--kind', 'logging')) as {
+    tokens: { kind?: string; tokenId: string }[];
+  };
   expect(tokens).toContainEqual(expect.objectContaining({ kind: 'logging', tokenId, name: 'cli' }));
   const rotated = (await run('token', 'rotate', tokenId, '--grace', '0')) as { loggingToken: string };
   await until(async () => (await send(loggingToken)).status === 401, 'the old token has ended');

@@ -194,11 +194,9 @@ test('a field is declared with the type, the kind and the earlier events that we
   select('kind').value = 'number';
   select('type').value = '=order';
   await submit();
-  const body = { path: 'duration_ms', kind: 'number', typeName: 'order', backfill: true };
-  expect(sent).toEqual([
-    [types, null],
-    [declare, body],
-  ]);
+  const body = { path: 'duration_ms', kind: 'number', typeName: 'order', by: null, backfill: true };
+  expect(sent.at(0)).toEqual([types, null]);
+  expect(sent.at(-1)).toEqual([declare, body]);
   await vi.waitFor(async () => {
     await act(() => undefined);
     expect(one('[role=alert]').textContent).toContain('Too many fields. Remove one first.');

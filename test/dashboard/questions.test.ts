@@ -96,7 +96,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
 
   test('is filtered by ticks beside the chart: of one value, of several, and of none again', async () => {
     await open();
-    await page.getByRole('button', { name: 'Fields' }).click();
+    await page.getByRole('button', { name: 'Fields', exact: true }).click();
     const rail = page.getByRole('complementary', { name: 'Fields' });
     const facet = rail.getByRole('group', { name: 'country' });
     const total = await stored('true');
@@ -119,7 +119,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     // It stays for the next visit, until it is closed.
     await open();
     await rail.waitFor();
-    await page.getByRole('button', { name: 'Fields' }).click();
+    await page.getByRole('button', { name: 'Fields', exact: true }).click();
     await rail.waitFor({ state: 'detached' });
     expect(watched.complaints).toEqual([]);
   });

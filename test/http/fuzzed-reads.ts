@@ -50,8 +50,8 @@ function operationsOf(method: 'get' | 'post'): FuzzedOperation[] {
     .map(([path, methods]) => ({ path, operation: methods[method] as unknown as Described }));
 }
 
-/** All but the live feed, which does not end. */
-const READS = operationsOf('get').filter(({ path }) => !path.endsWith('/live'));
+/** All but the live feed, which does not end, and the configuration, which no resource token reads. */
+const READS = operationsOf('get').filter(({ path }) => !path.endsWith('/live') && path !== '/v1/config');
 const WRITES = operationsOf('post').filter(({ operation }) => (operation.parameters ?? []).length > 0);
 
 /** Good bodies, by the end of the path; `{}` for others. */

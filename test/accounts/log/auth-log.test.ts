@@ -13,12 +13,18 @@ type Line = Readonly<Record<string, unknown>>;
 
 /** Events that test/accounts/oidc.test.ts and test/ingest/browser-keys.test.ts bring about. */
 const OF_OTHER_TESTS: ReadonlySet<string> = new Set([
+  'app.erase',
+  'app.restore',
   'browser-key.create',
   'browser-key.revoke',
   'identity.join',
   'identity.leave',
   'oidc.logout',
   'oidc.refusal',
+  'producer.create',
+  'producer.restore',
+  'producer.revoke',
+  'producer.rotate',
 ]);
 
 const OWNER = 'auth-owner@example.com';
@@ -341,7 +347,7 @@ describe('refusals', () => {
 });
 
 test('the documentation has every event', () => {
-  const folder = fileURLToPath(new URL('../../docs/', import.meta.url));
+  const folder = fileURLToPath(new URL('../../../docs/', import.meta.url));
   const pages = readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((name) =>
     name.endsWith('.md'),
   );
