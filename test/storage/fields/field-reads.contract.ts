@@ -61,7 +61,7 @@ export function fieldReads(open: OpenFieldDatabase): void {
     ...{ reader, events: rows, random, now: fields.clock.now },
   });
 
-  test('reads are exact in any state of counts, fields and backfills', async () => {
+  test('reads are exact in any state of counts, fields and backfills', { timeout: 120_000 }, async () => {
     await write(150);
     let answered = 0;
     const { sql, upkeep, clock } = fields;
