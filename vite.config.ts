@@ -2,7 +2,7 @@
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
+import { brotliCompress, constants } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
 import { buildBrowserClient } from './client/browser/build.mjs';
 import { serverPaths } from './dashboard/paths.ts';
@@ -96,7 +96,7 @@ const COMPRESSIBLE = /\.(?:css|js|json|svg|txt|webmanifest)$/;
 const WORTH_COMPRESSING = 512;
 
 /**
- * Writes FILE.gz and FILE.br beside each file in assets/, for the server to send. The names there contain a hash of the
+ * Writes FILE.br beside each file in assets/, for the server to send. The names there contain a hash of the
  * content, so a compressed file always belongs to the file beside it, even while another build replaces dist/.
  */
 function compressedFiles(): Plugin {
@@ -123,7 +123,6 @@ async function compress(path: string): Promise<void> {
     [constants.BROTLI_PARAM_QUALITY]: isLarge ? GOOD_QUALITY : constants.BROTLI_MAX_QUALITY,
     [constants.BROTLI_PARAM_SIZE_HINT]: bytes.length,
   };
-  await writeFile(`${path}.gz`, await promisify(gzip)(bytes, { level: constants.Z_BEST_COMPRESSION }));
   await writeFile(`${path}.br`, await promisify(brotliCompress)(bytes, { params }));
 }
 

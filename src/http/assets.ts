@@ -1,7 +1,9 @@
-/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them. */
+/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them by Brotli, the start by gzip. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
+import { promisify } from 'node:util';
+import { gzip } from 'node:zlib';
 import { ERRORS_PAGE, Rejection } from '../errors.ts';
 import { errorCode } from '../storage/database/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
@@ -195,9 +197,20 @@ async function readFiles(folder: string): Promise<Map<string, Buffer>> {
       const path = join(entry.parentPath, entry.name);
       return [path.slice(folder.length).replaceAll('\\', '/').replace(/^\//, ''), await readFile(path)];
     });
-    return new Map(await Promise.all(contents));
+    return await withGzip(new Map(await Promise.all(contents)));
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return new Map();
     throw error;
   }
+}
+
+/** Adds a gzip copy of each file that has a Brotli copy: the build found it worth compressing. */
+async function withGzip(files: Map<string, Buffer>): Promise<Map<string, Buffer>> {
+  const copies = [...files.keys()].filter((path) => files.has(`${path}.br`));
+  await Promise.all(
+    copies.map(async (path) => {
+      files.set(`${path}.gz`, await promisify(gzip)(files.get(path) ?? Buffer.of()));
+    }),
+  );
+  return files;
 }

@@ -3,7 +3,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
+import { brotliDecompressSync, gzipSync } from 'node:zlib';
 import { beforeAll, expect, test } from 'vitest';
 import { build } from '../support/command-line.ts';
 
@@ -61,20 +61,19 @@ test('programs and configurations of producers are in a file that a page loads w
   expect(page).not.toContain('snippets-');
 });
 
-test('scripts, styles and texts lie beside their compressed copies', () => {
+test('scripts, styles and texts lie beside their copies by Brotli', () => {
   const assets = join(BUILT, 'assets');
   const plain = readdirSync(assets).filter((name) => /\.(js|css|txt)$/.test(name));
   expect(plain.length).toBeGreaterThan(scripts.length);
   for (const name of plain) {
     const file = readFileSync(join(assets, name));
-    expect(gunzipSync(readFileSync(join(assets, `${name}.gz`))).equals(file), name).toBe(true);
     expect(brotliDecompressSync(readFileSync(join(assets, `${name}.br`))).equals(file), name).toBe(true);
   }
 });
 
 test('names are hashed, and nothing is inline', () => {
   for (const name of readdirSync(join(BUILT, 'assets')))
-    expect(name).toMatch(/-[\w-]{8}\.(js|css|svg|txt|woff2)(\.gz|\.br)?$/);
+    expect(name).toMatch(/-[\w-]{8}\.(js|css|svg|txt|woff2)(\.br)?$/);
   expect(page).toMatch(/<script type="module"[^>]* src="\/assets\/[^"]+"><\/script>/);
   expect(page).not.toMatch(/<style|style=|\son\w+=|javascript:|<script(?![^>]*src=)/);
   expect(scripts.filter(({ text }) => /\beval\(|new Function\(/.test(text))).toEqual([]);

@@ -1,7 +1,7 @@
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { brotliCompressSync, brotliDecompressSync, gunzipSync, gzipSync } from 'node:zlib';
+import { brotliCompressSync, brotliDecompressSync, gunzipSync } from 'node:zlib';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { serverPaths } from '../../dashboard/paths.ts';
@@ -44,7 +44,6 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     await writeFile(join(folder, 'favicon.svg'), '<svg xmlns="http://www.w3.org/2000/svg"/>');
     const script = join(folder, 'assets', 'main-Ab3dE_6h.js');
     await writeFile(script, SCRIPT);
-    await writeFile(`${script}.gz`, gzipSync(SCRIPT));
     await writeFile(`${script}.br`, brotliCompressSync(SCRIPT));
     await writeFile(join(folder, 'assets', 'big-01234567.js'), `// ${'0123456789'.repeat(20_000)}`);
     server = await createServer({
