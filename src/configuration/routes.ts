@@ -1,4 +1,4 @@
-/** GET and PUT /v1/config: the configuration of the installation for management tokens. */
+/** GET and PUT /v1/config: the configuration of the installation for management tokens; GET /config.schema.json: its JSON Schema. */
 import { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { ManagementScope, ManagementToken, ManagementTokens } from '../apps/management-tokens.ts';
 import type { Secret } from '../apps/secret.ts';
@@ -12,6 +12,7 @@ import type { SlidingLog } from '../limits/sliding-log.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { ConsumerStore, type Engine } from '../storage/storage.ts';
 import { ApplyFailure, applyConfig, showConfig } from './apply.ts';
+import { CONFIG_SCHEMA } from './document.ts';
 import { ConfigMistake, parseConfig } from './parse.ts';
 
 /** Requests of a management token in 60 seconds. */
@@ -208,4 +209,26 @@ async function apply(
 
 function answer(data: object | null): Outcome {
   return { status: 200, body: JSON.stringify({ success: true, data }) };
+}
+
+export const CONFIG_SCHEMA_ROUTE: Declaration = {
+  method: 'GET',
+  path: '/config.schema.json',
+  headers: [],
+  operation: {
+    id: 'getConfigSchema',
+    tag: 'Service',
+    summary: 'Read the JSON Schema of the configuration as a file.',
+    token: null,
+    isLimited: false,
+    answers: { 200: json('A JSON Schema, draft 07.', { type: 'object' }) },
+    refusals: [],
+  },
+};
+
+const SCHEMA_BODY = JSON.stringify(CONFIG_SCHEMA);
+
+/** The schema for editors and checks, without a token. */
+export function configSchemaRoute(): Route {
+  return { ...CONFIG_SCHEMA_ROUTE, handle: async () => ({ status: 200, body: SCHEMA_BODY }) };
 }

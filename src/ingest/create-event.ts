@@ -95,9 +95,6 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
         violation === null || request === null ? null : await steps.findRepeated(appId, request);
       if (violation !== null) return repeated ?? violation;
     }
-    // Between the lookups the database has become another one: the ids do not belong together.
-    if (epoch !== steps.epoch()) return UNAVAILABLE;
-
     const { keyed } = body;
     const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
     const problem = keyed === null ? null : await timeProblem(steps, createdAt, acceptedAt);
@@ -108,6 +105,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const admitted = admitBytes(steps, appId, [{ payload }]);
     const full = admitted instanceof Promise ? await admitted : admitted;
     if (full !== null) return full;
+    // Between the lookups the database has become another one: the ids do not belong together.
+    if (epoch !== steps.epoch()) return UNAVAILABLE;
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;

@@ -1,7 +1,6 @@
 /** The public API: which routes it has, and its description at /openapi.json. */
 
-import { GET_CONFIG, PUT_CONFIG } from '../configuration/routes.ts';
-import { CONFIG_SCHEMA_ROUTE } from '../configuration/schema-route.ts';
+import { CONFIG_SCHEMA_ROUTE, GET_CONFIG, PUT_CONFIG } from '../configuration/routes.ts';
 import { CONSUMER_ROUTES } from '../delivery/consumer-routes.ts';
 import { LIVEZ, READYZ } from '../http/health.ts';
 import { METRICS } from '../http/metrics-route.ts';
