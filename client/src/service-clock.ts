@@ -5,8 +5,8 @@ const VALID_MS = 3_600_000;
 /** A difference of the wall clock to the steady one from which on somebody has set it: what was known of it is void. */
 const SET_BY_MS = 1_000;
 
-/** The header Date has whole seconds. */
-const DATE_MS = 1_000;
+/** How old the header Date may be: it has whole seconds, and servers renew it once a second. */
+const DATE_MS = 2_000;
 
 interface Correction {
   /** How far the clock of this machine is ahead of the service's at least and at most, in milliseconds; behind it, less than 0. */

@@ -40,6 +40,7 @@ test.each([
   ['which may be right', 0, HEADER],
   ['which may be right, by 450 ms', 450, HEADER],
   ['which may be right, by -450 ms', -450, HEADER],
+  ['which is right, beside a header that is a second old', 0, 'Wed, 06 May 2026 07:08:08 GMT'],
   ['of which nothing is said', HOUR_MS, null],
   ['of which nothing can be read', HOUR_MS, 'Wed, 06 May 2026, Wed, 06 May 2026'],
 ])('a clock %s stays', (_, aheadMs, date) => {

@@ -252,8 +252,8 @@ class EventLogger:
         except (TypeError, ValueError):
             self._learn(0)
             return None
-        # The header has whole seconds. Where this machine's clock may be right it is taken for right.
-        is_right = sent_at - server - 1_000 <= 0 <= _now() - server
+        # The header has whole seconds, and servers renew it once a second. Where this machine's clock may be right it is taken for right.
+        is_right = sent_at - server - 2_000 <= 0 <= _now() - server
         self._learn(0 if is_right else _now() - server)
         return None
 
