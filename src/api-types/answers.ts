@@ -560,12 +560,12 @@ export interface ScanPart
 }
 
 /** Statistics of a field: columns, as those of {@link Series}. */
-export interface NumberStats extends StatColumns {
+export interface NumberStats
+  extends StatColumns,
+    Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
   readonly of: string;
   /** Whether it was counted, and not read from rows. */
   readonly counted: boolean;
-  readonly bucket: string;
-  readonly starts: readonly number[];
   /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or not counted. */
   readonly lines: readonly StatLine[] | null;
   /** All other events; null where there are no lines. */
@@ -581,7 +581,7 @@ export interface NumberStats extends StatColumns {
 
 /** Statistics of some events, by bucket and of the whole interval: those of numbers, or `distinct`. */
 export interface StatColumns {
-  readonly stats: Readonly<Partial<Record<MeasureStat, Values>>>;
+  readonly stats: Readonly<Partial<Record<MeasureStat, Values>>> & { readonly count: readonly number[] };
   readonly overall: Readonly<Partial<Record<MeasureStat, number | null>>> & {
     readonly count: number;
     /** With `distinct`: whether it is exact, and not an estimate. */

@@ -117,7 +117,10 @@ export function shownStats(
 export function statColumns(rows: readonly Stats[], whole: Stats): StatColumns {
   const names: readonly MeasureStat[] = 'distinct' in whole ? ['distinct'] : 'sum' in whole ? STATS : [];
   return {
-    stats: Object.fromEntries(names.map((name) => [name, rows.map((row) => doubleOf(row, name))])),
+    stats: {
+      ...Object.fromEntries(names.map((name) => [name, rows.map((row) => doubleOf(row, name))])),
+      count: rows.map(({ count }) => count),
+    },
     overall: {
       ...Object.fromEntries(names.map((name) => [name, doubleOf(whole, name)])),
       count: whole.count,

@@ -79,6 +79,7 @@ export function numbersRoute(options: ChartRouteOptions): Route {
     if (whole === 'not counted yet') return COUNTED_LATER;
     if (whole instanceof Rejection) return whole;
     if (typeof whole === 'string') return TOO_LONG;
+    const { bucket, timezone: zone, starts, end, interval, countsOnlyBefore } = whole;
     const [line] = whole.lines;
     // Nobody sends numbers there: the path may be misspelled.
     if (rows === null && counted === 'not counted' && (line?.overall.count ?? 0) === 0) return NOT_COUNTED;
@@ -97,8 +98,7 @@ export function numbersRoute(options: ChartRouteOptions): Route {
     return done<NumberStats>({
       of: sent,
       counted: counted !== 'not counted',
-      bucket: whole.bucket,
-      starts: whole.starts,
+      ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
       ...columnsOf(line),
       lines: apart?.lines ?? null,
       rest: apart?.rest ?? null,
