@@ -292,7 +292,7 @@ function notBrokenDown(sums: Sums | null, { by }: View): string | null {
   return `Not broken down by ${by}: no event ${sums.rest.some((count) => count > 0) ? 'of this range has this field, or has one value in it' : 'is in this range'}.`;
 }
 
-/** How many events a search has to look at, and how many it has: about, by the counts of the chart. */
+/** How many events a search has to look at, and how many it has: about, by the counts of the chart. `until` is null while it has looked at none. */
 export function searchedOf(
   series: Series,
   list: EventPages,
@@ -308,5 +308,6 @@ export function searchedOf(
       // Of a bucket that lies partly in between, the same part of its events.
       return shared <= 0 ? total : total + (count * shared) / (part.to - part.from);
     }, 0);
-  return { looked: between(searched ?? last), all: between(first), until: searched };
+  const hasBegun = searched !== null && searched < last;
+  return { looked: between(searched ?? last), all: between(first), until: hasBegun ? searched : null };
 }
