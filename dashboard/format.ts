@@ -121,9 +121,19 @@ export function bucketSpan(start: number, end: number, bucket: string, zone: str
   return `${day.format(start)}, ${from} – ${clock(end, zone)} ${after}`;
 }
 
+/** The spans named last: a live page names the same ones again and again, and each takes half a millisecond. */
+const spans = new Map<string, string>();
+const MOST_SPANS = 100;
+
 /** 20 Nov 2026, 14:00 – 18:00 */
 export function spanText(from: number, to: number, zone: string): string {
-  return formatter(zone, { ...DATE, ...TIME }).formatRange(from, to);
+  const key = `${from} ${to} ${zone}`;
+  const known = spans.get(key);
+  if (known !== undefined) return known;
+  if (spans.size >= MOST_SPANS) spans.clear();
+  const text = formatter(zone, { ...DATE, ...TIME }).formatRange(from, to);
+  spans.set(key, text);
+  return text;
 }
 
 const PERIOD_NAMES: Record<Period, string> = {

@@ -1,5 +1,5 @@
 /** A page of event rows, which is removed from the document while it is far from the viewport, so that long lists stay fast. */
-import type { VNode } from 'preact';
+import type { TargetedPointerEvent, VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { COLORS, shortNames } from '../charts/series-data.ts';
 import type { EventRow } from '../event-rows.ts';
@@ -75,11 +75,13 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
   return html`<div ref=${place} style=${{ height: away === null ? '' : `${away}px` }}>
     ${
       away === null &&
-      events.map((event) => {
+      events.flatMap((event) => {
         const own = dayOf(event);
-        const heading = own !== day && html`<h2 class="day" key=${own}>${own}</h2>`;
+        const isNext = own !== day;
         day = own;
-        return [heading, rows(event, open.has(event.id))];
+        const row = rows(event, open.has(event.id));
+        // In one list by their keys: rows within rows would be made anew with each that comes before them.
+        return isNext ? [html`<h2 class="day" key=${own}>${own}</h2>`, row] : row;
       })
     }
   </div>`;
@@ -115,11 +117,15 @@ function Row({ event, open, onToggle, style }: RowProps): VNode {
   const { appId, names, by, colors, columns, viewed, onFilter } = style;
   const instant = Date.parse(createdAt);
   const { zone } = viewed.view;
+  // Only a time that somebody points at is named in full: that takes longer than the rest of the row.
+  const name = ({ currentTarget }: TargetedPointerEvent<HTMLElement>): void => {
+    currentTarget.title = exact(instant, zone);
+  };
   // In the color of the line that counts it.
   const key = by === null ? typeId : valuesAt(payload, by).find((value) => colors.has(value));
   return html`<article class="event" data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
-      <time datetime=${createdAt} title=${exact(instant, zone)}>${preciseClock(instant, zone)}</time>
+      <time datetime=${createdAt} onPointerEnter=${name}>${preciseClock(instant, zone)}</time>
       <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(key ?? '') ?? COLORS}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
       ${columns.map((path) => html`<span class="cell" key=${path}>${cell(payload, path)}</span>`)}
       <code>${preview(payload, 0, payload.length, ROW_PREVIEW)}</code>

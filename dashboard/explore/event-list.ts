@@ -9,6 +9,7 @@ import type { OnFilter } from '../components/json-tree.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
+import type { EventPage, EventRow } from '../event-rows.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
@@ -40,6 +41,7 @@ export function EventList(props: EventListProps): VNode {
   const { view, change } = viewed;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
   const style = useRowStyle(props);
+  const chunks = useChunks(pages, style);
   const rows = useRef<HTMLDivElement>(null);
   useRowKeys(rows);
   const sentinel = useSentinel(more, [pages, loading]);
@@ -64,7 +66,7 @@ export function EventList(props: EventListProps): VNode {
       shown > 0 &&
       html`<div class="events" ref=${rows} data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
         ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span title="Events are sorted by time alone, the newest first.">Time ↓</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
-        ${pages.map((page, index) => html`<${EventChunk} key=${page.events.at(-1)?.id ?? index} events=${page.events} before=${pages[index - 1]?.events.at(-1)} style=${style} isFar=${index > 5} />`)}
+        ${chunks}
       </div>`
     }
     ${
@@ -80,6 +82,25 @@ export function EventList(props: EventListProps): VNode {
     <div ref=${sentinel}></div>
     ${complete && shown > 0 && html`<p class="hint end" role="status">That’s every event in this range.</p>`}
   </section>`;
+}
+
+interface Chunk {
+  readonly style: RowStyle;
+  readonly before: EventRow | undefined;
+  readonly node: VNode;
+}
+
+/** Memoized chunks: Preact skips identical nodes with all their rows, and a live page is rendered several times a second. */
+function useChunks(pages: readonly EventPage[], style: RowStyle): readonly VNode[] {
+  const made = useRef(new WeakMap<readonly EventRow[], Chunk>());
+  return pages.map(({ events }, index) => {
+    const before = pages[index - 1]?.events.at(-1);
+    const known = made.current.get(events);
+    if (known?.style === style && known.before === before) return known.node;
+    const node: VNode = html`<${EventChunk} key=${events.at(-1)?.id ?? index} events=${events} before=${before} style=${style} isFar=${index > 5} />`;
+    made.current.set(events, { style, before, node });
+    return node;
+  });
 }
 
 /** Fields of a type that are columns, where none were chosen. */

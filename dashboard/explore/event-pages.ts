@@ -125,14 +125,15 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
 /** Removes the events that a relative range has moved past. */
 function since(pages: readonly EventPage[], from: number | null): readonly EventPage[] {
   const oldest = pages.at(-1)?.events.at(-1);
-  if (from === null || oldest === undefined || Date.parse(oldest.createdAt) >= from) return pages;
-  return pages.map((page) => ({
-    ...page,
-    events: page.events.filter(({ createdAt }) => Date.parse(createdAt) >= from),
-  }));
+  const isPast = (event: EventRow | undefined): boolean =>
+    from !== null && event !== undefined && Date.parse(event.createdAt) < from;
+  if (!isPast(oldest)) return pages;
+  return pages.map((page) =>
+    isPast(page.events.at(-1)) ? { ...page, events: page.events.filter((event) => !isPast(event)) } : page,
+  );
 }
 
-/** Rows of a page until the next ones get a page of their own. */
+/** Rows of a page beyond which arrivals get pages of their own: a page is shown or removed as one. */
 const FULL = 100;
 
 /** Puts each event into the page that covers its time; an event older than all pages arrives with its own page. */
@@ -142,18 +143,28 @@ function withNew(pages: readonly EventPage[], events: readonly EventRow[]): read
   let rest = events.filter(({ id }) => !known.has(id)).map((event) => ({ ...event, isNew: true }));
   const [top] = pages;
   if (rest.length === 0 || top === undefined) return pages;
-  const open = top.events.length < FULL ? pages : [{ events: [], next: null, searchedUntil: null }, ...pages];
-  return open.map((page, index) => {
-    const oldest = page.events.at(-1) ?? open[index + 1]?.events[0];
-    const isEnd = index === open.length - 1 && page.next === null;
+  return pages.flatMap((page, index) => {
+    const oldest = page.events.at(-1) ?? pages[index + 1]?.events[0];
+    const isEnd = index === pages.length - 1 && page.next === null;
     const isHere = (event: EventRow): boolean =>
       isEnd || oldest === undefined || keyOf(event) > keyOf(oldest);
     const here = rest.filter(isHere);
-    if (here.length === 0) return page;
+    if (here.length === 0) return [page];
     rest = rest.filter((event) => !isHere(event));
-    const all = [...here, ...page.events].sort((a, b) => (keyOf(a) < keyOf(b) ? 1 : -1));
-    return { ...page, events: all };
+    return inPages({
+      ...page,
+      events: [...here, ...page.events].sort((a, b) => (keyOf(a) < keyOf(b) ? 1 : -1)),
+    });
   });
+}
+
+/** A page whose newest rows are moved into pages of their own where it has too many. */
+function inPages(page: EventPage): readonly EventPage[] {
+  const { events } = page;
+  const excess = events.length - FULL;
+  if (excess <= 0) return [page];
+  const newer: EventPage = { events: events.slice(0, excess), next: null, searchedUntil: null };
+  return [...inPages(newer), { ...page, events: events.slice(excess) }];
 }
 
 /** What the list is ordered by: times and identifiers have their fixed lengths. */

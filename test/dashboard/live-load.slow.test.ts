@@ -42,6 +42,14 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
     await page.goto(`/apps/${appId}?range=15m&tz=UTC`);
     await page.locator('article').nth(40).waitFor();
     const before = await loopTime(browser, page);
+    await page.evaluate(() => {
+      const isRow = (node: Node): boolean => node.nodeName === 'ARTICLE';
+      let made = 0;
+      new MutationObserver((changes) => {
+        for (const { addedNodes } of changes) made += [...addedNodes].filter(isRow).length;
+        document.body.dataset.madeRows = String(made);
+      }).observe(document.body, { childList: true, subtree: true });
+    });
     const tasks = await tasksOf(browser, page, async () => {
       const start = performance.now();
       for (let sent = 0; sent < EVENTS_PER_SECOND * SECONDS; sent += 1) {
@@ -54,6 +62,10 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
     const elapsed = (tasks.at(-1)?.end ?? 0) - (tasks[0]?.start ?? 0);
     const slowness = (before + (await loopTime(browser, page))) / 2 / LOOP_MS;
     expect(timeOf(tasks) / slowness / elapsed).toBeLessThan(MOST_SHARE);
+    // A row is made once, and again when it moves into another page of rows.
+    const made = Number(await page.locator('body').getAttribute('data-made-rows'));
+    expect(made).toBeGreaterThanOrEqual(EVENTS_PER_SECOND * SECONDS * 0.5);
+    expect(made).toBeLessThanOrEqual(2 * EVENTS_PER_SECOND * SECONDS);
     expect(complaints).toEqual([]);
   });
 
