@@ -102,6 +102,11 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt, body.ignoresTime ? TIME_IGNORED : CREATED);
+    // A repeated request brings no more bytes.
+    if (request !== null && steps.accounts.limits.of(appId, 'bytesPerDay') !== null) {
+      const repeated = await steps.findRepeated(appId, request);
+      if (repeated !== null) return repeated;
+    }
     const admitted = admitBytes(steps, appId, [{ payload }]);
     const full = admitted instanceof Promise ? await admitted : admitted;
     if (full !== null) return full;

@@ -167,6 +167,17 @@ describe('limits of an app', () => {
       429,
     );
     expect((await post(service, payload)).status).toBe(429);
+    // A request that is repeated brings no more bytes: it is answered as it was.
+    const request = {
+      method: 'POST',
+      path: '/public/create_event',
+      headers: { 'Content-Type': 'application/json', 'Idempotency-Key': 'one' },
+      body: JSON.stringify({ loggingToken, typeId: service.type.typeId, payload: { n: 1 } }),
+    } as const;
+    for (const replayed of [undefined, 'true', 'true', 'true', 'true', 'true']) {
+      const { status, headers } = await service.request(request);
+      expect({ status, replayed: headers['idempotent-replayed'] }).toEqual({ status: 201, replayed });
+    }
     // What fits is accepted still.
     expect((await post(service, {})).status).toBe(201);
     clock.advance(12 * 3_600_000);
