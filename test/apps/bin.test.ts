@@ -79,7 +79,7 @@ test('after seven days it is gone, or at once if its owner says so', async () =>
   expect((await owner.delete(`/api/removed-apps/${now.appId}`, { confirm: 'Now' })).status).toBe(200);
   await service.sql`UPDATE apps SET removed_at = removed_at - interval '8 days' WHERE name = 'Old'`;
   expect((await owner.post(`/api/removed-apps/${old.appId}/restore`, {})).status).toBe(404);
-  const removal = { removeEvents: async () => true, removeCounts: async () => undefined };
+  const removal = { removeEvents: async () => true, removeCounts: async () => true };
   await removeDeletedApps(service.sql, removal, () => 0, 1);
   expect(await service.sql`SELECT FROM apps WHERE name IN ('Old', 'Now')`).toHaveLength(0);
   expect(await service.sql`SELECT FROM deleted_apps`).toHaveLength(2);

@@ -19,6 +19,7 @@ import {
   type StorageSettings,
 } from '../../src/storage/storage.ts';
 import { everyEngine, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import { removedByTransaction } from '../support/held-snapshot.ts';
 import { testSecret, until } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
 
@@ -522,6 +523,32 @@ export function storageContract(
         await client.end();
         await target.drop();
       }
+    });
+
+    test('many counts of a deleted app go in slices, each in a transaction of its own', async () => {
+      const { sql, storage } = world;
+      const { appId } = await createApp(sql, await testSecret(), { name: 'Many' });
+      const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+      const id = app?.id ?? 0;
+      // The table of an aggregate of TimescaleDB, or the table of counts itself.
+      const [minutes = { name: 'minute_counts' }] =
+        storage.engine === 'timescale'
+          ? await sql<{ name: string }[]>`
+              SELECT format('%s.%s', materialization_hypertable_schema, materialization_hypertable_name) AS name
+                FROM timescaledb_information.continuous_aggregates WHERE view_name = 'minute_counts'`
+          : [];
+      const rows = sql`
+        SELECT ${id}::integer, n % 100 + 1, ${new Date(START)}::timestamptz + n / 100 * interval '1 minute', 1
+          FROM generate_series(0, 29999) AS n`;
+      const columns = sql`(app_id, type_id, bucket, count)`;
+      await sql`INSERT INTO ${sql(minutes.name)} ${columns} ${rows}`;
+      await sql`INSERT INTO field_minute_counts (app_id, series_id, bucket, count) ${rows}`;
+      await deleteApp(sql, { appId: id, confirm: 'Many', by: COMMAND_LINE });
+      const tables = [minutes.name, 'field_minute_counts'];
+      const removed = await removedByTransaction(await storage.poolOfApp(sql, id), tables, id, () =>
+        world.tasks.everyTenMinutes(),
+      );
+      expect(removed.toSorted((a, b) => a - b)).toEqual([10_000, 10_000, 20_000, 20_000]);
     });
 
     test('of a deleted app nothing is left, and the others keep all of theirs', async () => {

@@ -61,6 +61,33 @@ export async function passTransactions(sql: Sql, transactions: number): Promise<
 }
 
 /**
+ * Rows of an app that each transaction of some work removes: a snapshot from before it still sees them, with the transaction that
+ * has removed them.
+ * @param sql a pool where the tables are
+ */
+export async function removedByTransaction(
+  sql: Sql,
+  tables: readonly string[],
+  appId: number,
+  work: () => Promise<unknown>,
+): Promise<number[]> {
+  return await sql.begin('isolation level repeatable read', async (tx) => {
+    await tx`SELECT txid_current_snapshot()`;
+    await work();
+    const removed: number[] = [];
+    for (const table of tables)
+      removed.push(
+        ...(
+          await tx<{ rows: number }[]>`
+            SELECT count(*)::integer AS rows FROM ${tx(table)}
+             WHERE app_id = ${appId} AND xmax::text <> '0' GROUP BY xmax::text`
+        ).map(({ rows }) => rows),
+      );
+    return removed;
+  });
+}
+
+/**
  * Blocks of tables and of their indexes that some work goes through: the least of three times, because what other sessions
  * have counted may be added to the statistics meanwhile.
  * @param sql a pool of one connection, on which the work is done

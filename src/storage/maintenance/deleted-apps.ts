@@ -16,14 +16,14 @@ export const FROM_DAYS = [
   ...['consumers', 'feed_ticks', 'changed_minutes'],
 ] as const;
 
-/** Removes an engine's data of an app. Both functions are idempotent. */
+/**
+ * Removes an engine's data of an app, in steps that hold no lock for long, and begins no further step when the time is over. Both
+ * functions are idempotent.
+ * @returns false if some may be left
+ */
 export interface AppRemoval {
-  /**
-   * Removes events in limited steps, and begins no further step when the time is over.
-   * @returns false if events are left
-   */
   readonly removeEvents: (sql: Sql, appId: number, isOver: () => boolean) => Promise<boolean>;
-  readonly removeCounts: (sql: Sql, appId: number) => Promise<void>;
+  readonly removeCounts: (sql: Sql, appId: number, isOver: () => boolean) => Promise<boolean>;
 }
 
 /** Schedules the removal of an app's events and counts. @param appId internal id of an app that this transaction deletes */
@@ -54,7 +54,7 @@ async function eraseDueApps(sql: Sql): Promise<void> {
 
 /**
  * Removes some rows of deleted apps. Those of an app whose node is away are removed when it is back.
- * @param until time of the clock `now`: no removal of events begins after it, except the first
+ * @param until time of the clock `now`: no further step begins after it
  * @returns true if nothing is left to remove now
  */
 export async function removeDeletedApps(
@@ -66,11 +66,12 @@ export async function removeDeletedApps(
   await eraseDueApps(sql);
   const apps = await sql<{ id: number; settled: boolean }[]>`
     SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
+  const isOver = (): boolean => now() >= until;
   let isAllGone = true;
   for (const { id, settled } of apps) {
     try {
-      if (!(await removal.removeEvents(sql, id, () => now() >= until))) return false;
-      await removal.removeCounts(sql, id);
+      if (!(await removal.removeEvents(sql, id, isOver))) return false;
+      if (!(await removal.removeCounts(sql, id, isOver))) return false;
     } catch (error) {
       if (!saysNodeUnreachable(error)) throw error;
       isAllGone = false;
@@ -79,9 +80,4 @@ export async function removeDeletedApps(
     if (settled) await sql`DELETE FROM deleted_apps WHERE app_id = ${id}`;
   }
   return isAllGone;
-}
-
-/** Removes an app's rows of the tables that have its days or months. */
-export async function removeFromDays(tx: Transaction, appId: number): Promise<void> {
-  for (const table of FROM_DAYS) await tx`DELETE FROM ${tx(table)} WHERE app_id = ${appId}`;
 }

@@ -216,18 +216,16 @@ export async function applyRetention(
   expiredMinutes = new ExpiredMinutes(),
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
-  await expiredMinutes.remove(sql, boundary, async (from, until) => {
+  await expiredMinutes.remove(sql, boundary, async (...interval) => {
     const removed = await onEveryNode(sql, async (pool) => {
       for (const group of await shardGroups(pool)) {
-        const minutes = group.nameOf('minute_counts');
         // Not while a fold adds to the same minutes: the two could deadlock.
-        const outcome = await changeCounts(
-          pool,
-          group,
-          COUNTS_TIMEOUT_MS,
-          (tx) => tx`DELETE FROM ${tx(minutes)} WHERE bucket >= ${from} AND bucket < ${until}`,
-        );
-        if (outcome === null || outcome === MOVED) return false;
+        const underLock = async (work: (tx: Transaction) => Promise<unknown>): Promise<boolean> => {
+          const outcome = await changeCounts(pool, group, COUNTS_TIMEOUT_MS, work);
+          return outcome !== null && outcome !== MOVED;
+        };
+        const minutes = group.nameOf('minute_counts');
+        if (!(await expiredMinutes.removeFrom(pool, minutes, interval, underLock))) return false;
       }
       return true;
     });

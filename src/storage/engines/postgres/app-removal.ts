@@ -1,29 +1,19 @@
 /** Removes the events and counts of a deleted app. */
-
 import { countsOf, LEVELS } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
-import { removeFieldsOfApp } from '../../fields/removal.ts';
-import { type AppRemoval, removeFromDays } from '../../maintenance/deleted-apps.ts';
+import { TABLES_OF_APP } from '../../fields/removal.ts';
+import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
+import { removeRowsOfApp } from '../../maintenance/slices.ts';
 
-/** Events that one statement removes, and counts. */
+/** Events that one statement removes. */
 const REMOVED_EVENTS = 10_000;
-const REMOVED_COUNTS = 50_000;
 
-/** Not while a fold adds to the same counts. */
-async function takeCountsLock(tx: Transaction): Promise<void> {
-  await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-}
-
-/** @returns how many were removed */
-async function removeSomeCounts(sql: Sql, table: string, appId: number): Promise<number> {
-  return await sql.begin('isolation level read committed', async (tx) => {
-    await takeCountsLock(tx);
-    const { count } = await tx`
-      DELETE FROM ${tx(table)}
-       WHERE ctid = ANY (ARRAY(SELECT ctid FROM ${tx(table)} WHERE app_id = ${appId} LIMIT ${REMOVED_COUNTS}))`;
-    return count;
-  });
-}
+/** Tables that folds change. Deltas come first: without them no fold adds to the counts again. */
+export const FOLDED_TABLES: readonly string[] = [
+  'count_deltas',
+  ...LEVELS.map(({ name }) => countsOf(name)),
+  ...FROM_DAYS,
+];
 
 export const removal: AppRemoval = {
   removeEvents: async (sql, appId, isOver) => {
@@ -38,17 +28,16 @@ export const removal: AppRemoval = {
       if (isOver()) return false;
     }
   },
-  removeCounts: async (sql, appId) => {
-    // Some rows at a time: a fold waits for each transaction.
-    for (const { name } of LEVELS)
-      while ((await removeSomeCounts(sql, countsOf(name), appId)) === REMOVED_COUNTS);
-    await sql.begin('isolation level read committed', async (tx) => {
-      await takeCountsLock(tx);
-      await tx`DELETE FROM count_deltas WHERE app_id = ${appId}`;
-      // A fold may have added some meanwhile.
-      for (const level of LEVELS) await tx`DELETE FROM ${tx(countsOf(level.name))} WHERE app_id = ${appId}`;
-      await removeFromDays(tx, appId);
-    });
-    await removeFieldsOfApp(sql, appId);
-  },
+  removeCounts: async (sql, appId, isOver) =>
+    (await removeRowsOfApp(withCountsLock(sql), FOLDED_TABLES, appId, isOver)) &&
+    (await removeRowsOfApp((work) => sql.begin(work), TABLES_OF_APP, appId, isOver)),
 };
+
+/** Not while a fold adds to the same counts. */
+export function withCountsLock(sql: Sql): (work: (tx: Transaction) => Promise<number>) => Promise<number> {
+  return (work) =>
+    sql.begin('isolation level read committed', async (tx) => {
+      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+      return await work(tx);
+    });
+}

@@ -17,6 +17,7 @@ import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { type DeltaSource, type Folded, Folding } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { bucketSlices } from '../../maintenance/slices.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -251,20 +252,28 @@ export interface RetentionResult {
 
 /** How long retention waits for the lock of counts. */
 export const COUNTS_TIMEOUT_MS = 1_000;
-/** Interval of counts by the minute that one transaction removes: folds come between two of them. */
+/** Interval of counts by the minute that is looked at in one step. */
 const REMOVED_MINUTES_MS = 6 * 3_600_000;
+/** Transactions of one call. */
+const REMOVALS = 100;
+
+/** Runs a transaction under the lock of counts. @returns false where it could not */
+type UnderLock = (work: (tx: Transaction) => Promise<unknown>) => Promise<boolean>;
 
 /**
- * Counts by the minute before the retention boundary, removed an interval at a time. What was removed is remembered, so that a
- * boundary that has not moved costs nothing.
+ * Counts by the minute before the retention boundary, removed in slices. What was removed is remembered, so that a boundary that has
+ * not moved costs nothing.
  */
 export class ExpiredMinutes {
   /** Milliseconds since 1970: nothing is left before it. */
   #until: number | null = null;
+  /** Transactions that are left of a call. */
+  #removals = 0;
 
   /**
+   * Removes some; the next call goes on.
    * @param boundary as PostgreSQL's text; minutes before it are removed
-   * @param remove   removes those of an interval in one transaction; false if the lock of counts was not free: the next call goes on
+   * @param remove   removes those of an interval from each table, by {@link removeFrom}; false if some are left
    */
   async remove(
     sql: Sql,
@@ -277,12 +286,34 @@ export class ExpiredMinutes {
              CASE WHEN ${this.#until === null}
                   THEN (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 FROM ${sql(countsOf('day'))}) END AS oldest`;
     if (row === undefined) return;
+    this.#removals = REMOVALS;
     this.#until ??= row.oldest ?? row.until;
     while (this.#until < row.until) {
       const next = Math.min(this.#until + REMOVED_MINUTES_MS, row.until);
       if (!(await remove(new Date(this.#until), new Date(next)))) return;
       this.#until = next;
     }
+  }
+
+  /** @returns false if some are left in the interval: the lock was not free, or the call has done enough */
+  async removeFrom(
+    sql: Sql,
+    table: string,
+    [from, until]: readonly [Date, Date],
+    underLock: UnderLock,
+  ): Promise<boolean> {
+    const interval = { from: from.toISOString(), until: until.toISOString() };
+    for (const slice of await bucketSlices(sql, table, interval)) {
+      if (this.#removals === 0) return false;
+      this.#removals -= 1;
+      const isRemoved = await underLock(
+        (tx) => tx`
+          DELETE FROM ${tx(table)}
+           WHERE bucket BETWEEN ${slice.from}::text::timestamptz AND ${slice.to}::text::timestamptz`,
+      );
+      if (!isRemoved) return false;
+    }
+    return true;
   }
 }
 
@@ -298,15 +329,15 @@ export async function applyRetention(
   expiredMinutes = new ExpiredMinutes(),
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
-  await expiredMinutes.remove(sql, boundary, async (from, until) => {
+  await expiredMinutes.remove(sql, boundary, (...interval) =>
     // Not while a fold adds to the same minutes: the two could deadlock.
-    const removed = await underCountsLock(
+    expiredMinutes.removeFrom(
       sql,
-      COUNTS_TIMEOUT_MS,
-      (tx) => tx`DELETE FROM ${tx(countsOf(MINUTES.name))} WHERE bucket >= ${from} AND bucket < ${until}`,
-    );
-    return removed !== null;
-  });
+      countsOf(MINUTES.name),
+      interval,
+      async (work) => (await underCountsLock(sql, COUNTS_TIMEOUT_MS, work)) !== null,
+    ),
+  );
   const dropped: string[] = [];
   const postponed: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary)) {

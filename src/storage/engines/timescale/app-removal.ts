@@ -1,7 +1,9 @@
 /** Removes the events and counts of a deleted app. */
 import type { Sql, Transaction } from '../../database/connect.ts';
-import { removeFieldsOfApp } from '../../fields/removal.ts';
-import { type AppRemoval, removeFromDays } from '../../maintenance/deleted-apps.ts';
+import { TABLES_OF_APP } from '../../fields/removal.ts';
+import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
+import { bucketSlices, removeRowsOfApp } from '../../maintenance/slices.ts';
+import { withCountsLock } from '../postgres/app-removal.ts';
 
 /** Most events that one transaction removes: 0.1 s as rows, and less in the columnstore, where whole batches go at once. */
 const REMOVED_EVENTS = 100_000;
@@ -21,25 +23,26 @@ export const removal: AppRemoval = {
     }
     return true;
   },
-  removeCounts: async (sql, appId) => {
-    const aggregates = await sql<{ schema: string; name: string }[]>`
-      SELECT materialization_hypertable_schema AS schema, materialization_hypertable_name AS name
+  removeCounts: async (sql, appId, isOver) => {
+    const aggregates = await sql<{ table: string; hypertable: string }[]>`
+      SELECT materialization_hypertable_schema || '.' || materialization_hypertable_name AS table,
+             materialization_hypertable_name AS hypertable
         FROM timescaledb_information.continuous_aggregates WHERE view_schema = current_schema()`;
-    for (const { schema, name } of aggregates) {
-      for (const { from, until } of await chunksOf(sql, name)) {
-        await sql.begin('isolation level read committed', async (tx) => {
-          await openColumnstore(tx);
-          await tx`
-            DELETE FROM ${tx(schema)}.${tx(name)}
-             WHERE app_id = ${appId} AND bucket >= ${from}::text::timestamptz AND bucket < ${until}::text::timestamptz`;
-        });
-      }
-    }
-    await sql.begin('isolation level read committed', async (tx) => {
-      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-      await removeFromDays(tx, appId);
-    });
-    await removeFieldsOfApp(sql, appId);
+    for (const { table, hypertable } of aggregates)
+      for (const chunk of await chunksOf(sql, hypertable))
+        for (const { from, to } of await bucketSlices(sql, table, chunk, appId)) {
+          await sql.begin('isolation level read committed', async (tx) => {
+            await openColumnstore(tx);
+            await tx`
+              DELETE FROM ${tx(table)}
+               WHERE app_id = ${appId} AND bucket BETWEEN ${from}::text::timestamptz AND ${to}::text::timestamptz`;
+          });
+          if (isOver()) return false;
+        }
+    return (
+      (await removeRowsOfApp(withCountsLock(sql), FROM_DAYS, appId, isOver)) &&
+      (await removeRowsOfApp((work) => sql.begin(work), TABLES_OF_APP, appId, isOver))
+    );
   },
 };
 

@@ -18,6 +18,7 @@ import {
   type HeldSnapshot,
   heldSnapshot,
   passTransactions,
+  removedByTransaction,
 } from '../../../support/held-snapshot.ts';
 import { insertSelected } from '../../../support/insert-selected.ts';
 import { until } from '../../../support/service.ts';
@@ -359,6 +360,24 @@ test('counts by the minute before the boundary go an interval at a time, and tho
   expect(removed).toEqual([6, 6, 6, 6, 6]);
   await expired.remove(sql, end, remove);
   expect(removed).toHaveLength(5);
+});
+
+test('many counts by the minute before the boundary go in slices, each in a transaction of its own', async () => {
+  await ensurePartitions(sql, START, START + 2 * DAY_MS);
+  await insertAt(START);
+  await foldCounts(sql);
+  await sql`
+    INSERT INTO minute_counts (app_id, type_id, bucket, count)
+    SELECT 2, n % 100 + 1, ${new Date(START)}::timestamptz + n / 100 * interval '1 minute', 1
+      FROM generate_series(0, 29999) AS n`;
+  const retention = { days: 1, now: START + 2 * DAY_MS };
+  const expired = new ExpiredMinutes();
+  await applyRetention(sql, retention, expired);
+  const removed = await removedByTransaction(sql, ['minute_counts'], 2, () =>
+    applyRetention(sql, retention, expired),
+  );
+  expect(removed.toSorted((a, b) => a - b)).toEqual([10_100, 19_900]);
+  expect(await sums(1)).toEqual([0, 0, 0, 0]);
 });
 
 test('a partition that an older snapshot may still read stays until that has ended', async () => {
