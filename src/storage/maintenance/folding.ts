@@ -2,27 +2,32 @@
 
 const NEVER = async (): Promise<boolean> => false;
 
-/** What a fold has done. */
+/** What a fold, or adding deltas up, has done. */
 export interface Folded {
   /** Deltas that are gone. */
   readonly deltas: number;
-  /** Counts of minutes that they were added to. */
+  /** Counts of minutes that they were added to, or are to be. */
   readonly minutes: number;
+}
+
+export interface AddedUp extends Folded {
+  /** Deltas that their sums are. */
+  readonly sums: number;
 }
 
 /** Deltas of some counts. Null in place of a result: another process works on them, it is to be tried again. */
 export interface DeltaSource {
   /** Moves all pending deltas into the counts. */
   readonly fold: () => Promise<Folded | null>;
-  /** Replaces pending deltas by their sums. @returns how many are gone */
-  readonly compact: () => Promise<number | null>;
+  /** Replaces pending deltas by their sums. */
+  readonly compact: () => Promise<AddedUp | null>;
   readonly pending: () => Promise<number>;
 }
 
 /** A snapshot in use for so long keeps the versions of counts: each fold leaves another one of those of now. */
 const LONG_SNAPSHOT_SECONDS = 10;
-/** How often deltas are folded then. */
-const LONG_FOLD_MS = 60_000;
+/** How often deltas are folded where they are added up among themselves meanwhile. */
+const RARE_FOLD_MS = 60_000;
 /** Deltas that are added up only once they are so many more than those that are left of them. */
 const WORTH_ADDING_UP = 20;
 
@@ -32,6 +37,8 @@ const FEW_DELTAS = 2_000;
 const WORTH_FOLDING = 16;
 /** What a fold waits for at most: readers go through the deltas of their app. */
 const LONGEST_WAIT_MS = 10_000;
+/** How often a round comes, in which deltas of few apps are folded. */
+const ROUND_MS = 1_000;
 
 /**
  * When the next fold is worth it. A fold changes ten counts of each app and type that sends (five levels, with those of all types),
@@ -49,12 +56,17 @@ export class FoldPace {
     this.#foldedAt = now();
   }
 
+  /** Whether folds have to wait, because few deltas of each count gather in a round. */
+  get isSparse(): boolean {
+    return this.#waitMs > ROUND_MS;
+  }
+
   /** A clock that was put back delays no fold. */
   get isDue(): boolean {
     return Math.abs(this.#now() - this.#foldedAt) >= this.#waitMs;
   }
 
-  /** Notes a fold of all that was pending. */
+  /** Notes a fold of all that was pending, with the deltas that were new. Once these are few, the next round folds. */
   folded({ deltas, minutes }: Folded): void {
     const gatheredMs = Math.abs(this.#now() - this.#foldedAt);
     this.#foldedAt = this.#now();
@@ -66,8 +78,11 @@ export class FoldPace {
 }
 
 /**
- * Folds pending deltas. While a snapshot stays in use, all versions of a count stay with it, and readers of a count go through
- * them. So deltas are folded once a minute then, and meanwhile added up among themselves: their dead rows readers skip.
+ * Folds pending deltas once a round, but once a minute in two cases, and meanwhile adds them up among themselves:
+ *
+ * - A snapshot stays in use. All versions of a count stay with it, and readers of a count go through them; the dead rows of deltas
+ *   they skip.
+ * - Thousands of apps send. A fold changes ten counts of an app and type, adding up writes one row, which a later fold takes.
  */
 export class Folding {
   readonly #deltas: DeltaSource;
@@ -75,7 +90,7 @@ export class Folding {
   readonly #isFollowed: () => Promise<boolean>;
   readonly #pace: FoldPace;
   #foldedAt = Number.NEGATIVE_INFINITY;
-  /** Pending when they were last added up. */
+  /** Deltas that were left when they were last added up. */
   #left = 0;
 
   /**
@@ -97,19 +112,28 @@ export class Folding {
     const { fold, compact, pending } = this.#deltas;
     const isFollowed = await this.#isFollowed();
     const isLong = oldestSnapshotSeconds >= LONG_SNAPSHOT_SECONDS;
-    if (!isLong || Math.abs(this.#now() - this.#foldedAt) >= LONG_FOLD_MS) {
+    const isRare = isLong || (this.#pace.isSparse && !isFollowed);
+    if (!isRare || Math.abs(this.#now() - this.#foldedAt) >= RARE_FOLD_MS) {
       if (!this.#pace.isDue && !isFollowed) return 0;
       const folded = await fold();
       if (folded === null) return null;
-      this.#pace.folded(folded);
+      this.#pace.folded({ ...folded, deltas: folded.deltas - this.#left });
       this.#foldedAt = this.#now();
       this.#left = 0;
       return folded.deltas;
     }
+    if (!isLong) {
+      if (!this.#pace.isDue) return 0;
+      const addedUp = await compact();
+      if (addedUp === null) return null;
+      this.#pace.folded({ ...addedUp, deltas: addedUp.deltas - this.#left });
+      this.#left = addedUp.sums;
+      return addedUp.deltas;
+    }
     const worth = isFollowed ? this.#left + 1 : 2 * this.#left + WORTH_ADDING_UP;
     if ((await pending()) < worth) return 0;
-    const gone = await compact();
-    if (gone !== null) this.#left = await pending();
-    return gone;
+    const addedUp = await compact();
+    if (addedUp !== null) this.#left = await pending();
+    return addedUp?.deltas ?? null;
   }
 }

@@ -1,12 +1,15 @@
 import { beforeEach, describe, expect, test } from 'vitest';
-import { type Folded, Folding } from '../../../src/storage/maintenance/folding.ts';
+import { type AddedUp, type Folded, Folding } from '../../../src/storage/maintenance/folding.ts';
 
-/** Deltas that gather each second, as many counts of a minute as they are added to, and the folds that were done. */
+/** Deltas that gather each second, as many counts of a minute as they are added to, and what became of them. */
 class Load {
   now = 1_000_000;
   deltasPerSecond = 0;
   minutes = 0;
   readonly folds: number[] = [];
+  /** How many were pending when they were added up. */
+  readonly added: number[] = [];
+  isFollowed = false;
   isLocked = false;
   #pending = 0;
 
@@ -19,10 +22,18 @@ class Load {
         this.folds.push(deltas);
         return { deltas, minutes: deltas === 0 ? 0 : this.minutes };
       },
-      compact: async () => 0,
+      compact: async (): Promise<AddedUp | null> => {
+        if (this.isLocked) return null;
+        const deltas = this.#pending;
+        this.added.push(deltas);
+        // One for each type of an app, whose minute has a count, and so have all types.
+        this.#pending = Math.min(deltas, this.minutes / 2);
+        return { deltas, minutes: 2 * this.#pending, sums: this.#pending };
+      },
       pending: async () => this.#pending,
     },
     () => this.now,
+    async () => this.isFollowed,
   );
 
   async seconds(count: number): Promise<void> {
@@ -52,25 +63,35 @@ describe('folds', () => {
     expect(load.folds).toHaveLength(5);
   });
 
-  test('wait until what has gathered is worth it, and lose nothing', async () => {
+  test('of many apps come once a minute; what has gathered is added up meanwhile as soon as it is worth it', async () => {
     Object.assign(load, { deltasPerSecond: 20_000, minutes: 6_000 });
-    await load.seconds(31);
+    await load.seconds(63);
     // The first shows that 3.3 deltas a minute gather in a second: 16 take five.
-    expect(load.folds).toEqual([20_000, ...Array.from({ length: 6 }, () => 100_000)]);
+    expect(load.folds).toEqual([20_000, 103_000]);
+    expect(load.added).toEqual([100_000, ...Array.from({ length: 10 }, () => 103_000)]);
   });
 
-  test('wait ten seconds at most', async () => {
+  test('and adding up wait ten seconds at most', async () => {
     Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
     await load.seconds(21);
-    expect(load.folds).toEqual([10_000, 100_000, 100_000]);
+    expect(load.folds).toEqual([10_000]);
+    expect(load.added).toEqual([100_000, 110_000]);
+  });
+
+  test('come each second for consumers, however many apps send', async () => {
+    load.isFollowed = true;
+    Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
+    await load.seconds(3);
+    expect(load.folds).toEqual([10_000, 10_000, 10_000]);
   });
 
   test('come each second again once little is written', async () => {
     Object.assign(load, { deltasPerSecond: 10_000, minutes: 20_000 });
-    await load.seconds(1);
-    Object.assign(load, { deltasPerSecond: 10, minutes: 2 });
+    await load.seconds(11);
+    Object.assign(load, { deltasPerSecond: 10 });
     await load.seconds(12);
-    expect(load.folds).toEqual([10_000, 100, 10, 10]);
+    expect(load.added).toEqual([100_000, 10_100]);
+    expect(load.folds).toEqual([10_000, 10_010, 10]);
   });
 
   test('that met a lock are tried again in the next second', async () => {

@@ -15,7 +15,7 @@ import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
-import { type DeltaSource, type Folded, Folding } from '../../maintenance/folding.ts';
+import { type AddedUp, type DeltaSource, Folding } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { bucketSlices } from '../../maintenance/slices.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
@@ -52,10 +52,10 @@ const NOTED = { deltas: 20, transactions: 200 } as const;
 
 /**
  * Takes all pending deltas away.
- * @param into    CTEs that store what they add up to, from `folded`
- * @param minutes the one of them that has a row for each count of a minute
+ * @param into CTEs that store what they add up to, from `folded`
+ * @param sums what there is to tell of these: columns
  */
-const takeDeltas = (into: string, minutes: string): string => `
+const takeDeltas = (into: string, sums: string): string => `
     WITH folded AS (
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
@@ -71,7 +71,7 @@ const takeDeltas = (into: string, minutes: string): string => `
                 FROM folded)
     ),
     ${into}
-    SELECT count(*)::float8 AS deltas, (SELECT count(*) FROM ${minutes})::float8 AS minutes FROM folded`;
+    SELECT count(*)::float8 AS deltas, ${sums} FROM folded`;
 
 /**
  * CTEs that add `folded` to the counts of every level and of months, and discard the profiles of its days.
@@ -89,7 +89,10 @@ export const intoCounts = (nameOf: (table: string) => string = (table) => table)
        WHERE new_day.type_id = 0 AND profiled.app_id = new_day.app_id AND profiled.day = new_day.bucket
     )`;
 
-const FOLD = takeDeltas(intoCounts(), `new_${MINUTES.name}`);
+const FOLD = takeDeltas(
+  intoCounts(),
+  `(SELECT count(*) FROM new_${MINUTES.name})::float8 AS minutes, 0 AS sums`,
+);
 
 const ADD_UP = takeDeltas(
   `
@@ -98,11 +101,12 @@ const ADD_UP = takeDeltas(
       SELECT app_id, type_id, bucket, sum(count)::bigint, ${EVERY_FIELD} FROM folded GROUP BY 1, 2, 3
       RETURNING app_id
     )`,
-  'added_up',
+  // A fold adds each sum to the count of its type, and to that of all types of the app.
+  '(SELECT 2 * count(*) FROM added_up)::float8 AS minutes, (SELECT count(*) FROM added_up)::float8 AS sums',
 );
 
 const PENDING = `
-    SELECT count(*)::float8 AS deltas, 0 AS minutes FROM count_deltas
+    SELECT count(*)::float8 AS deltas, 0 AS minutes, 0 AS sums FROM count_deltas
      WHERE written >= (SELECT pending_from FROM last_fold)`;
 
 /** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
@@ -151,12 +155,12 @@ export function waitedInVain(waitMs: number): OperatorError {
 }
 
 /** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
-async function onlyByIndex(tx: Transaction, statement: string): Promise<Folded> {
+async function onlyByIndex(tx: Transaction, statement: string): Promise<AddedUp> {
   const [, [result]] = await Promise.all([
     tx`SET LOCAL enable_seqscan = off`,
-    tx.unsafe<Folded[]>(statement),
+    tx.unsafe<AddedUp[]>(statement),
   ]);
-  return result ?? { deltas: 0, minutes: 0 };
+  return result ?? { deltas: 0, minutes: 0, sums: 0 };
 }
 
 /**
@@ -207,11 +211,11 @@ export class Turns {
 /** The deltas of events. */
 export function countDeltas(sql: Sql): DeltaSource {
   const turns = new Turns();
-  const take = (statement: string): Promise<Folded | null> =>
+  const take = (statement: string): Promise<AddedUp | null> =>
     turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
   return {
     fold: () => take(FOLD),
-    compact: async () => (await take(ADD_UP))?.deltas ?? null,
+    compact: () => take(ADD_UP),
     pending: async () =>
       (await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING))).deltas,
   };

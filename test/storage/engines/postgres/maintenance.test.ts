@@ -241,6 +241,38 @@ test('what is committed after a fold that it was written before is counted at on
   expect(await readTotal()).toBe(301);
 });
 
+test('deltas of thousands of types are added up for a minute, and every total is exact meanwhile', async () => {
+  await ensurePartitions(sql, START, START);
+  let now = NOON;
+  const tasks = postgresMaintenance(
+    { sql, slow: sql },
+    { retentionDays: 0, reachMs: 604_800_000, now: () => now },
+  );
+  let stored = 0;
+  /** An event of each type in turn, in the same minute; then a round of maintenance. */
+  const round = async (events: number, ms: number): Promise<number> => {
+    await insertSelected(
+      sql,
+      'postgres',
+      sql`SELECT gen_random_uuid(), 1, 1 + n % 2500, ${NOON}::timestamptz, '{}'::json FROM generate_series(1, ${events}::integer) AS n`,
+    );
+    stored += events;
+    now += ms;
+    await tasks.everySecond();
+    expect(await readTotal()).toBe(stored);
+    return (await sql`SELECT FROM count_deltas`).length;
+  };
+  expect(await round(2_500, 1_000)).toBe(0);
+  // Fewer than are worth adding up wait.
+  expect(await round(2_500, 1_000)).toBe(2_500);
+  expect(await round(2_500, 10_000)).toBe(2_500);
+  expect(await round(2_500, 10_000)).toBe(2_500);
+  expect(await sums(1)).toEqual([1, 1, 1, 1]);
+  expect(await round(2_500, 60_000)).toBe(0);
+  expect(await sums(1)).toEqual([5, 5, 5, 5]);
+  expect(await sums(0)).toEqual([12_500, 12_500, 12_500, 12_500]);
+});
+
 test('in a copy on a server that has given fewer transaction ids all deltas are read', async () => {
   await ensurePartitions(sql, START, START);
   await insertMinutes(300);
