@@ -26,8 +26,10 @@ const PER_VERSION = PER_ENGINE.filter((path) =>
 
 /** Files with tests of a size that is larger in the project `slow` (test/support/fuzz.ts). */
 const SIZED = filesWith(/\bsized\(/);
-/** Where everything runs, `slow` has these on its engines at their full size, which contains what others would do with them. */
-const DONE_BY_SLOW = process.env.TEST_ALL === 'true' ? SIZED : [];
+const RUNS_ALL = process.env.TEST_ALL === 'true';
+/** The sized files of `slow`, which runs them on its engines at their full size: where everything runs, no other project does. */
+const SIZED_IN_SLOW = SIZED.filter((path) => !MOCKING.includes(path));
+const DONE_BY_SLOW = RUNS_ALL ? SIZED_IN_SLOW : [];
 const besideSlow = (paths: readonly string[]): string[] =>
   paths.filter((path) => !DONE_BY_SLOW.includes(path));
 
@@ -73,7 +75,11 @@ const common: ProjectOptions = {
   // Fuzzing takes as many times longer (test/support/fuzz.ts).
   testTimeout: 30_000 * Number(process.env.FUZZ_FACTOR ?? 1),
   hookTimeout: 60_000,
+  // As long as `until` waits. The default of a second says how fast the machine is, not whether the page is right.
+  expect: { poll: { timeout: 15_000, interval: 20 } },
 };
+/** Of files at their full size. */
+const LONG_TIMEOUT_MS = 120_000;
 
 function oneEngine(engine: string): ProjectOptions {
   return { isolate: false, setupFiles: ['test/support/one-engine.ts'], env: { TEST_ENGINES: engine } };
@@ -125,15 +131,24 @@ export default defineConfig({
           include: PER_VERSION,
         },
       },
-      { test: { ...common, name: 'mocking', include: [DOM, ...besideSlow(MOCKING)] } },
+      {
+        test: {
+          ...common,
+          name: 'mocking',
+          include: [DOM, ...MOCKING],
+          ...(RUNS_ALL && { testTimeout: LONG_TIMEOUT_MS, env: { TEST_SIZES: 'long' } }),
+        },
+      },
       ...(process.env.FUZZ_FACTOR === undefined ? [] : [FUZZ]),
       // Campaigns of faults, long property runs, floods and long browser tours; and the sized tests at their full size.
       {
         test: {
           ...common,
           name: 'slow',
-          include: [SLOW, ...SIZED],
-          testTimeout: 120_000,
+          include: [SLOW, ...SIZED_IN_SLOW],
+          // A worker loads the service, and starts the browser, once.
+          isolate: false,
+          testTimeout: LONG_TIMEOUT_MS,
           env: { TEST_SIZES: 'long', TEST_ENGINES: 'postgres18 timescale' },
         },
       },
