@@ -6,7 +6,7 @@ import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip as gzipWithCallback } from 'node:zlib';
 import { DiskQueue, type StoredEvent, type Sync } from './disk-queue.ts';
-import { mayPass, Pause, pauseMs } from './retry.ts';
+import { isRetryable, Pause, pauseMs } from './retry.ts';
 import { ServiceClock } from './service-clock.ts';
 import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
 
@@ -472,10 +472,10 @@ export class EventLogger {
     if (!this.#abort.signal.aborted) {
       this.#reportRetry(error);
       // A response that passes by itself is no reason to disturb anybody.
-      if (status === 0 || !mayPass(status))
+      if (status === 0 || !isRetryable(status))
         this.#warnOnce('onRetry', `events wait, ${this.#endpoint} does not take them`, error);
     }
-    return mayPass(status) ? retryAfter : null;
+    return isRetryable(status) ? retryAfter : null;
   }
 
   #settleEach(sent: readonly Waiting[], { results, sentAt, receivedAt }: Answered): null | undefined {
@@ -511,7 +511,7 @@ export class EventLogger {
     if (corrected.length > 0)
       this.#reportRetry(
         new Error(
-          `The clock of this machine is ${this.#clock.aheadMs} ms ahead: ${corrected.length} events are dated anew.`,
+          `The clock of this machine is ${this.#clock.aheadMs} ms ahead: ${corrected.length} events get a corrected time.`,
         ),
       );
     if (repeated.length > 0)

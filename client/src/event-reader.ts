@@ -1,5 +1,5 @@
 /** Reads events and counts with a resource token. */
-import { mayPass, Pause, pauseMs } from './retry.ts';
+import { isRetryable, Pause, pauseMs } from './retry.ts';
 import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
 
 export interface EventReaderOptions {
@@ -146,7 +146,7 @@ export class EventReader {
       if ('data' in outcome) return outcome.data;
       const { error, retryAfter } = outcome;
       const status = error instanceof TidemarkError ? error.status : 0;
-      if (!mayPass(status) || failures >= this.#options.tries) throw error;
+      if (!isRetryable(status) || failures >= this.#options.tries) throw error;
       await new Pause().wait(pauseMs(failures, retryAfter));
     }
   }

@@ -4,7 +4,7 @@
 const RETRYABLE: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 /** Whether the same request may succeed later. @param status 0: without a response */
-export function mayPass(status: number): boolean {
+export function isRetryable(status: number): boolean {
   return status === 0 || RETRYABLE.has(status);
 }
 

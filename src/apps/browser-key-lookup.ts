@@ -2,7 +2,7 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
@@ -38,7 +38,7 @@ export class BrowserKeys {
     // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
     this.#lookup = new BatchedLookup((keys) => loadKeys(options, keys), {
       outage,
-      pauseMs: MADE_UP_PAUSE_MS,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
     this.#cache = new LookupCache({
       load: (key) => this.#lookup.get(key),

@@ -2,7 +2,7 @@
 
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -79,7 +79,7 @@ export class LoggingTokens {
     const { outage } = options;
     this.#lookup = new BatchedLookup((tokens) => loadTokens(options, tokens), {
       outage,
-      pauseMs: MADE_UP_PAUSE_MS,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
     this.#cache = new LookupCache({
       load: (token) => this.#lookup.get(token),

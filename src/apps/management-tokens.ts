@@ -1,7 +1,7 @@
 /** Management tokens, with which programs of the operator read and apply the configuration of the installation. */
 import { COMMAND_LINE, writeInstallationAudit } from '../accounts/log/audit.ts';
 import { createPublicId, createTokenText, digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { Rejection, refused, tokenNotFound } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -114,7 +114,7 @@ export class ManagementTokens {
   constructor(options: ManagementTokensOptions) {
     this.#options = options;
     this.#lookup = new BatchedLookup((digests) => findTokens(options.sql, digests), {
-      pauseMs: MADE_UP_PAUSE_MS,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
   }
 

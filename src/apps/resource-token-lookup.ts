@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
-import { BatchedLookup, type LookupQueue, MADE_UP_PAUSE_MS } from '../cache/batched-lookup.ts';
+import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
@@ -56,7 +56,7 @@ export class ResourceTokens {
     const { outage } = options;
     this.#lookup = new BatchedLookup((digests) => findTokens(options.sql, digests), {
       outage,
-      pauseMs: MADE_UP_PAUSE_MS,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
     this.#tokens = new LookupCache({
       load: (digest) => this.#lookup.get(digest),

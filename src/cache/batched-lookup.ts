@@ -17,7 +17,7 @@ const MAX_WAITING = 20_000;
 /** Limit of the time that a key waits for its statement. */
 export const MAX_QUEUED_MS = 10_000;
 /** A pause for lookups of tokens, nearly all of which exist in normal use. */
-export const MADE_UP_PAUSE_MS = 10;
+export const UNKNOWN_KEYS_DELAY_MS = 10;
 /** From this many keys on, a statement that finds less than half of them is taken for one of forged keys. */
 const MANY_KEYS = 16;
 

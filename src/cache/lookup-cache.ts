@@ -170,7 +170,7 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     const { outage } = this.#options;
     if (outage?.isUnreachable() === true) {
       const stale = this.#stale(key);
-      if (stale === null) return Promise.reject(new LookupUnavailable('The database is away'));
+      if (stale === null) return Promise.reject(new LookupUnavailable('The database is unreachable'));
       this.#hits += 1;
       return stale;
     }

@@ -17,7 +17,7 @@ export interface Postmaster {
 /** Why a start failed. */
 export interface StartFailure {
   /** True if a retry may succeed: after the exit of earlier processes, or because another process started it. */
-  readonly passing: boolean;
+  readonly isRetryable: boolean;
   readonly reason: string;
   readonly log: string;
 }
@@ -127,13 +127,13 @@ export class PostmasterStart {
     const output = await readFile(this.#output, 'utf8').catch(() => '');
     if (RETRYABLE.test(output)) {
       await this.succeeded();
-      return { passing: true, reason: meaningfulLine(output) ?? output, log: this.#lastOutput };
+      return { isRetryable: true, reason: meaningfulLine(output) ?? output, log: this.#lastOutput };
     }
     if (output.includes('redirecting log output')) {
       const logged = await this.#logged();
       if (logged !== undefined) {
         await this.succeeded();
-        return { passing: RETRYABLE.test(logged.reason), ...logged };
+        return { isRetryable: RETRYABLE.test(logged.reason), ...logged };
       }
     }
     await rename(this.#output, this.#lastOutput).catch(() => undefined);
@@ -143,7 +143,7 @@ export class PostmasterStart {
       meaningfulLine(output) ??
       (signal === null ? output.trim().split('\n').at(-1) || 'it said nothing' : `ended by ${signal}`);
     // It was ended by a signal; the next start may succeed.
-    return { passing: signal === 'SIGKILL' || signal === 'SIGTERM', reason, log: this.#lastOutput };
+    return { isRetryable: signal === 'SIGKILL' || signal === 'SIGTERM', reason, log: this.#lastOutput };
   }
 
   /** The reason from PostgreSQL's log, which its logging collector may write shortly after the exit. */

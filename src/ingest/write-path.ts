@@ -227,7 +227,7 @@ export class WritePath {
 
   #findRepeated({ lookupsAt, wall }: WritePathOptions): FindRepeated {
     return async (appId, request) => {
-      if (this.outage.isUnreachable()) throw new LookupUnavailable('The database is away');
+      if (this.outage.isUnreachable()) throw new LookupUnavailable('The database is unreachable');
       if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
       try {
         const found = lookupsAt(appId).then((sql) => findRepeated(sql, appId, request, wall()));

@@ -52,7 +52,7 @@ const OF_ACCOUNT = {
   ],
   'recovery-codes.create': [
     'New recovery codes',
-    'The recovery codes of your account were replaced. The earlier ones are not valid any more.',
+    'The recovery codes of your account were replaced. This invalidates the earlier ones.',
   ],
   'recovery-code.use': [
     'Recovery code used',

@@ -56,7 +56,7 @@ const RECOVERY_CODE_NEEDED = new Rejection(
 );
 
 /** Events of a code, with their fields in the authentication log. */
-type Told = readonly [event: AuthEvent, fields: AuthFields];
+type LogEntry = readonly [event: AuthEvent, fields: AuthFields];
 
 export class CodeChecks {
   readonly #options: CodeChecksOptions;
@@ -87,8 +87,8 @@ export class CodeChecks {
       attempt.notChecked();
       throw error;
     });
-    // Committed: what is told has happened.
-    for (const [event, fields] of check.told)
+    // Committed: what is logged has happened.
+    for (const [event, fields] of check.entries)
       source.note(event, { userId: user.userId, email: user.email, ...fields });
     if (!(outcome instanceof Rejection)) attempt.succeeded();
     else if (!check.isRefused) attempt.notChecked();
@@ -109,7 +109,7 @@ export class CodeCheck {
   readonly #user: User;
   readonly #origin: SessionOrigin;
   /** What to write to the authentication log once the transaction has committed. */
-  readonly told: Told[] = [];
+  readonly entries: LogEntry[] = [];
   /** Whether the code was refused: a guess. */
   isRefused = false;
 
@@ -134,7 +134,7 @@ export class CodeCheck {
     const recoveryCodesLeft = await countRecoveryCodes(this.tx, this.#user.id);
     if (found.accepted === 'recovery-code') {
       await this.#audit('recovery-code.use', { left: recoveryCodesLeft });
-      this.told.push(['recovery-code.use', {}]);
+      this.entries.push(['recovery-code.use', {}]);
     }
     return { ...found, recoveryCodesLeft };
   }
@@ -146,14 +146,14 @@ export class CodeCheck {
 
   #refuse(refusal: Rejection): Rejection {
     this.isRefused = true;
-    this.told.push(['second-factor.failure', { reason: refusal.code }]);
+    this.entries.push(['second-factor.failure', { reason: refusal.code }]);
     return refusal;
   }
 
   async #warn(event: 'second-factor.guessing' | 'second-factor.lock', wrongCodes: number): Promise<void> {
     const { device, address } = this.#origin;
     await this.#audit(event, { wrongCodes, device: deviceText(device), address });
-    this.told.push([event, { device: deviceText(device) }]);
+    this.entries.push([event, { device: deviceText(device) }]);
   }
 
   async #audit(

@@ -38,8 +38,8 @@ const MAX_KNOWN_ACCOUNTS = 10_000;
 const MAX_KNOWN_NETWORKS = 20;
 
 /** The limit that refuses, for metrics. */
-const SLOW_DOWNS = ['account_and_client', 'client', 'account'] as const;
-export type ThrottledBy = (typeof SLOW_DOWNS)[number];
+const LIMIT_NAMES = ['account_and_client', 'client', 'account'] as const;
+export type ThrottledBy = (typeof LIMIT_NAMES)[number];
 
 /** An admitted password check, counted as failed unless reported otherwise. */
 export interface AdmittedAttempt {
@@ -153,7 +153,7 @@ export class SignInLimits {
   /** The longest of the waits, counted for metrics. */
   #longest(waits: Readonly<Record<ThrottledBy, number>>): number {
     const wait = Math.max(...Object.values(waits));
-    const by = wait > 0 ? SLOW_DOWNS.find((count) => waits[count] === wait) : undefined;
+    const by = wait > 0 ? LIMIT_NAMES.find((count) => waits[count] === wait) : undefined;
     if (by !== undefined) this.throttled[by] += 1;
     return wait;
   }

@@ -3,7 +3,7 @@ import type { RowFilter, TextTest } from '../../storage/storage.ts';
 import { containing, narrowingOf } from './narrowing.ts';
 import { type Condition, parseFilter } from './parse-filter.ts';
 import { matcherOf, type PayloadTest } from './payload-matcher.ts';
-import { suspicionOf } from './prefilter.ts';
+import { prefilterOf } from './prefilter.ts';
 
 /**
  * Reads several filters, all of which must be met.
@@ -37,7 +37,7 @@ export function payloadFilter(conditions: readonly Condition[], search: string |
   if (tests.length === 0) return null;
   return {
     contains,
-    prefilter: suspicionOf(conditions),
+    prefilter: prefilterOf(conditions),
     matches: (payload) => tests.every((test) => test(payload)),
   };
 }

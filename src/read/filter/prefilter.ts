@@ -17,7 +17,7 @@ const BACKSLASH = 0x5c;
 const OPEN_BRACE = 0x7b;
 
 /** @returns null if no condition can be checked this way */
-export function suspicionOf(conditions: readonly Condition[]): ((text: string) => Prefilter) | null {
+export function prefilterOf(conditions: readonly Condition[]): ((text: string) => Prefilter) | null {
   for (const { isNegated, path, test } of conditions) {
     const scalar = isNegated ? null : scalarTestOf(test);
     const [member = '', ...escapes] = spellings(path.at(-1) ?? '', '"');
