@@ -235,6 +235,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     onChange: () => forget(known, null),
     writeUsage: () => counted.write(),
     offersSetup: options.offersSetup ?? true,
+    share: limits.share,
     exports: reads.exports,
     slots: reads.slots,
     queries: reads.queries,

@@ -19,6 +19,8 @@ interface AccountKeys {
   readonly devices: KeyObject;
   /** AES-256 key of the state of a sign-in that is at an issuer. */
   readonly oidc: KeyObject;
+  /** HMAC key of the names by which processes share attempts to sign in. */
+  readonly attempts: KeyObject;
 }
 
 /** Keys derived from SECRET; the text itself is not kept. */
@@ -130,6 +132,7 @@ function deriveSecret(text: string): Secret {
       challenges: createSecretKey(derive(text, 'sign challenges', 32)),
       devices: createSecretKey(derive(text, 'recognize devices', 32)),
       oidc: createSecretKey(derive(text, 'seal sign-ins at an issuer', 32)),
+      attempts: createSecretKey(derive(text, 'name attempts to sign in', 32)),
     },
     redactionKey: createSecretKey(derive(text, 'redact values', 32)),
     fingerprint: derive(text, 'fingerprint', 16).toString('hex'),

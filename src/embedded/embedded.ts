@@ -221,7 +221,10 @@ async function joinPostgres(
       const failure = await start.failure();
       start = undefined;
       leftoversSince ??= Date.now();
-      if (failure !== undefined && !(failure.isRetryable && Date.now() - leftoversSince < LEFTOVERS_TIMEOUT_MS)) {
+      if (
+        failure !== undefined &&
+        !(failure.isRetryable && Date.now() - leftoversSince < LEFTOVERS_TIMEOUT_MS)
+      ) {
         throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`, {
           isRetryable: true,
         });

@@ -6,6 +6,7 @@ import { installationId } from '../storage/database/installation-id.ts';
 import { DayCounts, type DayCountsOptions, type DayLimiter } from './day-counts.ts';
 import type { Limiter } from './limiter.ts';
 import { SharedLimits, type SharedLimitsStats } from './redis-sliding-log.ts';
+import { type ShareRecords, unshared } from './shared-records.ts';
 import { SlidingLog } from './sliding-log.ts';
 
 export interface Limits {
@@ -25,6 +26,8 @@ export interface Limits {
   readonly browserKey: Limiter;
   /** The same by the key and the network of the client, of this process alone. */
   readonly browserNetwork: SlidingLog<string>;
+  /** Records that processes have in common, such as the attempts to sign in. */
+  readonly share: ShareRecords;
   readonly stats: () => SharedLimitsStats;
   readonly stop: () => void;
 }
@@ -78,6 +81,7 @@ export async function openLimits({ config, sql, log, ofApps, now, wall }: Limits
       queryOfAccount: new SlidingLog({ limit: queryOfAccount, now }),
       browserKey: new SlidingLog({ limit: browserKey, now }),
       browserNetwork,
+      share: unshared,
       stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),
       stop: () => undefined,
     };
@@ -99,6 +103,7 @@ export async function openLimits({ config, sql, log, ofApps, now, wall }: Limits
     queryOfAccount: shared.limiter({ name: 'query-account', limit: queryOfAccount }),
     browserKey: shared.limiter({ name: 'browser-key', limit: browserKey }),
     browserNetwork,
+    share: shared.records().share,
     stats: () => shared.stats,
     stop: () => shared.stop(),
   };

@@ -1,9 +1,16 @@
-/** The connection to Redis or Redis Cluster that runs the limiter's script. */
+/** The connection to Redis or Redis Cluster that runs the scripts of limits. */
 import { createHash } from 'node:crypto';
 import { Cluster, Redis, type RedisOptions } from 'ioredis';
-import { SLIDING_LOG_SCRIPT } from './redis-script.ts';
 
-const SHA = createHash('sha1').update(SLIDING_LOG_SCRIPT).digest('hex');
+/** A script, which Redis keeps by its digest. */
+export interface RedisScript {
+  readonly text: string;
+  readonly sha: string;
+}
+
+export function redisScript(text: string): RedisScript {
+  return { text, sha: createHash('sha1').update(text).digest('hex') };
+}
 
 const CONNECT_TIMEOUT_MS = 2_000;
 const RECONNECT_MS = { first: 50, most: 1_000 };
@@ -33,24 +40,19 @@ export class RedisConnection {
   }
 
   /**
-   * Runs the script.
+   * Runs a script.
    * @param keys all of one hash tag
-   * @param time microseconds, empty for Redis's own
-   * @param wanted three for each key
-   * @returns three numbers for each key
    * @throws if Redis does not answer
    */
-  async run(keys: readonly string[], time: string, wanted: readonly number[]): Promise<readonly number[]> {
-    const args = [...keys, time, wanted.join(' ')];
+  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
     try {
-      return numbers(await this.#client.evalsha(SHA, keys.length, ...args), keys.length);
+      return await this.#client.evalsha(script.sha, keys.length, ...keys, ...args);
     } catch (error) {
       const message = describeRedisError(error);
       if (message.startsWith('MOVED') && this.#client instanceof Redis) this.#becomeCluster();
-      // Redis was restarted or replaced: send the script once. Nothing was counted by the failed call.
+      // Redis was restarted or replaced: send the script once. The failed call has changed nothing.
       if (!message.startsWith('NOSCRIPT')) throw error;
-      const answer = await this.#client.eval(SLIDING_LOG_SCRIPT, keys.length, ...args);
-      return numbers(answer, keys.length);
+      return await this.#client.eval(script.text, keys.length, ...keys, ...args);
     }
   }
 
@@ -130,13 +132,6 @@ const CONNECTION = {
   // After a failover the address may lead to a replica: a new connection finds the new primary.
   reconnectOnError: (error: Error) => error.message.startsWith('READONLY'),
 } as const satisfies RedisOptions;
-
-function numbers(answer: unknown, keys: number): readonly number[] {
-  const found = String(answer).split(' ').map(Number);
-  if (found.length !== 3 * keys || !found.every(Number.isSafeInteger))
-    throw new Error('Redis sent an unexpected reply to the limiter script');
-  return found;
-}
 
 /** One line without the command's arguments: AUTH carries the password. */
 export function describeRedisError(error: unknown): string {

@@ -9,7 +9,9 @@
 import type { Logger } from 'pino';
 import { DayCounts, type DayCountsOptions, type DayDecision, type DayLimiter } from './day-counts.ts';
 import type { LimitDecision, Limiter } from './limiter.ts';
-import { describeRedisError, RedisConnection } from './redis-connection.ts';
+import { describeRedisError, RedisConnection, type RedisScript, redisScript } from './redis-connection.ts';
+import { SLIDING_LOG_SCRIPT } from './redis-script.ts';
+import { SharedRecords } from './shared-records.ts';
 import { SlidingLog } from './sliding-log.ts';
 
 export interface SharedLimitsOptions {
@@ -22,7 +24,7 @@ export interface SharedLimitsOptions {
   /** Milliseconds of a monotonic clock, for the process's own windows. */
   readonly now: () => number;
   /** Microseconds in place of Redis's own clock, for tests. */
-  readonly redisTime?: () => number;
+  readonly redisTime?: (() => number) | undefined;
 }
 
 /** Stats for monitoring. */
@@ -50,6 +52,8 @@ const PROBE_MS = { first: 250, most: 1_000, mostUnsteady: 5_000 };
 const STEADY_MS = 60_000;
 /** Unanswered probes after which the connection is replaced. */
 const MAX_SILENCE = 3;
+
+const DECIDE = redisScript(SLIDING_LOG_SCRIPT);
 
 type Resolve = (decision: LimitDecision) => void;
 
@@ -127,6 +131,11 @@ export class SharedLimits {
     return this.#shared;
   }
 
+  /** Records on this connection. */
+  records(): SharedRecords {
+    return new SharedRecords(this, this.#options);
+  }
+
   /** Whether Redis's windows are complete: not within one window after an outage. */
   get isComplete(): boolean {
     return this.#options.now() - this.#sharedSince >= WINDOW_MS;
@@ -178,8 +187,8 @@ export class SharedLimits {
     let answer: readonly number[];
     try {
       if (!this.#shared) throw new Error('Redis is unavailable');
-      answer = await this.#call(
-        questions.map(({ key }) => `${this.#options.prefix}:${key}`),
+      answer = await this.#decide(
+        questions.map(({ key }) => key),
         questions.flatMap(({ numbers }) => numbers),
       );
     } catch (error) {
@@ -196,9 +205,32 @@ export class SharedLimits {
     }
   }
 
-  /** @throws if Redis does not answer in time, or unexpectedly */
-  #call(keys: readonly string[], wanted: readonly number[]): Promise<readonly number[]> {
-    const { timeoutMs, redisTime } = this.#options;
+  /**
+   * Runs a script, unless Redis is unavailable.
+   * @param keys without the prefix
+   * @returns undefined where Redis did not answer: the script may have run
+   */
+  async run(script: RedisScript, keys: readonly string[], args: readonly string[]): Promise<unknown> {
+    if (!this.#shared) return undefined;
+    try {
+      return await this.#call(script, keys, args);
+    } catch (error) {
+      this.#leave(error);
+      return undefined;
+    }
+  }
+
+  /** @param wanted three numbers for each key @returns three for each. @throws as {@link #call} */
+  async #decide(keys: readonly string[], wanted: readonly number[]): Promise<readonly number[]> {
+    const { redisTime } = this.#options;
+    const time = redisTime === undefined ? '' : String(redisTime());
+    return numbers(await this.#call(DECIDE, keys, [time, wanted.join(' ')]), keys.length);
+  }
+
+  /** @throws if Redis does not answer in time, or with an error */
+  #call(script: RedisScript, names: readonly string[], args: readonly string[]): Promise<unknown> {
+    const { timeoutMs, prefix } = this.#options;
+    const keys = names.map((name) => `${prefix}:${name}`);
     return new Promise((resolve, reject) => {
       const end = (): void => {
         clearTimeout(timer);
@@ -213,12 +245,10 @@ export class SharedLimits {
         setImmediate(() => this.#calls.has(fail) && fail(new Error(tooSlow(timeoutMs))));
       const timer = setTimeout(late, timeoutMs);
       this.#calls.add(fail);
-      this.#connection
-        .run(keys, redisTime === undefined ? '' : String(redisTime()), wanted)
-        .then((answer) => {
-          end();
-          resolve(answer);
-        }, fail);
+      this.#connection.run(script, keys, args).then((answer) => {
+        end();
+        resolve(answer);
+      }, fail);
     });
   }
 
@@ -261,7 +291,7 @@ export class SharedLimits {
       return;
     }
     this.#isProbing = true;
-    this.#call([`${this.#options.prefix}:asked`], [1, 1_000_000, 0]).then(
+    this.#decide(['asked'], [1, 1_000_000, 0]).then(
       () => this.#enter(),
       (error: unknown) => {
         this.#reason = describeRedisError(error);
@@ -288,6 +318,13 @@ export class SharedLimits {
     this.#probeMs = Math.max(this.#probeMs, Math.min(this.#probeMs * 2, PROBE_MS.most));
     this.#probeLater();
   }
+}
+
+function numbers(answer: unknown, keys: number): readonly number[] {
+  const found = String(answer).split(' ').map(Number);
+  if (found.length !== 3 * keys || !found.every(Number.isSafeInteger))
+    throw new Error('Redis sent an unexpected reply to the limiter script');
+  return found;
 }
 
 function tooSlow(timeoutMs: number): string {

@@ -25,7 +25,7 @@ import { SecondFactorChange } from '../accounts/sign-in/second-factor-change.ts'
 import { SecondFactors } from '../accounts/sign-in/second-factors.ts';
 import { SignIn } from '../accounts/sign-in/sign-in.ts';
 import { SignInChallenges } from '../accounts/sign-in/sign-in-challenge.ts';
-import { SignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
+import { SharedSignInLimits, SignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
 import type { OidcShown } from '../api-types/answers.ts';
 import { applyGroups, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
@@ -41,6 +41,7 @@ import { deliveryRoutes } from '../delivery/routes.ts';
 import { type Assets, readAssets } from '../http/assets.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
+import type { ShareRecords } from '../limits/shared-records.ts';
 import { readVersion } from '../process/version.ts';
 import { annotationRoutes } from '../read/annotations/annotation-routes.ts';
 import { annotationsRead } from '../read/annotations/annotations-read.ts';
@@ -85,6 +86,8 @@ export interface DashboardOptions {
   readonly exports: Exports;
   /** What queries share with those of tokens. */
   readonly queries: Omit<QueryReadOptions, 'mayRead'>;
+  /** Records that processes have in common. */
+  readonly share: ShareRecords;
   /** The turns of all reads of the process. */
   readonly slots: ReadSlots;
   /** Folder of the built dashboard. */
@@ -223,7 +226,8 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     now: wall,
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
-  const limits = new SignInLimits(monotonic);
+  const ownLimits = new SignInLimits(monotonic);
+  const limits = new SharedSignInLimits(ownLimits, options.share, keys.attempts);
   const secondFactors = new SecondFactors({
     key: keys.secondFactors,
     issuer: publicUrl === '' ? 'Tidemark' : `Tidemark ${new URL(publicUrl).hostname}`,
@@ -291,7 +295,7 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
       change: new SecondFactorChange({ sql, sessions, secondFactors, codes, signIn }),
     }),
   ];
-  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
+  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: ownLimits.throttled });
   return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
 }
 

@@ -4,6 +4,7 @@ import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { ReadSlots } from '../../src/http/read-slots.ts';
 import type { Declaration } from '../../src/http/route.ts';
+import { unshared } from '../../src/limits/shared-records.ts';
 import { Exports, QUERIES as QUERIES_STREAMED } from '../../src/read/export/exports.ts';
 import { QueryBudget } from '../../src/read/query/query-budget.ts';
 import { createDashboard } from '../../src/service/dashboard.ts';
@@ -101,6 +102,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
     monotonic: () => performance.now(),
     onChange: () => undefined,
     writeUsage: async () => undefined,
+    share: unshared,
     offersSetup: false,
     exports: new Exports(log),
     queries: {

@@ -85,7 +85,7 @@ function passwordRoutes(options: PeopleOptions): Route[] {
     api.change('POST', '/api/password-resets/:token', 'public', PASSWORD, async (call, body) => {
       const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
       if (completed instanceof Rejection) return completed;
-      signIn.reset(completed, call.client);
+      await signIn.reset(completed, call.client);
       passwordChange.reset(completed);
       call.note('password-reset.success', { email: completed.text });
       return done<Pick<User, 'email'>>({ email: completed.text }, { setCookie: sessions.forget() });

@@ -2,11 +2,12 @@
  * Throttles repeated attempts per key (an account, an address): some are free, then each has to wait longer than
  * the previous one, up to a maximum. It is never a lockout: the wait is bounded and expires.
  *
- * In memory and per process: with N processes on one port a client has N times the attempts.
+ * In memory and per process, unless the work on it is run around {@link Backoff.record} by `ShareRecords`.
  */
 import { LRUCache } from 'lru-cache';
 import { atMost } from '../../cache/lookup-cache.ts';
 import { Rejection } from '../../errors.ts';
+import type { SharedRecord } from '../../limits/shared-records.ts';
 
 export interface BackoffOptions {
   /** Attempts before the first wait, in each tier. */
@@ -62,7 +63,7 @@ export class Backoff {
   begin(key: string, tier = 0): void {
     const count = (this.#recent(key, tier)?.count ?? 0) + 1;
     const tiers = this.#attempts.get(key) ?? [];
-    while (tiers.length < tier) tiers.push({ count: 0, last: Number.NEGATIVE_INFINITY });
+    while (tiers.length < tier) tiers.push({ ...NO_ATTEMPTS });
     tiers[tier] = { count, last: this.#options.now() };
     this.#attempts.set(key, tiers);
   }
@@ -85,12 +86,51 @@ export class Backoff {
     if (attempts !== undefined) attempts.count = Math.max(0, attempts.count - 1);
   }
 
+  /** The attempts of a key as a record of all processes: of each tier its number and the time of the last one. @param name of the record */
+  record(name: string, key: string): SharedRecord {
+    return {
+      name,
+      lifeMs: FORGET_AFTER_MS,
+      read: (aheadMs) => {
+        const tiers = this.#attempts.get(key) ?? [];
+        if (!tiers.some((tier) => this.#isRecent(tier))) return '';
+        return tiers
+          .map((tier) => (this.#isRecent(tier) ? `${tier.count} ${Math.round(tier.last + aheadMs)}` : '0 0'))
+          .join();
+      },
+      write: (text, aheadMs, keepsOwn) => {
+        const own = keepsOwn ? (this.#attempts.get(key) ?? []) : [];
+        const now = this.#options.now();
+        const tiers = text === '' ? [] : text.split(',').map((tier) => readTier(tier, aheadMs, now));
+        const joined = Array.from({ length: Math.max(own.length, tiers.length) }, (_, tier) =>
+          later(own[tier] ?? NO_ATTEMPTS, tiers[tier] ?? NO_ATTEMPTS),
+        );
+        if (joined.length === 0) this.#attempts.delete(key);
+        else this.#attempts.set(key, joined);
+      },
+    };
+  }
+
   #recent(key: string, tier: number): Tier | undefined {
     const attempts = this.#attempts.get(key)?.[tier];
-    return attempts !== undefined && this.#options.now() - attempts.last < FORGET_AFTER_MS
-      ? attempts
-      : undefined;
+    return attempts !== undefined && this.#isRecent(attempts) ? attempts : undefined;
   }
+
+  #isRecent({ last }: Tier): boolean {
+    return this.#options.now() - last < FORGET_AFTER_MS;
+  }
+}
+
+const NO_ATTEMPTS: Tier = { count: 0, last: Number.NEGATIVE_INFINITY };
+
+/** A common clock that was set back must not make anybody wait for longer: no attempt is later than now. */
+function readTier(text: string, aheadMs: number, now: number): Tier {
+  const [count = 0, last = 0] = text.split(' ').map(Number);
+  return count === 0 ? NO_ATTEMPTS : { count, last: Math.min(last - aheadMs, now) };
+}
+
+function later(one: Tier, other: Tier): Tier {
+  return { count: Math.max(one.count, other.count), last: Math.max(one.last, other.last) };
 }
 
 /** Limits of a {@link NetworkBackoff} for one size of network. */
@@ -153,6 +193,13 @@ export class NetworkBackoff {
     const steps = this.#steps(networks, scope);
     const shares = steps.map(({ level, key }, i) => Math.floor(level.count(key) / ATTEMPTS_PER_TIER ** i));
     return Math.min(TIERS - 1, Math.max(...shares));
+  }
+
+  /** What {@link Backoff.record} is, of each network. */
+  records(name: string, networks: readonly string[], scope = ''): SharedRecord[] {
+    return this.#steps(networks, scope).map(({ level, key }, size) =>
+      level.record(`${name} ${size} ${key}`, key),
+    );
   }
 
   #steps(

@@ -19,11 +19,11 @@ import {
   type SecondFactors,
   TOLD_WRONG_CODES,
 } from './second-factors.ts';
-import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
+import type { SharedAttempt, SharedSignInLimits } from './sign-in-limits.ts';
 
 export interface CodeChecksOptions {
   readonly sql: Sql;
-  readonly limits: SignInLimits;
+  readonly limits: SharedSignInLimits;
   readonly secondFactors: SecondFactors;
 }
 
@@ -75,7 +75,7 @@ export class CodeChecks {
     source: CodeSource,
     work: (check: CodeCheck) => Promise<T | Rejection>,
   ): Promise<T | Rejection> {
-    const attempt = this.#admit(user, source.client);
+    const attempt = await this.#admit(user, source.client);
     if (attempt instanceof Rejection) return attempt;
     const checked = this.#options.sql.begin('isolation level read committed', async (tx) => {
       await lockUser(tx, user.id);
@@ -83,21 +83,21 @@ export class CodeChecks {
       return { outcome: await work(check), check };
     });
     // What fails for want of the database is no guess.
-    const { outcome, check } = await checked.catch((error: unknown) => {
-      attempt.notChecked();
+    const { outcome, check } = await checked.catch(async (error: unknown) => {
+      await attempt.notChecked();
       throw error;
     });
     // Committed: what is logged has happened.
     for (const [event, fields] of check.entries)
       source.note(event, { userId: user.userId, email: user.email, ...fields });
-    if (!(outcome instanceof Rejection)) attempt.succeeded();
-    else if (!check.isRefused) attempt.notChecked();
+    if (!(outcome instanceof Rejection)) await attempt.succeeded();
+    else if (!check.isRefused) await attempt.notChecked();
     return outcome;
   }
 
-  #admit(user: User, client: Client): AdmittedAttempt | Rejection {
+  async #admit(user: User, client: Client): Promise<SharedAttempt | Rejection> {
     const email = parseEmail(user.email) ?? { text: user.email, key: user.emailKey };
-    const attempt = this.#options.limits.admitCode(email, client.networks);
+    const attempt = await this.#options.limits.admitCode(email, client.networks);
     return typeof attempt === 'number' ? throttled(attempt) : attempt;
   }
 }

@@ -3,11 +3,14 @@
  *
  * The limit per account alone would let a stranger lock the owner out. So a client that has signed in to the account from
  * its network before is limited only by its own failures. The others are grouped by their number of attempts and wait
- * only within their group: repeated guessers leave the groups of new clients. All state is in memory, bounded, and per
- * process.
+ * only within their group: repeated guessers leave the groups of new clients. All state is in memory and bounded;
+ * where processes share limits through Redis, {@link SharedSignInLimits} makes it that of all of them.
  */
+import { createHmac, type KeyObject } from 'node:crypto';
 import { LRUCache } from 'lru-cache';
+import { DAY_MS } from '../../base/time-units.ts';
 import { atMost } from '../../cache/lookup-cache.ts';
+import type { SharedRecord, ShareRecords } from '../../limits/shared-records.ts';
 import type { Email } from '../people/email.ts';
 import { Backoff, NetworkBackoff, TIERS } from './backoff.ts';
 
@@ -36,6 +39,10 @@ const CODE_ACCOUNT_LEVEL = { free: 10, longestMs: 900_000 } as const;
 /** Accounts with remembered networks, and networks per account: one account cannot evict those of many others. */
 const MAX_KNOWN_ACCOUNTS = 10_000;
 const MAX_KNOWN_NETWORKS = 20;
+/** How long Redis keeps a network after its last sign-in. */
+const KNOWN_FOR_MS = 30 * DAY_MS;
+/** Bytes of the digests of records' names. */
+const NAME_BYTES = 16;
 
 /** The limit that refuses, for metrics. */
 const LIMIT_NAMES = ['account_and_client', 'client', 'account'] as const;
@@ -150,6 +157,19 @@ export class SignInLimits {
     this.#known.add(email, networks);
   }
 
+  /** Everything that is known of a client at an account, as records of all processes. */
+  records(email: Email, networks: readonly string[]): readonly SharedRecord[] {
+    return [
+      ...this.#ofPair.records('pair', networks, email.key),
+      ...this.#ofClient.records('client', networks),
+      this.#ofAccount.record(`account ${email.key}`, email.key),
+      ...this.#codesOfPair.records('codes of pair', networks, email.key),
+      this.#codesOfAccount.record(`codes of account ${email.key}`, email.key),
+      this.#known.record('known', email, networks),
+      this.#knownByCode.record('known by code', email, networks),
+    ];
+  }
+
   /** The longest of the waits, counted for metrics. */
   #longest(waits: Readonly<Record<ThrottledBy, number>>): number {
     const wait = Math.max(...Object.values(waits));
@@ -176,5 +196,77 @@ class KnownNetworks {
       known.delete(oldest);
     }
     this.#networks.set(email.key, known);
+  }
+
+  /** Whether a network is known, as a record of all processes. */
+  record(name: string, email: Email, networks: readonly string[]): SharedRecord {
+    return {
+      name: `${name} ${networks[0] ?? ''} ${email.key}`,
+      lifeMs: KNOWN_FOR_MS,
+      read: () => (this.has(email, networks) ? '1' : ''),
+      write: (text) => {
+        if (text !== '') this.add(email, networks);
+      },
+    };
+  }
+}
+
+/** An attempt that all processes have counted. */
+export interface SharedAttempt extends Pick<AdmittedAttempt, 'isKnown' | 'failures'> {
+  succeeded(): Promise<void>;
+  passedFirst(): Promise<void>;
+  notChecked(): Promise<void>;
+}
+
+/** The limits of all processes: exact while they share records, and per process while they cannot. */
+export class SharedSignInLimits {
+  readonly #limits: SignInLimits;
+  readonly #share: ShareRecords;
+  readonly #key: KeyObject;
+
+  /** @param key of the digests that records are named by: nobody who sees Redis learns who signs in from where */
+  constructor(limits: SignInLimits, share: ShareRecords, key: KeyObject) {
+    this.#limits = limits;
+    this.#share = share;
+    this.#key = key;
+  }
+
+  /** Counts an attempt, or returns the milliseconds to wait. */
+  admit(email: Email, networks: readonly string[]): Promise<SharedAttempt | number> {
+    return this.#admit(email, networks, 'admit');
+  }
+
+  /** The same for a code of a client that has shown the password. */
+  admitCode(email: Email, networks: readonly string[]): Promise<SharedAttempt | number> {
+    return this.#admit(email, networks, 'admitCode');
+  }
+
+  /** As {@link SignInLimits.remember}. */
+  remember(email: Email, networks: readonly string[]): Promise<void> {
+    return this.#share(this.#records(email, networks), () => this.#limits.remember(email, networks));
+  }
+
+  async #admit(
+    email: Email,
+    networks: readonly string[],
+    how: 'admit' | 'admitCode',
+  ): Promise<SharedAttempt | number> {
+    const records = this.#records(email, networks);
+    const attempt = await this.#share(records, () => this.#limits[how](email, networks));
+    if (typeof attempt === 'number') return attempt;
+    const { isKnown, failures } = attempt;
+    return {
+      ...{ isKnown, failures },
+      succeeded: () => this.#share(records, attempt.succeeded),
+      passedFirst: () => this.#share(records, attempt.passedFirst),
+      notChecked: () => this.#share(records, attempt.notChecked),
+    };
+  }
+
+  #records(email: Email, networks: readonly string[]): readonly SharedRecord[] {
+    return this.#limits.records(email, networks).map((record) => {
+      const digest = createHmac('sha256', this.#key).update(record.name).digest();
+      return { ...record, name: `sign-in:${digest.subarray(0, NAME_BYTES).toString('base64url')}` };
+    });
   }
 }

@@ -18,7 +18,7 @@ import { type CodeChecks, type CodeSource, IS_OFF, type RightCode } from './code
 import type { Passwords } from './passwords.ts';
 import type { SecondFactors } from './second-factors.ts';
 import type { SignInChallenges } from './sign-in-challenge.ts';
-import type { AdmittedAttempt, SignInLimits } from './sign-in-limits.ts';
+import type { SharedAttempt, SharedSignInLimits } from './sign-in-limits.ts';
 
 const FAILED = new Rejection('signInFailed', 'There is no account with this email and password.');
 const EXPIRED = new Rejection(
@@ -32,7 +32,7 @@ export interface SignInOptions {
   readonly sql: Sql;
   readonly sessions: Sessions;
   readonly passwords: Passwords;
-  readonly limits: SignInLimits;
+  readonly limits: SharedSignInLimits;
   readonly secondFactors: SecondFactors;
   readonly codes: CodeChecks;
   readonly challenges: SignInChallenges;
@@ -56,7 +56,7 @@ export interface SecondStep extends SignedIn, RightCode {}
 /** A password that was verified, and its attempt, which counts as failed until it is told otherwise. */
 interface CheckedPassword {
   readonly verified: AuthenticatedUser;
-  readonly attempt: AdmittedAttempt;
+  readonly attempt: SharedAttempt;
 }
 
 export class SignIn {
@@ -88,8 +88,7 @@ export class SignIn {
       return { user, ...(await this.#start(tx, user, origin)) };
     });
     if (outcome instanceof Rejection) return outcome;
-    if ('challenge' in outcome) attempt.passedFirst();
-    else attempt.succeeded();
+    await ('challenge' in outcome ? attempt.passedFirst() : attempt.succeeded());
     return outcome;
   }
 
@@ -126,7 +125,7 @@ export class SignIn {
   ): Promise<AuthenticatedUser | Rejection> {
     const checked = await this.#checkPassword(given, client, true);
     if (checked instanceof Rejection) return checked === FAILED ? WRONG_PASSWORD : checked;
-    checked.attempt.succeeded();
+    await checked.attempt.succeeded();
     return checked.verified;
   }
 
@@ -147,7 +146,7 @@ export class SignIn {
     isKnown: boolean,
   ): Promise<CheckedPassword | Rejection> {
     const { sql, passwords, limits } = this.#options;
-    const attempt = limits.admit(given.email, client.networks);
+    const attempt = await limits.admit(given.email, client.networks);
     if (typeof attempt === 'number') return throttled(attempt);
     const found = await findUser(sql, given.email);
     const matches = await passwords.matches(given.password, found?.passwordHash ?? null, {
@@ -156,7 +155,7 @@ export class SignIn {
       failures: attempt.failures,
     });
     if (matches instanceof Rejection) {
-      attempt.notChecked();
+      await attempt.notChecked();
       return matches;
     }
     // The same answer as for a wrong password, after the same work.
@@ -165,8 +164,8 @@ export class SignIn {
   }
 
   /** A password was set by a link: earlier failures from this client no longer count. */
-  reset(email: Email, client: Client): void {
-    this.#options.limits.remember(email, client.networks);
+  async reset(email: Email, client: Client): Promise<void> {
+    await this.#options.limits.remember(email, client.networks);
   }
 }
 
