@@ -52,7 +52,7 @@ describe.skipIf(REDIS_SERVER === undefined)('attempts to sign in at several proc
   const isAdmitted = (attempt: SharedAttempt | number): attempt is SharedAttempt =>
     typeof attempt !== 'number';
 
-  test('are counted together: at once, one after the other, and forgotten by all after a success', async () => {
+  test('security 6: are counted together: at once, one after the other, and forgotten by all after a success', async () => {
     const clock = { ms: 1e12 };
     const [one, other] = (await processes(2, clock)).map(({ limits }) => limits);
     if (one === undefined || other === undefined) throw new Error('There are two.');
@@ -76,7 +76,7 @@ describe.skipIf(REDIS_SERVER === undefined)('attempts to sign in at several proc
     expect(codes.filter(isAdmitted).length).toBe(5);
   });
 
-  test('are what they are at one process, whatever comes where', async () => {
+  test('security 6: are what they are at one process, whatever comes where', async () => {
     const clock = { ms: 1e12 };
     const random = seededRandom(20_261_126);
     const shared = (await processes(3, clock)).map(({ limits }) => limits);
