@@ -5,6 +5,7 @@ import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
 import { buildBrowserClient } from './client/browser/build.mjs';
+import { compileTemplates } from './dashboard/compile-templates.ts';
 import { serverPaths } from './dashboard/paths.ts';
 
 /** The first paint waits for the script, which knows the chosen theme: no flash of the other one. */
@@ -40,54 +41,35 @@ function preloadedFont(): Plugin {
   };
 }
 
-/**
- * Leaves out what says nothing in htm's templates: indentation, which is white space with a line break; the names of closing tags;
- * quotes around values of letters, digits and dashes.
- */
-function compactTemplates(): Plugin {
+/** Compiles the templates, so that no page loads htm. */
+function compiledTemplates(): Plugin {
+  const element = '$element';
+  const from = JSON.stringify(join(import.meta.dirname, 'dashboard', 'html.ts'));
   return {
-    name: 'tidemark-compact-templates',
+    name: 'tidemark-compiled-templates',
     apply: 'build',
     transform: {
       order: 'post',
       filter: { id: /\/dashboard\/[^?]*\.ts$/, code: 'html`' },
       handler(code) {
-        const parts = templateTexts(this.parse(code)).sort((a, b) => a.start - b.start);
-        let [compact, end] = ['', 0];
-        for (const { start, end: next } of parts) {
-          compact += code.slice(end, start) + compactTemplate(code.slice(start, next));
-          end = next;
-        }
-        return { code: compact + code.slice(end), map: null };
+        const compiled = compileTemplates(code, this.parse(code), element);
+        return { code: `import { element as ${element} } from ${from};\n${compiled}`, map: null };
       },
     },
   };
 }
 
-const compactTemplate = (text: string): string =>
-  text
-    .replace(/\n[ \t]+/g, '\n')
-    .replace(/<\/\w+>/g, '<//>')
-    .replace(/="([\w-]+)"(?=[\s>])/g, '=$1')
-    .replace(/>\n/g, '>')
-    .replace(/\n</g, '<');
-
-interface Place {
-  readonly start: number;
-  readonly end: number;
-}
-
-/** Where the texts of html`…` are in a syntax tree. */
-function templateTexts(node: unknown): Place[] {
-  if (typeof node !== 'object' || node === null) return [];
-  const inside = Object.values(node).flatMap(templateTexts);
-  const { type, tag, quasi } = node as Partial<{
-    type: string;
-    tag: { name?: string };
-    quasi: { quasis: Place[] };
-  }>; // As ESTree has it.
-  const isTemplate = type === 'TaggedTemplateExpression' && tag?.name === 'html';
-  return isTemplate ? [...inside, ...(quasi?.quasis ?? [])] : inside;
+/** The part of a page that comes later asks for nothing beside itself, so that nothing has to be loaded before it. */
+function plainImports(): Plugin {
+  return {
+    name: 'tidemark-plain-imports',
+    apply: 'build',
+    load: {
+      order: 'pre',
+      filter: { id: /vite\/preload-helper\.js$/ },
+      handler: () => 'export const __vitePreload = (load) => load();',
+    },
+  };
 }
 
 /** What is worth compressing: fonts and bitmaps are compressed already. */
@@ -215,7 +197,8 @@ function browserClient(): Plugin {
 export default defineConfig({
   root: join(import.meta.dirname, 'dashboard'),
   plugins: [
-    compactTemplates(),
+    compiledTemplates(),
+    plainImports(),
     renderBlockingScript(),
     preloadedFont(),
     compressedFiles(),

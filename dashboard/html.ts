@@ -1,4 +1,4 @@
-/** htm bound to Preact: markup as tagged templates, without a compiler. */
+/** htm bound to Preact: markup as tagged templates, which the build compiles to calls of {@link element}. */
 import htm from 'htm';
 import { type ComponentChildren, type ComponentType, h, type VNode } from 'preact';
 
@@ -13,7 +13,8 @@ const ROLES: Readonly<Record<string, string>> = {
   row: 'rowheader',
 };
 
-function element(
+/** An element of the page, or a component. */
+export function element(
   type: string | ComponentType,
   props: Record<string, unknown> | null,
   ...children: ComponentChildren[]
@@ -22,6 +23,9 @@ function element(
   return h(type as string, role ? { role, ...props } : props, ...children);
 }
 
-export const html = htm.bind(element) as (strings: TemplateStringsArray, ...values: unknown[]) => VNode;
+export const html = /* @__PURE__ */ htm.bind(element) as (
+  strings: TemplateStringsArray,
+  ...values: unknown[]
+) => VNode;
 
 export type Children = ComponentChildren;

@@ -1,5 +1,6 @@
 /** Starts the page: sends all requests that the address needs at once, before the first render. */
 import { render } from 'preact';
+import { followLinks } from './address.ts';
 import { html } from './html.ts';
 import { resolveRange } from './range.ts';
 import { preload } from './resource.ts';
@@ -11,6 +12,7 @@ import { ownZone } from './time-zone.ts';
 import { parseView } from './url.ts';
 import { seriesPath } from './view.ts';
 
+followLinks();
 void loadSession();
 const [, appId, tab] = /^\/apps\/([^/]+)(?:\/([^/]+))?\/?$/.exec(location.pathname) ?? [];
 if (appId !== undefined) {

@@ -1,7 +1,7 @@
 /** The frame of every page: top bar, routes, notices, and focus handling. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { exec, LocationProvider, useLocation } from 'preact-iso/router';
+import { parametersOf, useAddress } from './address.ts';
 import { call } from './api.ts';
 import { Icon, Mark } from './components/icon.ts';
 import { Palette } from './components/palette.ts';
@@ -21,11 +21,7 @@ import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme
 import { useTitle } from './title.ts';
 
 export function Shell(): VNode {
-  return html`<${LocationProvider}><${Frame} /><//>`;
-}
-
-function Frame(): VNode {
-  const { path } = useLocation();
+  const { path } = useAddress();
   const main = useRef<HTMLElement>(null);
   const before = useRef(path);
   const [opened, setOpened] = useState<Opened>(null);
@@ -85,7 +81,7 @@ function useShortcuts(open: (what: Opened) => void): void {
 const PUBLIC = /^\/(setup|invitations|email-verifications|password-reset|sign-up)(\/|$)/;
 
 function Pages(): VNode {
-  const { path, url, route } = useLocation();
+  const { path, url, route } = useAddress();
   const current = session.value;
   const signedIn = current?.user != null;
   const signInPath = `/sign-in${path === '/' ? '' : `?next=${encodeURIComponent(url)}`}`;
@@ -134,21 +130,15 @@ const PAGES: Readonly<Record<PagePath, (params: Parameters) => VNode>> = {
 
 /** Returns the component for a path, or null if no route matches. */
 function findPage(path: string): (() => VNode) | null {
-  for (const pattern of PATHS) {
-    const params = match(path, pattern);
-    if (params !== undefined) return () => PAGES[pattern](params);
+  try {
+    for (const pattern of PATHS) {
+      const params = parametersOf(path, pattern);
+      if (params !== null) return () => PAGES[pattern](params);
+    }
+  } catch {
+    // An invalid escape such as %zz matches nothing.
   }
   return null;
-}
-
-/** Returns the pattern's parameters, or undefined if the path does not match. */
-function match(path: string, pattern: string): Parameters | undefined {
-  try {
-    // Undefined at run time, although the type says otherwise.
-    return (exec(path, pattern) as ReturnType<typeof exec> | undefined)?.params;
-  } catch {
-    return undefined; // An invalid escape such as %zz matches nothing.
-  }
 }
 
 function NotFound(): VNode {
@@ -162,7 +152,7 @@ function NotFound(): VNode {
 
 function TopBar({ onSearch }: { readonly onSearch: () => void }): VNode {
   const user = session.value?.user;
-  const { path } = useLocation();
+  const { path } = useAddress();
   return html`<header class="top">
     <a class="brand" href="/"><${Mark} /><span>Tidemark</span></a>
     <nav aria-label="Main">${user && html`<a href="/" aria-current=${path === '/' ? 'page' : undefined}>Apps</a>`}</nav>
@@ -173,7 +163,7 @@ function TopBar({ onSearch }: { readonly onSearch: () => void }): VNode {
 }
 
 function SignOut(): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const action = useAction(async () => {
     await call('DELETE', '/api/session');
     route('/sign-in');

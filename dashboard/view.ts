@@ -1,7 +1,7 @@
 /** The view of an app's page, read from the address, and a function that changes it. */
 import { useMemo } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { MeasureStat } from '../src/api-types/answers.ts';
+import { useAddress } from './address.ts';
 import type { Part } from './measure.ts';
 import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } from './range.ts';
 import { signal } from './signal.ts';
@@ -21,7 +21,7 @@ export interface ViewAndChange {
 }
 
 export function useView(): ViewAndChange {
-  const location = useLocation();
+  const location = useAddress();
   const search = location.url.split('?')[1] ?? '';
   const view = useMemo(() => parseView(search, ownZone()), [search]);
   const span = useMemo(() => resolveRange(view.range, now.value, view.zone), [view, now.value]);

@@ -1,8 +1,8 @@
 /** The command palette: pages of the current app, all apps, and global commands. */
 import type { VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { AppList, EventTypeList, SavedViewList } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { callText } from '../api.ts';
 import { html } from '../html.ts';
 import { pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
@@ -111,7 +111,7 @@ function useContents(appId: string | undefined, wanted: string): readonly Conten
 }
 
 function useCommands({ tabs, onHelp }: PaletteProps, wanted: string): Command[] {
-  const { path, route } = useLocation();
+  const { path, route } = useAddress();
   const { data } = useResource<AppList>(appsPath());
   const appId = /^\/apps\/([^/]+)/.exec(path)?.[1];
   const own = data?.apps.find((app) => app.appId === appId);

@@ -1,8 +1,8 @@
 /** One app: its name, its tabs, and the page of the tab. */
 import { type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { App, AppRow } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
 import { ago, amount, counted, exact } from '../format.ts';
@@ -43,7 +43,7 @@ function tabPage(tab: string, props: TabProps): VNode {
 
 /** Redirects from the addresses of two earlier pages: the chart, and the list of events. */
 function Moved({ appId }: { readonly appId: string }): null {
-  const { url, route } = useLocation();
+  const { url, route } = useAddress();
   useEffect(() => {
     const query = url.split('?')[1];
     route(`/apps/${appId}${query === undefined ? '' : `?${query}`}`, true);

@@ -1,8 +1,8 @@
 /** The user's apps with their activity, and a form for a new one. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { AppList, AppRow, CreatedApp, RemovedAppList } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -150,7 +150,7 @@ function NoApps({ newApp }: { readonly newApp: VNode }): VNode {
 }
 
 function NewApp({ onClose }: { readonly onClose: () => void }): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const action = useAction(async ({ name = '' }: Record<string, string>) => {
     const { appId } = await call<CreatedApp>('POST', '/api/apps', { body: { name } });
     notify('The app was created');

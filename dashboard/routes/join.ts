@@ -1,13 +1,13 @@
 /** Pages for users without an account or without access to it: sign-up, invitation, password reset, email verification. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type {
   AppReference,
   InvitationDetails,
   NewAccount,
   VerificationDetails,
 } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Callout } from '../components/callout.ts';
 import { Field, Form } from '../components/field.ts';
@@ -46,7 +46,7 @@ function PasswordField({ autofocus = false }: { readonly autofocus?: boolean }):
 }
 
 function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const [mailed, setMailed] = useState(false);
   const current = session.value;
   const isFirst = setupToken !== undefined || (current?.setup ?? null) !== null;
@@ -86,7 +86,7 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
 }
 
 function Invited({ token = '' }: { readonly token?: string }): VNode {
-  const { route, path } = useLocation();
+  const { route, path } = useAddress();
   const invitation = useResource<InvitationDetails>(`/api/invitations/${encodeURIComponent(token)}`);
   const join = useAction(async ({ email, password }: Record<string, string>) => {
     const { user, appId } = await call<NewAccount>('POST', '/api/users', {
@@ -149,7 +149,7 @@ function AskReset(): VNode {
 }
 
 function NewPassword({ token }: { readonly token: string }): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const action = useAction(async ({ password }: Record<string, string>) => {
     await call('POST', `/api/password-resets/${encodeURIComponent(token)}`, { body: { password } });
     notify('The password was changed');
@@ -162,7 +162,7 @@ function NewPassword({ token }: { readonly token: string }): VNode {
 }
 
 function EmailVerification({ token = '' }: { readonly token?: string }): VNode {
-  const { route, path } = useLocation();
+  const { route, path } = useAddress();
   const url = `/api/email-verifications/${encodeURIComponent(token)}`;
   const verification = useResource<VerificationDetails>(url);
   const action = useAction(async ({ password }: Record<string, string>) => {

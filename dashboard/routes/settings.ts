@@ -1,6 +1,5 @@
 /** An app's settings: each part loads, fails and is retried by itself. */
 import type { VNode } from 'preact';
-import { useLocation } from 'preact-iso/router';
 import type {
   App,
   AuditPage,
@@ -10,6 +9,7 @@ import type {
   ProducerList,
   ResourceTokenList,
 } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
@@ -118,7 +118,7 @@ function SendAndRead({
 }
 
 function DeleteApp({ app }: { readonly app: App }): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const action = useAction(async ({ confirm }: Record<string, string>) => {
     await call('DELETE', appPath(app.appId), { body: { confirm } });
     notify('The app was deleted', async () => {

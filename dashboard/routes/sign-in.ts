@@ -1,8 +1,8 @@
 /** Signing in: the page, which then continues to the requested one, and a dialog over a page whose session has ended. */
 import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { CodeSignIn, SignInStep, User } from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
@@ -15,7 +15,7 @@ import { safeNext } from '../url.ts';
 
 export function SignInPage(): VNode {
   useTitle('Sign in');
-  const { query, route } = useLocation();
+  const { query, route } = useAddress();
   const next = safeNext(query.next ?? null, location.origin);
   const current = session.value;
   useEffect(() => {

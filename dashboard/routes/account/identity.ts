@@ -1,7 +1,7 @@
 /** The account's identity at the OIDC issuer: joined by its user alone. */
 import type { VNode } from 'preact';
-import { useLocation } from 'preact-iso/router';
 import type { IdentityState } from '../../../src/api-types/answers.ts';
+import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
@@ -17,7 +17,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
 };
 
 export function Identity({ name }: { readonly name: string }): VNode {
-  const { query } = useLocation();
+  const { query } = useAddress();
   const resource = useResource<IdentityState>('/api/identity');
   const { data } = resource;
   const join = useAction(async () => {

@@ -2,8 +2,8 @@
 
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { useLocation } from 'preact-iso/router';
 import type { SessionList } from '../../../src/api-types/answers.ts';
+import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Section } from '../../components/section.ts';
@@ -23,7 +23,7 @@ export interface SessionsProps {
 type Ending = 'others' | 'everywhere' | null;
 
 export function Sessions({ resource, onChanged }: SessionsProps): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const [ending, setEnding] = useState<Ending>(null);
   const close = (): void => setEnding(null);
   const one = useAction(async (sessionId: string) => {

@@ -1,7 +1,7 @@
 /** Removing a member, or leaving: which tokens end with the membership, and which an owner keeps. */
 import type { VNode } from 'preact';
-import { useLocation } from 'preact-iso/router';
 import type { App, Member, ResourceTokenList } from '../../../src/api-types/answers.ts';
+import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Form } from '../../components/field.ts';
@@ -20,7 +20,7 @@ export interface RemoveMemberProps {
 }
 
 export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberProps): VNode {
-  const { route } = useLocation();
+  const { route } = useAddress();
   const path = `/api/apps/${app.appId}`;
   const leaves = member.userId === session.value?.user?.userId;
   const tokens = useResource<ResourceTokenList>(`${path}/tokens?of=${member.userId}`);
