@@ -41,6 +41,7 @@ import { valuesRead } from './read/fields/values-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
+import { prometheusRoute } from './read/prometheus-route.ts';
 import { QueryBudget } from './read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from './read/query/query-read.ts';
 import { ResourceTokenAccess } from './read/resource-token-access.ts';
@@ -572,8 +573,9 @@ function openReads(
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     consumerStats,
     consumerRoutes: consumerRoutes({ ...common, engine: storage.engine, stats: consumerStats }),
-    readRoutes: (feeds) =>
-      resourceTokenRoutes(common, [
+    readRoutes: (feeds) => [
+      prometheusRoute({ ...common, now: clock.wall }),
+      ...resourceTokenRoutes(common, [
         eventsRead(common),
         eventRead(),
         exportRead(common),
@@ -585,6 +587,7 @@ function openReads(
         queryRead({ ...common, ...queries }),
         liveRead(feeds),
       ]),
+    ],
   };
 }
 

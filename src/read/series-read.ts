@@ -20,7 +20,7 @@ import {
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
 import { shownValue, VALUE } from './fields/shown-value.ts';
-import { type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
+import { DECLARE, type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
 import { type Condition, parsePath } from './filter/parse-filter.ts';
@@ -195,16 +195,7 @@ export const SERIES = {
       ),
     },
     refusals: ['eventTypeNotFound'],
-    refusalProperties: {
-      400: {
-        declare: {
-          type: 'string',
-          description:
-            'Where a declaration of fields is missing that would answer: the options of `tidemark field add` for it.',
-          examples: ['--path country --by plan'],
-        },
-      },
-    },
+    refusalProperties: { 400: DECLARE },
   },
 } as const;
 

@@ -18,6 +18,7 @@ import { FIELDS } from '../read/fields/fields-read.ts';
 import { VALUES } from '../read/fields/values-read.ts';
 import { GET_EVENTS } from '../read/get-events.ts';
 import { LIVE } from '../read/live/live-read.ts';
+import { APP_METRICS } from '../read/prometheus-route.ts';
 import { QUERY } from '../read/query/query-read.ts';
 import { APPS, declareRead } from '../read/resource-token-routes.ts';
 import { SERIES } from '../read/series-read.ts';
@@ -41,7 +42,16 @@ const DESCRIPTION: Declaration = {
 
 /** Every route of the public API. */
 export const API: readonly Declaration[] = [
-  ...[CREATE_EVENT, CREATE_BATCH, ...FORMAT_ROUTES, ...BROWSER_ROUTES, CREATE_ANNOTATION, GET_EVENTS, APPS],
+  ...[
+    CREATE_EVENT,
+    CREATE_BATCH,
+    ...FORMAT_ROUTES,
+    ...BROWSER_ROUTES,
+    CREATE_ANNOTATION,
+    GET_EVENTS,
+    APPS,
+    APP_METRICS,
+  ],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),
   ...CONSUMER_ROUTES,
   ...[LIVEZ, READYZ, METRICS, DESCRIPTION, CONFIG_SCHEMA_ROUTE, GET_CONFIG, PUT_CONFIG],

@@ -200,6 +200,16 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
   },
   getEvents: data({ events: [EVENT], pagination: { total: 1, limit: 100, offset: 0, hasMore: false } }),
   listApps: data({ apps: [{ appId: APP_ID, name: 'Web shop', createdAt: AT }] }),
+  getAppMetrics: {
+    answers: {
+      200: {
+        'text/plain; version=0.0.4; charset=utf-8':
+          '# HELP tidemark_events_total Events ever stored, by app and type.\n' +
+          '# TYPE tidemark_events_total counter\n' +
+          `tidemark_events_total{app="${APP_ID}",type="order placed"} 1204\n`,
+      },
+    },
+  },
   listEventTypes: data({
     types: [
       { typeId: TYPE_ID, name: 'order placed', createdAt: AT, count: 1, lastEventAt: AT, hidden: false },

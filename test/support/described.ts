@@ -93,6 +93,7 @@ function problemOf(
     if (value === undefined && REQUIRED.includes(name.toLowerCase())) return `no header ${name}`;
   }
   if (method === 'HEAD') return null;
+  if (Object.keys(answer.content ?? {}).length === 0 && body === '') return null;
   const type = headers['content-type'] ?? '';
   const mediaType = Object.keys(answer.content ?? {}).find(
     (one) => one === type || one === type.split(';')[0],

@@ -160,7 +160,7 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
 }
 
 /** What the counts of a declared field tell. @returns null where they do not answer it */
-async function valuesByCounts(
+export async function valuesByCounts(
   events: EventReader,
   { now, until, ...scope }: ValueScope & { readonly now: number },
   path: readonly string[],

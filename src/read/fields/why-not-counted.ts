@@ -10,7 +10,7 @@ import { spellPath } from './payload-paths.ts';
 export interface UncountedRead {
   readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
   /** The parameter that names the field. */
-  readonly param: 'of' | 'by' | 'filter';
+  readonly param: 'of' | 'by' | 'filter' | 'value' | 'number';
   readonly path: readonly string[];
   readonly kind: FieldKind;
   /** The other path of the declaration that would answer; null: none. */
@@ -20,6 +20,16 @@ export interface UncountedRead {
   /** First millisecond since 1970; null: from the first event. */
   readonly from: number | null;
 }
+
+/** What its refusals have beside those of every route. */
+export const DECLARE = {
+  declare: {
+    type: 'string',
+    description:
+      'Where a declaration of fields is missing that would answer: the options of `tidemark field add` for it.',
+    examples: ['--path country --by plan'],
+  },
+} as const;
 
 /** @returns null where the field is declared and complete: then something else is in the way */
 export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Rejection | null> {
