@@ -3,6 +3,7 @@ import { type Amount, Room, type RoomLimits } from '../base/room.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../storage/write/accepted-event.ts';
+import type { CommitPhases } from '../storage/write/commit-phases.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 
 /**
@@ -36,6 +37,8 @@ export interface CommitBufferOptions {
     /** Whether the database may be unavailable: a slow commit alone is no reason to refuse. */
     readonly isSuspect: () => boolean;
   };
+  /** Where it is noted how long the first single event of a group waits, and how long the answers of a group take. */
+  readonly phases?: CommitPhases;
 }
 
 /** Limits of events and payload characters of one commit group: a larger one costs latency and gains nothing. */
@@ -327,6 +330,8 @@ export class CommitBuffer {
   /** When a connection was last taken or given back. */
   #movedAt = 0;
   #stallCheck: NodeJS.Timeout | null = null;
+  /** To be called when the single events that wait are taken; null while none waits. */
+  #endWait: ReturnType<CommitPhases['begin']> | null = null;
 
   constructor(options: CommitBufferOptions) {
     this.#options = options;
@@ -358,6 +363,7 @@ export class CommitBuffer {
     if (refusal !== null) return Promise.resolve(refusal);
     return new Promise((resolve) => {
       this.#single.push({ holder: NOBODY, events: [event], resolve, start: 0, isWhole: true });
+      this.#endWait ??= this.#options.phases?.begin() ?? null;
       this.#schedule();
     });
   }
@@ -412,9 +418,17 @@ export class CommitBuffer {
       const isBulk = this.#isTurnOfBulk();
       const queue = isBulk ? this.#bulk : this.#single;
       if (queue.isEmpty) break;
-      void this.#commit(queue.take(), isBulk);
+      const taken = queue.take();
+      if (!isBulk) this.#singleTaken();
+      void this.#commit(taken, isBulk);
     }
     if (!this.#single.isEmpty || !this.#bulk.isEmpty) this.#watch();
+  }
+
+  /** What did not fit into the group waits from now on. */
+  #singleTaken(): void {
+    this.#endWait?.('queue');
+    if (this.#single.isEmpty) this.#endWait = null;
   }
 
   #watch(): void {
@@ -434,6 +448,7 @@ export class CommitBuffer {
 
   #refuseWaiting(): void {
     for (const queue of [this.#single, this.#bulk]) for (const entry of queue.drain()) refuse(entry, STALLED);
+    this.#endWait = null;
   }
 
   #isTurnOfBulk(): boolean {
@@ -456,7 +471,10 @@ export class CommitBuffer {
     (isBulk ? this.#bulk : this.#single).release(entries);
     // The next group is sent before the responses of this one are written: the database works meanwhile.
     this.#flush();
-    const { onStored } = this.#options;
+    const { onStored, phases } = this.#options;
+    const endAnswers = phases?.begin();
+    // By then the continuations of all requests have answered.
+    if (endAnswers !== undefined) setImmediate(endAnswers, 'answer');
     let at = 0;
     for (const { events, resolve, start } of entries) {
       // entries() would make a pair for each event: of batches that is a tenth of all garbage.

@@ -45,7 +45,7 @@ export class DurableWriter {
   readonly availability: Availability;
   readonly #options: DurableWriterOptions;
   /** Counts of the groups of events of the current day. */
-  readonly counts: GroupCounts = newGroupCounts();
+  readonly counts: GroupCounts;
   /** They write while the database is available. */
   readonly #writers: ByNode<EventWriter>;
   /** The writers of events of past days, whose partitions may be locked or missing one by one. */
@@ -55,6 +55,7 @@ export class DurableWriter {
 
   constructor(options: DurableWriterOptions) {
     const { journal, log, now, nodes, engine } = options;
+    this.counts = newGroupCounts(now);
     this.#options = options;
     this.#writers = new ByNode(
       nodes,

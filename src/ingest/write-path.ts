@@ -20,6 +20,7 @@ import type { ServerWatch } from '../storage/database/server-watch.ts';
 import { areKeysLocked } from '../storage/maintenance/expired-keys.ts';
 import type { DataNode, EngineWrites, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import type { CommitPhases } from '../storage/write/commit-phases.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import {
   type IdempotentOutcome,
@@ -146,7 +147,7 @@ export class WritePath {
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
-    const buffers = openBuffers(options, this.store);
+    const buffers = openBuffers({ ...options, phases: this.store.counts.phases }, this.store);
     this.commitBuffer = buffers.now;
     this.pastBuffer = buffers.past;
     this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
@@ -310,10 +311,12 @@ export interface QueueOptions
     'accounts' | 'engine' | 'nodes' | 'journal' | 'log' | 'monotonic' | 'onStored'
   > {
   readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
+  /** Where the phases of groups of the current day are timed. */
+  readonly phases?: CommitPhases;
 }
 
 export function openBuffers(
-  { accounts, config, nodes, journal, monotonic, onStored }: QueueOptions,
+  { accounts, config, nodes, journal, monotonic, onStored, phases }: QueueOptions,
   store: Pick<DurableWriter, 'writeAt' | 'writePastAt' | 'availability' | 'takesEvents'>,
 ): { readonly now: EventBuffer; readonly past: EventBuffer } {
   const stall = {
@@ -326,6 +329,7 @@ export function openBuffers(
     onStored,
     holderOf,
     connections: config.COMMIT_CONNECTIONS,
+    ...(phases !== undefined && { phases }),
     ...limitsOf(config),
     // With a journal no commit takes longer than that.
     ...(journal === null && { stall }),

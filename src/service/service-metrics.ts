@@ -202,6 +202,11 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'Writing of a batch, retries included, whatever its outcome.',
     () => store.counts.groupSeconds,
   );
+  metrics.histogram(
+    'tidemark_commit_phase_seconds',
+    'Phases of batches of the current day: queue (of single events), connection, rows, commit (counts, and the sync of the log), answer.',
+    () => map(store.counts.phases.histograms, ([phase, histogram]) => ({ labels: { phase }, histogram })),
+  );
   metrics.counter(
     'tidemark_write_retries_total',
     'Tries of a batch after its first one.',

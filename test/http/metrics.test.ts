@@ -53,6 +53,51 @@ async function scrape(service: TestService): Promise<Exposition> {
   return new Exposition(response.body);
 }
 
+test('the phase is told in which a commit waits: for its rows, or for its COMMIT', async () => {
+  const service = await start({ config: { COMMIT_CONNECTIONS: 1 } });
+  const { sql } = service.database;
+  // Deferred triggers run at the COMMIT, as the sync of the log does.
+  await sql.unsafe(`
+    CREATE FUNCTION wait_at_commit() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN PERFORM pg_advisory_xact_lock_shared(4711); RETURN NULL; END $$;
+    CREATE CONSTRAINT TRIGGER wait_at_commit AFTER INSERT ON count_deltas DEFERRABLE INITIALLY DEFERRED
+      FOR EACH ROW EXECUTE FUNCTION wait_at_commit()`);
+  const counts = async (): Promise<number[]> => {
+    const figures = await scrape(service);
+    return ['queue', 'connection', 'rows', 'commit', 'answer'].map((phase) =>
+      figures.value('tidemark_commit_phase_seconds_count', { phase }),
+    );
+  };
+  const waits = async (): Promise<boolean> => {
+    const [row] = await sql<{ waits: boolean }[]>`
+      SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'tidemark writer%'
+                        AND wait_event_type = 'Lock') AS waits`;
+    return row?.waits === true;
+  };
+  /** Posts an event whose commit waits for a lock. @returns the counts of the phases meanwhile */
+  const whileHeld = async (lock: string): Promise<number[]> => {
+    const holder = await sql.reserve();
+    try {
+      await holder.unsafe(`BEGIN; ${lock}`);
+      const answer = service.post();
+      await until(waits, 'the commit waits');
+      const during = await counts();
+      await holder`COMMIT`;
+      created(await answer);
+      return during;
+    } finally {
+      holder.release();
+    }
+  };
+  created(await service.post());
+  await until(async () => (await counts())[4] === 1, 'the first event is answered');
+  expect(await counts()).toEqual([1, 1, 1, 1, 1]);
+  expect(await whileHeld('SELECT pg_advisory_xact_lock(4711)')).toEqual([2, 2, 2, 1, 1]);
+  expect(await whileHeld('LOCK TABLE events IN SHARE MODE')).toEqual([3, 3, 2, 2, 2]);
+  await until(async () => (await counts())[4] === 3, 'all events are answered');
+  expect(await counts()).toEqual([3, 3, 3, 3, 3]);
+});
+
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   test("the response is in Prometheus' text format and is not cached", async () => {
     const service = await start({ transport });

@@ -38,15 +38,25 @@ const SILENT = 'PostgreSQL did not answer in time';
 class CopyQuery implements pg.Submittable {
   readonly #messages: Buffer;
   readonly #done: (error: Error | null) => void;
+  readonly #onLast: () => void;
   /** Commands that are not complete yet. */
   #left: number;
+  /** Commands that have not begun yet. */
+  #toBegin: number;
   /** `pg` sets it if the client has a query timeout. */
   callback: ((error: Error | null) => void) | undefined;
 
-  constructor(messages: Buffer, commands: number, done: (error: Error | null) => void) {
+  /** @param onLast called when the last command begins: the ones before it are done */
+  constructor(
+    messages: Buffer,
+    commands: number,
+    { done, onLast }: { readonly done: (error: Error | null) => void; readonly onLast: () => void },
+  ) {
     this.#messages = messages;
     this.#left = commands;
+    this.#toBegin = commands;
     this.#done = done;
+    this.#onLast = onLast;
   }
 
   submit(connection: pg.Connection): void {
@@ -55,6 +65,8 @@ class CopyQuery implements pg.Submittable {
 
   handleCopyInResponse(): void {
     // The rows were sent with the command.
+    this.#toBegin -= 1;
+    if (this.#toBegin === 0) this.#onLast();
   }
 
   handleCommandComplete(): void {
@@ -158,19 +170,26 @@ export class CopyConnection {
    * Copies rows, in a transaction of its own unless one is open.
    * @param group a query of COPY commands with all of their rows
    * @param epoch of the ids in the rows: if the database has changed since, nothing is sent
+   * @param onPhase called at the end of each phase: rows are those of all commands but the last
    * @throws pg.DatabaseError if the server refused, ConnectionLost if it is unavailable
    */
-  async copy({ messages, commands, release }: CopyGroup, epoch?: number): Promise<void> {
+  async copy(
+    { messages, commands, release }: CopyGroup,
+    epoch?: number,
+    onPhase?: (ended: 'connection' | 'rows' | 'commit') => void,
+  ): Promise<void> {
     const client = await this.#connected();
+    onPhase?.('connection');
     this.#requireEpoch(epoch);
     await this.#answered(
       client,
       messages.length,
       new Promise<void>((resolve, reject) => {
         const done = (error: Error | null): void => (error === null ? resolve() : reject(error));
-        client.query(new CopyQuery(messages, commands, done));
+        client.query(new CopyQuery(messages, commands, { done, onLast: () => onPhase?.('rows') }));
       }),
     );
+    onPhase?.('commit');
     // Not after a failure: the socket may still be sending it.
     release();
   }

@@ -4,6 +4,7 @@ import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
 import { type DataNode, nodeUnreachable } from '../database/nodes.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
+import { CommitPhases } from './commit-phases.ts';
 import { copyGroup } from './copy-group.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
@@ -81,15 +82,23 @@ export interface GroupCounts {
   readonly groupEvents: Histogram;
   /** Seconds from a group's arrival to its outcome, retries included. */
   readonly groupSeconds: Histogram;
+  /** Of groups that are copied. */
+  readonly phases: CommitPhases;
 }
 
-export function newGroupCounts(): GroupCounts {
-  return { groupEvents: new Histogram(GROUP_BOUNDS), groupSeconds: new Histogram(SECONDS_BOUNDS) };
+/** @param now milliseconds of a monotonic clock */
+export function newGroupCounts(now: () => number): GroupCounts {
+  return {
+    groupEvents: new Histogram(GROUP_BOUNDS),
+    groupSeconds: new Histogram(SECONDS_BOUNDS),
+    phases: new CommitPhases(now),
+  };
 }
 
 export class EventWriter implements GroupCounts {
   readonly groupEvents: Histogram;
   readonly groupSeconds: Histogram;
+  readonly phases: CommitPhases;
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
@@ -105,7 +114,8 @@ export class EventWriter implements GroupCounts {
   constructor(options: EventWriterOptions) {
     this.#options = options;
     const { node, engine, name = 'tidemark writer', timeouts = REFUSING, past = false, log, now } = options;
-    ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds } = options.counts ?? newGroupCounts());
+    const counts = options.counts ?? newGroupCounts(now);
+    ({ groupEvents: this.groupEvents, groupSeconds: this.groupSeconds, phases: this.phases } = counts);
     this.#commit = new GroupCommit({
       engine,
       timeouts,
@@ -121,7 +131,7 @@ export class EventWriter implements GroupCounts {
       store: async (connection, events, { uncertain }) => {
         const epoch = epochOf(events);
         if (!uncertain) {
-          await connection.copy(copyGroup(engine, events), epoch);
+          await connection.copy(copyGroup(engine, events), epoch, this.phases.begin());
           return events.map(() => null);
         }
         const rows = columns(events);
