@@ -21,7 +21,7 @@ import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { ReadSlots } from './http/read-slots.ts';
 import type { Route } from './http/route.ts';
-import { API_PATH, createServer } from './http/server.ts';
+import { API_PATH, createServer, type HttpServer } from './http/server.ts';
 import { createAnnotationRoute } from './ingest/create-annotation.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
@@ -50,6 +50,7 @@ import { seriesRead } from './read/series-read.ts';
 import { typesRead } from './read/types-read.ts';
 import { descriptionRoute } from './service/api-description.ts';
 import { createDashboard, DASHBOARD_CONNECTIONS, type Dashboard } from './service/dashboard.ts';
+import { Opened } from './service/opened.ts';
 import { registerServiceMetrics } from './service/service-metrics.ts';
 import type { Availability } from './storage/database/availability.ts';
 import { type ChangedTable, listenForChanges } from './storage/database/changes.ts';
@@ -154,20 +155,6 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 }
 
-/** What was opened, in order. A stop and a start that fails close it by the same list, backward. */
-class Opened {
-  readonly #closers: (() => unknown)[] = [];
-
-  /** @param close waits for as long as it takes; called at most once */
-  push(close: () => unknown): void {
-    this.#closers.push(close);
-  }
-
-  async close(): Promise<void> {
-    for (let close = this.#closers.pop(); close !== undefined; close = this.#closers.pop()) await close();
-  }
-}
-
 /** @param opened takes the way to close each part, as soon as that part is open */
 async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const { config, log, clock = SYSTEM_CLOCK } = given;
@@ -217,31 +204,22 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   caches = known;
   await followChanges(known, { pools, watch, opened });
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
-  opened.push(() => {
-    const stopped = maintenance.stop();
-    return withTimeout(
-      stopped,
+  opened.push(() =>
+    withTimeout(
+      maintenance.stop(),
       timeoutOf(watch, availability.writable ? MAINTENANCE_STOP_MS : 1_000),
       undefined,
-    );
-  });
+    ),
+  );
   const deliveries = openDeliveries(options, pools.deliveries, maintenance);
   opened.push(() => withTimeout(deliveries.stop(), timeoutOf(watch, 2_000), undefined));
-  const dashboard = await createDashboard({
-    ...options,
-    generation: `${installation.identity} ${installation.generation}`,
-    wall: clock.wall,
-    monotonic: clock.monotonic,
-    // The notification comes a moment after the commit; the response to the user must not come before it.
-    onChange: () => forget(known, null),
-    writeUsage: () => counted.write(),
-    offersSetup: options.offersSetup ?? true,
-    share: limits.share,
-    exports: reads.exports,
-    slots: reads.slots,
-    queries: reads.queries,
+  const dashboard = await openDashboard(options, opened, {
+    installation,
+    limits,
+    usage: counted,
+    caches: known,
+    reads,
   });
-  opened.push(() => dashboard.close());
   opened.push(() => {
     if (!availability.writable) watch.breakSilent();
   });
@@ -251,6 +229,37 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage, deliveries },
     ...reads,
   });
+}
+
+function openDashboard(
+  options: WatchedOptions,
+  opened: Opened,
+  parts: {
+    readonly installation: Installation;
+    readonly limits: Limits;
+    readonly usage: Usage;
+    readonly caches: Caches;
+    readonly reads: Reads;
+  },
+): Promise<Dashboard> {
+  const { clock = SYSTEM_CLOCK } = options;
+  return createDashboard(
+    {
+      ...options,
+      generation: `${parts.installation.identity} ${parts.installation.generation}`,
+      wall: clock.wall,
+      monotonic: clock.monotonic,
+      // The notification comes a moment after the commit; the response to the user must not come before it.
+      onChange: () => forget(parts.caches, null),
+      writeUsage: () => parts.usage.write(),
+      offersSetup: options.offersSetup ?? true,
+      share: parts.limits.share,
+      exports: parts.reads.exports,
+      slots: parts.reads.slots,
+      queries: parts.reads.queries,
+    },
+    opened,
+  );
 }
 
 /** Once the service has left the database, there is nothing to wait for. @param ms how long to wait otherwise */
@@ -311,11 +320,39 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
     log,
     now: clock.monotonic,
   });
+  registerMetrics(metrics, server, parts, options.storage.description);
+  opened.push(registerProcessMetrics(metrics));
+  opened.push(() => server.stop());
+  const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
+  return {
+    port,
+    transport: server.transport,
+    setupPath: dashboard.setupPath,
+    stats: () => ({
+      databaseReachable: availability.reachable,
+      databaseWritable: availability.writable,
+      journal: journal?.stats ?? null,
+    }),
+    stop: async () => {
+      stopping = true;
+      watch.shortenTimeouts();
+      // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
+      const late = setTimeout(() => {
+        log.warn(
+          { requests: server.pendingRequests(), events: writePath.depth },
+          'shutdown: leaving the database, refusing what waits for it',
+        );
+        watch.disconnect();
+      }, config.SHUTDOWN_TIMEOUT_SECONDS * LEAVING_MS_PER_SECOND);
+      await opened.close().finally(() => clearTimeout(late));
+    },
+  };
+}
+
+function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, engine: string): void {
+  const { journal, dashboard, writePath, watch } = parts;
   registerServiceMetrics(metrics, {
-    server,
-    writePath,
-    journal,
-    watch,
+    ...{ server, writePath, journal, watch },
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
@@ -343,35 +380,9 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
       ...parts.resourceTokens.queues,
       ...parts.publicIds.queues,
     },
-    engine: options.storage.description,
+    engine,
     nodes: parts.nodes,
   });
-  opened.push(registerProcessMetrics(metrics));
-  opened.push(() => server.stop());
-  const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
-  return {
-    port,
-    transport: server.transport,
-    setupPath: dashboard.setupPath,
-    stats: () => ({
-      databaseReachable: availability.reachable,
-      databaseWritable: availability.writable,
-      journal: journal?.stats ?? null,
-    }),
-    stop: async () => {
-      stopping = true;
-      watch.shortenTimeouts();
-      // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
-      const late = setTimeout(() => {
-        log.warn(
-          { requests: server.pendingRequests(), events: writePath.depth },
-          'shutdown: leaving the database, refusing what waits for it',
-        );
-        watch.disconnect();
-      }, config.SHUTDOWN_TIMEOUT_SECONDS * LEAVING_MS_PER_SECOND);
-      await opened.close().finally(() => clearTimeout(late));
-    },
-  };
 }
 
 function routesOf(

@@ -61,6 +61,13 @@ export function addAppCommands(program: Command): void {
         return { json: { apps }, text: formatTable(head, rows, 'There are no apps.') };
       }),
     );
+  addRotateCommand(app);
+  addRestoreCommand(app);
+  addLimitCommand(app);
+  addGrantCommand(app);
+}
+
+function addRotateCommand(app: Command): void {
   app
     .command('rotate-token')
     .description('create a new logging token; the earlier ones end after a grace period')
@@ -84,6 +91,9 @@ export function addAppCommands(program: Command): void {
         };
       }),
     );
+}
+
+function addRestoreCommand(app: Command): void {
   app
     .command('restore')
     .description('restore an app that was deleted in the last seven days; without an id, list those')
@@ -101,8 +111,6 @@ export function addAppCommands(program: Command): void {
         return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
       }),
     );
-  addLimitCommand(app);
-  addGrantCommand(app);
 }
 
 /** What an app without an owner is told about: who sees it in the dashboard, and how somebody does. */

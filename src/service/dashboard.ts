@@ -62,6 +62,7 @@ import { SchemaProver } from '../schema/schema-text.ts';
 import { connect, endPool, type Sql } from '../storage/database/connect.ts';
 import type { Database } from '../storage/database/database.ts';
 import type { Storage } from '../storage/storage.ts';
+import type { Opened } from './opened.ts';
 import type { SignInStats } from './service-metrics.ts';
 
 export interface DashboardOptions {
@@ -103,8 +104,6 @@ export interface Dashboard {
   readonly setupPath: string | null;
   /** For metrics. */
   signIns(): SignInStats;
-  /** Waits for background work, and closes the connections to the database. */
-  close(): Promise<void>;
 }
 
 /** Of sign-ins, sessions and whatever accounts change. Reads of events have others: slow ones must not delay a sign-in. */
@@ -117,24 +116,19 @@ export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
 /** The built pages, in dist/ also when this file runs from src/. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
 
-export async function createDashboard(options: DashboardOptions): Promise<Dashboard> {
+/** @param opened takes the ways to close its parts: background work is waited for before the connections to the database close */
+export async function createDashboard(options: DashboardOptions, opened: Opened): Promise<Dashboard> {
   const { config, database, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
   const sql = connect(database, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
-  const accounts = createAccounts(options, sql);
-  const { api, mailer, passwords, setup } = accounts;
-  const { feeds, pools } = openFeeds(options, accounts.sessions);
-  const allowed = signUpOf(config);
+  opened.push(() => endPool(sql));
   const prover = new SchemaProver();
+  opened.push(() => prover.close());
+  const accounts = createAccounts(options, sql, opened);
+  const { api, mailer, passwords, setup } = accounts;
+  const feeds = openFeeds(options, accounts.sessions, opened);
+  const allowed = signUpOf(config);
 
   const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(sql, accounts.sessions, call);
-
-  const close = async (): Promise<void> => {
-    await feeds.close();
-    await accounts.background.idle();
-    await mailer?.close();
-    await prover.close();
-    await Promise.all([sql, ...pools].map(endPool));
-  };
 
   const routes: Route[] = [
     ...accounts.routes,
@@ -182,18 +176,12 @@ export async function createDashboard(options: DashboardOptions): Promise<Dashbo
       liveRead(feeds),
     ]),
   ];
-  try {
-    const pages = await readAssets(assets);
-    routes.push(...pages.routes);
-    await passwords.prepare();
-    const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
-    if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
-    const { notFound: notFoundPage } = pages;
-    return { routes, notFoundPage, feeds, setupPath, signIns: accounts.signIns, close };
-  } catch (error) {
-    await close();
-    throw error;
-  }
+  const pages = await readAssets(assets);
+  routes.push(...pages.routes);
+  await passwords.prepare();
+  const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
+  if (setupPath !== null) accounts.authLog.write('link.create', null, { purpose: 'setup' });
+  return { routes, notFoundPage: pages.notFound, feeds, setupPath, signIns: accounts.signIns };
 }
 
 /** Whether a session is valid, and its user a member of the app. Does not count as a use of the session. */
@@ -207,7 +195,7 @@ async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: Read
 }
 
 /** Sign-up, sign-in and sessions, and the routes of users. */
-function createAccounts(options: DashboardOptions, sql: Sql) {
+function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
   const { config, log, wall, monotonic } = options;
   const { accounts: keys } = options.secret;
   const publicUrl = config.PUBLIC_URL;
@@ -217,6 +205,8 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
   const authLog = new AuthLog({ log, now: monotonic });
   const mailer =
     config.SMTP_URL === '' ? null : new Mailer({ url: config.SMTP_URL, from: config.MAIL_FROM, log });
+  opened.push(() => mailer?.close());
+  opened.push(() => background.idle());
   const sessions = new Sessions({
     sql,
     secure: publicUrl.startsWith('https:'),
@@ -226,31 +216,8 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
     now: wall,
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
-  const ownLimits = new SignInLimits(monotonic);
-  const limits = new SharedSignInLimits(ownLimits, options.share, keys.attempts);
-  const secondFactors = new SecondFactors({
-    key: keys.secondFactors,
-    issuer: publicUrl === '' ? 'Tidemark' : `Tidemark ${new URL(publicUrl).hostname}`,
-    now: wall,
-    log,
-  });
-  const challenges = new SignInChallenges({
-    key: keys.challenges,
-    generation: options.generation,
-    now: wall,
-  });
-  const codes = new CodeChecks({ sql, limits, secondFactors });
   const onlyBreakGlass = config.OIDC_ONLY;
-  const signIn = new SignIn({
-    sql,
-    sessions,
-    passwords,
-    limits,
-    secondFactors,
-    codes,
-    challenges,
-    onlyBreakGlass,
-  });
+  const { signIn, codes, secondFactors, limits } = createSignIn(options, { sql, sessions, passwords });
   const addresses = config.SESSION_ADDRESSES;
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
@@ -295,8 +262,29 @@ function createAccounts(options: DashboardOptions, sql: Sql) {
       change: new SecondFactorChange({ sql, sessions, secondFactors, codes, signIn }),
     }),
   ];
-  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: ownLimits.throttled });
-  return { api, authLog, background, mailer, passwords, routes, sessions, setup, signIns };
+  const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
+  return { api, authLog, mailer, passwords, routes, sessions, setup, signIns };
+}
+
+/** The two steps of a sign-in, and what limits them. */
+function createSignIn(
+  { config, secret, generation, share, log, wall, monotonic }: DashboardOptions,
+  parts: { readonly sql: Sql; readonly sessions: Sessions; readonly passwords: Passwords },
+) {
+  const { PUBLIC_URL: publicUrl, OIDC_ONLY: onlyBreakGlass } = config;
+  const { secondFactors: key, challenges: challengesKey, attempts } = secret.accounts;
+  const limits = new SignInLimits(monotonic);
+  const shared = new SharedSignInLimits(limits, share, attempts);
+  const secondFactors = new SecondFactors({
+    key,
+    issuer: publicUrl === '' ? 'Tidemark' : `Tidemark ${new URL(publicUrl).hostname}`,
+    now: wall,
+    log,
+  });
+  const challenges = new SignInChallenges({ key: challengesKey, generation, now: wall });
+  const codes = new CodeChecks({ sql: parts.sql, limits: shared, secondFactors });
+  const signIn = new SignIn({ ...parts, limits: shared, secondFactors, codes, challenges, onlyBreakGlass });
+  return { signIn, codes, secondFactors, limits };
 }
 
 /** Who can create an account with a password. */
@@ -344,9 +332,11 @@ function createOidc(
 function openFeeds(
   { config, database, storage, log, wall, monotonic }: DashboardOptions,
   sessions: Sessions,
-): { readonly feeds: LiveFeeds; readonly pools: readonly Sql[] } {
+  opened: Opened,
+): LiveFeeds {
   const liveSql = connect(database, { connections: LIVE_CONNECTIONS, name: 'tidemark live', kind: 'live' });
   const accessSql = connect(database, { connections: 1, name: 'tidemark live access', kind: 'live' });
+  opened.push(() => Promise.all([liveSql, accessSql].map(endPool)));
   const feeds = new LiveFeeds({
     events: storage.reader(liveSql),
     accessSql,
@@ -360,5 +350,6 @@ function openFeeds(
     wall,
     monotonic,
   });
-  return { feeds, pools: [liveSql, accessSql] };
+  opened.push(() => feeds.close());
+  return feeds;
 }

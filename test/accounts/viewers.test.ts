@@ -8,6 +8,7 @@ import { unshared } from '../../src/limits/shared-records.ts';
 import { Exports, QUERIES as QUERIES_STREAMED } from '../../src/read/export/exports.ts';
 import { QueryBudget } from '../../src/read/query/query-budget.ts';
 import { createDashboard } from '../../src/service/dashboard.ts';
+import { Opened } from '../../src/service/opened.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
@@ -91,31 +92,35 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
   const storage = await openStorage(service.sql);
   const log = pino({ level: 'silent' });
   const unlimited = { take: () => null };
-  const dashboard = await createDashboard({
-    config: service.config,
-    database: service.sql.pool.database,
-    storage,
-    secret: await testSecret(),
-    generation: '',
-    log,
-    wall: () => Date.now(),
-    monotonic: () => performance.now(),
-    onChange: () => undefined,
-    writeUsage: async () => undefined,
-    share: unshared,
-    offersSetup: false,
-    exports: new Exports(log),
-    queries: {
-      queries: new Exports(log, undefined, QUERIES_STREAMED),
-      budget: new QueryBudget({ ofHolder: unlimited, ofAccount: unlimited }),
-      stats: { counted: 0, scanned: 0, events: 0, truncated: 0 },
+  const opened = new Opened();
+  const dashboard = await createDashboard(
+    {
+      config: service.config,
+      database: service.sql.pool.database,
+      storage,
+      secret: await testSecret(),
+      generation: '',
       log,
-      now: () => Date.now(),
+      wall: () => Date.now(),
       monotonic: () => performance.now(),
+      onChange: () => undefined,
+      writeUsage: async () => undefined,
+      share: unshared,
+      offersSetup: false,
+      exports: new Exports(log),
+      queries: {
+        queries: new Exports(log, undefined, QUERIES_STREAMED),
+        budget: new QueryBudget({ ofHolder: unlimited, ofAccount: unlimited }),
+        stats: { counted: 0, scanned: 0, events: 0, truncated: 0 },
+        log,
+        now: () => Date.now(),
+        monotonic: () => performance.now(),
+      },
+      slots: new ReadSlots({ places: 1, maxWaiting: 1, sql: service.sql, reader: storage.reader }),
     },
-    slots: new ReadSlots({ places: 1, maxWaiting: 1, sql: service.sql, reader: storage.reader }),
-  });
-  await dashboard.close();
+    opened,
+  );
+  await opened.close();
   return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));
 }
 

@@ -52,7 +52,7 @@ const NO_ZONE = new Rejection(
 const NO_TYPE = new Rejection('eventTypeNotFound', 'The app has no such event type.');
 
 export function appRoutes(options: AppRoutesOptions): readonly Route[] {
-  const { api, sql, secret, maxTypesPerApp, maxAppsPerAccount: maxApps, now } = options;
+  const { api, sql, secret, maxAppsPerAccount: maxApps, now } = options;
   // Rate limits are per app: deleting and creating apps in a loop must not bypass them.
   const ofOwner = new Backoff({ free: 2 * maxApps, longestMs: 60_000, now: options.monotonic });
   return [
@@ -94,6 +94,15 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       },
     ),
     ...binRoutes(options),
+    ...typeRoutes(options),
+    api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
+      auditPage(sql, { appId: app.id }, exchange),
+    ),
+  ];
+}
+
+function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
+  return [
     api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
       done<Pick<EventType, 'typeId' | 'name'>>(
         await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }),
@@ -118,9 +127,6 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     ),
     api.readInTurn('/api/apps/:appId/type-activity', 'viewer', async ({ app, events }) =>
       done<TypeActivity>({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
-    ),
-    api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
-      auditPage(sql, { appId: app.id }, exchange),
     ),
   ];
 }
