@@ -6,6 +6,7 @@ export const TABS = [
   ['', 'Explore'],
   ['types', 'Types'],
   ['fields', 'Fields'],
+  ['delivery', 'Delivery'],
   ['usage', 'Usage'],
   ['settings', 'Settings'],
 ] as const;

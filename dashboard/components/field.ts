@@ -87,6 +87,14 @@ export function Form(props: FormProps): VNode {
   </form>`;
 }
 
+/** What was typed into a field with lines, without empty ones. */
+export function linesOf(text: string): string[] {
+  return text
+    .split('\n')
+    .map((line) => line.trim())
+    .filter((line) => line !== '');
+}
+
 /** For irreversible operations: the user has to type the name. */
 export function ConfirmName({ name }: { readonly name: string }): VNode {
   return html`<${Field}

@@ -22,6 +22,7 @@ import { average, count, counted, date, dateTime, spanText } from '../format.ts'
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText, resolveRange, type Span } from '../range.ts';
 import type { Resource } from '../resource.ts';
+import { ChartAlert } from '../routes/delivery/new-alert.ts';
 import { now } from '../state.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
@@ -130,6 +131,7 @@ function ChartBody({
     [marks, series.end],
   );
   const [annotating, setAnnotating] = useState(false);
+  const [alerting, setAlerting] = useState(false);
   const [listing, setListing] = useState(false);
   const [explaining, setExplaining] = useState(false);
   const [crossing, setCrossing] = useState(false);
@@ -157,7 +159,7 @@ function ChartBody({
         ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
-        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} />
+        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} onAlert=${() => setAlerting(true)} />
       </div>
     </div>
     <div class="chart-main">
@@ -196,6 +198,7 @@ function ChartBody({
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
+    ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} series=${series} curve=${curve} stack=${stack} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
 }

@@ -25,6 +25,7 @@ export interface ChartMenuProps {
   readonly canvas: RefObject<HTMLCanvasElement | null>;
   /** Null for those who may not. */
   readonly onAnnotate: (() => void) | null;
+  readonly onAlert: () => void;
 }
 
 const COMPARES: readonly (readonly [Compare, string])[] = [
@@ -39,7 +40,16 @@ const SCALES: readonly (readonly [Scale, string])[] = [
   ['clipped', 'Cut off high bars'],
 ];
 
-export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnotate }: ChartMenuProps): VNode {
+export function ChartMenu({
+  name,
+  series,
+  stack,
+  curve,
+  viewed,
+  canvas,
+  onAnnotate,
+  onAlert,
+}: ChartMenuProps): VNode {
   const { view, change } = viewed;
   const isMoving = view.range.kind !== 'between';
   const file = (kind: string): string => fileName(name, series, kind);
@@ -58,7 +68,11 @@ export function ChartMenu({ name, series, stack, curve, viewed, canvas, onAnnota
           html`<button type="button" class="button" onClick=${() => {
             close();
             onAnnotate();
-          }}>Annotate…</button>`
+          }}>Annotate…</button>
+          <button type="button" class="button" onClick=${() => {
+            close();
+            onAlert();
+          }}>Tell me when this…</button>`
         }
       </div>
       <div class="row-actions">

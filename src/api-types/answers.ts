@@ -714,6 +714,8 @@ export interface AlertRow {
   readonly name: string;
   /** As it was typed, parsed. */
   readonly rule: object;
+  /** The rule in words. */
+  readonly text: string;
   readonly timezone: string;
   readonly webhooks: readonly string[];
   readonly emails: readonly string[];
@@ -762,4 +764,6 @@ export interface AlertTrial {
     readonly threshold: number | null;
     readonly expected: number | null;
   }[];
+  /** The interval in equal parts, each with the value that is nearest to firing, and with what it was compared with. */
+  readonly curve: Readonly<Record<'values' | 'low' | 'high', readonly (number | null)[]>>;
 }

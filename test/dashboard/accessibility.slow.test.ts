@@ -78,6 +78,8 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     await owner.post(`${app.path}/declared-fields`, { path: 'nested.list', kind: 'value', backfill: true });
     const types = (await owner.get(`${app.path}/types`)).data.types as { typeId: string }[]; // As the route declares it.
     await owner.put(`${app.path}/types/${types[0]?.typeId}/schema`, { schema: { type: 'object' } });
+    await owner.post(`${app.path}/webhooks`, { url: 'https://example.com/hook' });
+    await owner.post(`${app.path}/alerts`, { name: 'Many', rule: '{"of":"count","window":"5m","above":9}' });
     await owner.post(`${app.path}/tokens`, { name: 'Analytics', expiresInDays: 30 });
     await owner.post(`${app.path}/tokens`, { name: 'Export', expiresInDays: null });
     const page = { types: ['pageview', 'a type of a page'], origins: ['https://shop.example'] };
@@ -108,6 +110,7 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () =>
     'no types': [`/apps/${empty}/types`, '.empty'],
     fields: [`/apps/${full}/fields`, '.examples'],
     'no fields': [`/apps/${empty}/fields`, '.empty'],
+    delivery: [`/apps/${full}/delivery`, '.list'],
     usage: [`/apps/${full}/usage`, '.bars'],
     settings: [`/apps/${full}/settings`, '.activity li'],
     account: ['/account', '.activity li'],

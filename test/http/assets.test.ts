@@ -26,6 +26,7 @@ const PAGES = [
   '/apps/app_x/events',
   '/apps/app_x/types',
   '/apps/app_x/fields',
+  '/apps/app_x/delivery',
   '/apps/app_x/usage',
   '/apps/app_x/settings',
   '/apps/app_x/chart',

@@ -6,7 +6,7 @@ import { call } from '../../api.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
-import { Field, Form } from '../../components/field.ts';
+import { Field, Form, linesOf } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { date } from '../../format.ts';
@@ -106,13 +106,6 @@ function NewKey({ app, path, onMade, onClose }: NewKeyProps): VNode {
       <${Field} label="Origins" name="origins" rows="2" required=${false} placeholder="https://shop.example" hint="One a line: scheme and host, without a path. Without any, no page may use the key." />
     <//>
   <//>`;
-}
-
-function linesOf(text: string): string[] {
-  return text
-    .split('\n')
-    .map((line) => line.trim())
-    .filter((line) => line !== '');
 }
 
 /** What a page needs. The tag tracks by itself what the key may write of that. */

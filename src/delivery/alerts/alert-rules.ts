@@ -11,7 +11,7 @@ import { type FieldKind, isTimezone } from '../../storage/storage.ts';
 import { checkWebhookUrl } from '../addresses.ts';
 import { checkTypes, deliveryNameProblem } from '../consumers.ts';
 import { findWebhook } from '../webhooks.ts';
-import { isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
+import { describeRule, isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
 
 export interface AlertRule {
   /** Internal. */
@@ -304,10 +304,11 @@ export async function listTransitions(sql: Sql, id: number): Promise<readonly Sh
 export function shownAlert(alert: ListedRule): ShownAlert {
   const { id: _id, appId: _appId, isPaused, rule, firing, problem, ...shown } = alert;
   const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
-  return { ...shown, rule: JSON.parse(rule) as object, state, firing, problem };
+  return { ...shown, rule: JSON.parse(rule) as object, text: describeRule(rule), state, firing, problem };
 }
 
 export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'isPaused' | 'rule'> {
   readonly rule: object;
+  readonly text: string;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';
 }

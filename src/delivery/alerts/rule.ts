@@ -198,6 +198,34 @@ function measuredOf(fields: Fields, within: string): Measured {
   };
 }
 
+/** A rule that is right in words, such as `count of "error" in 5m above 100, for 2m`. */
+export function describeRule(text: string): string {
+  const rule = parseRule(text);
+  if (isRuleProblem(rule)) return text;
+  const fields = JSON.parse(text) as Readonly<Record<string, object>>; // As parseRule has read it.
+  const measured = (part: Readonly<Record<string, unknown>>, of: string): string =>
+    [
+      part.of === undefined || part.of === 'count' ? of : `${part.of} of ${part.field} of`,
+      part.type === undefined ? 'events' : JSON.stringify(part.type),
+      ...(part.filter === undefined ? [] : [`with ${[part.filter].join('')}`]),
+    ]
+      .filter(Boolean)
+      .join(' ');
+  const by = fields.by === undefined ? '' : ` of each ${fields.by}`;
+  const holds = rule.forMs === 0 ? '' : `, for ${spellDuration(rule.forMs)}`;
+  const within = `in ${spellDuration(rule.windowMs)}`;
+  switch (rule.kind) {
+    case 'absent':
+      return `no ${measured(fields, '')}${by} ${within}${holds}`;
+    case 'unusual':
+      return `unusual ${measured(fields, 'count of')} ${within}${holds}`;
+    case 'ratio':
+      return `${measured({ ...fields.ratio }, 'count of')} / ${measured({ ...fields.to }, 'count of')}${by} ${within} ${rule.side} ${rule.threshold}${holds}`;
+    case 'threshold':
+      return `${measured(fields, 'count of')}${by} ${within} ${rule.side} ${rule.threshold}${holds}`;
+  }
+}
+
 function isMeasure(text: string): text is Measure {
   return (MEASURES as readonly string[]).includes(text);
 }

@@ -16,6 +16,15 @@ export interface Trial {
   /** In order of time; the first {@link MOST_SHOWN}. */
   readonly firings: readonly TrialFiring[];
   readonly total: number;
+  readonly curve: TrialCurve;
+}
+
+/** The interval in {@link CURVE_POINTS} equal parts, each with its value that is nearest to firing, of all series; null: there is none. */
+export interface TrialCurve {
+  readonly values: readonly (number | null)[];
+  /** What the values were compared with there. */
+  readonly low: readonly (number | null)[];
+  readonly high: readonly (number | null)[];
 }
 
 export interface TrialFiring {
@@ -36,6 +45,7 @@ const PART_BY_MS = 3 * HOUR_MS;
 const MOST_PARTS = 1_000;
 /** Buckets of one read of statistics. */
 const BUCKETS_AT_ONCE = 900;
+export const CURVE_POINTS = 240;
 
 type Tried = Omit<Wanted, 'first' | 'last'>;
 
@@ -57,7 +67,8 @@ export async function tryRule(
   const from = whole(Math.max(interval.from, kept + rule.forMs));
   const to = Math.floor(interval.until / stepMs) * stepMs;
   if (to - from > LONGEST_MS) throw new WrongField('from', 'must be at most 400 days before the end');
-  if (to < from) return { from, to, stepMs, firings: [], total: 0 };
+  const curve = new Curve(rule, { from, to });
+  if (to < from) return { from, to, stepMs, firings: [], total: 0, curve };
   const partMs = rule.by === null ? LONGEST_MS : stepMs === MINUTE_MS ? PART_BY_MS : BUCKETS_AT_ONCE * stepMs;
   if ((to - from) / partMs > MOST_PARTS)
     throw new WrongField(
@@ -75,9 +86,52 @@ export async function tryRule(
         : await readSteps(events, { ...tried, first, last: end }, stepMs);
     if (values === undefined || values === 'not counted') return null;
     collect(rule, values, { first, begin, stepMs, open, firings });
+    for (const own of values) curve.add(own, { first, begin, stepMs });
   }
   const all = [...firings, ...open.values()].sort((a, b) => a.from - b.from);
-  return { from, to, stepMs, firings: all.slice(0, MOST_SHOWN), total: all.length };
+  return { from, to, stepMs, firings: all.slice(0, MOST_SHOWN), total: all.length, curve };
+}
+
+class Curve implements TrialCurve {
+  readonly values = noPoints();
+  readonly low = noPoints();
+  readonly high = noPoints();
+  readonly #from: number;
+  readonly #pointMs: number;
+  /** Whether of two values the lower one is nearer to firing. */
+  readonly #isLow: boolean;
+
+  constructor(rule: Rule, { from, to }: { readonly from: number; readonly to: number }) {
+    this.#from = from;
+    this.#pointMs = Math.max(MINUTE_MS, to - from) / CURVE_POINTS;
+    this.#isLow = rule.kind === 'absent' || ('side' in rule && rule.side === 'below');
+    if (rule.kind === 'unusual') return;
+    const threshold = rule.kind === 'absent' ? 1 : rule.threshold;
+    (this.#isLow ? this.low : this.high).fill(threshold);
+  }
+
+  add(
+    { values, limits }: SeriesValues,
+    { first, begin, stepMs }: Pick<Collecting, 'first' | 'begin' | 'stepMs'>,
+  ): void {
+    for (let index = Math.round((begin - first) / stepMs); index < values.length; index += 1) {
+      const value = values[index] ?? null;
+      if (value === null) continue;
+      const offset = first + index * stepMs - this.#from;
+      const point = Math.min(CURVE_POINTS - 1, Math.floor(offset / this.#pointMs));
+      const known = this.values[point] ?? null;
+      const limit = limits?.[index];
+      if (known !== null && (this.#isLow ? value >= known : value <= known)) continue;
+      this.values[point] = value;
+      if (limit == null) continue;
+      this.low[point] = limit.low;
+      this.high[point] = limit.high;
+    }
+  }
+}
+
+function noPoints(): (number | null)[] {
+  return new Array<number | null>(CURVE_POINTS).fill(null);
 }
 
 /** Statistics of a window are not made of those of its minutes: they are read window by window. */
