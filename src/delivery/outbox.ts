@@ -123,7 +123,7 @@ export class Outbox {
     const { sql, now } = this.#options;
     return await sql<Pick<Message, 'channel' | 'target'>[]>`
       SELECT channel, target FROM (SELECT DISTINCT ON (channel, target) channel, target, next_try_at
-                                     FROM delivery_messages ORDER BY channel, target, id) AS oldest
+                                     FROM delivery_messages WHERE ${ofLiveApp(sql)} ORDER BY channel, target, id) AS oldest
        WHERE next_try_at <= ${new Date(now())} ORDER BY next_try_at`;
   }
 
@@ -133,7 +133,7 @@ export class Outbox {
       const messages = await sql<Message[]>`
         SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, created_at AS "createdAt", tries,
                next_try_at AS "nextTryAt"
-          FROM delivery_messages WHERE channel = ${channel} AND target = ${target} ORDER BY id LIMIT ${MOST_OF_TURN}`;
+          FROM delivery_messages WHERE channel = ${channel} AND target = ${target} AND ${ofLiveApp(sql)} ORDER BY id LIMIT ${MOST_OF_TURN}`;
       for (const message of messages) {
         if (this.#isStopped || message.nextTryAt.getTime() > now()) return;
         if (!(await this.#send(message))) return;
@@ -232,6 +232,10 @@ export class Outbox {
     if (tries === 1) log.warn({ channel, type, problem: answer.problem }, 'delivery: failed, retrying');
   }
 }
+
+/** Messages of an app in the bin wait until it is restored. */
+const ofLiveApp = (sql: Sql) =>
+  sql`NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)`;
 
 interface FoundWebhook {
   readonly id: number;
