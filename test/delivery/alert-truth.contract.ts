@@ -13,7 +13,7 @@ import { seededRandom } from '../support/field-oracle.ts';
 /** In the week after the clocks of Berlin went back: 2026-10-25 01:00 UTC. */
 const START = Date.UTC(2026, 9, 28, 6);
 const BERLIN = 'Europe/Berlin';
-const MINUTES = 90;
+const MINUTES = 50;
 const WINDOW = 5;
 const HOLD = 2;
 const HOSTS = ['a', 'b'];
@@ -53,7 +53,11 @@ const RULES: Readonly<Record<string, Known>> = {
   },
   p99: {
     rule: { of: 'p99', field: 'ms', window, above: 800 },
-    holds: (events) => events.some(({ ms }) => ms > 800),
+    // Of n numbers in order the one at floor(0.99 (n - 1)).
+    holds: (events) => {
+      const sorted = events.map(({ ms }) => ms).sort((x, y) => x - y);
+      return (sorted[Math.floor(0.99 * (sorted.length - 1))] ?? 0) > 800;
+    },
   },
   avg: {
     rule: { of: 'avg', field: 'ms', window, below: 300 },
@@ -103,6 +107,9 @@ export function alertTruth(open: OpenFieldDatabase): void {
   const judge = async (minute: number): Promise<void> => {
     now = minute + SETTLE_MS;
     fields.clock.now = now;
+    // As maintenance does it all the time: what a write leaves uncounted, and the values of a day.
+    await fields.upkeep.everySecond();
+    await fields.settle();
     while (!(await rounds.round(minute))) {}
   };
   const add = async (name: string, rule: object, timezone = 'UTC'): Promise<void> => {
@@ -165,7 +172,7 @@ export function alertTruth(open: OpenFieldDatabase): void {
       expect(await said(name), name).toEqual(expected.sort());
     }
     await fields.sql`DELETE FROM alert_rules`;
-  });
+  }, 90_000);
 
   test('a host that is new is not said to have been absent before', async () => {
     const begins = now - SETTLE_MS;

@@ -67,14 +67,21 @@ export function firingMinutes({ values, limits }: SeriesValues, test: Test, forM
 /**
  * What must be said so that what was said agrees with the values.
  * @param episodes those that reach into the minutes, in order; they are changed to what is said now
- * @param from the first minute that is judged: values before it may be too few to tell
+ * @param options.from the first minute that is judged: values before it may be too few to tell
+ * @param options.firesFrom the first minute at which an episode may begin; by default `from`
  */
 export function reconcile(
   judged: Judged,
-  { test, forMs, from }: { readonly test: Test; readonly forMs: number; readonly from: number },
+  options: {
+    readonly test: Test;
+    readonly forMs: number;
+    readonly from: number;
+    readonly firesFrom?: number;
+  },
   episodes: Episode[],
 ): readonly Transition[] {
   const { first, series, values } = judged;
+  const { test, forMs, from, firesFrom = from } = options;
   const firing = firingMinutes(judged, test, forMs);
   const begin = Math.max(0, (from - first) / MINUTE_MS);
   const said: Transition[] = [];
@@ -99,7 +106,7 @@ export function reconcile(
     const at = first + index * MINUTE_MS;
     const around = episodes.find((one) => one.from <= at && (one.to === null || one.to > at));
     if (firing[index] === 1 && around === undefined) {
-      if (beginsLater(episodes, firing, { first, index })) continue;
+      if (at < firesFrom || beginsLater(episodes, firing, { first, index })) continue;
       const episode: Episode = { id: null, from: at, to: null, value: values[index] ?? null };
       episodes.push(episode);
       say('firing', index, episode);

@@ -431,7 +431,11 @@ async function judge(events: EventReader, judged: readonly Judging[]): Promise<r
 }
 
 function judgeRule(judging: Judging, values: readonly SeriesValues[]): Pick<Outcome, 'said' | 'open'> {
-  const { rule, wanted, from, episodes } = judging;
+  const { alert, rule, wanted, from, episodes } = judging;
+  // A value of a field that is new was not absent before. Late events begin no absence: no minute that was judged has a new one.
+  const isOfRecent =
+    rule.by !== null && (rule.kind === 'absent' || ('side' in rule && rule.side === 'below'));
+  const firesFrom = isOfRecent && alert.evaluatedAt !== null ? alert.evaluatedAt.getTime() + MINUTE_MS : from;
   const said: Said[] = [];
   const open = new Map<string, { id: string; since: number } | null>();
   const known = new Set(values.map(({ series }) => series));
@@ -441,7 +445,7 @@ function judgeRule(judging: Judging, values: readonly SeriesValues[]): Pick<Outc
   const nothing = gone.map((series) => ({ series, values: new Array<null>(length).fill(null) }));
   for (const own of [...values, ...nothing]) {
     const before = [...(episodes.get(own.series) ?? [])];
-    const options = { test: testOf(rule), forMs: rule.forMs, from };
+    const options = { test: testOf(rule), forMs: rule.forMs, from, firesFrom };
     const transitions = reconcile({ ...own, first: wanted.first }, options, before);
     if (transitions.length === 0) continue;
     for (const one of transitions) said.push(sayingOf(one));
