@@ -135,15 +135,23 @@ export interface Verdict {
   readonly bound: number;
   /** Undefined where the run has no such ratio. */
   readonly measured: Spread | undefined;
+  /** What the commit of the thresholds came to on the same machine; undefined where that was not asked. */
+  readonly control: Spread | undefined;
   readonly passed: boolean;
 }
 
-/** A ratio that was not measured fails: a guard that lost its eyes must not say that all is well. */
-export function judge(threshold: Threshold, measured: Spread | undefined): Verdict {
-  const { recorded, better, margin } = threshold;
+/**
+ * A ratio that was not measured fails: a guard that lost its eyes must not say that all is well.
+ * @param control what the commit that the threshold was recorded with has come to on this machine. Where that is worse than what
+ *                was recorded, the machine is another one, and the margin counts from there
+ */
+export function judge(threshold: Threshold, measured: Spread | undefined, control?: Spread): Verdict {
+  const { better, margin } = threshold;
+  const [least, most] = [threshold.recorded, control?.median ?? threshold.recorded].sort((a, b) => a - b);
+  const recorded = (better === 'more' ? least : most) ?? Number.NaN;
   const bound = better === 'more' ? recorded * (1 - margin) : recorded * (1 + margin);
   const passed =
     measured !== undefined &&
     keeps(measured.median, better === 'more' ? { atLeast: bound } : { atMost: bound });
-  return { threshold, bound, measured, passed };
+  return { threshold, bound, measured, control, passed };
 }

@@ -5,6 +5,8 @@ import { type Threshold, thresholdOf, type Verdict } from './judge.ts';
 import { ROOT } from './report/results.ts';
 
 export interface JudgedSet {
+  /** The commit that the thresholds were recorded with, or one soon after. */
+  readonly control: string;
   readonly scenarios: readonly string[];
   readonly thresholds: readonly Threshold[];
 }
@@ -15,8 +17,11 @@ export async function readJudgedSet(): Promise<JudgedSet> {
   return JSON.parse(await readFile(FILE, 'utf8'));
 }
 
-/** Makes what several runs have measured the measure of later ones, with margins as narrow as their spread allows. */
-export async function record(runs: readonly (readonly Verdict[])[]): Promise<void> {
+/**
+ * Makes what several runs have measured the measure of later ones, with margins as narrow as their spread allows.
+ * @param control the commit that was measured
+ */
+export async function record(runs: readonly (readonly Verdict[])[], control: string): Promise<void> {
   const set = await readJudgedSet();
   const thresholds = set.thresholds.map((threshold) => {
     const { scenario, ratio } = threshold;
@@ -27,5 +32,5 @@ export async function record(runs: readonly (readonly Verdict[])[]): Promise<voi
     );
     return thresholdOf(threshold, medians);
   });
-  await writeFile(FILE, `${JSON.stringify({ ...set, thresholds }, null, 2)}\n`);
+  await writeFile(FILE, `${JSON.stringify({ ...set, control, thresholds }, null, 2)}\n`);
 }

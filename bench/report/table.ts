@@ -70,13 +70,14 @@ export function stolenText(stolen: number | undefined): string {
 }
 
 export function formatVerdicts(verdicts: readonly Verdict[]): string {
-  const rows = verdicts.map(({ threshold, bound, measured, passed }) => [
+  const rows = verdicts.map(({ threshold, bound, measured, control, passed }) => [
     `${threshold.scenario}: ${threshold.ratio}`,
     measured === undefined ? 'not measured' : formatNumber(measured.median),
     measured === undefined ? '' : formatSpread(measured),
     `${threshold.better === 'more' ? '≥' : '≤'} ${formatNumber(bound)}`,
     `${formatNumber(threshold.recorded)} and ${Math.round(threshold.margin * 100)} %`,
+    control === undefined ? '' : formatNumber(control.median),
     passed ? 'passed' : 'FAILED',
   ]);
-  return formatTable(['Ratio', 'Median', 'Spread', 'Threshold', 'Recorded, margin', ''], rows);
+  return formatTable(['Ratio', 'Median', 'Spread', 'Threshold', 'Recorded, margin', 'Control', ''], rows);
 }

@@ -77,6 +77,16 @@ describe('thresholds', () => {
     expect(judge(less, at(6.1)).passed).toBe(false);
   });
 
+  test('where the recorded commit is worse on this machine, the margin counts from there; where it is better, it changes nothing', () => {
+    expect(judge(less, at(6.1), at(3.1))).toMatchObject({ passed: true, control: at(3.1) });
+    expect(judge(less, at(6.3), at(3.1)).passed).toBe(false);
+    expect(judge(less, at(5.9), at(2)).passed).toBe(true);
+    expect(judge(more, at(0.29), at(0.38)).passed).toBe(true);
+    expect(judge(more, at(0.28), at(0.38)).passed).toBe(false);
+    expect(judge(more, at(0.301), at(0.5)).passed).toBe(true);
+    expect(judge(more, undefined, at(0.38)).passed).toBe(false);
+  });
+
   test('the median decides, not the best round', () => {
     expect(judge(more, { median: 0.2, min: 0.1, max: 0.9 }).passed).toBe(false);
   });
