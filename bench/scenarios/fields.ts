@@ -5,7 +5,7 @@ import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { encodeCursor } from '../../src/storage/storage.ts';
-import { insertNew } from '../../src/storage/write/insert-events.ts';
+import { insertNew } from '../../src/storage/write/inserts.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise, spreadOf } from '../judge.ts';
 import type { LoadGenerator } from '../load/load-generator.ts';

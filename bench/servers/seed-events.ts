@@ -4,7 +4,7 @@ import { profileDay, unprofiledDays } from '../../src/storage/counts/daily-prefi
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions, foldCounts } from '../../src/storage/engines/postgres/maintenance.ts';
-import { insertNew } from '../../src/storage/write/insert-events.ts';
+import { insertNew } from '../../src/storage/write/inserts.ts';
 import type { BenchApp, Workbench } from './workbench.ts';
 
 const DAYS = 30;

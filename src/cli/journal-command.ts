@@ -11,8 +11,8 @@ import {
 } from '../ingest/journal/quarantine.ts';
 import { readInstallation } from '../storage/database/installation-id.ts';
 import { type EventSource, type JournaledEvent, timestamp } from '../storage/write/accepted-event.ts';
-import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
 import type { ReplayOutcome } from '../storage/write/replay-writer.ts';
+import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import { formatFields, formatTable } from './output.ts';
 import { withInstallation } from './transfer/installation.ts';
 import { grouped } from './transfer/progress.ts';
@@ -142,7 +142,7 @@ async function importAll(mapping: ReadonlyMap<string, string>): Promise<{ stored
     const folder = journalFolder(config);
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
-    const writer = openReplayWriter({
+    const writer = new ReplayWriter({
       nodes: storage.nodesOf(database),
       engine: storage.writes,
       identity,
@@ -171,7 +171,7 @@ async function importAll(mapping: ReadonlyMap<string, string>): Promise<{ stored
 
 /** @returns the lines of events that could not be stored, and lines that are none */
 async function importLines(
-  writer: ReplayGroupWriter,
+  writer: ReplayWriter,
   lines: readonly QuarantineLine[],
   moved: (source: EventSource) => EventSource,
 ): Promise<readonly string[]> {

@@ -12,7 +12,7 @@ import {
   tablesOfWrites,
 } from '../storage/write/event-writer.ts';
 import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
-import { openReplayWriter, type ReplayGroupWriter } from '../storage/write/replay-in-cluster.ts';
+import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 import type { Journal } from './journal/journal.ts';
 import { Replay } from './journal/replay.ts';
@@ -50,7 +50,7 @@ export class DurableWriter {
   readonly #writers: ByNode<EventWriter>;
   /** The writers of events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
-  readonly #replayWriter: ReplayGroupWriter | null;
+  readonly #replayWriter: ReplayWriter | null;
   readonly #replay: Replay | null;
 
   constructor(options: DurableWriterOptions) {
@@ -86,7 +86,7 @@ export class DurableWriter {
       now,
     });
     const replayWriter =
-      journal && openReplayWriter({ nodes, engine, identity: journal.installation.identity, log, now });
+      journal && new ReplayWriter({ nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
     this.#replay =
       journal &&

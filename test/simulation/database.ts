@@ -6,7 +6,7 @@ import pg from 'pg';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import type { Engine } from '../../src/storage/storage.ts';
 import { dateOf, dayOf } from '../../src/storage/write/accepted-event.ts';
-import { insertKeyedValues, insertMissingValues } from '../../src/storage/write/insert-events.ts';
+import { insertValues } from '../../src/storage/write/inserts.ts';
 import { readCopies } from './copies.ts';
 
 export interface Row {
@@ -29,9 +29,10 @@ export interface Result {
   readonly rowCount: number;
 }
 
-/** A transaction that a session has begun; it never commits one. */
+/** A transaction that a session has begun. Its rows are there when it is committed. */
 export interface Transaction {
   isAborted: boolean;
+  readonly rows: Row[];
 }
 
 export const IDENTITY = '00112233445566778899aabbccddeeff';
@@ -70,14 +71,14 @@ export class Database {
   /** Days for which no partition can be made. */
   readonly impossibleDays = new Set<number>();
   readonly #statements: ReadonlyMap<string, (values: Values) => Result>;
-  #isTrial = false;
+  /** That of the statement. */
+  #transaction: Transaction | null = null;
 
   constructor(engine: Engine) {
     this.engine = engine;
     const { writes } = ENGINES[engine];
     this.#statements = new Map<string, (values: Values) => Result>([
-      [insertMissingValues(writes), (values) => this.#insertMissing(values)],
-      [insertKeyedValues(writes), (values) => this.#insertMissing(values)],
+      [insertValues(writes), (values) => this.#insertMissing(values)],
       [writes.createPartitions, ([dates = []]) => this.#makeRoom(dates)],
       [writes.lockedDays, ([dates = []]) => this.#lockedAmong(dates)],
     ]);
@@ -97,7 +98,7 @@ export class Database {
   /** One statement. @throws DatabaseError, Locked */
   query(statement: string, values: Values, transaction: Transaction | null): Result {
     if (transaction?.isAborted === true) throw sqlError('25P02');
-    this.#isTrial = transaction !== null;
+    this.#transaction = transaction;
     try {
       return this.#meaningOf(statement)(values);
     } catch (error) {
@@ -106,13 +107,21 @@ export class Database {
     }
   }
 
+  /** Stores the rows of a transaction. What others have stored meanwhile it would have waited for. */
+  commit({ isAborted, rows }: Transaction): void {
+    if (isAborted) return;
+    if (this.isReadOnly) throw sqlError('25006');
+    this.#transaction = null;
+    this.#insert(rows);
+  }
+
   #meaningOf(statement: string): (values: Values) => Result {
     const known = this.#statements.get(statement);
     if (known !== undefined) return known;
     if (statement.startsWith('SET LOCAL')) return () => ({ rows: [], rowCount: 0 });
     if (statement.includes('"isReadOnly"'))
       return () => ({ rows: [{ isReadOnly: this.isReadOnly, forbidden: this.#forbidden }], rowCount: 1 });
-    if (statement.includes('WITH home AS')) return (values) => this.#insertResolved(values);
+    if (statement.includes('WITH home AS')) return (values) => this.#resolve(values);
     if (statement.includes('INSERT INTO idempotency_keys'))
       return statement.includes('LEFT JOIN kept')
         ? (values) => this.#storeMissing(values)
@@ -171,7 +180,10 @@ export class Database {
       const key = keyOf(row);
       if (this.rows.has(key) || stored.has(key)) continue;
       stored.add(key);
-      if (this.#isTrial) continue;
+      if (this.#transaction !== null) {
+        this.#transaction.rows.push(row);
+        continue;
+      }
       this.rows.set(key, row);
       const minute = Math.floor(row.createdAt / MINUTE) * MINUTE;
       this.#count(`${row.appId} ${row.typeId} ${minute}`, 1);
@@ -200,7 +212,7 @@ export class Database {
     const kept = new Set(keys.flatMap(({ name, key }, index) => (this.#isNew(name, key) ? [index + 1] : [])));
     const added = events.filter((_, index) => kept.has(numbers[index] ?? 0));
     if (added.some((row) => this.rows.has(keyOf(row)))) throw sqlError('23505');
-    if (!this.#isTrial)
+    if (this.#transaction === null)
       for (const { name, key } of keys) if (this.#isNew(name, key)) this.keys.set(name, key);
     this.#insert(added);
     return { rows: [], rowCount: added.length };
@@ -243,32 +255,15 @@ export class Database {
     return { rows, rowCount: rows.length };
   }
 
-  #insertResolved(values: Values): Result {
-    const [identity, apps = [], types = [], names = [], ids = [], numbers = [], times = [], payloads = []] =
-      values as readonly (readonly string[])[];
-    const rows: Row[] = [];
-    const unknownApps = apps.flatMap((app, index) => (this.apps.has(app) ? [] : [index + 1]));
-    const resolved = apps.map((app, index) => {
-      const appId = this.apps.get(app);
-      const typeId = this.types.get(`${appId} ${names[index]}`) ?? Number(types[index]?.split('_')[1]);
-      return appId === undefined ? null : { appId, typeId };
-    });
-    for (const [index, id] of ids.entries()) {
-      const source = resolved[Number(numbers[index]) - 1];
-      if (source)
-        rows.push({
-          ...source,
-          id,
-          createdAt: Date.parse(times[index] ?? ''),
-          payload: payloads[index] ?? '',
-        });
-    }
+  #resolve(values: Values): Result {
+    const [identity, apps = [], types = [], names = []] = values as readonly (readonly string[])[];
     const isOurs = String(identity) === IDENTITY;
-    if (isOurs) {
-      this.#mayWrite(rows, []);
-      this.#insert(rows);
-    }
-    return { rows: [{ isOurs, unknownApps, unknownTypes: [] }], rowCount: 1 };
+    const rows = apps.map((app, index) => {
+      const appId = isOurs ? (this.apps.get(app) ?? null) : null;
+      const known = this.types.get(`${appId} ${names[index]}`) ?? Number(types[index]?.split('_')[1]);
+      return { isOurs, number: index + 1, appId, typeId: appId === null ? null : known };
+    });
+    return { rows, rowCount: rows.length };
   }
 
   /** The days that have rows, for messages. */

@@ -217,9 +217,13 @@ export class SimulatedConnection implements WriteConnection {
   }
 
   #query(session: Session, statement: string, values: readonly unknown[]): Result {
-    if (statement === 'BEGIN') session.transaction = { isAborted: false };
+    if (statement.startsWith('BEGIN')) session.transaction = { isAborted: false, rows: [] };
     else if (statement === 'ROLLBACK') session.transaction = null;
-    else
+    else if (statement === 'COMMIT') {
+      const { transaction } = session;
+      session.transaction = null;
+      if (transaction !== null) this.#server.database.commit(transaction);
+    } else
       return this.#server.database.query(
         statement,
         values as readonly (readonly never[])[],

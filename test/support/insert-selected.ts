@@ -3,7 +3,7 @@ import type postgres from 'postgres';
 import type { Sql, Transaction } from '../../src/storage/database/connect.ts';
 import type { Engine } from '../../src/storage/database/engine.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
-import { insertMissing } from '../../src/storage/write/insert-events.ts';
+import { insertMissing } from '../../src/storage/write/inserts.ts';
 
 /**
  * Stores the missing rows of a query, with their counts.

@@ -5,8 +5,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../database/copy-connection.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import { countCopied } from '../write/count-copied.ts';
-import { insertMissingValues } from '../write/insert-events.ts';
-import { insertRows, inTransaction } from '../write/insert-steps.ts';
+import { Inserts } from '../write/inserts.ts';
 import { COPY_NAME, type Side } from './side.ts';
 
 const text = (ms: number): string => new Date(ms).toISOString();
@@ -71,7 +70,7 @@ export class Merger {
   readonly #from: Side;
   readonly #to: Side;
   readonly #connection: CopyConnection;
-  readonly #statement: string;
+  readonly #inserts: Inserts;
 
   constructor({ from, to }: { readonly from: Side; readonly to: Side }) {
     this.#from = from;
@@ -81,7 +80,7 @@ export class Merger {
       ...BULK_SESSION,
       ...writes.session,
     });
-    this.#statement = insertMissingValues(writes);
+    this.#inserts = new Inserts(writes);
   }
 
   /**
@@ -152,11 +151,7 @@ export class Merger {
       rows.map(({ payload }) => payload),
     ];
     const bytes = rows.reduce((sum, { payload }) => sum + payload.length, 0);
-    const connection = this.#connection;
-    if (this.#to.engine.writes.insertsInSteps)
-      return (await inTransaction(connection, () => insertRows(connection, columns, { bytes }))).stored;
-    const { rows: inserted } = await connection.query<{ stored: number }>(this.#statement, columns, bytes);
-    return inserted[0]?.stored ?? 0;
+    return (await this.#inserts.missing(this.#connection, columns, { bytes })).stored;
   }
 }
 

@@ -13,6 +13,7 @@ export interface EventContent {
 
 /** The columns of the table of events, in the order of a row. */
 export const EVENT_COLUMN_NAMES = ['id', 'app_id', 'type_id', 'created_at', 'payload'] as const;
+export const EVENT_COLUMNS = EVENT_COLUMN_NAMES.join(', ');
 
 /** An event as a row of the table: its app and type by internal ids, which are valid in one database only. */
 export interface EventRow extends EventContent {

@@ -1,10 +1,9 @@
 /** A commit group as one write to the socket: a COPY of the rows, and one of their changes of the counts. */
 
 import type { CopyGroup } from '../database/copy-connection.ts';
-import { type EventRow, sizeOf } from './accepted-event.ts';
+import { EVENT_COLUMNS, type EventRow, sizeOf } from './accepted-event.ts';
 import { CopyMessages } from './copy-messages.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { EVENT_COLUMNS } from './insert-events.ts';
 
 /** Size of a row without its payload, in bytes. */
 const ROW_BYTES = 54;

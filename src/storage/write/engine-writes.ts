@@ -30,8 +30,8 @@ export interface EngineWrites {
   readonly lockedDays: string;
   /** A condition for rows of `events` that the current transaction has copied, in an interval that is copied by it alone. */
   readonly copiedNow: string;
-  /** Whether rows and their changes are inserted by several statements of a transaction (insert-steps.ts). */
-  readonly insertsInSteps: boolean;
+  /** Whether each statement may insert into one table only, so that it needs the node of its rows alone. */
+  readonly singleNodeStatements: boolean;
   /** Whether the cause of a failed COPY is not what its SQLSTATE says. */
   readonly hidesFailure?: (error: unknown) => boolean;
   /** Settings of every session that writes. */

@@ -22,14 +22,7 @@ import {
   type GroupKind,
   type WriteLog,
 } from './group-commit.ts';
-import {
-  columns,
-  insertKeyedValues,
-  insertMissingValues,
-  type KeyedInsert,
-  keyedOutcomes,
-} from './insert-events.ts';
-import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
+import { columns, Inserts, keyedOutcomes } from './inserts.ts';
 
 /** null once an event is durable, or why it is not; `repeated` where an event with its key was durable before. */
 export type WriteOutcome = Rejection | 'repeated' | null;
@@ -106,7 +99,7 @@ export class EventWriter implements GroupCounts {
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
   readonly #idle: WriteConnection[];
   readonly #all: readonly WriteConnection[];
-  readonly #trial: string;
+  readonly #inserts: Inserts;
   /** When a group last ended, or began while none was in flight. */
   #movedAt = 0;
   #groups = 0;
@@ -124,21 +117,14 @@ export class EventWriter implements GroupCounts {
       log,
       now,
     });
-    const insertMissing = insertMissingValues(engine);
-    this.#trial = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissing;
+    this.#inserts = new Inserts(engine);
+    const insert = (connection: WriteConnection, events: readonly AcceptedEvent[]) =>
+      this.#inserts.missing(connection, columns(events), { bytes: sizeOf(events), epoch: epochOf(events) });
     this.#kind = {
       name: 'events',
       store: async (connection, events, { uncertain }) => {
-        const epoch = epochOf(events);
-        if (!uncertain) {
-          await connection.copy(copyGroup(engine, events), epoch, this.phases.begin());
-          return events.map(() => null);
-        }
-        const rows = columns(events);
-        const bytes = sizeOf(events);
-        if (engine.insertsInSteps)
-          await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }));
-        else await connection.query(insertMissing, rows, bytes, epoch);
+        if (uncertain) await insert(connection, events);
+        else await connection.copy(copyGroup(engine, events), epochOf(events), this.phases.begin());
         return events.map(() => null);
       },
       eventsOf: (events) => events,
@@ -153,17 +139,10 @@ export class EventWriter implements GroupCounts {
         return kept ?? events.map(() => end.refusal);
       },
     };
-    const insertKeyed = insertKeyedValues(engine);
     this.#keyedKind = {
       ...this.#kind,
-      store: async (connection, events, { uncertain }) => {
-        const rows = columns(events);
-        const [bytes, epoch] = [sizeOf(events), epochOf(events)];
-        const inserted = engine.insertsInSteps
-          ? await inTransaction(connection, () => insertRows(connection, rows, { bytes, epoch }))
-          : (await connection.query<KeyedInsert>(insertKeyed, rows, bytes, epoch)).rows[0];
-        return keyedOutcomes(events, inserted, uncertain);
-      },
+      store: async (connection, events, { uncertain }) =>
+        keyedOutcomes(events, await insert(connection, events), uncertain),
     };
     this.#all = Array.from({ length: options.connections }, (_, index) =>
       node.connect(`${name} ${index + 1}`, timeouts, engine.session),
@@ -239,13 +218,7 @@ export class EventWriter implements GroupCounts {
   async #try(connection: WriteConnection, createdAt: number, appId: number): Promise<boolean> {
     const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
-      await connection.query('BEGIN', []);
-      await connection.query(`SET LOCAL lock_timeout = ${TRIAL_LOCK_MS}`, []);
-      try {
-        await connection.query(this.#trial, columns([event]));
-      } finally {
-        await connection.query('ROLLBACK', []);
-      }
+      await this.#inserts.attempt(connection, columns([event]), { bytes: 0, lockMs: TRIAL_LOCK_MS });
       return true;
     } catch (error) {
       // Not logged: the failures of groups are in the log already.

@@ -1,6 +1,6 @@
 /**
  * Writes requests whose events are committed together, all or none. For a request with an Idempotency-Key the same transaction stores
- * the key, so that a repeated request finds either the response or nothing. On one server the transaction is one statement.
+ * the key, so that a repeated request finds either the response or nothing.
  */
 import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
@@ -20,18 +20,7 @@ import {
   UNAVAILABLE,
 } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
-import {
-  AWAITS_STANDBY,
-  columns,
-  insertKeyedValues,
-  insertMissing,
-  insertMissingValues,
-  insertNew,
-  type KeyedInsert,
-  keyedOutcomes,
-  whatWasInserted,
-} from './insert-events.ts';
-import { INSERT_MISSING_ROWS, insertRows, inTransaction } from './insert-steps.ts';
+import { AWAITS_STANDBY, columns, Inserts, keyedOutcomes } from './inserts.ts';
 
 /** The identity of an idempotent request. */
 export interface RequestIdentity {
@@ -82,87 +71,6 @@ export type IdempotentOutcome =
   | { readonly known: KnownKey }
   | Rejection;
 
-/**
- * The row of the key is written first, so a concurrent request with the same key waits here until the first transaction ends.
- * The events of a new key are new too.
- */
-function storeStatement(engine: EngineWrites): string {
-  const { before, after } = insertNew(engine);
-  return `
-  WITH ${KEPT}, ${before}
-       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
-         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[])
-                AS event (id, app_id, type_id, created_at, payload, number)
-         JOIN request USING (number)
-         JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
-}
-
-/**
- * The same for requests of which some have no Idempotency-Key (their events have the number 0), or events that may be
- * stored already. Its result is a {@link MissingInsert}.
- */
-function storeMissingStatement(engine: EngineWrites): string {
-  const { before, counted } = insertMissing(engine);
-  return `
-  WITH ${KEPT}, ${before}
-       SELECT event.id, event.app_id, event.type_id, event.created_at, event.payload::json
-         FROM unnest($7::uuid[], $8::int[], $9::int[], $10::timestamptz[], $11::text[], $12::int[]) WITH ORDINALITY
-                AS event (id, app_id, type_id, created_at, payload, number, place)
-         LEFT JOIN request USING (number)
-         LEFT JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest
-        WHERE event.number = 0 OR kept.app_id IS NOT NULL
-        ORDER BY event.app_id, event.created_at, event.id, event.place${counted}
-  SELECT ${whatWasInserted('$7')}, (SELECT count(*)::integer FROM kept) AS kept FROM inserted`;
-}
-
-interface MissingInsert extends KeyedInsert {
-  /** Keys that were new; absent where the statement stores none. */
-  readonly kept?: number;
-}
-
-const REQUESTS = `unnest($1::int[], $2::bytea[], $3::bytea[], $4::smallint[], $5::text[], $6::timestamptz[])
-           WITH ORDINALITY AS request (app_id, key_digest, body_digest, status, answer, created_at, number)`;
-
-/** Stores the new ones of the keys of requests. */
-const keepFrom = (requests: string): string => `
-    INSERT INTO idempotency_keys AS known (app_id, key_digest, body_digest, status, answer, created_at)
-    SELECT app_id, key_digest, body_digest, status, answer, created_at FROM ${requests} ORDER BY app_id, key_digest
-    ON CONFLICT (app_id, key_digest) DO UPDATE
-       SET body_digest = excluded.body_digest, status = excluded.status, answer = excluded.answer,
-           created_at = excluded.created_at
-     WHERE excluded.created_at - known.created_at >= interval '${KEY_LIFE_MS} milliseconds'
-    RETURNING app_id, key_digest`;
-
-/** The keys of requests, and of these the new ones. */
-const KEPT = `request AS (SELECT * FROM ${REQUESTS}), kept AS (${keepFrom('request')})`;
-const KEEP = keepFrom(REQUESTS);
-
-/** The same as {@link storeStatement} and {@link storeMissingStatement}, in a transaction. @param values of {@link valuesOf} */
-async function storeInSteps(
-  connection: WriteConnection,
-  values: readonly (readonly unknown[])[],
-  how: { readonly bytes: number; readonly epoch: number | undefined; readonly isNew: boolean },
-): Promise<MissingInsert> {
-  const [apps = [], digests = []] = values;
-  const [ids = [], , , , , numbers = []] = values.slice(6);
-  return await inTransaction(connection, async () => {
-    const { rows } =
-      apps.length === 0
-        ? { rows: [] }
-        : await connection.query<{ app_id: number; key_digest: Buffer }>(KEEP, values.slice(0, 6));
-    const kept = new Set(rows.map((row) => `${row.app_id} ${row.key_digest.toString('hex')}`));
-    const isKept = (number: number): boolean => {
-      const digest = digests[number - 1];
-      return digest instanceof Buffer && kept.has(`${String(apps[number - 1])} ${digest.toString('hex')}`);
-    };
-    const wanted = numbers.map((number) => number === 0 || isKept(Number(number)));
-    const columns = values.slice(6, 11).map((column) => column.filter((_, at) => wanted[at]));
-    const inserted = await insertRows(connection, columns, how);
-    const refused = ids.filter((_, at) => wanted[at] !== true).map(String);
-    return { stored: inserted.stored, repeated: [...inserted.repeated, ...refused], kept: rows.length };
-  });
-}
-
 /** The stored keys among several; `index` is that in the two arrays of apps and digests. */
 const FIND_KEYS = `
   SELECT request.number::int - 1 AS index, body_digest AS "bodyDigest", status, answer
@@ -195,11 +103,7 @@ export class IdempotentWriter {
   readonly #options: IdempotentWriterOptions;
   readonly #connection: WriteConnection;
   readonly #commit: GroupCommit;
-  readonly #storeStatement: string;
-  readonly #storeMissingStatement: string;
-  readonly #inSteps: boolean;
-  /** For requests without Idempotency-Keys: it does not touch their table, which may be locked. */
-  readonly #storePlainStatement: string;
+  readonly #inserts: Inserts;
   readonly #kind: GroupKind<Work, IdempotentOutcome>;
   /** Finds the events that the database refuses, and stores nothing. */
   readonly #trial: GroupKind<AcceptedEvent, Rejection | null>;
@@ -217,14 +121,10 @@ export class IdempotentWriter {
       log,
       now,
     });
-    this.#inSteps = engine.insertsInSteps;
-    this.#storeStatement = storeStatement(engine);
-    this.#storeMissingStatement = storeMissingStatement(engine);
-    this.#storePlainStatement = insertKeyedValues(engine);
+    this.#inserts = new Inserts(engine);
     this.#kind = {
       name: 'requests',
-      store: (_, works, attempt) =>
-        works.every(isNew) ? this.#storeNew(works) : this.#storeMissing(works, attempt.uncertain),
+      store: (_, works, attempt) => this.#store(works, attempt.uncertain),
       eventsOf: (works) => works.flatMap(({ events }) => events),
       refuse: (_, work, attempt) => this.#storeWithout(work, attempt, POISON),
       onExhausted: async (works, { refusal, failure, error, attempt }) => {
@@ -239,11 +139,10 @@ export class IdempotentWriter {
         return outcomes;
       },
     };
-    const insert = engine.insertsInSteps ? INSERT_MISSING_ROWS : insertMissingValues(engine);
     this.#trial = {
       name: 'events',
       store: async (_, events) => {
-        await this.#rolledBack(insert, columns(events), sizeOf(events));
+        await this.#inserts.attempt(this.#connection, columns(events), { bytes: sizeOf(events) });
         return events.map(() => null);
       },
       eventsOf: (events) => events,
@@ -272,33 +171,17 @@ export class IdempotentWriter {
     return this.#connection.close();
   }
 
-  async #storeNew(works: readonly Work[]): Promise<readonly IdempotentOutcome[]> {
-    const values = valuesOf(works);
-    const epoch = epochOf(works.flatMap(({ events }) => events));
-    const stored = this.#inSteps
-      ? (await storeInSteps(this.#connection, values, { bytes: bytesOf(works), epoch, isNew: true })).stored
-      : (await this.#connection.query(this.#storeStatement, values, bytesOf(works), epoch)).rowCount;
-    if (stored === works.reduce((sum, { events }) => sum + events.length, 0))
-      return works.map((work) => storedWork(work));
-    const known = await this.#find(works);
-    return works.map((work) => keptOutcome(work, known.get(work)));
-  }
-
-  async #storeMissing(works: readonly Work[], uncertain: boolean): Promise<readonly IdempotentOutcome[]> {
+  async #store(works: readonly Work[], uncertain: boolean): Promise<readonly IdempotentOutcome[]> {
     const events = works.flatMap((work) => work.events);
-    const hasKeys = works.some(hasRequest);
-    const [bytes, epoch] = [bytesOf(works), epochOf(events)];
-    const query = (statement: string, values: readonly unknown[]) =>
-      this.#connection.query<MissingInsert>(statement, values, bytes, epoch);
-    const inserted = this.#inSteps
-      ? await storeInSteps(this.#connection, valuesOf(works), { bytes, epoch, isNew: false })
-      : hasKeys
-        ? (await query(this.#storeMissingStatement, valuesOf(works))).rows[0]
-        : (await query(this.#storePlainStatement, columns(events))).rows[0];
+    const inserted = await this.#inserts.requests(this.#connection, valuesOf(works), {
+      bytes: sizeOf(events),
+      epoch: epochOf(events),
+      isNew: works.every(isNew),
+    });
     const outcomes = keyedOutcomes(events, inserted, uncertain);
     const isRepeated = new Set(events.filter((_, index) => outcomes[index] === 'repeated'));
     const requests = works.filter(hasRequest);
-    const known = (inserted?.kept ?? 0) === requests.length ? null : await this.#find(requests);
+    const known = inserted.kept === requests.length ? null : await this.#find(requests);
     return works.map((work) => {
       const repeated = new Set(work.events.filter((event) => isRepeated.has(event)));
       if (known !== null && hasRequest(work)) return keptOutcome(work, known.get(work), repeated);
@@ -354,16 +237,6 @@ export class IdempotentWriter {
       throw new Error('A group was written without an outcome for each of its units.');
     return outcome;
   }
-
-  async #rolledBack(statement: string, values: readonly unknown[], bytes: number): Promise<void> {
-    const connection = this.#connection;
-    await connection.query('BEGIN', []);
-    try {
-      await connection.query(statement, values, bytes);
-    } finally {
-      await connection.query('ROLLBACK', []);
-    }
-  }
 }
 
 function hasRequest({ request }: Work): boolean {
@@ -395,10 +268,7 @@ function keptOutcome(work: Work, found: KnownKey | undefined, repeated = NONE): 
   return isOurs ? storedWork(work, repeated) : { known: found };
 }
 
-function bytesOf(works: readonly Work[]): number {
-  return works.reduce((sum, { events }) => sum + sizeOf(events), 0);
-}
-
+/** The values of {@link Inserts.requests}. */
 function valuesOf(works: readonly Work[]): readonly (readonly unknown[])[] {
   const requests = works.filter(hasRequest);
   const numbers = new Map(requests.map((work, index) => [work, index + 1]));

@@ -4,9 +4,8 @@
  */
 
 import type { CopyGroup } from '../database/copy-connection.ts';
-import type { EventRow } from './accepted-event.ts';
+import { EVENT_COLUMNS, type EventRow } from './accepted-event.ts';
 import { CopyMessages, idOf, payloadOf, type TextBytes } from './copy-messages.ts';
-import { EVENT_COLUMNS } from './insert-events.ts';
 
 /** Size of a group: larger ones are no faster. */
 const MOST_EVENTS = 10_000;

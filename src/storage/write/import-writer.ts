@@ -15,8 +15,7 @@ import { copyGroup } from './copy-group.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
-import { columns, insertMissingValues } from './insert-events.ts';
-import { insertRows } from './insert-steps.ts';
+import { columns, Inserts } from './inserts.ts';
 
 export interface ImportOutcome<Event> {
   readonly imported: number;
@@ -84,7 +83,7 @@ export class ImportWriter<Event extends EventRow> {
   readonly #options: ImportWriterOptions;
   readonly #connection: CopyConnection;
   readonly #commit: GroupCommit;
-  readonly #insertMissing: string;
+  readonly #inserts: Inserts;
   readonly #kind: GroupKind<Event, ImportOutcome<Event>>;
   /** Days for which there is room. */
   readonly #roomyDays = new Set<string>();
@@ -111,7 +110,7 @@ export class ImportWriter<Event extends EventRow> {
       ...engine.session,
     });
     this.#commit = new GroupCommit({ engine, timeouts, log: NO_LOG, now: () => performance.now() });
-    this.#insertMissing = insertMissingValues(engine);
+    this.#inserts = new Inserts(engine);
     this.#kind = {
       name: 'events',
       store: async (_, events, attempt) => [
@@ -194,11 +193,9 @@ export class ImportWriter<Event extends EventRow> {
       await this.#copy(kept, generation);
       return { imported: kept.length, skipped: 0, refused };
     }
-    const [connection, rows, bytes] = [this.#connection, columns(kept), sizeOf(kept)];
-    const inserted = this.#options.engine.insertsInSteps
-      ? await insertRows(connection, rows, { bytes })
-      : (await connection.query<{ stored: number }>(this.#insertMissing, rows, bytes)).rows[0];
-    const imported = inserted?.stored ?? 0;
+    const { stored: imported } = await this.#inserts.missingInside(this.#connection, columns(kept), {
+      bytes: sizeOf(kept),
+    });
     this.#merging = imported < kept.length;
     return { imported, skipped: kept.length - imported, refused };
   }

@@ -5,12 +5,19 @@
 
 import type { WriteConnection } from '../database/copy-connection.ts';
 import { IDENTITY } from '../database/installation-id.ts';
-import type { Nodes } from '../database/nodes.ts';
-import { type EventSource, type JournaledEvent, sizeOf, timestamp } from './accepted-event.ts';
+import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
+import {
+  dateOf,
+  dayOf,
+  type EventRow,
+  type EventSource,
+  type JournaledEvent,
+  sizeOf,
+} from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
-import { type Failure, REPLAYING } from './failures.ts';
+import { classify, type Failure, REPLAYING } from './failures.ts';
 import { GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
-import { insertMissing } from './insert-events.ts';
+import { columns, Inserts, inTransaction } from './inserts.ts';
 
 /** Why an event can never be stored. */
 export interface Unstorable {
@@ -51,76 +58,208 @@ export interface ReplayWriterOptions {
   readonly now: () => number;
 }
 
-/** Also: no partition can be created, or a concurrent transaction has created the type. */
-type TryOutcome = ReplayOutcome | 'no-room' | 'no-type';
-
-interface Resolution {
+/** An app and a type by internal ids; null where the database has none. */
+interface Resolved {
   readonly isOurs: boolean;
-  /** Numbers of sources, from 1 on. */
-  readonly unknownApps: readonly number[];
-  readonly unknownTypes: readonly number[];
+  /** The number of the source. */
+  readonly number: number;
+  readonly appId: number | null;
+  readonly typeId: number | null;
 }
 
-/** A type that another session creates concurrently is visible to the next statement. */
-const TYPE_TRIES = 3;
+/**
+ * A type is found by its public id, else by its name in the app. Apps are locked: in a transaction that goes on to store their events,
+ * one that is deleted meanwhile gets none.
+ */
+const RESOLVE = `
+  WITH home AS (
+         SELECT EXISTS (SELECT FROM installation WHERE name = '${IDENTITY}' AND value = $1) AS is_ours
+       ), source AS (
+         SELECT number::integer, app_public_id, type_public_id, type_name
+           FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY
+             AS source (app_public_id, type_public_id, type_name, number)
+       ), app AS (
+         SELECT apps.id, number FROM source JOIN apps ON apps.public_id = app_public_id
+          WHERE (SELECT is_ours FROM home)
+            FOR KEY SHARE OF apps
+       )
+  SELECT is_ours AS "isOurs", number, app.id AS "appId", coalesce(by_id.id, by_name.id) AS "typeId"
+    FROM home CROSS JOIN source
+    LEFT JOIN app USING (number)
+    LEFT JOIN event_types AS by_id ON by_id.public_id = type_public_id AND by_id.app_id = app.id
+    LEFT JOIN event_types AS by_name ON by_name.app_id = app.id AND by_name.name = type_name`;
+
+/** Creates the types that apps lack: MAX_EVENT_TYPES_PER_APP does not apply, because their events were acknowledged. */
+const MAKE_TYPES = `
+  INSERT INTO event_types (public_id, app_id, name)
+  SELECT DISTINCT ON (app_id, name) public_id, app_id, name
+    FROM unnest($1::text[], $2::integer[], $3::text[]) AS made (public_id, app_id, name)
+  ON CONFLICT DO NOTHING`;
+
+/** An event whose app and type the database has. */
+interface FoundEvent {
+  readonly event: JournaledEvent;
+  readonly appId: number;
+  readonly typeId: number;
+  /** Its index in the group. */
+  readonly index: number;
+}
 
 export class ReplayWriter {
-  readonly #connection: WriteConnection;
+  readonly #options: ReplayWriterOptions;
+  readonly #nodes: Nodes;
+  readonly #connections: ByNode<WriteConnection>;
   readonly #commit: GroupCommit;
-  readonly #kind: GroupKind<JournaledEvent, TryOutcome>;
+  readonly #inserts: Inserts;
+  readonly #kind: GroupKind<FoundEvent, ReplayOutcome>;
 
   constructor(options: ReplayWriterOptions) {
-    const { nodes, engine, identity, log, now } = options;
-    const statement = insertResolved(engine);
-    this.#connection = nodes.home.connect('tidemark replay', REPLAYING, engine.session);
+    const { nodes, engine, log, now } = options;
+    this.#options = options;
+    this.#nodes = nodes;
+    this.#connections = new ByNode(nodes, ({ connect }) =>
+      connect('tidemark replay', REPLAYING, engine.session),
+    );
     this.#commit = new GroupCommit({ engine, timeouts: REPLAYING, log, now });
+    this.#inserts = new Inserts(engine);
     this.#kind = {
       name: 'events',
-      store: async (connection, events) => {
-        const sources = new Sources(events);
-        const { rows } = await connection.query<Resolution>(
-          statement,
-          [identity, ...sources.columns, ...eventColumns(events, sources)],
-          sizeOf(events),
-        );
-        return outcomesOf(events, sources, rows[0]);
-      },
-      eventsOf: (events) => events,
+      store: (connection, found) => this.#store(connection, found),
+      eventsOf: (found) => found.map(({ event }) => event),
       refuse: (_, __, ___, error) => ({ reason: 'refused', details: messageOf(error) }),
-      onExhausted: (events, { failure }) => events.map(() => outcomeOfFailure(failure)),
+      onExhausted: (found, { failure }) => found.map(({ event }) => this.#outcomeOf(event, failure)),
     };
   }
 
   /**
-   * Stores the missing events of a group; one call at a time. The transaction that stores them also checks installation, apps
-   * and types: nothing known from before is trusted.
+   * Stores the missing events of a group; one call at a time. Apps and types are on one server, events of a cluster on several: so
+   * sources are resolved first, and then the events of each node are stored on it. Those of a node that does not answer wait, and keep
+   * nothing else waiting.
    * @returns the outcomes of the events, in order
    */
   async write(events: readonly JournaledEvent[]): Promise<readonly ReplayOutcome[]> {
-    const outcomes = [...(await this.#run(events))];
-    for (let tries = 1; tries < TYPE_TRIES; tries += 1) await this.#again(events, outcomes);
-    return outcomes.map((outcome, index) => final(outcome, events[index]));
+    const outcomes: ReplayOutcome[] = events.map(() => 'fault');
+    const found: FoundEvent[] = [];
+    try {
+      await this.#nodes.ready();
+      const sources = new Sources(events);
+      let known = await this.#resolve(sources);
+      if (await this.#makeTypes(events, sources, known)) known = await this.#resolve(sources);
+      for (const [index, event] of events.entries()) {
+        const resolved = this.#look(event, known.get(sources.numberOf(event)));
+        if (typeof resolved === 'object' && 'appId' in resolved) found.push({ event, index, ...resolved });
+        else outcomes[index] = resolved;
+      }
+    } catch (error) {
+      const failure = classify(error);
+      if (failure !== 'fault') return events.map(() => (failure === 'blocked' ? 'blocked' : 'away'));
+      this.#options.log.error(
+        { err: error, events: events.length },
+        'journal: sources could not be resolved',
+      );
+      return outcomes;
+    }
+    await Promise.all(
+      partsByNode(this.#nodes, found).map(async ({ node, units }) => {
+        const attempt = this.#commit.begin(true);
+        const stored = await this.#commit.run(this.#kind, this.#connections.at(node), units, attempt);
+        for (const [at, { index }] of units.entries()) outcomes[index] = stored[at] ?? 'fault';
+      }),
+    );
+    return outcomes;
   }
 
   async close(): Promise<void> {
-    await this.#connection.close();
+    await Promise.all(this.#connections.all.map((connection) => connection.close()));
   }
 
-  #run(events: readonly JournaledEvent[]): Promise<readonly TryOutcome[]> {
-    return this.#commit.run(this.#kind, this.#connection, events, this.#commit.begin(true));
+  get #home(): WriteConnection {
+    return this.#connections.at(this.#nodes.home);
   }
 
-  /** Retries the events whose type was not visible, and replaces their outcomes. */
-  async #again(events: readonly JournaledEvent[], outcomes: TryOutcome[]): Promise<void> {
-    const some = [...events.entries()].filter(([index]) => outcomes[index] === 'no-type');
-    if (some.length === 0) return;
-    const changed = await this.#run(some.map(([, event]) => event));
-    for (const [at, [index]] of some.entries()) outcomes[index] = changed[at] ?? 'fault';
+  /**
+   * Stores events in a transaction. On the server that has the apps it resolves them again: nothing known from before is trusted there,
+   * as an app may have been deleted, or another server have taken over.
+   */
+  async #store(connection: WriteConnection, found: readonly FoundEvent[]): Promise<readonly ReplayOutcome[]> {
+    const values = (rows: readonly EventRow[]) => [columns(rows), { bytes: sizeOf(rows) }] as const;
+    if (connection !== this.#home) {
+      await this.#inserts.missing(connection, ...values(found.map(rowOf)));
+      return found.map(() => 'stored');
+    }
+    return await inTransaction(connection, async () => {
+      const sources = new Sources(found.map(({ event }) => event));
+      const known = await this.#resolve(sources);
+      const rows: EventRow[] = [];
+      const outcomes = found.map(({ event }): ReplayOutcome => {
+        const resolved = this.#look(event, known.get(sources.numberOf(event)));
+        if (typeof resolved !== 'object' || !('appId' in resolved)) return resolved;
+        rows.push(rowOf({ event, ...resolved }));
+        return 'stored';
+      });
+      await this.#inserts.missingInside(connection, ...values(rows));
+      return outcomes;
+    });
+  }
+
+  async #resolve(sources: Sources): Promise<ReadonlyMap<number, Resolved>> {
+    const values = [this.#options.identity, ...sources.columns];
+    const { rows } = await this.#home.query<Resolved>(RESOLVE, values);
+    return new Map(rows.map((row) => [row.number, row]));
+  }
+
+  /** Types of apps whose node is away are made when it is back. @returns whether any were made */
+  async #makeTypes(
+    events: readonly JournaledEvent[],
+    sources: Sources,
+    known: ReadonlyMap<number, Resolved>,
+  ): Promise<boolean> {
+    const missing = new Map<number, readonly [typeId: string, appId: number, name: string]>();
+    for (const event of events) {
+      const found = known.get(sources.numberOf(event));
+      if (found?.isOurs !== true || found.appId === null || found.typeId !== null) continue;
+      if (this.#nodes.nodeOf(found.appId).isUnreachable) continue;
+      missing.set(found.number, [event.source.typeId, found.appId, event.source.typeName]);
+    }
+    if (missing.size === 0) return false;
+    const rows = [...missing.values()];
+    await this.#home.query(MAKE_TYPES, [
+      rows.map(([id]) => id),
+      rows.map(([, appId]) => appId),
+      rows.map(([, , name]) => name),
+    ]);
+    return true;
+  }
+
+  /** The ids of an event's app and type, or why it cannot be stored, or not now. */
+  #look(
+    { source }: JournaledEvent,
+    found: Resolved | undefined,
+  ): Pick<FoundEvent, 'appId' | 'typeId'> | ReplayOutcome {
+    if (found?.isOurs !== true) return 'foreign';
+    const { appId, typeId } = found;
+    if (appId === null) return { reason: 'unknown-app', details: `the database has no app ${source.appId}` };
+    if (this.#nodes.nodeOf(appId).isUnreachable) return 'blocked';
+    if (typeId !== null) return { appId, typeId };
+    return { reason: 'type-conflict', details: `another app has the event type ${source.typeId}` };
+  }
+
+  #outcomeOf({ createdAt }: JournaledEvent, failure: Failure): ReplayOutcome {
+    if (failure === 'no-partition')
+      return { reason: 'no-partition', details: `there is no partition for ${dateOf(dayOf(createdAt))}` };
+    if (failure === 'fault' || failure === 'blocked') return failure;
+    // Whatever keeps one node from taking events: those of others do not wait for it.
+    return this.#nodes.names.length === 0 ? 'away' : 'blocked';
   }
 }
 
+function rowOf({ event, appId, typeId }: Omit<FoundEvent, 'index'>): EventRow {
+  const { id, createdAt, payload } = event;
+  return { id, createdAt, payload, appId, typeId };
+}
+
 /** The distinct apps and types of a group, numbered from 1 on. */
-export class Sources {
+class Sources {
   readonly #numbers = new Map<string, number>();
   readonly #ofObject = new Map<EventSource, number>();
   readonly #list: EventSource[] = [];
@@ -151,92 +290,6 @@ export class Sources {
   }
 }
 
-function eventColumns(events: readonly JournaledEvent[], sources: Sources): readonly (readonly unknown[])[] {
-  return [
-    events.map(({ id }) => id),
-    events.map((event) => sources.numberOf(event)),
-    events.map(({ createdAt }) => timestamp(createdAt)),
-    events.map(({ payload }) => payload),
-  ];
-}
-
-/**
- * One statement, so one transaction, that resolves sources and stores the events of those that it can resolve. A type is
- * found by its public id, else by its name in the app. A type that an existing app lacks is created: MAX_EVENT_TYPES_PER_APP
- * does not apply, because its events were acknowledged.
- */
-function insertResolved(engine: EngineWrites): string {
-  const { before, counted } = insertMissing(engine);
-  return `
-  WITH home AS (
-         SELECT EXISTS (SELECT FROM installation WHERE name = '${IDENTITY}' AND value = $1) AS is_ours
-       ), source AS (
-         SELECT number::integer, app_public_id, type_public_id, type_name
-           FROM unnest($2::text[], $3::text[], $4::text[]) WITH ORDINALITY
-             AS source (app_public_id, type_public_id, type_name, number)
-       ), app AS (
-         -- Locked: an app that is deleted before the commit gets no events.
-         SELECT source.*, apps.id AS app_id
-           FROM source JOIN apps ON apps.public_id = source.app_public_id
-          WHERE (SELECT is_ours FROM home)
-            FOR KEY SHARE OF apps
-       ), known AS (
-         SELECT app.*, coalesce(by_id.id, by_name.id) AS type_id
-           FROM app
-           LEFT JOIN event_types AS by_id ON by_id.public_id = app.type_public_id AND by_id.app_id = app.app_id
-           LEFT JOIN event_types AS by_name ON by_name.app_id = app.app_id AND by_name.name = app.type_name
-       ), made AS (
-         INSERT INTO event_types (public_id, app_id, name)
-         SELECT DISTINCT ON (app_id, type_name) type_public_id, app_id, type_name FROM known WHERE type_id IS NULL
-         ON CONFLICT DO NOTHING
-         RETURNING id, app_id, name
-       ), resolved AS (
-         SELECT known.number, known.app_id, coalesce(known.type_id, made.id) AS type_id
-           FROM known LEFT JOIN made ON made.app_id = known.app_id AND made.name = known.type_name
-       ), ${before}
-         SELECT event.id, resolved.app_id, resolved.type_id, event.created_at, event.payload::json
-           FROM unnest($5::uuid[], $6::integer[], $7::timestamptz[], $8::text[]) AS event (id, number, created_at, payload)
-           JOIN resolved USING (number)
-          WHERE resolved.type_id IS NOT NULL${counted}
-  SELECT (SELECT is_ours FROM home) AS "isOurs",
-         ARRAY(SELECT number FROM source EXCEPT SELECT number FROM known) AS "unknownApps",
-         ARRAY(SELECT number FROM resolved WHERE type_id IS NULL) AS "unknownTypes"`;
-}
-
-function outcomesOf(
-  events: readonly JournaledEvent[],
-  sources: Sources,
-  resolution: Resolution | undefined,
-): readonly TryOutcome[] {
-  if (resolution?.isOurs !== true) return events.map(() => 'foreign');
-  const apps = new Set(resolution.unknownApps);
-  const types = new Set(resolution.unknownTypes);
-  return events.map((event) => {
-    const number = sources.numberOf(event);
-    if (apps.has(number))
-      return { reason: 'unknown-app', details: `the database has no app ${event.source.appId}` };
-    return types.has(number) ? 'no-type' : 'stored';
-  });
-}
-
-function outcomeOfFailure(failure: Failure): TryOutcome {
-  if (failure === 'no-partition') return 'no-room';
-  return failure === 'fault' || failure === 'blocked' ? failure : 'away';
-}
-
-function final(outcome: TryOutcome, event: JournaledEvent | undefined): ReplayOutcome {
-  if (event === undefined) return 'fault';
-  const { source, createdAt } = event;
-  if (outcome === 'no-room')
-    return {
-      reason: 'no-partition',
-      details: `there is no partition for ${timestamp(createdAt).slice(0, 10)}`,
-    };
-  if (outcome === 'no-type')
-    return { reason: 'type-conflict', details: `another app has the event type ${source.typeId}` };
-  return outcome;
-}
-
-export function messageOf(error: unknown): string {
+function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

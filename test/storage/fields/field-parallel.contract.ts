@@ -13,7 +13,7 @@ import { SNAPSHOT_LOCK } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
-import { openReplayWriter, type ReplayGroupWriter } from '../../../src/storage/write/replay-in-cluster.ts';
+import { ReplayWriter } from '../../../src/storage/write/replay-writer.ts';
 import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
 import {
   expectPages,
@@ -49,7 +49,7 @@ const DECLARED = [
 export function fieldsInParallel(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let importer: ImportWriter<EventRow>;
-  let replayer: ReplayGroupWriter;
+  let replayer: ReplayWriter;
   /** Of the events of another app, which is removed. */
   let writing: Promise<void> = Promise.resolve();
   let isRemoving = false;
@@ -64,7 +64,7 @@ export function fieldsInParallel(open: OpenFieldDatabase): void {
     const { identity } = await readInstallation(sql);
     const log = { warn: () => undefined, error: () => undefined };
     const now = (): number => performance.now();
-    replayer = openReplayWriter({
+    replayer = new ReplayWriter({
       ...{ nodes: fields.nodes, engine, identity, log, now },
     });
     for (const field of DECLARED.slice(0, 2)) await declareField(sql, { appId: 2, ...field });

@@ -13,7 +13,7 @@ export const writes: EngineWrites = {
   ...onOneServer,
   // Each node numbers transactions by itself. A restore fills an empty database.
   copiedNow: 'true',
-  insertsInSteps: true,
+  singleNodeStatements: true,
   // Any node is asked for it, and the coordinator does it.
   createPartitions: 'SELECT make_room($1::date[])',
   hidesFailure: (error) => errorCode(error) === INTERNAL_ERROR,

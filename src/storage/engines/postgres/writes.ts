@@ -76,6 +76,6 @@ export const writes: EngineWrites = {
               WHERE ${OF_OTHERS} AND relation IN ('events'::regclass, partition)
                 AND (mode IN (${AGAINST_ROWS}) OR (partition IS NULL AND mode = 'ShareUpdateExclusiveLock')))`,
   copiedNow: 'xmin = pg_current_xact_id()::xid',
-  insertsInSteps: false,
+  singleNodeStatements: false,
   session: {},
 };

@@ -32,7 +32,7 @@ export const writes: EngineWrites = {
                        WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'
                          AND range_start < midnight + interval '1 day' AND range_end > midnight)))`,
   copiedNow: 'xmin = pg_current_xact_id()::xid',
-  insertsInSteps: false,
+  singleNodeStatements: false,
   // What is in the columnstore is opened up to look for duplicates; by default for 100,000 rows at most.
   session: { 'timescaledb.max_tuples_decompressed_per_dml_transaction': '0' },
 };

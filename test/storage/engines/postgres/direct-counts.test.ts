@@ -4,7 +4,7 @@ import { MINUTE_MS } from '../../../../src/storage/counts/levels.ts';
 import { CopyConnection, type WriteConnection } from '../../../../src/storage/database/copy-connection.ts';
 import { countDirectly } from '../../../../src/storage/engines/postgres/direct-counts.ts';
 import type { EventRow } from '../../../../src/storage/write/accepted-event.ts';
-import { inTransaction } from '../../../../src/storage/write/insert-steps.ts';
+import { inTransaction } from '../../../../src/storage/write/inserts.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 
 /** The start of a month. */
