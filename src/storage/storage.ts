@@ -185,13 +185,12 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     migrate: (pool) => migrate(pool, name),
     reader: (pool) => {
       pool.pool.database.adopt(engine);
-      return engine.reader?.(pool) ?? createReader(pool);
+      return createReader(pool, engine.routes?.(pool));
     },
     inSnapshot: (pool, read) => {
       pool.pool.database.adopt(engine);
-      const own = engine.reader?.(pool);
-      // A cluster's reader knows on which node each app is.
-      if (own !== undefined && engine.poolOfApp !== undefined) return read(own);
+      const routes = engine.routes?.(pool);
+      if (routes !== undefined) return read(createReader(pool, routes));
       return inOneSnapshot(pool, (snapshot) => read(createReader(snapshot)));
     },
     writes: engine.writes,

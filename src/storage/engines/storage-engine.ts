@@ -13,7 +13,7 @@ import type { Nodes } from '../database/nodes.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
 import type { MaintenanceTasks } from '../maintenance/loop.ts';
 import type { StrayRows } from '../maintenance/stray-rows.ts';
-import type { EventReader } from '../read/event-reader.ts';
+import type { ReadRoutes } from '../read/event-reader.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
 export type StorageSettings = Pick<
@@ -48,8 +48,8 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   placeOf?(tx: Transaction, appId: number): Promise<number>;
   /** The end of the newest interval whose rows do not tell their transactions; null: all do. Absent: all do. */
   compressedUntil?(tx: Transaction): Promise<string | null>;
-  /** Reads that know on which node an app is; absent: every read uses the pool as it is. */
-  reader?(sql: Sql): EventReader;
+  /** Where reads of an app go; absent: every read uses the pool as it is. */
+  routes?(sql: Sql): ReadRoutes;
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;

@@ -37,7 +37,7 @@ import {
   type WindowRequest,
   type WindowSums,
 } from '../counts/windows.ts';
-import type { Sql } from '../database/connect.ts';
+import { isUnavailable, type Sql, type Transaction } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
@@ -125,32 +125,129 @@ export interface EventReader {
   feed<T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
 }
 
-/** Readers of one server need not know the engine: views of the schema hide what differs. */
-export function createReader(sql: Sql): EventReader {
+/** Which connections lead to what is read of an app. */
+export interface ReadRoutes {
+  /** The pool, or the snapshot, that has the events of all apps; null in a cluster, where each app is on a node. */
+  readonly together: Sql | null;
+  /** Where the events of an app and their counts are. */
+  at(appId: number): Promise<Sql>;
+  /** Reads what is counted of an app's fields. @param read may be called several times */
+  counted<T>(appId: number, read: (sql: Sql) => Promise<T>): Promise<T | NotCounted>;
+  /** As {@link at}, with what a snapshot says of the table that the app is in. */
+  feedAt(
+    appId: number,
+  ): Promise<{ readonly sql: Sql; readonly placeOf?: (tx: Transaction) => Promise<number> }>;
+}
+
+/** On one server everything is in one place. */
+export function oneServerRoutes(sql: Sql): ReadRoutes {
+  return {
+    together: sql,
+    at: async () => sql,
+    counted: (_, read) => read(sql),
+    feedAt: async () => ({ sql }),
+  };
+}
+
+/** Readers need not know the engine: views of the schema hide what differs. @param sql knows the types of all apps */
+export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventReader {
+  const { at, counted, together } = routes;
+  const lines = (request: ScanRequest, filter: RowFilter | null): LineReader => {
+    const opened = once(async () => openLines(await at(request.appId), request, filter));
+    return { next: async () => (await opened()).next() };
+  };
   const reader: EventReader = {
-    page: (request) => readEventPage(sql, request),
-    list: (request) => readEventList(sql, request),
-    filteredList: (request, filter) => readFilteredList(sql, request, filter),
-    search: (request, filter) => openSearch(sql, request, filter),
-    lines: (request, filter) => openLines(sql, request, filter),
+    page: async (request) => readEventPage(await at(request.scope.appId), request),
+    list: async (request) => readEventList(await at(request.appId), request),
+    filteredList: (request, filter) =>
+      counted(request.appId, (own) => readFilteredList(own, request, filter)),
+    search: (request, filter) => {
+      const opened = once(async () => openSearch(await at(request.appId), request, filter));
+      return {
+        step: async (mostRows) => (await opened()).step(mostRows),
+        visit: async (...asked) => (await opened()).visit(...asked),
+      };
+    },
+    lines,
     filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
-    event: (appId, eventId) => readEvent(sql, appId, eventId),
-    series: (request) => readSeries(sql, request),
-    frame: (request) => readFrame(sql, request),
-    filteredSeries: (request, filter) => readFilteredSeries(sql, request, filter),
-    filteredTypes: (request, filter) => readFilteredTypes(sql, request, filter),
-    valueSeries: (request, path, only) => readValueSeries(sql, request, path, only),
-    numberSeries: (request, path) => readNumberSeries(sql, request, path),
-    summarySeries: (request) => readSummarySeries(sql, request),
-    windows: (requests) => readWindows(sql, requests),
-    firstWindow: (_appId, windowMs) => readFirstWindow(sql, windowMs),
-    recentValues: (of, until) => readRecentValues(sql, of, until),
-    appStats: (appIds, at) => readAppStats(sql, appIds, at),
-    appSpan: (appId) => readAppSpan(sql, appId),
-    typeStats: (appId) => readTypeStats(sql, appId),
-    typeActivity: (appId, now) => readTypeActivity(sql, appId, now),
-    snapshotText: () => readSnapshotText(sql),
-    feed: (appId, read) => readFeed(sql, appId, read),
+    event: async (appId, eventId) => readEvent(await at(appId), appId, eventId),
+    series: async (request) => readSeries(await at(request.appId), request),
+    frame: async (request) => readFrame(await at(request.appId), request),
+    filteredSeries: (request, filter) =>
+      counted(request.appId, (own) => readFilteredSeries(own, request, filter)),
+    filteredTypes: (request, filter) =>
+      counted(request.appId, (own) => readFilteredTypes(own, request, filter)),
+    valueSeries: (request, path, only) =>
+      counted(request.appId, (own) => readValueSeries(own, request, path, only)),
+    numberSeries: (request, path) => counted(request.appId, (own) => readNumberSeries(own, request, path)),
+    summarySeries: (request) => counted(request.appId, (own) => readSummarySeries(own, request)),
+    windows: (requests) =>
+      together === null ? readWindowsOfApps(requests, routes) : readWindows(together, requests),
+    firstWindow: async (appId, windowMs) => readFirstWindow(await at(appId), windowMs),
+    recentValues: (of, until) => counted(of.appId, (own) => readRecentValues(own, of, until)),
+    appStats: (appIds, when) =>
+      together === null ? readStatsOfApps(appIds, when, routes) : readAppStats(together, appIds, when),
+    appSpan: async (appId) => readAppSpan(await at(appId), appId),
+    typeStats: async (appId) => readTypeStats(await at(appId), appId),
+    typeActivity: async (appId, now) => readTypeActivity(await at(appId), appId, now),
+    snapshotText: async (appId) => readSnapshotText(await at(appId)),
+    feed: async (appId, read) => {
+      const { sql: own, placeOf } = await routes.feedAt(appId);
+      return await readFeed(own, appId, read, placeOf);
+    },
   };
   return reader;
+}
+
+/** Windows of each app where it is: those that need no field in one snapshot. */
+async function readWindowsOfApps(
+  requests: readonly WindowRequest[],
+  { at, counted }: ReadRoutes,
+): Promise<readonly (WindowSums | NotCounted)[]> {
+  const found = new Map<WindowRequest, WindowSums | NotCounted>();
+  for (const appId of new Set(requests.map((request) => request.appId))) {
+    const own = requests.filter((request) => request.appId === appId);
+    const plain = own.filter(({ filter, by }) => filter === null && by === null);
+    const ofFields = own.filter((request) => !plain.includes(request));
+    const sums = plain.length === 0 ? [] : await readWindows(await at(appId), plain);
+    plain.forEach((request, index) => {
+      found.set(request, sums[index] ?? 'not counted');
+    });
+    const more = ofFields.length === 0 ? [] : await counted(appId, (sql) => readWindows(sql, ofFields));
+    ofFields.forEach((request, index) => {
+      found.set(request, typeof more === 'string' ? more : (more[index] ?? 'not counted'));
+    });
+  }
+  return requests.map((request) => found.get(request) ?? 'not counted');
+}
+
+/** The stats of each app whose node answers, each of a moment of its own. */
+async function readStatsOfApps(
+  appIds: readonly number[],
+  when: { readonly timezone: string; readonly now: number },
+  { at }: ReadRoutes,
+): Promise<Map<number, AppStats>> {
+  const parts = await Promise.all(
+    appIds.map(async (appId) => {
+      try {
+        return [...(await readAppStats(await at(appId), [appId], when))];
+      } catch (error) {
+        if (!isUnavailable(error)) throw error;
+        return [];
+      }
+    }),
+  );
+  return new Map(parts.flat());
+}
+
+/** Opens something at its first use; a failure is tried again at the next. */
+function once<T>(open: () => Promise<T>): () => Promise<T> {
+  let opened: Promise<T> | null = null;
+  return () => {
+    opened ??= open().catch((error: unknown) => {
+      opened = null;
+      throw error;
+    });
+    return opened;
+  };
 }

@@ -7,7 +7,7 @@ import { removal } from './app-removal.ts';
 import { closeNodes } from './closing.ts';
 import { clusterOf } from './cluster.ts';
 import { clusterMaintenance, settleCluster } from './maintenance.ts';
-import { clusterReader, placeOf, poolOfApp } from './reads.ts';
+import { clusterRoutes, placeOf, poolOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { strayRows } from './stray-rows.ts';
@@ -19,7 +19,7 @@ export const citus: StorageEngine = {
   hasNodes: true,
   nodesOf: clusterOf,
   poolOfApp,
-  reader: clusterReader,
+  routes: clusterRoutes,
   placeOf,
   maintenance: ({ sql }, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
     clusterMaintenance(sql, {
