@@ -5,7 +5,7 @@ import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts
 import { CopyConnection } from '../../src/storage/database/copy-connection.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { type EventRow, timestamp } from '../../src/storage/write/accepted-event.ts';
-import { copyGroup } from '../../src/storage/write/copy-group.ts';
+import { copyGroup } from '../../src/storage/write/engine-writes.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';

@@ -5,7 +5,7 @@
 import type pg from 'pg';
 import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
-import { refuseMoved } from './copy/side.ts';
+import { refuseMoved } from './copy/endpoint.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import type { Sql } from './database/connect.ts';
@@ -74,20 +74,19 @@ export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
 export type {
   Arrivals,
+  FeedCursor,
   FeedSnapshot,
   MinuteCounts,
   NewCount,
   NewEvent,
 } from './read/arrivals.ts';
-export { MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
+export { decodeFeedCursor, encodeFeedCursor, MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
 export type { EventLines, LineReader } from './read/event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './read/event-list.ts';
 export { decodeCursor, encodeCursor } from './read/event-list.ts';
 export type { EventReader } from './read/event-reader.ts';
 export type { Position, ScanRequest } from './read/event-scan.ts';
 export type { EventSearch, SearchStep } from './read/event-search.ts';
-export type { FeedCursor } from './read/feed-cursor.ts';
-export { decodeFeedCursor, encodeFeedCursor } from './read/feed-cursor.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
 export { readBoundary } from './retention.ts';
 export type { EngineWrites } from './write/engine-writes.ts';

@@ -1,7 +1,8 @@
 /** Idempotency-Key: a repeat gets the first answer and stores nothing, whatever came between, and whoever sends it. */
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { connect } from '../../src/storage/database/connect.ts';
-import { ExpiredKeys, KEY_LIFE_MS, removeExpiredKeys } from '../../src/storage/maintenance/expired-keys.ts';
+import { ExpiredKeys, removeExpiredKeys } from '../../src/storage/maintenance/expired-keys.ts';
+import { KEY_LIFE_MS } from '../../src/storage/write/inserts.ts';
 import { created, refused } from '../http/answers.ts';
 import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';

@@ -169,3 +169,13 @@ export async function readEventIntervals(
 export function identifiers(names: readonly string[]): string {
   return names.map((name) => `"${name.replaceAll('"', '""')}"`).join(', ');
 }
+
+/**
+ * Computes months from counts by day that outlive their rows. Later days are added when they are settled.
+ * @param days a table of counts by day
+ */
+export async function addMonthCounts(client: pg.Client, days: string): Promise<void> {
+  await client.query(`
+    INSERT INTO month_counts (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count) FROM ${days} GROUP BY 1, 2, 3`);
+}

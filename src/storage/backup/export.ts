@@ -53,7 +53,7 @@ export interface RowPlace {
 
 /** A snapshot, and where it has the rows of each table. */
 export interface ExportSnapshot {
-  /** Of the database, for all that is in one place. */
+  /** Connection to the database, for all that is in one place. */
   readonly client: pg.Client;
   placesOf(table: string): readonly RowPlace[];
   end(): Promise<void>;

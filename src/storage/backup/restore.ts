@@ -1,4 +1,5 @@
 /** Restores the rows of a backup into an unused database, in one transaction. */
+
 import { pipeline } from 'node:stream/promises';
 import type pg from 'pg';
 import { from as copyFrom } from 'pg-copy-streams';
@@ -9,8 +10,9 @@ import type { Sql } from '../database/connect.ts';
 import { GENERATION, newGeneration } from '../database/installation-id.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { anchorConsumers, continueConsumers, stopDeliveries } from '../feed/restored.ts';
+import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
 import { migrate, readMigrations } from '../migrate.ts';
-import { countCopied } from '../write/count-copied.ts';
+import type { EngineWrites } from '../write/engine-writes.ts';
 import {
   type BackupTable,
   FIELD_COUNTS,
@@ -234,4 +236,27 @@ export async function startGeneration(client: pg.Client): Promise<void> {
  */
 async function endSessions(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
   if (tables.some(({ name }) => name === 'sessions')) await client.query('DELETE FROM sessions');
+}
+
+/**
+ * Counts the rows of an interval that the current transaction has written, in that transaction. To be called once for
+ * them.
+ * @param interval bounds as ISO 8601; `until` is not included
+ */
+export async function countCopied(
+  client: pg.Client,
+  writes: EngineWrites,
+  interval: { readonly from: string; readonly until: string },
+): Promise<void> {
+  const { changes, deltasOfInserted, copiedNow } = writes;
+  // The counts of fields are restored, or begin anew: their minutes need no note.
+  const noted = changes.replace(')', ', fields)');
+  await client.query(
+    `WITH inserted AS (
+       SELECT app_id, type_id, created_at FROM events
+        WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz
+          AND ${copiedNow})
+     INSERT INTO ${noted} SELECT changes.*, ${EVERY_FIELD} FROM (${deltasOfInserted}) AS changes`,
+    [interval.from, interval.until],
+  );
 }

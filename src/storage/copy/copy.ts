@@ -15,21 +15,28 @@ import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, HOUR_MS, HOURS, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { DatabaseAddress } from '../database/connect.ts';
 import { readBoundary } from '../retention.ts';
-import { compareRows, type RowDifference } from './compare-rows.ts';
-import { closeSource, openSource, refuseOtherTarget } from './fence.ts';
-import { copyInterval, Merger } from './rows.ts';
-import { copyOutlivedCounts, copySettings } from './settings.ts';
+import {
+  appsBehind,
+  compareRows,
+  differing,
+  type RowDifference,
+  readTotals,
+  sumOf,
+  type Totals,
+} from './compare.ts';
 import {
   COPIED_FROM,
+  type CopyEndpoint,
   checkSource,
   closeSide,
   lockTarget,
   openSide,
   prepareTarget,
   readCopyState,
-  type Side,
-} from './side.ts';
-import { appsBehind, differing, readTotals, sumOf, type Totals } from './totals.ts';
+} from './endpoint.ts';
+import { closeSource, openSource, refuseOtherTarget } from './fence.ts';
+import { copyInterval, Merger } from './rows.ts';
+import { copyOutlivedCounts, copySettings } from './settings.ts';
 
 /** What is shown while it copies. */
 export interface CopyProgress {
@@ -103,7 +110,7 @@ export async function reopenSource(options: Omit<CopyOptions, 'onProgress'>): Pr
 
 async function withSides<T>(
   options: Omit<CopyOptions, 'onProgress'>,
-  work: (from: Side, to: Side) => Promise<T>,
+  work: (from: CopyEndpoint, to: CopyEndpoint) => Promise<T>,
 ): Promise<T> {
   const from = await openSide(options.from);
   try {
@@ -118,14 +125,14 @@ async function withSides<T>(
   }
 }
 
-async function refuseComplete(from: Side, to: Side, identity: string): Promise<void> {
+async function refuseComplete(from: CopyEndpoint, to: CopyEndpoint, identity: string): Promise<void> {
   const [source, target] = [await readCopyState(from.sql), await readCopyState(to.sql)];
   if (target.identity === identity && target.copiedFrom === null && source.movedTo !== null)
     throw new OperatorError('the switch is complete: the services use the database that was copied to');
 }
 
 class Copy {
-  readonly #sides: { readonly from: Side; readonly to: Side };
+  readonly #endpoints: { readonly from: CopyEndpoint; readonly to: CopyEndpoint };
   readonly #options: CopyOptions;
   readonly #merger: Merger;
   #apps: readonly number[] = [];
@@ -137,10 +144,10 @@ class Copy {
   /** Days that have got rows since their rows were compared. */
   readonly #changed = new Set<number>();
 
-  constructor({ from, to, options }: { from: Side; to: Side; options: CopyOptions }) {
-    this.#sides = { from, to };
+  constructor({ from, to, options }: { from: CopyEndpoint; to: CopyEndpoint; options: CopyOptions }) {
+    this.#endpoints = { from, to };
     this.#options = options;
-    this.#merger = new Merger(this.#sides);
+    this.#merger = new Merger(this.#endpoints);
   }
 
   close(): Promise<void> {
@@ -150,7 +157,7 @@ class Copy {
   async run(isSwitch: boolean): Promise<CopyResult> {
     await this.#readSums();
     await this.#catchUp(MOST_ROUNDS, CAUGHT_UP);
-    await copySettings(this.#sides, false);
+    await copySettings(this.#endpoints, false);
     const days = await this.#days();
     const repaired = await this.#compareAndRepair(days);
     if (isSwitch) repaired.push(...(await this.#switch()));
@@ -164,14 +171,14 @@ class Copy {
 
   /** Makes the target the database of the installation. @returns differences that were found and repaired */
   async #switch(): Promise<RowDifference[]> {
-    const { from } = this.#sides;
+    const { from } = this.#endpoints;
     const target = nameOf(this.#options.to);
     this.#step = 'switching';
     let repaired: RowDifference[];
     try {
       await closeSource(from, target);
       await this.#catchUp(LAST_ROUNDS, 0);
-      await copySettings(this.#sides, true);
+      await copySettings(this.#endpoints, true);
       repaired = await this.#compareAndRepair([...this.#changed]);
       await this.#expectEqual();
     } catch (error) {
@@ -187,7 +194,7 @@ class Copy {
 
   /** The last step, after which the target takes events. Until its outcome is known neither database does. */
   async #complete(): Promise<void> {
-    const { sql } = this.#sides.to;
+    const { sql } = this.#endpoints.to;
     try {
       await sql`DELETE FROM installation WHERE name = ${COPIED_FROM}`;
     } catch (cause) {
@@ -211,7 +218,7 @@ class Copy {
   }
 
   async #round(): Promise<void> {
-    const { from, to } = this.#sides;
+    const { from, to } = this.#endpoints;
     const rows = await from.sql<{ id: number }[]>`SELECT id FROM apps ORDER BY id`;
     this.#apps = rows.map(({ id }) => id);
     for (const month of await this.#months()) {
@@ -228,7 +235,7 @@ class Copy {
   async #copyDay(day: number, source: Totals, target: Totals): Promise<void> {
     const interval = { from: day, until: day + DAY_MS };
     if (sumOf(source, day) <= MAX_DAY && (await this.#copyAtOnce(interval, source, target))) return;
-    const { from, to } = this.#sides;
+    const { from, to } = this.#endpoints;
     const [sent, kept] = [
       await readTotals(from, this.#apps, HOURS, interval),
       await readTotals(to, this.#apps, HOURS, interval),
@@ -239,7 +246,7 @@ class Copy {
   async #copyHour(hour: number, source: Totals, target: Totals): Promise<void> {
     const interval = { from: hour, until: hour + HOUR_MS };
     if (await this.#copyAtOnce(interval, source, target)) return;
-    const { from, to } = this.#sides;
+    const { from, to } = this.#endpoints;
     const apps = appsBehind(source, target, hour);
     const [sent, kept] = [
       await readTotals(from, apps, MINUTES, interval),
@@ -259,7 +266,7 @@ class Copy {
     const behind = appsBehind(source, target, start);
     if (behind.length === 0) return true;
     if (sumOf(target, start) === 0) {
-      await this.#noteCopied(await copyInterval(this.#sides, interval, this.#apps));
+      await this.#noteCopied(await copyInterval(this.#endpoints, interval, this.#apps));
       return true;
     }
     const toMerge = behind.reduce((sum, appId) => sum + (source.get(start)?.get(appId) ?? 0), 0);
@@ -272,7 +279,7 @@ class Copy {
     this.#copied += events;
     this.#done += events;
     this.#report();
-    const { engine, sql } = this.#sides.to;
+    const { engine, sql } = this.#endpoints.to;
     if (!engine.settlesBesideWriters || this.#copied - this.#settledAt < SETTLE_EVERY) return;
     this.#settledAt = this.#copied;
     await engine.settleCounts(sql, Date.now());
@@ -281,7 +288,7 @@ class Copy {
   async #settle(): Promise<void> {
     if (this.#copied === this.#settledAt) return;
     this.#settledAt = this.#copied;
-    await this.#sides.to.engine.settleCounts(this.#sides.to.sql, Date.now());
+    await this.#endpoints.to.engine.settleCounts(this.#endpoints.to.sql, Date.now());
   }
 
   /**
@@ -292,7 +299,7 @@ class Copy {
     const found = await this.#compare(days);
     if (found.length === 0) return [];
     for (const day of new Set(found.map((one) => one.day)))
-      await this.#sides.to.engine.recountDay(this.#sides.to.sql, day);
+      await this.#endpoints.to.engine.recountDay(this.#endpoints.to.sql, day);
     await this.#round();
     const left = await this.#compare([...new Set(found.map((one) => one.day))]);
     if (left.length > 0) throw await this.#unequal(left);
@@ -310,7 +317,7 @@ class Copy {
         total: days.length,
       });
       this.#changed.delete(day);
-      const { differences, isBehind } = await compareRows(this.#sides, this.#apps, day);
+      const { differences, isBehind } = await compareRows(this.#endpoints, this.#apps, day);
       found.push(...differences);
       if (isBehind) this.#changed.add(day);
     }
@@ -319,7 +326,7 @@ class Copy {
 
   /** Compares the number of events of every app on every day, also of days that have counts alone. @throws OperatorError if any differs */
   async #expectEqual(): Promise<void> {
-    const { from, to } = this.#sides;
+    const { from, to } = this.#endpoints;
     const outlived = { from: 0, until: await readBoundary(from.sql) };
     for (const month of [outlived, ...(await this.#months())]) {
       const source = await readTotals(from, this.#apps, DAYS, month);
@@ -349,7 +356,7 @@ class Copy {
   async #withNames(differences: readonly RowDifference[]): Promise<FoundDifference[]> {
     if (differences.length === 0) return [];
     const ids = differences.map(({ appId }) => appId);
-    const rows = await this.#sides.from.sql<{ id: number; name: string }[]>`
+    const rows = await this.#endpoints.from.sql<{ id: number; name: string }[]>`
       SELECT id, public_id AS name FROM apps WHERE id = ANY(${ids}::integer[])`;
     const names = new Map(rows.map(({ id, name }) => [id, name]));
     return differences.map(({ appId, ...rest }) => ({ app: names.get(appId) ?? String(appId), ...rest }));
@@ -357,7 +364,7 @@ class Copy {
 
   /** The months in which the source has room for events that can be read; the oldest first, which retention takes first. */
   async #months(): Promise<Interval[]> {
-    const { sql, engine } = this.#sides.from;
+    const { sql, engine } = this.#endpoints.from;
     const boundary = await readBoundary(sql);
     const [span] = await sql<{ from: number | null; until: number | null }[]>`
       SELECT (extract(epoch FROM min(start)) * 1000)::float8 AS from, (extract(epoch FROM max(finish)) * 1000)::float8 AS until
@@ -376,16 +383,16 @@ class Copy {
   async #days(): Promise<number[]> {
     const days = new Set<number>();
     for (const month of await this.#months())
-      for (const side of [this.#sides.from, this.#sides.to])
+      for (const side of [this.#endpoints.from, this.#endpoints.to])
         for (const day of (await readTotals(side, this.#apps, DAYS, month)).keys()) days.add(day);
     return [...days].sort((a, b) => a - b);
   }
 
   /** About how many events there are to copy, and how many were copied before. */
   async #readSums(): Promise<void> {
-    const boundary = new Date(await readBoundary(this.#sides.from.sql));
+    const boundary = new Date(await readBoundary(this.#endpoints.from.sql));
     const sums = await Promise.all(
-      [this.#sides.from, this.#sides.to].map(async ({ sql, engine }) => {
+      [this.#endpoints.from, this.#endpoints.to].map(async ({ sql, engine }) => {
         const [row] = await sql<{ sum: number }[]>`
           SELECT coalesce(sum(count), 0)::float8 AS sum FROM ${sql.unsafe(engine.totalsOfAllApps(DAYS))} AS days
            WHERE type_id = ${ALL_TYPES} AND bucket >= ${boundary}`;

@@ -3,8 +3,8 @@
 import { HOLDER_NAME } from '../../embedded/embedded.ts';
 import { OperatorError } from '../../errors.ts';
 import { errorCode, type Sql } from '../database/connect.ts';
-import { MOVED_TO } from '../database/moved.ts';
-import { COPY_NAME, readCopyState, type Side } from './side.ts';
+import { MOVED_TO } from '../database/installation-id.ts';
+import { COPY_NAME, type CopyEndpoint, readCopyState } from './endpoint.ts';
 
 /** How long sessions may take to end. */
 const END_TIMEOUT_MS = 60_000;
@@ -16,7 +16,7 @@ const END_RETRY_MS = 50;
  * @param movedTo host and name of the target
  * @throws OperatorError if it was left for another target, or sessions do not end, or may not be ended
  */
-export async function closeSource({ sql, engine }: Side, movedTo: string): Promise<void> {
+export async function closeSource({ sql, engine }: CopyEndpoint, movedTo: string): Promise<void> {
   await sql`INSERT INTO installation (name, value) VALUES (${MOVED_TO}, ${movedTo}) ON CONFLICT (name) DO NOTHING`;
   await refuseOtherTarget(sql, movedTo);
   const nodes = (await engine.closeNodes?.(sql, true)) ?? [];
@@ -24,7 +24,7 @@ export async function closeSource({ sql, engine }: Side, movedTo: string): Promi
 }
 
 /** Takes back what {@link closeSource} did, unless another switch did it. */
-export async function openSource({ sql, engine }: Side, movedTo: string): Promise<void> {
+export async function openSource({ sql, engine }: CopyEndpoint, movedTo: string): Promise<void> {
   await refuseOtherTarget(sql, movedTo);
   await engine.closeNodes?.(sql, false);
   await sql`DELETE FROM installation WHERE name = ${MOVED_TO} AND value = ${movedTo}`;

@@ -1,12 +1,11 @@
 /** Copies rows of events from one database to another, with their changes of the counts. */
 import { to as copyTo } from 'pg-copy-streams';
-import { copyInto } from '../backup/restore.ts';
+import { copyInto, countCopied } from '../backup/restore.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { BULK_SESSION, BULK_TIMEOUTS, CopyConnection } from '../database/copy-connection.ts';
 import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
-import { countCopied } from '../write/count-copied.ts';
 import { Inserts } from '../write/inserts.ts';
-import { COPY_NAME, type Side } from './side.ts';
+import { COPY_NAME, type CopyEndpoint } from './endpoint.ts';
 
 const text = (ms: number): string => new Date(ms).toISOString();
 
@@ -16,7 +15,7 @@ const text = (ms: number): string => new Date(ms).toISOString();
  * @returns how many they are
  */
 export async function copyInterval(
-  { from, to }: { readonly from: Side; readonly to: Side },
+  { from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
   { from: start, until }: Interval,
   apps: readonly number[],
 ): Promise<number> {
@@ -52,7 +51,7 @@ interface MergedRow {
  * bit_xor, is added up on the nodes of a cluster.
  */
 async function readSeconds(
-  { sql }: Side,
+  { sql }: CopyEndpoint,
   { from, until }: Interval,
   apps: readonly number[],
 ): Promise<ReadonlyMap<number, string>> {
@@ -67,12 +66,12 @@ async function readSeconds(
 
 /** Copies rows of which the target has some. */
 export class Merger {
-  readonly #from: Side;
-  readonly #to: Side;
+  readonly #from: CopyEndpoint;
+  readonly #to: CopyEndpoint;
   readonly #connection: CopyConnection;
   readonly #inserts: Inserts;
 
-  constructor({ from, to }: { readonly from: Side; readonly to: Side }) {
+  constructor({ from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint }) {
     this.#from = from;
     this.#to = to;
     const { writes } = to.engine;
@@ -157,7 +156,7 @@ export class Merger {
 
 /** Copies the rows of one table as they are. */
 export async function copyTable(
-  { from, to }: { readonly from: Side; readonly to: Side },
+  { from, to }: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
   table: string,
   columns: readonly string[],
   query: string,

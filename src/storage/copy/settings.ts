@@ -10,15 +10,15 @@ import {
 import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { anchorConsumers, continueConsumers, isOfConsumers } from '../feed/restored.ts';
+import type { CopyEndpoint } from './endpoint.ts';
 import { copyTable } from './rows.ts';
-import type { Side } from './side.ts';
 
 /**
  * Replaces all of it in one transaction of the target, from one snapshot of the source.
  * @param isLast the source is closed: the target becomes a database to work with
  */
 export async function copySettings(
-  sides: { readonly from: Side; readonly to: Side },
+  sides: { readonly from: CopyEndpoint; readonly to: CopyEndpoint },
   isLast: boolean,
 ): Promise<void> {
   const { from, to } = sides;
@@ -51,7 +51,10 @@ export async function copySettings(
 }
 
 /** Copies the retention boundary, and the counts before it, whose rows are gone: in a transaction of the target. */
-export async function copyOutlivedCounts(sides: { readonly from: Side; readonly to: Side }): Promise<void> {
+export async function copyOutlivedCounts(sides: {
+  readonly from: CopyEndpoint;
+  readonly to: CopyEndpoint;
+}): Promise<void> {
   const { from, to } = sides;
   const boundary = await boundaryOf(from);
   await to.client.query('UPDATE retention SET readable_from = $1', [boundary]);
@@ -70,7 +73,7 @@ export async function copyOutlivedCounts(sides: { readonly from: Side; readonly 
 }
 
 /** The retention boundary as PostgreSQL's text. */
-async function boundaryOf({ client }: Side): Promise<string> {
+async function boundaryOf({ client }: CopyEndpoint): Promise<string> {
   const { rows } = await client.query<{ boundary: string }>(
     'SELECT readable_from::text AS boundary FROM retention',
   );

@@ -124,7 +124,7 @@ async function addProfiles(
     if (others === undefined) ofDay.set(part.day, [part]);
     else others.push(part);
   }
-  // Of a year of days in Berlin these are three: where summer's days begin, where winter's do, and the end.
+  // A year of days in Berlin has three of them: where summer's days begin, where winter's do, and the end.
   const cuts = [...new Set(parts.flatMap(({ low, high }) => [low, high]))].filter((cut) => cut > 0);
   const picked = cuts.flatMap((cut, i) => (i === 0 ? [tx`running[${cut}]`] : [tx`,`, tx`running[${cut}]`]));
   const columns = await withKeptPlan(

@@ -15,7 +15,7 @@ export interface CountDifference {
   /** Public ids; internal ones where the app or the type is gone. The type is null for all types of the app. */
   readonly app: string;
   readonly type: string | null;
-  /** Of the count of a declared field's value: the names of its path, and the value's text. */
+  /** Where the count is of a declared field's value: the names of its path, and the value's text. */
   readonly field?: { readonly path: readonly string[]; readonly value: string };
   /** Start of the bucket, milliseconds since 1970. */
   readonly bucket: number;

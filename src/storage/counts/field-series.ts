@@ -254,7 +254,7 @@ function partsOf(
   { typeIds, exceptTypes = [] }: ValueScope,
   field: FieldRow,
 ): readonly { readonly typeId: number; readonly sign: 1 | -1 }[] {
-  // Of a field for one type there are only series with all of its events.
+  // A field for one type has only series with all of its events.
   if (field.typeId !== null) return [{ typeId: ALL_TYPES, sign: 1 }];
   const added = (typeIds ?? [ALL_TYPES]).map((typeId) => ({ typeId, sign: 1 as const }));
   return [...added, ...exceptTypes.map((typeId) => ({ typeId, sign: -1 as const }))];
@@ -277,7 +277,7 @@ async function knownValues(
 ): Promise<readonly ShownValue[]> {
   const { values, withNumbers = false } = request;
   const parts = partsOf(request, field);
-  // Of values that came late some events may be among the others: all of them are, so that no line has a part of its own.
+  // Some events of values that came late may be among the others: all of them are, so that no line has a part of its own.
   const isSure = field.isFull
     ? tx`bool_and(is_complete) OVER same AND count(*) OVER same = ${parts.length}`
     : tx`true`;

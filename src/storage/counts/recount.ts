@@ -12,7 +12,7 @@ const SAMPLED_DAYS = 5;
 
 /** What the check of one day may cost. */
 export interface CheckLimits {
-  /** Of a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
+  /** On a day with more events one app is compared: by its index, where all of them would take a scan of the day. */
   readonly events: number;
   readonly ms: number;
 }

@@ -44,7 +44,7 @@ const TOP_VALUES = 50;
 /** Cells that are in memory at once, as bytes. */
 const CELLS_AT_ONCE = 200;
 
-/** Of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
+/** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
 export interface NumberStats {
   readonly count: number;
   readonly sum: string;
@@ -95,7 +95,7 @@ export interface SummaryLine {
   readonly value: string | null;
   /** One for each start. */
   readonly stats: readonly Stats[];
-  /** Of the whole interval. */
+  /** Statistics of the whole interval. */
   readonly overall: Stats;
 }
 
@@ -205,7 +205,7 @@ async function scopeOf(
   declaration: Declaration,
 ): Promise<SummaryScope> {
   const { field, line, filtered } = declaration;
-  // Of a field for one type there are only series with all of its events.
+  // A field for one type has only series with all of its events.
   const seriesTypes = field.typeId !== null || typeIds === null ? [ALL_TYPES] : typeIds;
   const rows = await tx<SeriesRow[]>`
     SELECT id, type_id AS "typeId", value, by_value AS by, is_complete AS "isComplete" FROM field_series
@@ -497,7 +497,7 @@ class LineBuckets {
     return known;
   }
 
-  /** Of the last start that is not after a time. */
+  /** Index of the last start that is not after a time. */
   #indexOf(time: number): number {
     let [low, high] = [0, this.#starts.length - 1];
     while (low < high) {
@@ -537,7 +537,7 @@ function averageOf(sum: Decimal, count: number): number | null {
 export interface NumberSeries extends SeriesFrame {
   /** One for each start. */
   readonly stats: readonly NumberStats[];
-  /** Of the whole interval. */
+  /** Statistics of the whole interval. */
   readonly overall: NumberStats;
   readonly leftOut: LeftOut;
 }

@@ -213,7 +213,7 @@ async function readCells(
 /** One sum for each end. */
 function slide(request: WindowRequest, cells: Cells, ids: readonly number[]): Float64Array {
   const { length, cells: count } = layoutOf(request);
-  // Of all cells before one.
+  // Sums of all cells before one.
   const before = new Float64Array(count + 1);
   for (const id of ids) {
     const pairs = cells.get(id) ?? [];

@@ -177,7 +177,7 @@ function timescaleProblem(facts: Facts): string | null {
 }
 
 function isAtLeast(version: string, [oldest, oldestMinor]: readonly [number, number]): boolean {
-  // Of Citus `14.0-1`.
+  // Citus says `14.0-1`.
   const [major = 0, minor = 0] = version.split(/[.-]/).map(Number);
   return major > oldest || (major === oldest && minor >= oldestMinor);
 }

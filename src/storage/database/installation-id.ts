@@ -1,4 +1,4 @@
-/** The identity of this installation, and the generation of its database. */
+/** The identity of this installation, the generation of its database, and where its data has been moved to. */
 import { randomBytes } from 'node:crypto';
 import type { Sql } from './connect.ts';
 
@@ -41,4 +41,12 @@ async function readOrMake(sql: Sql, name: string, made: string): Promise<string>
   const [row] = await sql<{ value: string }[]>`SELECT value FROM installation WHERE name = ${name}`;
   if (row === undefined) throw new Error(`The table installation has lost its row ${name}.`);
   return row.value;
+}
+
+/** The row of `installation` that names the new database, where the data has been moved to one: nothing may be written here then. */
+export const MOVED_TO = 'moved_to';
+
+/** @param movedTo host and name of the new database */
+export function movedMessage(movedTo: string): string {
+  return `the data of this database has been moved to ${movedTo}: set DATABASE_URL to it`;
 }

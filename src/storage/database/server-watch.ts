@@ -3,16 +3,16 @@
  * can move to another server while connections to the old one stay open, and a connection can go silent. Neither causes an
  * error by itself.
  */
+
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type { Logger } from 'pino';
 import { hostsOf } from '../../base/url-hosts.ts';
-import { askBackends } from './ask-backends.ts';
 import { type ConnectionWatch, Database } from './database.ts';
-import { withCode } from './dial.ts';
+import { pgClient, withCode } from './dial.ts';
 import type { Engine } from './engine.ts';
 import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
-import { MOVED_TO, movedMessage } from './moved.ts';
+import { MOVED_TO, movedMessage } from './installation-id.ts';
 import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
 import type { DatabaseAddress, WalPositions } from './server-address.ts';
 import { type OwnAnswer, Wire } from './wire.ts';
@@ -537,4 +537,38 @@ function merged(before: Server, now: Server): Server {
     identity: fact('identity'),
     generation: fact('generation'),
   };
+}
+
+const PURPOSE = { name: 'tidemark watch', kind: 'probe', keepsDeadline: true } as const;
+/** The server may be busy: a timeout proves nothing. */
+const TIMEOUT_MS = 4 * DEADLINES.probe.answerMs;
+
+/**
+ * Connects, which also detects that the address leads to another server, and asks which backends are busy. One that waits
+ * for its client to send or to read is not busy. A backend whose state is hidden counts as busy.
+ * @throws if there is no usable server
+ */
+export async function askBackends(database: Database, pids: readonly number[]): Promise<ReadonlySet<number>> {
+  const { socket } = await database.openSocket(PURPOSE);
+  try {
+    const { identity } = database;
+    const client = pgClient(socket, {
+      ...('url' in identity ? { connectionString: identity.url } : identity),
+      application_name: PURPOSE.name,
+      connectionTimeoutMillis: TIMEOUT_MS,
+      query_timeout: TIMEOUT_MS,
+    });
+    await client.connect();
+    if (pids.length === 0) return new Set();
+    const { rows } = await client.query<{ pid: number }>(
+      `SELECT pid FROM pg_stat_activity
+        WHERE pid = ANY ($1::int[])
+          AND coalesce(state, 'disabled') NOT LIKE 'idle%'
+          AND coalesce(wait_event, '') NOT IN ('ClientRead', 'ClientWrite')`,
+      [pids],
+    );
+    return new Set(rows.map(({ pid }) => pid));
+  } finally {
+    socket.destroy();
+  }
 }

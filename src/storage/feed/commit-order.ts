@@ -10,7 +10,7 @@
  */
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
-import { type FeedCursor, feedCursorOf } from '../read/feed-cursor.ts';
+import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import type { EventKey, FeedPosition } from './position.ts';

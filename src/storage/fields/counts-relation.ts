@@ -17,7 +17,7 @@ export interface Correction {
 export interface FieldCounts {
   /** Internal id of the app. */
   readonly appId: number;
-  /** Of whole minutes. */
+  /** Corrections of whole minutes. */
   readonly corrections: readonly Correction[];
   /** What the rows say of parts of minutes, by the time of each row. */
   readonly rows: readonly Correction[];

@@ -16,7 +16,7 @@ import { MANY, OTHER } from './value-text.ts';
 const GROUP_BYTES = 400;
 const BUCKET_BYTES = 150;
 const CHARACTER_BYTES = 2;
-/** Of a summary without anything in it, and of each of its bins and hashes. */
+/** Sizes of a summary without anything in it, and of each of its bins and hashes. */
 const NUMBERS_BYTES = 700;
 const BIN_BYTES = 24;
 const DISTINCT_BYTES = 300;
@@ -47,7 +47,7 @@ export interface EventGroup extends Tally {
   readonly values: readonly (string | null)[];
   /** By index of the bucket, those with events alone. */
   readonly buckets: ReadonlyMap<number, Tally>;
-  /** Of its events at most so many are among the others, because memory was full before it came. */
+  /** At most so many of its events are among the others, because memory was full before it came. */
   readonly missing: number;
 }
 
@@ -87,7 +87,7 @@ export interface EventGroupsOptions {
   readonly measures: readonly Measure[];
   /** Where each bucket starts, milliseconds since 1970, ascending; none: events are not counted by bucket. */
   readonly starts: readonly number[];
-  /** Of the memory of the process. */
+  /** Limit of the memory that it may take. */
   readonly maxBytes: number;
 }
 
@@ -100,7 +100,7 @@ export class EventGroups {
   #bytes = 0;
   /** Events that a group which is not there may have had. */
   #missing = 0;
-  /** Of the bucket of the event before: events come in order of time. */
+  /** Index of the bucket of the event before: events come in order of time. */
   #bucket = 0;
 
   constructor(options: EventGroupsOptions) {
@@ -177,7 +177,7 @@ export class EventGroups {
     return others;
   }
 
-  /** Of each measure: the events that are in none of its statistics. @param groups all of them */
+  /** The events that are in none of the statistics of each measure. @param groups all of them */
   leftOut(groups: readonly EventGroup[]): readonly LeftOut[] {
     return this.#options.measures.map((_, index) => {
       const left = { several: 0, unrepresentable: 0 };
@@ -235,7 +235,7 @@ export class EventGroups {
     return made;
   }
 
-  /** Of the last start that is not after a time. */
+  /** Index of the last start that is not after a time. */
   #indexOf(time: number): number {
     const { starts } = this.#options;
     const isHere = (index: number): boolean =>

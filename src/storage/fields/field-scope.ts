@@ -183,7 +183,7 @@ async function findFieldWithSeries(
   values: readonly string[],
 ): Promise<{ readonly field: FieldRow; readonly series: readonly SeriesRow[] } | null> {
   const { typeIds } = request;
-  // Of a field for one type there are only series with all of its events.
+  // A field for one type has only series with all of its events.
   const types = tx`CASE WHEN field.type_id IS NULL THEN ${[...(typeIds ?? [ALL_TYPES])]}::integer[] ELSE ARRAY[${ALL_TYPES}::integer] END`;
   const rows = await tx<(FieldRow & (FoundSeries | { readonly seriesId: null }))[]>`
     SELECT ${fieldColumns(tx)}, series.id AS "seriesId", series.type_id AS "seriesType", value, is_complete AS "isComplete"

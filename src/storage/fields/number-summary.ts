@@ -5,7 +5,7 @@
 import { compare, type Decimal, DecimalSum, decimalOf, decimalText, parseText } from './decimal-sum.ts';
 import { Bins, binOf } from './sketch.ts';
 
-/** Of the bytes of a summary; any other is not understood. */
+/** Version of the bytes of a summary; any other is not understood. */
 const VERSION = 1;
 
 /** A number with the double that is next to it. */

@@ -3,7 +3,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
 
-/** The stamp of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
+/** The fields version of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
 export const EVERY_FIELD = 2_147_483_647;
 
 /** What tells of which minutes fields are not counted. */
@@ -12,7 +12,7 @@ export type FieldTable = 'declared_fields' | 'uncounted_minutes';
 /**
  * A CTE that notes what stamps tell when they are removed; in the same statement, so that no snapshot misses both.
  * @param stamps a CTE of removed stamps (bucket, fields), whose buckets are minutes
- * @param apps   whether it has an app_id; else a stamp holds for all apps
+ * @param apps   whether it has an app_id; else a version holds for all apps
  * @param nameOf the name of a table, where it has another one
  */
 export function noteUncounted(

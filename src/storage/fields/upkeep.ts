@@ -61,7 +61,7 @@ export interface FieldShards {
 
 export class FieldUpkeep implements FieldStats {
   readonly #sql: Transactions;
-  /** Of a cluster the coordinator gives fields their generation. */
+  /** False in a cluster, where the coordinator gives fields their generation. */
   readonly #givesGenerations: boolean;
   readonly #now: () => number;
   readonly #deadMinutes: DeadRows;

@@ -1,9 +1,6 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
-import { DAY_MS } from '../../base/time-units.ts';
 import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
-
-/** How long the response to an idempotent request is kept, in milliseconds. */
-export const KEY_LIFE_MS = DAY_MS;
+import { KEY_LIFE_MS } from '../write/inserts.ts';
 
 /** Limit of rows per call: a call takes about 50 ms. */
 const MAX_ROWS = 10_000;
@@ -19,7 +16,7 @@ const LOCK_TIMEOUT_MS = 100;
  */
 export async function removeExpiredKeys(sql: Sql, now: number, from = 0): Promise<number> {
   return await sql.begin('isolation level read committed', async (tx) => {
-    // Other maintenance comes after it. Dead rows, which the planner does not know of, make nothing but the index bearable.
+    // Other maintenance comes after it. The planner underestimates dead rows here: the index is forced.
     const bounded = tx
       .unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}; SET LOCAL enable_seqscan = off`)
       .execute();

@@ -45,9 +45,9 @@ export interface MaintenanceTasks {
   readonly everySecond: (oldestSnapshotSeconds?: number) => Promise<void>;
   /** Creates partitions of the coming days, and applies retention. @returns the names of dropped partitions or chunks */
   readonly everyTenMinutes: () => Promise<readonly string[]>;
-  /** Of declared fields, by the rounds of this process. */
+  /** Stats of declared fields, by the rounds of this process. */
   readonly fields: FieldStats;
-  /** Of consumers, by the rounds of this process. */
+  /** Stats of consumers, by the rounds of this process. */
   readonly consumers: ConsumerStats;
 }
 
@@ -99,7 +99,7 @@ export class MaintenanceLoop {
     return this.#isOurTurn ? this.#options.snapshots.seconds : 0;
   }
 
-  /** Of declared fields; of the database as it is now only while this process does the rounds. */
+  /** Stats of declared fields; of the database as it is now only while this process does the rounds. */
   get fields(): FieldStats {
     const { fields } = this.#options.tasks;
     return this.#isOurTurn ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
@@ -110,7 +110,7 @@ export class MaintenanceLoop {
     return this.#isOurTurn && !this.#stopped;
   }
 
-  /** Of consumers; as they are now only while this process does the rounds. */
+  /** Stats of consumers; as they are now only while this process does the rounds. */
   get consumers(): Pick<ConsumerStats, 'states' | 'lagSeconds'> {
     if (this.#isOurTurn) return this.#options.tasks.consumers;
     return { states: { ok: 0, lagging: 0, lost: 0 }, lagSeconds: 0 };

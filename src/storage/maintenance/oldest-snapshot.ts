@@ -4,7 +4,7 @@ import type { Sql } from '../database/connect.ts';
 
 /** What holds a snapshot, or a transaction id, which does the same. */
 export interface SnapshotHolder {
-  /** Of the holder and its transaction. */
+  /** Identifies the holder and its transaction. */
   readonly id: string;
   /** The process, prepared transaction or replication slot, for display. */
   readonly name: string;

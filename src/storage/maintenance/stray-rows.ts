@@ -41,7 +41,7 @@ export interface StrayRows {
 export interface RecoveredRows {
   /** Now readable and counted, each once. */
   readonly recovered: number;
-  /** Of apps that are deleted, or before the retention boundary. */
+  /** Rows of apps that are deleted, or before the retention boundary. */
   readonly dropped: number;
 }
 

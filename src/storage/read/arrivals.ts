@@ -12,7 +12,6 @@ import { ALL_TIME, type Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
-import { type FeedCursor, feedCursorOf } from './feed-cursor.ts';
 import { readSnapshot } from './snapshot.ts';
 
 export interface NewEvent {
@@ -272,4 +271,55 @@ async function countAll(tx: Snapshot, appId: number): Promise<number> {
 /** The sum of counts. */
 export function sumCounts(counts: readonly NewCount[]): number {
   return counts.reduce((total, { count }) => total + count, 0);
+}
+
+export interface FeedCursor {
+  /** When it was taken, or shortly before: milliseconds since 1970. */
+  readonly at: number;
+  /** The first transaction that had not begun, as a 64-bit id, which is never reused. */
+  readonly xmax: bigint;
+  /** The transactions before it that had not ended. */
+  readonly running: readonly bigint[];
+  /** Where the app was: transactions are numbered on each node of a cluster. 0 on one server. */
+  readonly place: number;
+}
+
+/** Limit of the text: it is sent back in a header, and uWebSockets.js accepts 4 KiB of headers. */
+const MAX_LENGTH = 1_500;
+
+/** Replaces a cursor that is too long. It does not decode: a client that resumes with it is reset. */
+const TOO_LONG = 'reset';
+
+/** @param snapshot the text of pg_current_snapshot() */
+export function feedCursorOf(snapshot: string, at: number, place = 0): FeedCursor {
+  const [, xmax = '0', running = ''] = snapshot.split(':');
+  return { at, xmax: BigInt(xmax), running: running === '' ? [] : running.split(',').map(BigInt), place };
+}
+
+/** The cursor as the id of a message, from which any process can resume. */
+export function encodeFeedCursor({ at, xmax, running, place }: FeedCursor): string {
+  const distances = running.map((transaction) => (xmax - transaction).toString(36));
+  const where = place === 0 ? '' : `.${place.toString(36)}`;
+  const text = `${at.toString(36)}.${xmax.toString(36)}.${distances.join('-')}${where}`;
+  return text.length > MAX_LENGTH ? TOO_LONG : text;
+}
+
+const CURSOR =
+  /^([0-9a-z]{1,9})\.([0-9a-z]{1,12})\.((?:[0-9a-z]{1,12}(?:-[0-9a-z]{1,12})*)?)(?:\.([0-9a-z]{1,10}))?$/;
+
+/** @returns null if the text is not a cursor */
+export function decodeFeedCursor(text: string): FeedCursor | null {
+  if (text.length > MAX_LENGTH) return null;
+  const [, at, xmaxText, distances, place = '0'] = CURSOR.exec(text) ?? [];
+  if (at === undefined || xmaxText === undefined || distances === undefined) return null;
+  const xmax = fromBase36(xmaxText);
+  const running = distances === '' ? [] : distances.split('-').map((distance) => xmax - fromBase36(distance));
+  if (running.some((transaction) => transaction < 0n)) return null;
+  return { at: Number.parseInt(at, 36), xmax, running, place: Number.parseInt(place, 36) };
+}
+
+function fromBase36(text: string): bigint {
+  let value = 0n;
+  for (const digit of text) value = value * 36n + BigInt(Number.parseInt(digit, 36));
+  return value;
 }

@@ -41,8 +41,7 @@ import { isUnavailable, type Sql, type Transaction } from '../database/connect.t
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
-import { openCountedLines } from './counted-lines.ts';
-import { type LineReader, openLines } from './event-lines.ts';
+import { type LineReader, openCountedLines, openLines } from './event-lines.ts';
 import {
   type EventList,
   type EventListRequest,

@@ -1,8 +1,8 @@
-/** What engines do differently when rows are written: how they are counted. */
+/** How rows are written: what engines do differently, and a commit group as one write to the socket. */
 
-import type { WriteConnection } from '../database/copy-connection.ts';
-import type { EventRow } from './accepted-event.ts';
-import type { CopyMessages } from './copy-messages.ts';
+import type { CopyGroup, WriteConnection } from '../database/copy-connection.ts';
+import { EVENT_COLUMNS, type EventRow, sizeOf } from './accepted-event.ts';
+import { CopyMessages } from './copy-messages.ts';
 
 /**
  * The transaction that stores rows also writes their changes of the counts, so that every snapshot has both or neither.
@@ -36,4 +36,45 @@ export interface EngineWrites {
   readonly hidesFailure?: (error: unknown) => boolean;
   /** Settings of every session that writes. */
   readonly session: Readonly<Record<string, string>>;
+}
+
+/** Locks of other sessions in this database, granted or requested: both come before one that is requested now. */
+export const OF_OTHERS = `
+  locktype = 'relation' AND pid <> pg_backend_pid()
+  AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+
+/** The modes that conflict with ROW EXCLUSIVE (PostgreSQL documentation, 13.3). */
+export const AGAINST_ROWS = "'ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock'";
+
+/** Size of a row without its payload, in bytes. */
+const ROW_BYTES = 54;
+
+/** What a group consists of: its rows, and what they change in the counts of events. */
+export type Part = 'rows' | 'changes';
+const ALL: readonly Part[] = ['rows', 'changes'];
+
+/**
+ * Outside of a transaction block the commands are one implicit transaction: a failure of any of them stores nothing.
+ * @param parts absent: all; what is left out is to be written in the same transaction
+ */
+export function copyGroup(engine: EngineWrites, events: readonly EventRow[], parts = ALL): CopyGroup {
+  const withRows = parts.includes('rows');
+  const withChanges = parts.includes('changes');
+  const tables = [
+    ...(withRows ? [`events (${EVENT_COLUMNS})`] : []),
+    ...(withChanges ? [engine.changes] : []),
+  ];
+  const messages = new CopyMessages((withRows ? sizeOf(events) + ROW_BYTES * events.length : 0) + 1_024);
+  messages.query(tables.map((table) => `COPY ${table} FROM STDIN (FORMAT binary)`).join(';'));
+  if (withRows) {
+    messages.beginRows();
+    for (const event of events) messages.eventRow(event);
+    messages.endRows();
+  }
+  if (withChanges) {
+    messages.beginRows();
+    engine.copyChanges(events, messages);
+    messages.endRows();
+  }
+  return { messages: messages.bytes, commands: tables.length, release: () => messages.release() };
 }

@@ -5,8 +5,7 @@ import type { WriteConnection } from '../database/copy-connection.ts';
 import { type DataNode, nodeUnreachable } from '../database/nodes.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import { CommitPhases } from './commit-phases.ts';
-import { copyGroup } from './copy-group.ts';
-import type { EngineWrites } from './engine-writes.ts';
+import { copyGroup, type EngineWrites } from './engine-writes.ts';
 import {
   classify,
   NODE_UNREACHABLE,

@@ -7,7 +7,6 @@ import { Rejection } from '../../errors.ts';
 import type { Sql } from '../database/connect.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
 import type { DataNode } from '../database/nodes.ts';
-import { KEY_LIFE_MS } from '../maintenance/expired-keys.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
@@ -20,7 +19,7 @@ import {
   UNAVAILABLE,
 } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind } from './group-commit.ts';
-import { AWAITS_STANDBY, columns, Inserts, keyedOutcomes } from './inserts.ts';
+import { AWAITS_STANDBY, columns, Inserts, KEY_LIFE_MS, keyedOutcomes } from './inserts.ts';
 
 /** The identity of an idempotent request. */
 export interface RequestIdentity {

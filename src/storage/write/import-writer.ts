@@ -11,8 +11,7 @@ import {
 } from '../database/copy-connection.ts';
 import type { Database } from '../database/database.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
-import { copyGroup } from './copy-group.ts';
-import type { EngineWrites } from './engine-writes.ts';
+import { copyGroup, type EngineWrites } from './engine-writes.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
 import { columns, Inserts } from './inserts.ts';
@@ -85,8 +84,8 @@ export class ImportWriter<Event extends EventRow> {
   readonly #commit: GroupCommit;
   readonly #inserts: Inserts;
   readonly #kind: GroupKind<Event, ImportOutcome<Event>>;
-  /** Days for which there is room. */
-  readonly #roomyDays = new Set<string>();
+  /** Days that have partitions. */
+  readonly #daysWithPartitions = new Set<string>();
   /** The boundary that was last read. */
   #boundary: number | null = null;
   /** True after a group of which some events were there already: then COPY would only find that out again. */
@@ -158,7 +157,7 @@ export class ImportWriter<Event extends EventRow> {
       return outcome;
     } catch (error) {
       // Retention may have dropped partitions.
-      this.#roomyDays.clear();
+      this.#daysWithPartitions.clear();
       if (error instanceof ConnectionLost) throw error;
       this.#uncertain = null;
       await connection.query('ROLLBACK', []).catch(() => undefined); // A new connection has no transaction to end.
@@ -220,9 +219,9 @@ export class ImportWriter<Event extends EventRow> {
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */
   async #createPartitions(events: readonly Event[]): Promise<void> {
     this.#boundary ??= await this.#readBoundary();
-    const dates = datesOf(this.#kept(events)).filter((date) => !this.#roomyDays.has(date));
+    const dates = datesOf(this.#kept(events)).filter((date) => !this.#daysWithPartitions.has(date));
     await this.#commit.createPartitions(this.#connection, dates);
-    for (const date of dates) this.#roomyDays.add(date);
+    for (const date of dates) this.#daysWithPartitions.add(date);
   }
 
   async #readBoundary(): Promise<number> {

@@ -6,11 +6,13 @@
  * the missing rows are inserted first, and what they change is copied. One server could do the same; docs/architecture.md says what it
  * would cost.
  */
+import { DAY_MS } from '../../base/time-units.ts';
 import { ConnectionLost, type WriteConnection } from '../database/copy-connection.ts';
-import { KEY_LIFE_MS } from '../maintenance/expired-keys.ts';
 import { EVENT_COLUMNS, type EventRow, timestamp } from './accepted-event.ts';
-import { copyGroup } from './copy-group.ts';
-import type { EngineWrites } from './engine-writes.ts';
+import { copyGroup, type EngineWrites } from './engine-writes.ts';
+
+/** How long the response to an idempotent request is kept, in milliseconds. */
+export const KEY_LIFE_MS = DAY_MS;
 
 /** Values of parameters that are arrays, one for each column of the rows. */
 type Columns = readonly (readonly unknown[])[];

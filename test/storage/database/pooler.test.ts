@@ -2,8 +2,7 @@
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { OperatorError } from '../../../src/errors.ts';
-import { openDatabase } from '../../../src/storage/database/open.ts';
-import { sharesSessions } from '../../../src/storage/database/pooler.ts';
+import { openDatabase, sharesSessions } from '../../../src/storage/database/open.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
 import { hasPgBouncer, type PgBouncer, startPgBouncer } from '../../support/pgbouncer.ts';
 import { startTestService } from '../../support/service.ts';

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { CopiedRows, RowBuffer } from '../../../src/storage/read/copied-rows.ts';
-import { LineWriter, lineHead } from '../../../src/storage/read/line-writer.ts';
+import { LineWriter, lineHead } from '../../../src/storage/read/event-lines.ts';
 import { runs } from '../../support/fuzz.ts';
 
 const SIGNATURE = Buffer.from('PGCOPY\n\u00ff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');

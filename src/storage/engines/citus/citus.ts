@@ -1,14 +1,15 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
+
 import { countsOf, HOUR_MS } from '../../counts/levels.ts';
+import type { Sql } from '../../database/connect.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
-import { removal } from './app-removal.ts';
-import { closeNodes } from './closing.ts';
 import { clusterOf } from './cluster.ts';
-import { clusterMaintenance, settleCluster } from './maintenance.ts';
+import { clusterMaintenance, removal, settleCluster } from './maintenance.ts';
 import { clusterRoutes, placeOf, poolOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
+import { nodePools } from './shards.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
@@ -52,3 +53,21 @@ export const citus: StorageEngine = {
   restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",
   addCounts: postgres.addCounts,
 };
+
+/**
+ * Makes new sessions of the nodes beside the coordinator read-only, or takes that back.
+ * @returns the pools of these nodes, whose old sessions go on as before
+ */
+export async function closeNodes(sql: Sql, isClosed: boolean): Promise<readonly Sql[]> {
+  const pools = (await nodePools(sql)).filter((pool) => pool !== sql);
+  for (const pool of pools)
+    await pool.begin('isolation level read committed read write', async (tx) => {
+      await tx`SET LOCAL citus.enable_ddl_propagation = off`;
+      const [database] = await tx<{ name: string }[]>`SELECT quote_ident(current_database()) AS name`;
+      const change = isClosed
+        ? 'SET default_transaction_read_only = on'
+        : 'RESET default_transaction_read_only';
+      await tx.unsafe(`ALTER DATABASE ${database?.name ?? ''} ${change}`);
+    });
+  return pools;
+}

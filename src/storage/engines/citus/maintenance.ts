@@ -8,13 +8,16 @@ import { DAY_MS, MINUTES } from '../../counts/levels.ts';
 import { isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
+import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
-import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
-import { KEY_LIFE_MS } from '../../maintenance/expired-keys.ts';
+import { type AppRemoval, removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { type Folded, FoldPace } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { removeRowsOfApp } from '../../maintenance/slices.ts';
 import { hasNoOlderSnapshot, moveBoundary } from '../../retention.ts';
+import { KEY_LIFE_MS } from '../../write/inserts.ts';
+import { FOLDED_TABLES, removal as onOneServer, withCountsLock } from '../postgres/app-removal.ts';
 import {
   COMMAND_TIMEOUT_MS,
   COUNTS_TIMEOUT_MS,
@@ -33,7 +36,6 @@ import {
   underCountsLock,
   waitedInVain,
 } from '../postgres/maintenance.ts';
-import { removal } from './app-removal.ts';
 import { clusterOf } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
@@ -335,3 +337,22 @@ async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null
     throw error;
   }
 }
+
+/** What is on the coordinator. */
+const ON_COORDINATOR = ['usage_days'];
+/** What is on the node of an app, beside its events. */
+const ON_NODE = [
+  ...FOLDED_TABLES.filter((table) => !ON_COORDINATOR.includes(table)),
+  'type_names',
+  ...TABLES_OF_APP,
+  'field_series',
+  'field_states',
+];
+
+export const removal: AppRemoval = {
+  removeEvents: async (sql, appId, isOver) =>
+    await onOneServer.removeEvents(await poolOfApp(sql, appId), appId, isOver),
+  removeCounts: async (sql, appId, isOver) =>
+    (await removeRowsOfApp(withCountsLock(await poolOfApp(sql, appId)), ON_NODE, appId, isOver)) &&
+    (await removeRowsOfApp((work) => sql.begin(work), ON_COORDINATOR, appId, isOver)),
+};

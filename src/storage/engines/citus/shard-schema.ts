@@ -116,7 +116,7 @@ async function enterToWrite(tx: Transaction, mode: string, shard: string): Promi
     SET LOCAL citus.enable_manual_changes_to_shards = on;
     ${lock}
     SET LOCAL lock_timeout = ${SHARD_LOCK_MS}`);
-  // Of events: the others are moved together with it.
+  // The shard of events is enough: the others are moved together with it.
   await tx`SELECT lock_shard_metadata(${SHARE_LOCK}, ARRAY[${shard}::text::bigint])`;
   await tx`SET LOCAL lock_timeout = DEFAULT`;
 }
@@ -178,7 +178,7 @@ function schemaText(
 }
 
 /**
- * Of this node alone. Whoever waits for a lock on views keeps all new readers of them waiting: what does not get it soon is done
+ * Settings of DDL on this node alone. Whoever waits for a lock on views keeps all new readers of them waiting: what does not get it soon is done
  * at another time.
  */
 const FOR_DDL = "SET LOCAL citus.enable_ddl_propagation = off; SET LOCAL lock_timeout = '500ms'";

@@ -7,7 +7,7 @@ import { OperatorError } from '../../../errors.ts';
 import type { ExportSnapshot, RowPlace } from '../../backup/export.ts';
 import { countsOf, type Level } from '../../counts/levels.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
-import { openCopyClient } from '../../database/copy-client.ts';
+import { openCopyClient } from '../../database/copy-connection.ts';
 import type { Database } from '../../database/database.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
 import { type ClusterNode, clusterOf } from './cluster.ts';
@@ -20,7 +20,7 @@ const LOCK_TIMEOUT_MS = 1_000;
 /** ExclusiveLock on the metadata of shards: whoever writes to them takes ShareLock. */
 const EXCLUSIVE_LOCK = 7;
 /** A shard is being moved, or a statement takes long. */
-const PASSING = new Set<string>([
+const RETRYABLE = new Set<string>([
   SQLSTATE.lockNotAvailable,
   SQLSTATE.queryCanceled,
   SQLSTATE.deadlock,
@@ -127,7 +127,7 @@ async function takeSnapshots(
       await onAll(sessions, 'lockSession', rollBack);
       return places.flat();
     } catch (error) {
-      if (!PASSING.has(errorCode(error)) || tries === MAX_TRIES) throw error;
+      if (!RETRYABLE.has(errorCode(error)) || tries === MAX_TRIES) throw error;
       await onAll(sessions, 'lockSession', rollBack);
       await onAll(sessions, 'reader', rollBack);
       await rollBack(coordinator);
@@ -155,7 +155,7 @@ async function onAll<T>(
   );
   const failed = outcomes.flatMap((outcome) => (outcome.status === 'rejected' ? [outcome.reason] : []));
   // What passes is tried again only where nothing else is wrong.
-  const worst = failed.find((error) => !PASSING.has(errorCode(error))) ?? failed[0];
+  const worst = failed.find((error) => !RETRYABLE.has(errorCode(error))) ?? failed[0];
   if (worst !== undefined) throw worst;
   return outcomes.flatMap((outcome) => (outcome.status === 'fulfilled' ? [outcome.value] : []));
 }

@@ -10,7 +10,7 @@ import type { StrayCount, StrayRows, StraySource } from '../../maintenance/stray
 /** An ordinary table of the node, while its rows wait to be moved. */
 const GATHERED = 'stray_events';
 const CALLBACK = 'see_stray_event';
-/** Of this node alone, and not for longer than writers can wait. */
+/** Settings of DDL on this node alone, which waits for a lock no longer than writers can. */
 const FOR_DDL = "SET LOCAL citus.enable_ddl_propagation = off; SET LOCAL lock_timeout = '2s'";
 const COUNTER = 'tidemark.stray_rows';
 

@@ -15,7 +15,7 @@ import { CopyMessages } from '../../write/copy-messages.ts';
 
 /** Most buckets of a table that are looked for; with more of them, all counts are added as if their buckets were known. */
 const MOST_KNOWN = 5_000;
-/** Of a row of counts in COPY's binary format. */
+/** Size of a row of counts in COPY's binary format. */
 const ROW_BYTES = 50;
 
 /** A table of counts. */

@@ -154,7 +154,7 @@ export function waitedInVain(waitMs: number): OperatorError {
   );
 }
 
-/** Dead rows, which the planner does not know of, make nothing but the index of pending deltas bearable. */
+/** The planner underestimates dead rows here: the index of pending deltas is forced. */
 async function onlyByIndex(tx: Transaction, statement: string): Promise<AddedUp> {
   const [, [result]] = await Promise.all([
     tx`SET LOCAL enable_seqscan = off`,

@@ -1,5 +1,5 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
-import { addMonthCounts } from '../../backup/month-counts.ts';
+import { addMonthCounts } from '../../backup/catalog.ts';
 import { countsOf, HOUR_MS } from '../../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';

@@ -2,8 +2,7 @@
 import { MINUTE_MS } from '../../counts/levels.ts';
 import type { EventRow } from '../../write/accepted-event.ts';
 import type { CopyMessages } from '../../write/copy-messages.ts';
-import type { EngineWrites } from '../../write/engine-writes.ts';
-import { AGAINST_ROWS, OF_OTHERS } from '../../write/locks.ts';
+import { AGAINST_ROWS, type EngineWrites, OF_OTHERS } from '../../write/engine-writes.ts';
 import { countDirectly } from './direct-counts.ts';
 
 interface Delta {

@@ -69,7 +69,7 @@ interface Merged {
   readonly marks: number;
 }
 
-/** Dead rows, which the planner does not know of, make nothing but the index of pending marks bearable. */
+/** The planner underestimates dead rows here: the index of pending marks is forced. */
 async function onlyByIndex(tx: Transaction): Promise<void> {
   await tx`SET LOCAL enable_seqscan = off`;
 }

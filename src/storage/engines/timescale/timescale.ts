@@ -1,7 +1,6 @@
 /** TimescaleDB: events in a hypertable with a columnstore, counts in a hierarchy of continuous aggregates. */
 import type pg from 'pg';
-import { COUNT_COLUMNS } from '../../backup/catalog.ts';
-import { addMonthCounts } from '../../backup/month-counts.ts';
+import { addMonthCounts, COUNT_COLUMNS } from '../../backup/catalog.ts';
 import { countsOf } from '../../counts/levels.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';

@@ -4,10 +4,9 @@ import { OperatorError } from '../../errors.ts';
 import { OWN_FACTS, readTables } from '../backup/catalog.ts';
 import { refuseUsed } from '../backup/restore.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from '../database/connect.ts';
-import { openCopyClient } from '../database/copy-client.ts';
+import { openCopyClient } from '../database/copy-connection.ts';
 import { chooseEngine } from '../database/engine.ts';
-import { IDENTITY } from '../database/installation-id.ts';
-import { MOVED_TO, movedMessage } from '../database/moved.ts';
+import { IDENTITY, MOVED_TO, movedMessage } from '../database/installation-id.ts';
 import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { migrate, readMigrations } from '../migrate.ts';
@@ -19,7 +18,7 @@ export const COPIED_FROM = 'copied_from';
 export const COPY_NAME = 'tidemark copy';
 
 /** One of the databases. */
-export interface Side {
+export interface CopyEndpoint {
   readonly engine: StorageEngine;
   /** A pool of one connection. */
   readonly sql: Sql;
@@ -28,7 +27,7 @@ export interface Side {
 }
 
 /** Connects to a database. In an empty one that can have TimescaleDB it creates the extension. */
-export async function openSide(address: DatabaseAddress): Promise<Side> {
+export async function openSide(address: DatabaseAddress): Promise<CopyEndpoint> {
   const sql = connect(address, { connections: 1, name: COPY_NAME });
   try {
     const engine = ENGINES[(await chooseEngine(sql)).engine];
@@ -43,7 +42,7 @@ export async function openSide(address: DatabaseAddress): Promise<Side> {
   }
 }
 
-export async function closeSide({ sql, client }: Side): Promise<void> {
+export async function closeSide({ sql, client }: CopyEndpoint): Promise<void> {
   await client.end().catch(() => undefined); // The connection may already be broken.
   await endPool(sql);
 }
@@ -77,7 +76,7 @@ export async function refuseMoved(sql: Sql): Promise<void> {
 }
 
 /** The source must have the schema of this release, because rows are copied as they are. @returns its identity */
-export async function checkSource({ sql, engine }: Side): Promise<string> {
+export async function checkSource({ sql, engine }: CopyEndpoint): Promise<string> {
   const { identity } = await readCopyState(sql);
   const known = (await readMigrations(engine.name)).at(-1)?.number;
   const last =
@@ -96,7 +95,11 @@ export async function checkSource({ sql, engine }: Side): Promise<string> {
  * @param begin what a new copy begins with, in the transaction of the mark
  * @throws OperatorError if it is in use, or another copy into it is under way
  */
-export async function prepareTarget(to: Side, identity: string, begin: () => Promise<void>): Promise<void> {
+export async function prepareTarget(
+  to: CopyEndpoint,
+  identity: string,
+  begin: () => Promise<void>,
+): Promise<void> {
   const { sql, engine, client } = to;
   const state = await readCopyState(sql);
   if (state.movedTo !== null) throw new OperatorError(movedMessage(state.movedTo));
@@ -119,7 +122,7 @@ export async function prepareTarget(to: Side, identity: string, begin: () => Pro
 }
 
 /** Locks a target against other copies for as long as its connection lives. @throws OperatorError if one is under way */
-export async function lockTarget({ client }: Side): Promise<void> {
+export async function lockTarget({ client }: CopyEndpoint): Promise<void> {
   const { rows } = await client.query<{ free: boolean }>(
     "SELECT pg_try_advisory_lock(hashtext('tidemark copy')) AS free",
   );
