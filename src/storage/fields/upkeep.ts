@@ -87,11 +87,13 @@ export class FieldUpkeep implements FieldStats {
     vacuums: Sql = 'nameOf' in place ? place.pool : place,
   ) {
     const isPart = 'nameOf' in place;
-    const { sql, nameOf } = isPart ? place : { sql: place, nameOf: (table: string) => table };
+    const { sql, pool, nameOf } = isPart
+      ? place
+      : { sql: place, pool: place, nameOf: (table: string) => table };
     this.#sql = sql;
     this.#givesGenerations = !isPart;
     this.#now = now;
-    this.#deadMinutes = new DeadRows(vacuums, nameOf('uncounted_minutes'), VACUUM_AFTER);
+    this.#deadMinutes = new DeadRows(pool, vacuums, nameOf('uncounted_minutes'), VACUUM_AFTER);
   }
 
   get waitingSeconds(): number {

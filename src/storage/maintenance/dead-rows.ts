@@ -4,6 +4,7 @@ import { snapshotsBefore } from './oldest-snapshot.ts';
 
 export class DeadRows {
   readonly #sql: Sql;
+  readonly #vacuums: Sql;
   readonly #table: string;
   readonly #threshold: number;
   /** Deleted since the last VACUUM, or since one became due. */
@@ -13,9 +14,13 @@ export class DeadRows {
   #running: Promise<void> | null = null;
   readonly #failures: unknown[] = [];
 
-  /** @param threshold dead rows that are worth a VACUUM */
-  constructor(sql: Sql, table: string, threshold: number) {
+  /**
+   * @param vacuums   a pool on which a VACUUM keeps nothing waiting that is due each second
+   * @param threshold dead rows that are worth a VACUUM
+   */
+  constructor(sql: Sql, vacuums: Sql, table: string, threshold: number) {
     this.#sql = sql;
+    this.#vacuums = vacuums;
     this.#table = table;
     this.#threshold = threshold;
   }
@@ -44,7 +49,7 @@ export class DeadRows {
     }
     if (this.#deletedBefore === null || (await snapshotsBefore(sql, this.#deletedBefore))) return;
     this.#deletedBefore = null;
-    this.#running = sql`VACUUM ${sql(this.#table)}`
+    this.#running = this.#vacuums`VACUUM ${sql(this.#table)}`
       .then(
         () => undefined,
         (error: unknown) => void this.#failures.push(error),

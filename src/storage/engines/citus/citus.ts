@@ -22,8 +22,8 @@ export const citus: StorageEngine = {
   poolOfApp,
   routes: clusterRoutes,
   placeOf,
-  maintenance: ({ sql }, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
-    clusterMaintenance(sql, {
+  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
+    clusterMaintenance(pools, {
       retentionDays: RETENTION_DAYS,
       reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
       now,

@@ -22,7 +22,14 @@ import {
   shardOf,
   shardsAsDatabase,
 } from './shard-schema.ts';
-import { ByShard, onEveryNode, type ShardGroup, shardGroups, untilAllAreReached } from './shards.ts';
+import {
+  ByShard,
+  onEveryNode,
+  poolBeside,
+  type ShardGroup,
+  shardGroups,
+  untilAllAreReached,
+} from './shards.ts';
 
 /** How far a field is on the node of its app. */
 interface FieldState {
@@ -63,6 +70,7 @@ interface Changes {
 
 export class ClusterFields implements FieldStats {
   readonly #sql: Sql;
+  readonly #vacuums: Sql;
   readonly #now: () => number;
   readonly #upkeeps = new ByShard<FieldUpkeep>(({ others }) => {
     this.#othersBefore += others;
@@ -72,10 +80,15 @@ export class ClusterFields implements FieldStats {
   /** Those of the last round. */
   #current: readonly FieldUpkeep[] = [];
 
-  /** @param sql a pool of one connection: with it one on each node is used @param now milliseconds since 1970 */
-  constructor(sql: Sql, now: () => number) {
+  /**
+   * @param sql     a pool of one connection: with it one on each node is used
+   * @param now     milliseconds since 1970
+   * @param vacuums a pool like `sql`, on which a VACUUM keeps nothing waiting
+   */
+  constructor(sql: Sql, now: () => number, vacuums = sql) {
     this.#sql = sql;
     this.#now = now;
+    this.#vacuums = vacuums;
   }
 
   get waitingSeconds(): number {
@@ -135,7 +148,11 @@ export class ClusterFields implements FieldStats {
   }
 
   #upkeepOf(group: FieldGroup): FieldUpkeep {
-    return this.#upkeeps.of(group.pool, group.shard, () => new FieldUpkeep(group, this.#now));
+    return this.#upkeeps.of(
+      group.pool,
+      group.shard,
+      () => new FieldUpkeep(group, this.#now, poolBeside(group.pool, this.#sql, this.#vacuums)),
+    );
   }
 }
 

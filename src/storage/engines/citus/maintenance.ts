@@ -36,6 +36,7 @@ import {
   underCountsLock,
   waitedInVain,
 } from '../postgres/maintenance.ts';
+import type { MaintenancePools } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
@@ -45,6 +46,7 @@ import {
   holdShards,
   nodePools,
   onEveryNode,
+  poolBeside,
   type ShardGroup,
   shardGroups,
   unlessMoving,
@@ -270,9 +272,9 @@ export async function clipPartitions(sql: Sql): Promise<number> {
   return removed;
 }
 
-/** @param sql a pool of one connection: with it one on each node is used */
+/** @param pools of one connection: with each of them one on each node is used */
 export function clusterMaintenance(
-  sql: Sql,
+  { sql, slow }: MaintenancePools,
   options: { retentionDays: number; reachMs: number; now: () => number },
 ): MaintenanceTasks {
   const { retentionDays, reachMs, now } = options;
@@ -285,7 +287,7 @@ export function clusterMaintenance(
   };
   const deadDeltas = new ByShard<DeadRows>();
   const profiler = new PrefixSumBuilder(sql, now, (appId) => poolOfApp(sql, appId));
-  const fields = new ClusterFields(sql, now);
+  const fields = new ClusterFields(sql, now, slow);
   const consumers = new ConsumerUpkeep(sql, reachMs, now, async (prune) => {
     await changeAllShards(sql, async (tx, { nameOf }) => prune(tx, nameOf));
   });
@@ -299,7 +301,11 @@ export function clusterMaintenance(
       runSteps({
         fold: async () => {
           await foldCluster(sql, foldsOf, async (pool, table, deltas) => {
-            const dead = deadDeltas.of(pool, table, () => new DeadRows(pool, table, VACUUM_AFTER_DELTAS));
+            const dead = deadDeltas.of(
+              pool,
+              table,
+              () => new DeadRows(pool, poolBeside(pool, sql, slow), table, VACUUM_AFTER_DELTAS),
+            );
             dead.deleted(deltas);
             await dead.vacuumIfDue();
           });

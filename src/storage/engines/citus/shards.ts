@@ -64,6 +64,18 @@ export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
   ];
 }
 
+/**
+ * The pool of another purpose on the same node.
+ * @param pool  on the node, by `sql`
+ * @param other like `sql` a pool on the coordinator
+ */
+export function poolBeside(pool: Sql, sql: Sql, other: Sql): Sql {
+  if (pool === sql) return other;
+  const { places } = clusterOf(sql.pool.database);
+  const place = places.find(({ isCoordinator, node }) => !isCoordinator && poolOnNode(sql, node) === pool);
+  return place === undefined ? pool : poolOnNode(other, place.node);
+}
+
 /** Does something on every node at once. A node that is away is left out: what is due there is done when it is back. */
 export async function onEveryNode<T>(sql: Sql, work: (pool: Sql) => Promise<T>): Promise<T[]> {
   const outcomes = await Promise.allSettled((await nodePools(sql)).map(work));

@@ -454,7 +454,7 @@ export function postgresMaintenance(
   const { retentionDays, reachMs, now } = options;
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
   const consumers = new ConsumerUpkeep(sql, reachMs, now);
-  const deadDeltas = new DeadRows(slow, 'count_deltas', VACUUM_AFTER_DELTAS);
+  const deadDeltas = new DeadRows(sql, slow, 'count_deltas', VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
   const profiler = new PrefixSumBuilder(sql, now);

@@ -270,7 +270,7 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
 export async function settleCounts(sql: Sql, now: number): Promise<void> {
   await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
   try {
-    const marks = new Marks(sql);
+    const marks = new Marks(sql, sql);
     await marks.merge();
     await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
     await marks.merge();
@@ -345,9 +345,10 @@ class Marks {
   /** Since the last merge. */
   #removed = 0;
 
-  constructor(sql: Sql) {
+  /** @param vacuums a pool on which a VACUUM keeps nothing waiting */
+  constructor(sql: Sql, vacuums: Sql) {
     this.#sql = sql;
-    this.#deadRows = new DeadRows(sql, 'stale_buckets', VACUUM_AFTER_MARKS);
+    this.#deadRows = new DeadRows(sql, vacuums, 'stale_buckets', VACUUM_AFTER_MARKS);
   }
 
   async merge(): Promise<void> {
@@ -376,10 +377,10 @@ export function timescaleMaintenance(
   now: () => number,
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
-  const marks = new Marks(sql);
+  const marks = new Marks(sql, slow);
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new PrefixSumBuilder(sql, now);
-  const fields = new FieldUpkeep(sql, now);
+  const fields = new FieldUpkeep(sql, now, slow);
   const compression = new Compression(slow, settings, now);
   const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now);
   return {

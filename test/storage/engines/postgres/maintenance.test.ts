@@ -10,6 +10,7 @@ import {
   postgresMaintenance,
 } from '../../../../src/storage/engines/postgres/maintenance.ts';
 import { writes } from '../../../../src/storage/engines/postgres/writes.ts';
+import { DeadRows } from '../../../../src/storage/maintenance/dead-rows.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
 import { holdersInTurns } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
@@ -226,6 +227,24 @@ describe.each([
     await until(async () => (await vacuums()) === 1, 'the vacuum is counted');
     expect(await dead()).toBe(0);
   });
+});
+
+test('a VACUUM that waits for a lock keeps the connection of folds free', async () => {
+  const alone = connect(database.address, { connections: 1, name: 'test maintenance' });
+  const dead = new DeadRows(alone, sql, 'count_deltas', 1);
+  await sql.begin(async (tx) => {
+    await tx`LOCK TABLE count_deltas IN SHARE UPDATE EXCLUSIVE MODE`;
+    dead.deleted(1);
+    await until(async () => {
+      await dead.vacuumIfDue();
+      const waiting =
+        await sql`SELECT FROM pg_locks WHERE relation = 'count_deltas'::regclass AND NOT granted`;
+      return waiting.length > 0;
+    }, 'the VACUUM waits for the lock');
+    expect(await foldCounts(alone)).toBe(0);
+  });
+  await dead.idle();
+  await alone.end();
 });
 
 test('what is committed after a fold that it was written before is counted at once', async () => {
