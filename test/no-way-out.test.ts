@@ -6,7 +6,8 @@ import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { Mailer } from '../src/accounts/mail/mail.ts';
 import { RedisConnection } from '../src/limits/redis-connection.ts';
 import { isUnavailable } from '../src/storage/database/connect.ts';
-import { CopyConnection, openCopyClient } from '../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../src/storage/database/copy-client.ts';
+import { CopyConnection } from '../src/storage/database/copy-connection.ts';
 import { until } from './support/service.ts';
 import { type ConnectError, failConnects } from './support/unroutable.ts';
 

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
 import { to as copyTo } from 'pg-copy-streams';
 import type { DatabaseAddress } from '../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../src/storage/database/copy-client.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import type { LoadGenerator } from '../load/load-generator.ts';

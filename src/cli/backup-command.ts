@@ -6,7 +6,7 @@ import { createGunzip, createGzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { secretFile } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
-import { openCopyClient } from '../storage/database/copy-connection.ts';
+import { openCopyClient } from '../storage/database/copy-client.ts';
 import { formatFields } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';

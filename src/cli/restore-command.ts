@@ -4,7 +4,7 @@ import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
 import { compareSecret } from '../apps/secret.ts';
-import { openCopyClient } from '../storage/database/copy-connection.ts';
+import { openCopyClient } from '../storage/database/copy-client.ts';
 import { formatFields, unreadable } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';

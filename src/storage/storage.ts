@@ -184,17 +184,17 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     migrate: (pool) => migrate(pool, name),
     reader: (pool) => {
       pool.pool.database.adopt(engine);
-      return createReader(pool, engine.routes?.(pool));
+      return createReader(pool, engine.routes(pool));
     },
     inSnapshot: (pool, read) => {
       pool.pool.database.adopt(engine);
-      const routes = engine.routes?.(pool);
-      if (routes !== undefined) return read(createReader(pool, routes));
+      const routes = engine.routes(pool);
+      if (routes.together === null) return read(createReader(pool, routes));
       return inOneSnapshot(pool, (snapshot) => read(createReader(snapshot)));
     },
     writes: engine.writes,
     nodesOf,
-    poolOfApp: async (pool, appId) => (await engine.poolOfApp?.(pool, appId)) ?? pool,
+    poolOfApp: (pool, appId) => engine.routes(pool).at(appId),
     maintenance: engine.maintenance,
     settleCounts: engine.settleCounts,
     settleBesideWriters: async (pool, now) => {

@@ -5,7 +5,7 @@ import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
 import { createApp, deleteApp } from '../../src/apps/apps.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../src/storage/database/copy-client.ts';
 import {
   type EventList,
   type EventReader,

@@ -4,7 +4,7 @@ import { OperatorError } from '../../errors.ts';
 import { OWN_FACTS, readTables } from '../backup/catalog.ts';
 import { refuseUsed } from '../backup/restore.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from '../database/connect.ts';
-import { openCopyClient } from '../database/copy-connection.ts';
+import { openCopyClient } from '../database/copy-client.ts';
 import { chooseEngine } from '../database/engine.ts';
 import { IDENTITY, MOVED_TO, movedMessage } from '../database/installation-id.ts';
 import { ENGINES } from '../engines/engines.ts';

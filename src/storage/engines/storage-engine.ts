@@ -39,8 +39,6 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   readonly name: Engine;
   /** The nodes of a cluster; absent for engines of one server. */
   nodesOf?(database: Database): Nodes;
-  /** The pool on the node of an app, beside a pool on the coordinator. */
-  poolOfApp?(sql: Sql, appId: number): Promise<Sql>;
   /**
    * In a cluster, which table on the node of a transaction has the rows of an app; 0 if it is another node's. Absent: there is one
    * table, and its place is 0.
@@ -48,8 +46,8 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   placeOf?(tx: Transaction, appId: number): Promise<number>;
   /** The end of the newest interval whose rows do not tell their transactions; null: all do. Absent: all do. */
   compressedUntil?(tx: Transaction): Promise<string | null>;
-  /** Where reads of an app go; absent: every read uses the pool as it is. */
-  routes?(sql: Sql): ReadRoutes;
+  /** Where each app is read, with a pool. */
+  routes(sql: Sql): ReadRoutes;
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;

@@ -238,7 +238,7 @@ export class ConsumerStore {
   }
 
   async #pool(appId: number): Promise<Sql> {
-    return (await ENGINES[this.#engine].poolOfApp?.(this.#sql, appId)) ?? this.#sql;
+    return await ENGINES[this.#engine].routes(this.#sql).at(appId);
   }
 
   async #withTick<T>(appId: number, change: (tx: Transaction, tick: string) => Promise<T>): Promise<T> {

@@ -66,7 +66,7 @@ const UNTICKED = '2 minutes';
 export async function anchorConsumers(engine: StorageEngine, sql: Sql): Promise<void> {
   const apps = await sql<{ appId: number }[]>`SELECT DISTINCT app_id AS "appId" FROM consumers`;
   for (const { appId } of apps) {
-    const pool = (await engine.poolOfApp?.(sql, appId)) ?? sql;
+    const pool = await engine.routes(sql).at(appId);
     await noteTick(engine, pool, appId, async () => undefined);
   }
 }

@@ -25,7 +25,7 @@ import { openSealed, openSecret } from '../../../src/apps/secret.ts';
 import { DERIVED_TABLES, readTables } from '../../../src/storage/backup/catalog.ts';
 import { SEQUENCE_GAP } from '../../../src/storage/backup/restore.ts';
 import type { Sql } from '../../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { decodeCursor, encodeCursor, readEventList } from '../../../src/storage/read/event-list.ts';
 import { readEventPage } from '../../../src/storage/read/event-page.ts';

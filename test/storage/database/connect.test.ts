@@ -10,7 +10,8 @@ import {
   isUnavailable,
   type Sql,
 } from '../../../src/storage/database/connect.ts';
-import { CopyConnection, openCopyClient } from '../../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
+import { CopyConnection } from '../../../src/storage/database/copy-connection.ts';
 import { Database } from '../../../src/storage/database/database.ts';
 import { PoolSockets } from '../../../src/storage/database/pool-sockets.ts';
 import { freePort } from '../../support/cluster.ts';

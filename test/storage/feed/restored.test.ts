@@ -3,7 +3,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { BackupReader } from '../../../src/cli/transfer/backup-format.ts';
 import { restoreBackup } from '../../../src/cli/transfer/restore-backup.ts';
 import { writeBackup } from '../../../src/cli/transfer/write-backup.ts';
-import { openCopyClient } from '../../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
 import { ConsumerWorld, drain, idsOf } from './consumer-world.ts';

@@ -7,7 +7,7 @@ import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
 import { clusterMaintenance, removal, settleCluster } from './maintenance.ts';
-import { clusterRoutes, placeOf, poolOfApp } from './reads.ts';
+import { clusterRoutes, placeOf } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { nodePools } from './shards.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
@@ -19,7 +19,6 @@ export const citus: StorageEngine = {
   snapshots: { locks: false, keepsPlans: false, isExact: true },
   hasNodes: true,
   nodesOf: clusterOf,
-  poolOfApp,
   routes: clusterRoutes,
   placeOf,
   maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>

@@ -7,7 +7,7 @@ import { OperatorError } from '../../../errors.ts';
 import type { ExportSnapshot, RowPlace } from '../../backup/export.ts';
 import { countsOf, type Level } from '../../counts/levels.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
-import { openCopyClient } from '../../database/copy-connection.ts';
+import { openCopyClient } from '../../database/copy-client.ts';
 import type { Database } from '../../database/database.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
 import { type ClusterNode, clusterOf } from './cluster.ts';

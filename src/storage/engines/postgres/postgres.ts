@@ -1,6 +1,7 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/catalog.ts';
 import { countsOf, HOUR_MS } from '../../counts/levels.ts';
+import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { createPartitions, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
@@ -10,6 +11,7 @@ export const postgres: StorageEngine = {
   name: 'postgres',
   snapshots: { locks: true, keepsPlans: true, isExact: true },
   hasNodes: false,
+  routes: oneServerRoutes,
   maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
     postgresMaintenance(pools, {
       retentionDays: RETENTION_DAYS,

@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import { addMonthCounts, COUNT_COLUMNS } from '../../backup/catalog.ts';
 import { countsOf } from '../../counts/levels.ts';
+import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
@@ -15,6 +16,7 @@ export const timescale: StorageEngine = {
   name: 'timescale',
   snapshots: { locks: true, keepsPlans: false, isExact: false },
   hasNodes: false,
+  routes: oneServerRoutes,
   maintenance: timescaleMaintenance,
   compressedUntil,
   removal,

@@ -11,7 +11,7 @@ import { Rejection } from '../../../../src/errors.ts';
 import { createEventIds } from '../../../../src/ingest/event-id.ts';
 import { copyDatabase } from '../../../../src/storage/copy/copy.ts';
 import { connect, type DatabaseAddress, type Sql } from '../../../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../../../src/storage/database/copy-client.ts';
 import type { Database } from '../../../../src/storage/database/database.ts';
 import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
 import { clipPartitions } from '../../../../src/storage/engines/citus/maintenance.ts';

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createEventIds } from '../../../../src/ingest/event-id.ts';
 import { readTables } from '../../../../src/storage/backup/catalog.ts';
 import { connect, errorCode, type Sql } from '../../../../src/storage/database/connect.ts';
-import { openCopyClient } from '../../../../src/storage/database/copy-connection.ts';
+import { openCopyClient } from '../../../../src/storage/database/copy-client.ts';
 import { compress } from '../../../../src/storage/engines/timescale/compression.ts';
 import { timescaleMaintenance } from '../../../../src/storage/engines/timescale/maintenance.ts';
 import { applyPolicies, readCompression } from '../../../../src/storage/engines/timescale/policies.ts';
