@@ -74,6 +74,7 @@ export const REFUSALS = {
   signInExpired: { code: 'SIGN_IN_EXPIRED', status: 401, error: 'Sign in again' },
   signInFailed: { code: 'SIGN_IN_FAILED', status: 401, error: 'Email or password is wrong' },
   crossOrigin: { code: 'CROSS_ORIGIN', status: 403, error: 'Request from another site' },
+  accountSuspended: { code: 'ACCOUNT_SUSPENDED', status: 403, error: 'Account suspended' },
   signUpClosed: { code: 'SIGN_UP_CLOSED', status: 403, error: 'Sign-up is closed' },
   wrongAccount: { code: 'WRONG_ACCOUNT', status: 403, error: 'For another account' },
   recoveryCodeNeeded: { code: 'RECOVERY_CODE_NEEDED', status: 403, error: 'A recovery code is needed' },

@@ -113,13 +113,13 @@ interface AppCardProps {
 }
 
 function AppCard({ app, most }: AppCardProps): VNode {
-  const { appId, name, role, today, total, sparkline, lastEventAt } = app;
+  const { appId, name, role, today, total, sparkline, lastEventAt, suspendedAt } = app;
   const last = lastEventAt == null ? null : Date.parse(lastEventAt);
   return html`<a class="card app-card" href=${`/apps/${appId}`}>
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
     ${
       today === undefined || total === undefined || sparkline === undefined
-        ? html`<span class="muted">Its database node does not answer.</span>`
+        ? html`<span class="muted">${suspendedAt === null ? 'Its database node does not answer.' : 'The operator has suspended it.'}</span>`
         : html`<${Sparkline} counts=${sparkline} ...${most !== undefined && { most }} />
     <span class="figures">
       <span><b class="figure" title=${count(today)}>${amount(today)}</b> today</span>

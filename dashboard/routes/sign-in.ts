@@ -37,6 +37,7 @@ const PROBLEMS: Readonly<Record<string, string>> = {
   OIDC_EMAIL_TAKEN:
     'There is an account with your email address. Sign in to it by password, and join your identity on the page of the account. (OIDC_EMAIL_TAKEN)',
   OIDC_NO_ACCOUNT: 'There is no account for you. Ask your operator to make one. (OIDC_NO_ACCOUNT)',
+  OIDC_SUSPENDED: 'The operator has suspended your account. (OIDC_SUSPENDED)',
   OIDC_BUSY: 'Too many accounts are being made. Try again shortly. (OIDC_BUSY)',
 };
 

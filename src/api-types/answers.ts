@@ -43,7 +43,9 @@ export interface AppRow {
   readonly name: string;
   readonly role: Role;
   readonly createdAt: string;
-  /** Absent, like the others, while the database node that holds the app does not answer. */
+  /** Since when the operator has suspended the app; null: it is not suspended. */
+  readonly suspendedAt: string | null;
+  /** Absent, like the others, while the app is suspended, and while the database node that holds it does not answer. */
   readonly today?: number;
   readonly total?: number;
   /** Counts of the last 24 hours, oldest first. */

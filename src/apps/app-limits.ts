@@ -105,7 +105,8 @@ function ownColumns(sql: Sql | Transaction) {
   return sql`create_per_minute AS "createPerMinute", bytes_per_day::float8 AS "bytesPerDay", types`;
 }
 
-function limitsOf(settings: LimitSettings, appId: string, own: OwnLimits): AppLimits {
+/** The limits that hold for an app with these of its own. @param appId public id */
+export function limitsOf(settings: LimitSettings, appId: string, own: OwnLimits): AppLimits {
   const { createPerMinute, bytesPerDay, types } = own;
   return {
     appId,

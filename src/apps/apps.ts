@@ -64,11 +64,19 @@ export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[
   ];
 }
 
-/** All apps, in order of creation, with the emails of their owners. */
-export async function listApps(sql: Sql): Promise<(App & { readonly owners: string[] })[]> {
+/** An app in the operator's list. */
+export interface OwnedApp extends App {
+  /** Emails, the first account first. */
+  readonly owners: string[];
+  /** Null: it is not suspended. */
+  readonly suspendedAt: Date | null;
+}
+
+/** All apps, in order of creation. */
+export async function listApps(sql: Sql): Promise<OwnedApp[]> {
   return [
-    ...(await sql<(App & { owners: string[] })[]>`
-      SELECT public_id AS "appId", name, created_at AS "createdAt",
+    ...(await sql<OwnedApp[]>`
+      SELECT public_id AS "appId", name, created_at AS "createdAt", suspended_at AS "suspendedAt",
              ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
                     WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
         FROM apps WHERE removed_at IS NULL ORDER BY apps.id`),
@@ -90,6 +98,37 @@ export async function renameApp(sql: Sql, change: { appId: number; name: string;
     if (before.name === name) return;
     await tx`UPDATE apps SET name = ${name} WHERE id = ${appId}`;
     await writeAudit(tx, { appId, by, action: 'app.rename', details: { from: before.name, to: name } });
+  });
+}
+
+/**
+ * Suspends an app, or resumes it. While it is suspended, its logging tokens and browser keys are refused, nobody reads it, and its
+ * webhooks and alerts rest. Events that were accepted before are kept.
+ * @param change.appId public id
+ * @returns since when it is suspended; null: it is not
+ * @throws Refused appNotFound, notFound for a resumption of an app that is not suspended
+ */
+export async function suspendApp(
+  sql: Sql,
+  change: { readonly appId: string; readonly isSuspended: boolean; readonly by?: Actor },
+): Promise<{ appId: string; name: string; suspendedAt: Date | null }> {
+  const { appId, isSuspended, by = COMMAND_LINE } = change;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [app] = await tx<{ id: number; name: string; suspendedAt: Date | null }[]>`
+      SELECT id, name, suspended_at AS "suspendedAt" FROM apps
+       WHERE public_id = ${appId} AND removed_at IS NULL FOR NO KEY UPDATE`;
+    if (app === undefined) throw appNotFound(appId);
+    const { id, name } = app;
+    if (isSuspended === (app.suspendedAt !== null)) {
+      if (!isSuspended) throw refused('notFound', `the app ${appId} is not suspended`);
+      return { appId, name, suspendedAt: app.suspendedAt };
+    }
+    const [changed] = await tx<{ suspendedAt: Date | null }[]>`
+      UPDATE apps SET suspended_at = CASE WHEN ${isSuspended} THEN now() END WHERE id = ${id}
+      RETURNING suspended_at AS "suspendedAt"`;
+    const action = isSuspended ? 'app.suspend' : 'app.resume';
+    await writeAudit(tx, { appId: id, by, action, details: { appId, name } });
+    return { appId, name, suspendedAt: changed?.suspendedAt ?? null };
   });
 }
 

@@ -18,12 +18,19 @@ export interface KnownKey {
   readonly types: ReadonlySet<string>;
   /** As browsers send them. */
   readonly origins: ReadonlySet<string>;
+  /** Whether the operator has suspended its app. */
+  readonly isSuspended: boolean;
 }
 
 /** The same for a key that never was and for one that is revoked: whoever holds it learns nothing else. */
 const UNKNOWN_KEY = new Rejection(
   'invalidBrowserKey',
   'There is no such browser key: it may be from another server, or have been revoked.',
+);
+
+const SUSPENDED = new Rejection(
+  'invalidBrowserKey',
+  'The operator of this service has suspended the app of this browser key.',
 );
 
 const MAX_KEYS = 10_000;
@@ -53,10 +60,10 @@ export class BrowserKeys {
   /** A valid key. Malformed ones fail the check characters, without a query. */
   async find(text: string): Promise<KnownKey | Rejection> {
     const known = this.#cache.peek(text);
-    if (known !== undefined) return known ?? UNKNOWN_KEY;
+    if (known !== undefined) return judge(known);
     if (!isWellFormed(text, 'tdb')) return new Rejection('invalidBrowserKey', formProblem(text, 'tdb'));
     // Copy the key: a slice would keep the whole request body in memory.
-    return (await this.#cache.get(ownText(text))) ?? UNKNOWN_KEY;
+    return judge(await this.#cache.get(ownText(text)));
   }
 
   get caches(): readonly CacheStats[] {
@@ -78,6 +85,11 @@ export class BrowserKeys {
   }
 }
 
+function judge(found: KnownKey | null): KnownKey | Rejection {
+  if (found === null) return UNKNOWN_KEY;
+  return found.isSuspended ? SUSPENDED : found;
+}
+
 async function loadKeys(
   { accounts, sql, now }: LoggingTokensOptions,
   keys: readonly string[],
@@ -91,11 +103,13 @@ async function loadKeys(
       appId: number;
       types: string[];
       origins: string[];
+      isSuspended: boolean;
       accountId: number | null;
       limits: OwnLimits | null;
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, id, app_id AS "appId", types, origins,
+           EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL) AS "isSuspended",
            (SELECT min(user_id) FROM app_members
              WHERE app_members.app_id = browser_keys.app_id AND role = 'owner') AS "accountId",
            ${foundLimits(sql, 'browser_keys.app_id')} AS limits
@@ -106,9 +120,9 @@ async function loadKeys(
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
-    rows.map(({ digest, id, appId, types, origins }) => [
+    rows.map(({ digest, id, appId, types, origins, isSuspended }) => [
       byDigest.get(digest) ?? '',
-      { id, appId, types: new Set(types), origins: new Set(origins) },
+      { id, appId, types: new Set(types), origins: new Set(origins), isSuspended },
     ]),
   );
 }

@@ -18,6 +18,8 @@ export interface LoggingToken {
   readonly expiresAt: number | null;
   /** Whether its app is in the bin. */
   readonly isRemoved: boolean;
+  /** Whether the operator has suspended its app. */
+  readonly isSuspended: boolean;
   /** Whether it ended because its producer was revoked. */
   readonly isRevoked: boolean;
 }
@@ -64,6 +66,11 @@ const REVOKED = new Rejection(
 );
 
 const REMOVED = new Rejection('invalidLoggingToken', 'The app of this logging token was deleted.');
+
+const SUSPENDED = new Rejection(
+  'invalidLoggingToken',
+  'The operator of this service has suspended the app of this logging token.',
+);
 
 const MAX_TOKENS = 50_000;
 const MAX_JUNK = 10_000;
@@ -113,6 +120,7 @@ export class LoggingTokens {
   #judge(found: LoggingToken | null): LoggingToken | Rejection {
     if (found === null) return UNKNOWN_TOKEN;
     if (found.isRemoved) return REMOVED;
+    if (found.isSuspended) return SUSPENDED;
     if (found.expiresAt === null || found.expiresAt > this.#now()) return found;
     return found.isRevoked ? REVOKED : ROTATED;
   }
@@ -150,6 +158,7 @@ async function loadTokens(
       expiresAt: Date | null;
       isRevoked: boolean;
       isRemoved: boolean;
+      isSuspended: boolean;
       accountId: number | null;
       limits: OwnLimits | null;
     }[]
@@ -157,6 +166,7 @@ async function loadTokens(
     SELECT encode(digest, 'hex') AS digest, app_id AS "appId", expires_at AS "expiresAt",
            coalesce(producer_id, 0) AS "producerId", revoked_from IS NOT NULL AS "isRevoked",
            EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL) AS "isRemoved",
+           EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL) AS "isSuspended",
            (SELECT min(user_id) FROM app_members
              WHERE app_members.app_id = logging_tokens.app_id AND role = 'owner') AS "accountId",
            ${foundLimits(sql, 'logging_tokens.app_id')} AS limits
@@ -165,9 +175,9 @@ async function loadTokens(
   for (const { appId, accountId } of rows) accounts.note(appId, accountId);
   await noteLimits(sql, accounts.limits, rows, askedAt);
   return new Map(
-    rows.map(({ digest, appId, producerId, isRevoked, isRemoved, expiresAt }) => [
+    rows.map(({ digest, appId, producerId, isRevoked, isRemoved, isSuspended, expiresAt }) => [
       tokensByDigest.get(digest) ?? '',
-      { appId, producerId, isRevoked, isRemoved, expiresAt: expiresAt?.getTime() ?? null },
+      { appId, producerId, isRevoked, isRemoved, isSuspended, expiresAt: expiresAt?.getTime() ?? null },
     ]),
   );
 }

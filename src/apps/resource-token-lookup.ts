@@ -15,6 +15,10 @@ export interface ResourceToken {
   readonly holder: Path;
   /** The apps that it may read: public id → internal id. */
   readonly apps: ReadonlyMap<string, number>;
+  /** Public ids of apps that it may read again when the operator resumes them. */
+  readonly suspendedApps: ReadonlySet<string>;
+  /** Whether the account that made it is suspended. */
+  readonly isSuspended: boolean;
   /** Milliseconds since the Unix epoch; null: does not expire. */
   readonly expiresAt: number | null;
   readonly revoked: boolean;
@@ -41,6 +45,7 @@ const MISSING = 'Send the resource token as "Authorization: Bearer <RESOURCE_TOK
 const UNKNOWN = 'There is no such resource token here: it may be from another server.';
 const REVOKED = 'The resource token was revoked.';
 const EXPIRED = 'The resource token has expired.';
+const SUSPENDED = 'The operator of this service has suspended the account that made the resource token.';
 
 export class ResourceTokens {
   readonly #options: ResourceTokensOptions;
@@ -79,6 +84,7 @@ export class ResourceTokens {
     const token = await this.#tokens.get(digestOf(text).toString('hex'));
     if (token === null) return refuse(UNKNOWN);
     if (token.revoked) return refuse(REVOKED);
+    if (token.isSuspended) return refuse(SUSPENDED);
     const now = this.#options.now();
     if (token.expiresAt !== null && token.expiresAt <= now) return refuse(EXPIRED);
     this.#noteUse(token.tokenId, now);
@@ -129,7 +135,8 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
       accountId: number | null;
       expiresAt: number | null;
       revoked: boolean;
-      apps: [string, number][];
+      isSuspended: boolean;
+      apps: [string, number, boolean][];
     }[]
   >`
     SELECT encode(digest, 'hex') AS digest, id AS "tokenId",
@@ -137,7 +144,8 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
                                    FROM resource_token_apps JOIN app_members USING (app_id)
                                   WHERE token_id = resource_tokens.id AND role = 'owner')) AS "accountId",
            (extract(epoch FROM expires_at) * 1000)::float8 AS "expiresAt", revoked_at IS NOT NULL AS revoked,
-           (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id)), '[]')
+           EXISTS (SELECT FROM users WHERE users.id = created_by AND suspended_at IS NOT NULL) AS "isSuspended",
+           (SELECT coalesce(json_agg(json_build_array(apps.public_id, apps.id, apps.suspended_at IS NOT NULL)), '[]')
               FROM resource_token_apps JOIN apps ON apps.id = app_id
              WHERE token_id = resource_tokens.id
                -- What its creator may read by a group alone, while the issuer has ended the sessions of that account.
@@ -149,7 +157,12 @@ async function findTokens(sql: Sql, digests: readonly string[]): Promise<Readonl
   return new Map(
     rows.map(({ digest, accountId, apps, ...token }) => [
       digest,
-      { ...token, holder: [accountId ?? `token ${token.tokenId}`, token.tokenId], apps: new Map(apps) },
+      {
+        ...token,
+        holder: [accountId ?? `token ${token.tokenId}`, token.tokenId],
+        apps: new Map(apps.flatMap(([appId, id, isSuspended]) => (isSuspended ? [] : [[appId, id]]))),
+        suspendedApps: new Set(apps.flatMap(([appId, , isSuspended]) => (isSuspended ? [appId] : []))),
+      },
     ]),
   );
 }

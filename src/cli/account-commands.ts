@@ -38,18 +38,19 @@ async function createAccount(
 }
 
 function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
-  const head = ['Account', 'Email', 'Email verified', 'Second factor', 'Created'];
-  const rows = users.map(({ userId, email, emailVerified, secondFactor, createdAt }) => [
+  const head = ['Account', 'Email', 'Email verified', 'Second factor', 'Suspended since', 'Created'];
+  const rows = users.map(({ userId, email, emailVerified, secondFactor, suspendedAt, createdAt }) => [
     userId,
     email,
     emailVerified ? 'yes' : 'no',
     secondFactor ? 'yes' : 'no',
+    suspendedAt,
     createdAt,
   ]);
   return formatTable(head, rows, 'There are no accounts.');
 }
 
-/** `user create`, `user list`, `user verify`, `user reset-password`, `user remove-second-factor`. */
+/** `user create`, `user list`, `user verify`, `user reset-password`, `user remove-second-factor`, `user suspend` and the rest. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
   user
@@ -120,6 +121,37 @@ export function addUserCommands(program: Command): void {
     );
   addSecondFactorCommand(user);
   addIdentityCommand(user);
+  for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
+}
+
+/** `user suspend` and `user resume`. */
+function addSuspendCommand(user: Command, isSuspended: boolean): void {
+  user
+    .command(isSuspended ? 'suspend' : 'resume')
+    .description(
+      isSuspended
+        ? 'end all sessions of an account, and refuse its sign-ins and its resource tokens, in every process within a second'
+        : 'let an account sign in again that was suspended; its resource tokens are valid again',
+    )
+    .requiredOption(...EMAIL_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Json & { email: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const { suspendAccount, resumeAccount } = await import('../accounts/people/suspension.ts');
+        const change = isSuspended ? suspendAccount : resumeAccount;
+        const { user: account, suspendedAt, endedSessions } = await change(sql, requireEmail(options.email));
+        const { userId, email } = account;
+        return {
+          json: { userId, email, suspendedAt, ...(isSuspended && { endedSessions }) },
+          text: formatFields({
+            Account: userId,
+            Email: email,
+            'Suspended since': suspendedAt,
+            ...(isSuspended && { 'Ended sessions': String(endedSessions) }),
+          }),
+        };
+      }),
+    );
 }
 
 function addIdentityCommand(user: Command): void {

@@ -2,9 +2,10 @@
 import type { Command } from 'commander';
 import { requireEmail } from '../accounts/people/email.ts';
 import { hasUsers, requireVerifiedUser } from '../accounts/people/users.ts';
-import { createApp, listApps } from '../apps/apps.ts';
+import { createApp, listApps, type OwnedApp, suspendApp } from '../apps/apps.ts';
 import { createEventType, listEventTypes } from '../apps/event-types.ts';
 import { rotateLoggingToken } from '../apps/logging-tokens.ts';
+import { type AppOverview, listAppOverviews } from '../apps/overview.ts';
 import { listRemovedApps, restoreApp } from '../apps/removed-apps.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { addGrantCommand, UNVERIFIED_OPTION } from './account-commands.ts';
@@ -47,16 +48,16 @@ export function addAppCommands(program: Command): void {
   app
     .command('list')
     .description('list all apps')
+    .option('--all', 'with the events, bytes, limits and refusals of each')
     .option(...JSON_LIST)
-    .action((options: Json) =>
-      runCommand(options, async ({ sql }) => {
+    .action((options: Json & { all?: true }) =>
+      runCommand(options, async ({ sql, storage, config }) => {
+        if (options.all === true) {
+          const apps = await listAppOverviews(sql, storage.reader(sql), config, Date.now());
+          return { json: { apps }, text: overviewTable(apps) };
+        }
         const apps = await listApps(sql);
-        const rows = apps.map(({ appId, name, owners, createdAt }) => [
-          appId,
-          name,
-          owners.length === 0 ? null : owners,
-          createdAt,
-        ]);
+        const rows = apps.map((app) => [...namedColumns(app), app.createdAt]);
         const head = ['App', 'Name', 'Owners', 'Created'];
         return { json: { apps }, text: formatTable(head, rows, 'There are no apps.') };
       }),
@@ -65,6 +66,7 @@ export function addAppCommands(program: Command): void {
   addRestoreCommand(app);
   addLimitCommand(app);
   addGrantCommand(app);
+  for (const isSuspended of [true, false]) addSuspendCommand(app, isSuspended);
 }
 
 function addRotateCommand(app: Command): void {
@@ -111,6 +113,51 @@ function addRestoreCommand(app: Command): void {
         return { json: restored, text: formatFields({ App: restored.appId, Name: restored.name }) };
       }),
     );
+}
+
+/** `app suspend` and `app resume`. */
+function addSuspendCommand(app: Command, isSuspended: boolean): void {
+  app
+    .command(isSuspended ? 'suspend' : 'resume')
+    .description(
+      isSuspended
+        ? 'refuse all writes to an app and all reads of it, in every process within a second; its events are kept'
+        : 'let an app be written to and read again that was suspended',
+    )
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Json & { app: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const changed = await suspendApp(sql, { appId: options.app, isSuspended });
+        const { appId, name, suspendedAt } = changed;
+        return {
+          json: changed,
+          text: formatFields({ App: appId, Name: name, 'Suspended since': suspendedAt }),
+        };
+      }),
+    );
+}
+
+function namedColumns({ appId, name, owners }: OwnedApp): [string, string, string[] | null] {
+  return [appId, name, owners.length === 0 ? null : owners];
+}
+
+function overviewTable(apps: readonly AppOverview[]): string {
+  const head = [
+    ...['App', 'Name', 'Owners', 'Suspended since', 'Events', 'Last event', 'Bytes', 'Bytes today'],
+    ...['Requests per minute', 'Bytes per day', 'Types', 'Refused in the last hour'],
+  ];
+  const number = (count: number | null): string | null => count?.toString() ?? null;
+  const rows = apps.map((app) => {
+    const { createPerMinute, bytesPerDay, types } = app.limits;
+    const refused = [...Object.entries(app.refused), ...Object.entries(app.refusedEvents)];
+    return [
+      ...[...namedColumns(app), app.suspendedAt, number(app.events), app.lastEventAt],
+      ...[app.bytes, app.bytesToday, createPerMinute, bytesPerDay, types].map(number),
+      refused.length === 0 ? null : refused.map(([code, count]) => `${code}:${count}`),
+    ];
+  });
+  return formatTable(head, rows, 'There are no apps.');
 }
 
 /** What an app without an owner is told about: who sees it in the dashboard, and how somebody does. */

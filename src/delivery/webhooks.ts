@@ -108,11 +108,12 @@ export async function listWebhooks(sql: Sql, appId: number): Promise<readonly We
   return await sql<Webhook[]>`SELECT ${columns(sql)} FROM webhooks WHERE app_id = ${appId} ORDER BY id`;
 }
 
-/** All that may send: not those of apps in the bin. */
+/** All that may send: not those of apps that are in the bin or suspended. */
 export async function activeWebhooks(sql: Sql): Promise<readonly Webhook[]> {
   return await sql<Webhook[]>`
     SELECT ${columns(sql)} FROM webhooks
-     WHERE state = 'active' AND NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)
+     WHERE state = 'active' AND NOT EXISTS (
+       SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
      ORDER BY id`;
 }
 

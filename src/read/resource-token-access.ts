@@ -14,6 +14,11 @@ export interface ResourceTokenAccessOptions {
   readonly apps: PublicIds;
 }
 
+const SUSPENDED = new Rejection(
+  'accessDenied',
+  'The operator of this service has suspended the app: nothing is written to it or read from it.',
+);
+
 export class ResourceTokenAccess {
   readonly #options: ResourceTokenAccessOptions;
 
@@ -40,11 +45,12 @@ export class ResourceTokenAccess {
 
   /**
    * The internal id of an app that the token may read.
-   * @returns 404 where there is no such app, 403 where the token may not read it
+   * @returns 404 where there is no such app, 403 where the token may not read it or the app is suspended
    */
   async app(token: ResourceToken, appId: string): Promise<number | Rejection> {
     const permitted = token.apps.get(appId);
     if (permitted !== undefined) return permitted;
+    if (token.suspendedApps.has(appId)) return SUSPENDED;
     const known = await this.#options.apps.appId(appId);
     if (known === null) return new Rejection('appNotFound', 'No app has this appId.');
     return new Rejection('accessDenied', 'The resource token has no permission on this app.');

@@ -189,7 +189,9 @@ async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: Read
   if (holder.kind !== 'session') return false;
   const [valid, members] = await Promise.all([
     sessions.findValid(sql, [holder.session]),
-    sql`SELECT FROM app_members WHERE app_id = ${app.id} AND user_id = ${holder.userId}`,
+    sql`
+      SELECT FROM app_members JOIN apps ON apps.id = app_id
+       WHERE app_id = ${app.id} AND user_id = ${holder.userId} AND suspended_at IS NULL`,
   ]);
   return valid.size > 0 && members.length > 0;
 }

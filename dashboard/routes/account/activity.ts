@@ -24,6 +24,8 @@ export function AccountActivity({ resource }: { readonly resource: Resource<Audi
 const SENTENCES: Readonly<Record<string, string>> = {
   'sign-in.new-device': 'Signed in from a new device',
   'identity.join': 'An identity of the issuer was joined to the account',
+  'account.suspend': 'The operator suspended the account',
+  'account.resume': 'The operator ended the suspension of the account',
   'identity.leave': 'An identity of the issuer was removed from the account',
   'sign-out.one': 'A session was ended',
   'sign-out.others': 'All other sessions were ended',

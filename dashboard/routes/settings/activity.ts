@@ -65,6 +65,8 @@ type Details = AuditEntry['details'];
 const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'app.create': () => 'created the app',
   'app.rename': ({ from, to }) => `renamed the app from “${from}” to “${to}”`,
+  'app.suspend': () => 'suspended the app',
+  'app.resume': () => 'resumed the app',
   'type.create': ({ name }) => `created the event type “${name}”`,
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
   'app.limit': ({ createPerMinute, bytesPerDay, types }) =>

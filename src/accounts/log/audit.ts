@@ -14,6 +14,8 @@ export type AuditAction =
   | 'app.delete'
   | 'app.restore'
   | 'app.erase'
+  | 'app.suspend'
+  | 'app.resume'
   | 'type.create'
   | 'type.rename'
   | 'type.hide'
@@ -79,7 +81,9 @@ export type AccountAction =
   | 'recovery-codes.create'
   | 'recovery-code.use'
   | 'identity.join'
-  | 'identity.leave';
+  | 'identity.leave'
+  | 'account.suspend'
+  | 'account.resume';
 
 /** Changes of the installation, which the operator alone sees. */
 export type InstallationAction = 'management-token.create' | 'management-token.revoke';

@@ -10,7 +10,13 @@ import { createUser, lockUser, type User, verifyEmail } from '../people/users.ts
 import { deviceText } from '../sessions/device.ts';
 import type { Client } from '../sessions/networks.ts';
 import { createSecretText } from '../sessions/one-time-secret.ts';
-import type { Session, SessionOrigin, Sessions, StartedSession } from '../sessions/sessions.ts';
+import {
+  type Session,
+  type SessionOrigin,
+  type Sessions,
+  type StartedSession,
+  SUSPENDED,
+} from '../sessions/sessions.ts';
 import type { Passwords } from '../sign-in/passwords.ts';
 import { endOidcSessions, findIdentity, joinIdentity, noteOidcSession } from './identities.ts';
 import type { LogoutOrder, OidcChecks, OidcIdentity, OidcIssuer } from './issuer.ts';
@@ -67,6 +73,7 @@ export const OIDC_PROBLEMS = [
   'OIDC_BUSY',
   'OIDC_JOINED_ELSEWHERE',
   'OIDC_OTHER_SESSION',
+  'OIDC_SUSPENDED',
 ] as const;
 
 export type OidcProblem = (typeof OIDC_PROBLEMS)[number];
@@ -152,6 +159,7 @@ export class OidcSignIn {
       });
     } catch (error) {
       if (error instanceof Refused && error.rejection.reason === 'emailTaken') return 'OIDC_EMAIL_TAKEN';
+      if (error instanceof Refused && error.rejection === SUSPENDED) return 'OIDC_SUSPENDED';
       throw error;
     }
   }

@@ -22,6 +22,8 @@ export interface Membership {
   readonly name: string;
   readonly createdAt: Date;
   readonly role: Role;
+  /** Since when the operator has suspended the app; null: it is not suspended. */
+  readonly suspendedAt: Date | null;
 }
 
 export interface Member {
@@ -40,7 +42,7 @@ export async function findMembership(sql: Sql, user: User, appId: string): Promi
   // PostgreSQL's text type cannot store NUL, so no public id contains it.
   if (appId.includes('\0')) return null;
   const [row] = await sql<Membership[]>`
-    SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role
+    SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt"
       FROM apps JOIN app_members ON app_id = apps.id
      WHERE public_id = ${appId} AND user_id = ${user.id}`;
   return row ?? null;
@@ -50,7 +52,7 @@ export async function findMembership(sql: Sql, user: User, appId: string): Promi
 export async function listMemberships(sql: Sql, user: User): Promise<Membership[]> {
   return [
     ...(await sql<Membership[]>`
-      SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role
+      SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt"
         FROM apps JOIN app_members ON app_id = apps.id
        WHERE user_id = ${user.id}
        ORDER BY apps.id`),

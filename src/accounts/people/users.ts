@@ -21,6 +21,8 @@ export interface AuthenticatedUser {
   readonly passwordHash: string;
   /** Whether the password is a way in where OIDC_ONLY is set. */
   readonly breakGlass: boolean;
+  /** Whether the operator has suspended the account, which then cannot sign in. */
+  readonly isSuspended: boolean;
 }
 
 export interface UserInList {
@@ -30,6 +32,8 @@ export interface UserInList {
   /** Whether sign-ins need a code. */
   readonly secondFactor: boolean;
   readonly createdAt: Date;
+  /** Null: it is not suspended. */
+  readonly suspendedAt: Date | null;
 }
 
 const UNIQUE_VIOLATION = '23505';
@@ -64,11 +68,12 @@ export async function createUser(
 export async function findUser(sql: Sql | Transaction, email: Email): Promise<AuthenticatedUser | null> {
   const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass",
+           suspended_at IS NOT NULL AS "isSuspended"
       FROM users WHERE email_key = ${email.key}`;
   if (row === undefined) return null;
-  const { passwordHash, breakGlass, ...user } = row;
-  return { user, passwordHash, breakGlass };
+  const { passwordHash, breakGlass, isSuspended, ...user } = row;
+  return { user, passwordHash, breakGlass, isSuspended };
 }
 
 /** The account with this public id, and its password hash. */
@@ -78,11 +83,12 @@ export async function findUserById(
 ): Promise<AuthenticatedUser | null> {
   const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
     SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass"
+           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass",
+           suspended_at IS NOT NULL AS "isSuspended"
       FROM users WHERE public_id = ${userId}`;
   if (row === undefined) return null;
-  const { passwordHash, breakGlass, ...user } = row;
-  return { user, passwordHash, breakGlass };
+  const { passwordHash, breakGlass, isSuspended, ...user } = row;
+  return { user, passwordHash, breakGlass, isSuspended };
 }
 
 /** @throws Refused memberNotFound */
@@ -117,7 +123,7 @@ export async function listUsers(sql: Sql): Promise<UserInList[]> {
     ...(await sql<UserInList[]>`
       SELECT public_id AS "userId", email, email_verified_at IS NOT NULL AS "emailVerified",
              EXISTS (SELECT FROM second_factors WHERE user_id = users.id AND enabled_at IS NOT NULL) AS "secondFactor",
-             created_at AS "createdAt"
+             created_at AS "createdAt", suspended_at AS "suspendedAt"
         FROM users ORDER BY users.id`),
   ];
 }

@@ -161,6 +161,10 @@ const MAX_BODY_BYTES = 65_536;
 
 const NO_SESSION = new Rejection('sessionRequired', 'There is no session, or it has ended.');
 const NO_APP = new Rejection('appNotFound', 'There is no such app, or you are not a member of it.');
+const APP_SUSPENDED = new Rejection(
+  'accessDenied',
+  'The operator of this service has suspended the app: nothing is written to it or read from it.',
+);
 const NOT_VIEWER = new Rejection('accessDenied', 'Viewers of the app may not do this.');
 export const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
 
@@ -356,7 +360,8 @@ export class Api {
     const signedIn = await this.#signedIn(call);
     if (signedIn instanceof Rejection) return signedIn;
     const app = await findMembership(this.#options.sql, signedIn.user, call.parameters[0] ?? '');
-    return app === null ? NO_APP : { ...signedIn, app };
+    if (app === null) return NO_APP;
+    return app.suspendedAt === null ? { ...signedIn, app } : APP_SUSPENDED;
   }
 }
 

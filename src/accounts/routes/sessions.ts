@@ -60,7 +60,7 @@ function signInRoutes(options: SessionRoutesOptions): Route[] {
       if (parsed === null) return NO_EMAIL;
       const step = await signIn.signIn({ email: parsed, password: body.password }, client, origin);
       if (step instanceof Rejection) {
-        if (step.reason === 'signInFailed')
+        if (step.reason === 'signInFailed' || step.reason === 'accountSuspended')
           note('sign-in.failure', { email: parsed.text, reason: step.code });
         return step;
       }

@@ -2,6 +2,7 @@
 import { parseCookie, stringifySetCookie } from 'cookie';
 import type postgres from 'postgres';
 import { BatchedLookup } from '../../cache/batched-lookup.ts';
+import { Refused, Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import type { User } from '../people/users.ts';
 import { type Device, deviceText } from './device.ts';
@@ -68,6 +69,12 @@ const MAX_OF_ACCOUNT = 100;
 /** As long as a request may take: the statement may wait for chart queries on the same connections. */
 const TIMEOUT_MS = 30_000;
 
+/** Only for a client that has shown that the account is its own. */
+export const SUSPENDED = new Rejection(
+  'accountSuspended',
+  'The operator of this service has suspended the account: ask them.',
+);
+
 export class Sessions {
   readonly #options: SessionsOptions;
   readonly #name: string;
@@ -81,16 +88,23 @@ export class Sessions {
     this.#name = options.secure ? '__Host-tidemark_session' : 'tidemark_session';
   }
 
-  /** Starts a session and ends the one of the request, so that no session id survives a sign-in. */
+  /**
+   * Starts a session and ends the one of the request, so that no session id survives a sign-in.
+   * @throws Refused accountSuspended
+   */
   async start(sql: Sql | Transaction, user: User, origin: SessionOrigin): Promise<StartedSession> {
     await this.end(sql, origin.cookies);
     const { text, digest } = createSecretText();
     const { device, address } = origin;
     const { devices, idleMs, maxMs } = this.#options;
     const now = this.#options.now();
-    await sql`
+    // The lock waits for a suspension at the same time, which ends all sessions that there are.
+    const begun = await sql`
       INSERT INTO sessions (digest, user_id, created_at, last_seen_at, browser, system, address)
-      VALUES (${digest}, ${user.id}, ${now}, ${now}, ${device.browser}, ${device.system}, ${address})`;
+      SELECT ${digest}, id, ${now}, ${now}, ${device.browser}, ${device.system}, ${address}
+        FROM users WHERE id = ${user.id} AND suspended_at IS NULL FOR SHARE
+      RETURNING 1`;
+    if (begun.length === 0) throw new Refused(SUSPENDED);
     // Skip rows that another transaction has locked: waiting for each other would deadlock.
     await sql`
       DELETE FROM sessions

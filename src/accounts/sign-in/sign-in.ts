@@ -12,6 +12,7 @@ import {
   type SessionOrigin,
   type Sessions,
   type StartedSession,
+  SUSPENDED,
 } from '../sessions/sessions.ts';
 import { throttled } from './backoff.ts';
 import { type CodeChecks, type CodeSource, IS_OFF, type RightCode } from './code-checks.ts';
@@ -80,6 +81,7 @@ export class SignIn {
     if (checked instanceof Rejection) return checked;
     const { verified, attempt } = checked;
     const { user } = verified;
+    if (verified.isSuspended) return SUSPENDED;
     const outcome = await sql.begin('isolation level read committed', async (tx) => {
       // A concurrent password change ends all sessions; no session may start after it. Nor may one without a code start
       // after a second factor was turned on: that locks the account's row too.
@@ -104,6 +106,7 @@ export class SignIn {
     const found = await findUserById(sql, claim.userId);
     if (found === null || !claim.isOf(found.passwordHash)) return EXPIRED;
     const { user } = found;
+    if (found.isSuspended) return SUSPENDED;
     return await codes.run(user, source, async (check) => {
       if (!(await holdPassword(check.tx, found))) return EXPIRED;
       const code = await check.accept(given.code);

@@ -61,7 +61,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = await listMemberships(sql, user);
       const stats = await events.appStats(
-        memberships.map(({ id }) => id),
+        memberships.filter(({ suspendedAt }) => suspendedAt === null).map(({ id }) => id),
         { timezone, now: now() },
       );
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
@@ -75,7 +75,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done<CreatedApp>(made, { status: 201 });
     }),
-    api.readInTurn('/api/apps/:appId', 'viewer', async ({ app: { id, ...app }, events }) =>
+    api.readInTurn('/api/apps/:appId', 'viewer', async ({ app: { id, suspendedAt: _, ...app }, events }) =>
       done<App>({ ...app, ...(await events.appSpan(id)) }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {

@@ -234,11 +234,12 @@ export async function listAlerts(sql: Sql, appId: number): Promise<readonly List
       FROM alert_rules WHERE app_id = ${appId} ORDER BY id`;
 }
 
-/** All that are judged: not those of apps in the bin. */
+/** All that are judged: not those of apps that are in the bin or suspended. */
 export async function activeAlerts(sql: Sql): Promise<readonly AlertRule[]> {
   return await sql<AlertRule[]>`
     SELECT ${columns(sql)} FROM alert_rules
-     WHERE NOT is_paused AND NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)
+     WHERE NOT is_paused AND NOT EXISTS (
+       SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
      ORDER BY app_id, id`;
 }
 

@@ -193,7 +193,8 @@ export class LiveFeeds {
       sql<{ index: number }[]>`
         SELECT (index - 1)::integer AS index
           FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, index)
-          JOIN app_members USING (app_id, user_id)`,
+          JOIN app_members USING (app_id, user_id)
+         WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL)`,
     ]);
     const isMember = new Set(members.map(({ index }) => index));
     return feeds.flatMap((feed, index): [OpenFeed, messages.EndReason][] => {
@@ -213,6 +214,8 @@ export class LiveFeeds {
         JOIN resource_token_apps USING (app_id, token_id)
         JOIN resource_tokens ON id = token_id
        WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${wall()})
+         AND NOT EXISTS (SELECT FROM apps WHERE apps.id = feed.app_id AND suspended_at IS NOT NULL)
+         AND NOT EXISTS (SELECT FROM users WHERE users.id = created_by AND suspended_at IS NOT NULL)
          AND NOT EXISTS (SELECT FROM group_grants AS suspended
                           WHERE suspended.app_id = feed.app_id AND suspended.user_id = created_by
                             AND suspended.suspended AND suspended.own_role IS NULL)`;

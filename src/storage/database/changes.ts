@@ -14,7 +14,8 @@ export type ChangedTable =
   | 'logging_tokens'
   | 'redaction_rules'
   | 'resource_tokens'
-  | 'resource_token_apps';
+  | 'resource_token_apps'
+  | 'users';
 
 /**
  * Calls back for every change, and with null when changes may have been missed: at the start and after a reconnect, which
