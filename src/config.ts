@@ -292,6 +292,13 @@ export const SETTINGS = {
       'Bearer token with which other machines can read GET /metrics, at least 16 characters. Empty: only the same machine can.',
     parse: bearerToken,
   },
+  AUDIT_LOG: {
+    default: '',
+    unit: '',
+    meaning:
+      'File to which the audit log of all apps and accounts is appended as it grows, one JSON object a line; - is standard output. Empty: it is in the database alone.',
+    parse: text,
+  },
   LOG_LEVEL: {
     default: 'info',
     unit: '',

@@ -1,6 +1,7 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 
 import type { Logger } from 'pino';
+import { AuditOutput } from './accounts/log/audit-output.ts';
 import { Mailer } from './accounts/mail/mail.ts';
 import { AppAccounts } from './apps/app-accounts.ts';
 import { ManagementTokens } from './apps/management-tokens.ts';
@@ -226,7 +227,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   writePath.start();
   opened.push(() => writePath.stop());
   return await serve(options, opened, {
-    ...{ pools, journal, limits, writePath, maintenance, dashboard, watch, nodes, usage, deliveries },
+    ...{
+      pools,
+      journal,
+      limits,
+      writePath,
+      maintenance,
+      dashboard,
+      watch,
+      nodes,
+      usage,
+      deliveries,
+      auditOutput,
+    },
     ...reads,
   });
 }
@@ -360,6 +373,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
     webhooks: parts.deliveries.webhooks.stats,
     alerts: parts.deliveries.alerts.stats,
     outbox: parts.deliveries.outbox.stats,
+    audit: parts.deliveries.audit.stats,
     exports: parts.exports,
     queries: parts.queries,
     reads: parts.slots.stats,
@@ -653,6 +667,7 @@ interface Deliveries {
   readonly webhooks: WebhookWorker;
   readonly alerts: AlertRounds;
   readonly outbox: Outbox;
+  readonly audit: AuditOutput;
   stop(): Promise<void>;
 }
 
@@ -677,12 +692,13 @@ function openDeliveries(
   });
   const alerts = new AlertRounds({ ...common, storage, publicUrl });
   const outbox = new Outbox({ ...common, mailer });
-  for (const part of [webhooks, alerts, outbox]) part.start();
+  const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
+  for (const part of [webhooks, alerts, outbox, audit]) part.start();
   const stop = async (): Promise<void> => {
-    await Promise.all([webhooks.stop(), alerts.stop(), outbox.stop()]);
+    await Promise.all([webhooks, alerts, outbox, audit].map((part) => part.stop()));
     await mailer?.close();
   };
-  return { webhooks, alerts, outbox, stop };
+  return { webhooks, alerts, outbox, audit, stop };
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */

@@ -1,5 +1,6 @@
 /** Defines the service's own metrics: names, help texts and sources. */
 
+import type { AuditOutputStats } from '../accounts/log/audit-output.ts';
 import type { PasswordStats } from '../accounts/sign-in/passwords.ts';
 import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
@@ -37,6 +38,7 @@ export interface ServiceParts {
   readonly webhooks: WebhookStats;
   readonly alerts: AlertStats;
   readonly outbox: OutboxStats;
+  readonly audit: AuditOutputStats;
   readonly exports: Exports;
   readonly queries: Pick<QueryReadOptions, 'queries' | 'budget' | 'stats'>;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
@@ -394,7 +396,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 
 function registerDatabase(
   metrics: Metrics,
-  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox }: ServiceParts,
+  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox, audit }: ServiceParts,
 ): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
@@ -445,6 +447,16 @@ function registerDatabase(
   registerConsumers(metrics, maintenance, consumers);
   registerWebhooks(metrics, webhooks);
   registerAlerts(metrics, alerts, outbox);
+  metrics.counter(
+    'tidemark_audit_log_entries_total',
+    'Entries of the audit log that this process has written to AUDIT_LOG.',
+    () => audit.written,
+  );
+  metrics.counter(
+    'tidemark_audit_log_failures_total',
+    'Attempts to write to AUDIT_LOG that failed, and are made again.',
+    () => audit.failures,
+  );
 }
 
 /** Of consumers and webhooks. */

@@ -319,7 +319,9 @@ describe('signing in', () => {
       SELECT password_hash AS hash, public_id AS "userId" FROM users WHERE email = ${email}`;
     const user = { id: 1, userId: row?.userId ?? '', email, emailKey: email, emailVerified: true };
     expect(
-      await complete(elsewhere.create({ user, breakGlass: false, isSuspended: false, passwordHash: row?.hash ?? '' })),
+      await complete(
+        elsewhere.create({ user, breakGlass: false, isSuspended: false, passwordHash: row?.hash ?? '' }),
+      ),
     ).toMatchObject(expired);
     const other = (await newProtected(service, clock, anEmail())).email;
     const swapped = [
