@@ -1,5 +1,6 @@
-/** Taking over the identity of an email address: by inviting it, by registering it first, with and without mail. */
+/** Taking over the identity of an email address: by inviting it, by registering it first, with and without mail, and by an identity of an issuer. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { type LyingIssuer, startLyingIssuer } from '../support/lying-issuer.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
@@ -83,5 +84,123 @@ describe.each([
     expect(await isVerified(person)).toBe(true);
     const app = await newOwnApp(victim, 'Real');
     expect((await victim.post(`${app.path}/members`, { email: boss })).data).toEqual({ added: true });
+  });
+});
+
+describe.each([
+  ['of an issuer whose addresses are trusted', 'true'],
+  ['of an issuer whose addresses are not', 'false'],
+] as const)('by an identity %s,', (_name, trusted) => {
+  let issuer: LyingIssuer;
+  let service: TestService;
+  let owner: Person;
+  beforeAll(async () => {
+    issuer = await startLyingIssuer('tidemark', 'secret');
+    service = await startTestService({
+      config: {
+        PUBLIC_URL: 'http://tidemark.test',
+        OIDC_ISSUER: issuer.url,
+        OIDC_CLIENT_ID: 'tidemark',
+        OIDC_CLIENT_SECRET: 'secret',
+        OIDC_TRUST_EMAIL: trusted,
+        ALLOW_SIGNUP: 'open',
+      },
+    });
+    owner = await newPerson(service, anEmail());
+  });
+  afterAll(async () => {
+    await service.stop();
+    await issuer.stop();
+  });
+
+  /** The issuer knows the user by this subject, and by any address that the user says. */
+  const become = (sub: string, email: string): void => {
+    issuer.lie = { claims: (claims) => Object.assign(claims, { sub, email, email_verified: true }) };
+  };
+  const comeBack = async (person: Person, query: URLSearchParams): Promise<string | undefined> =>
+    (await person.get(`/sign-in/oidc/callback?${query}`)).headers.location;
+  const signIn = async (person: Person): Promise<string | undefined> =>
+    await comeBack(person, issuer.answer((await person.get('/sign-in/oidc')).headers.location ?? ''));
+  const join = async (person: Person): Promise<URLSearchParams> =>
+    issuer.answer(String((await person.post('/api/identity')).data.location));
+  const userOf = async (person: Person): Promise<Record<string, unknown> | null> =>
+    (await person.get('/api/session')).data.user as Record<string, unknown> | null;
+  const isVerified = async (email: string): Promise<unknown> =>
+    (await service.sql`SELECT email_verified_at IS NOT NULL AS yes FROM users WHERE email = ${email}`)[0]
+      ?.yes;
+
+  test('an address is no way into the account that has it, verified or not', async () => {
+    const [boss, early] = [anEmail(), anEmail()];
+    await newPerson(service, boss);
+    const thief = new Person(service);
+    become('thief', boss);
+    expect(await signIn(thief)).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
+    // An account that somebody registered first stays theirs, and nothing verifies it.
+    const squatter = new Person(service);
+    await squatter.post('/api/users', { email: early, password: PASSWORD });
+    become('early', early);
+    expect(await signIn(thief)).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
+    expect(await userOf(thief)).toBeNull();
+    expect(await isVerified(early)).toBe(false);
+  });
+
+  test('another address at the issuer changes nothing: the account keeps its own, and gets no access of the new one', async () => {
+    const [own, boss] = [anEmail(), anEmail()];
+    const thief = new Person(service);
+    become('mover', own);
+    expect(await signIn(thief)).toBe('/');
+    become('mover', boss);
+    expect(await signIn(thief)).toBe('/');
+    expect(await userOf(thief)).toMatchObject({ email: own, emailVerified: trusted === 'true' });
+    const app = await newOwnApp(owner, 'Real');
+    expect((await owner.post(`${app.path}/members`, { email: boss })).data).toMatchObject({ invited: true });
+    expect((await thief.get('/api/apps')).text).not.toContain(app.appId);
+    // Its own address counts as verified only where the issuer is trusted with that.
+    const added = (await owner.post(`${app.path}/members`, { email: own })).data;
+    expect(added).toMatchObject(trusted === 'true' ? { added: true } : { invited: true });
+  });
+
+  test('an identity is joined by the session that began it alone, and is one account’s', async () => {
+    const [thief, victim] = [await newPerson(service, anEmail()), await newPerson(service, anEmail())];
+    become('joined', anEmail());
+    const before = thief.cookie;
+    const query = await join(thief);
+    // The victim is led to the address that the thief came back with, with the thief's cookie of the way.
+    const way = thief.cookie.split('; ').filter((pair) => pair.startsWith('tidemark_oidc'));
+    const own = victim.cookie;
+    victim.cookie = [own, ...way].join('; ');
+    expect(await comeBack(victim, query)).toBe('/account?problem=OIDC_OTHER_SESSION');
+    victim.cookie = own;
+    expect((await victim.get('/api/identity')).data.joined).toBe(false);
+    thief.cookie = before;
+    expect(await comeBack(thief, await join(thief))).toBe('/account');
+    expect(await comeBack(victim, await join(victim))).toBe('/account?problem=OIDC_JOINED_ELSEWHERE');
+    expect((await victim.get('/api/identity')).data.joined).toBe(false);
+    const again = new Person(service);
+    await signIn(again);
+    expect((await userOf(again))?.userId).toBe((await userOf(thief))?.userId);
+  });
+
+  test('an identity that has left is no way in any more', async () => {
+    const email = anEmail();
+    const person = await newPerson(service, email);
+    become('left', email);
+    expect(await comeBack(person, await join(person))).toBe('/account');
+    expect((await person.delete('/api/identity')).status).toBe(200);
+    const later = new Person(service);
+    expect(await signIn(later)).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
+    expect(await userOf(later)).toBeNull();
+  });
+
+  test('the account that an identity made has no password that anybody knows', async () => {
+    const email = anEmail();
+    become('fresh', email);
+    expect(await signIn(new Person(service))).toBe('/');
+    for (const password of ['', PASSWORD, email])
+      expect((await new Person(service).post('/api/session', { email, password })).status).not.toBe(200);
+    // Who registers the address meanwhile gets nothing of it.
+    const squatter = new Person(service);
+    expect((await squatter.post('/api/users', { email, password: PASSWORD })).status).not.toBe(201);
+    expect(await userOf(squatter)).toBeNull();
   });
 });

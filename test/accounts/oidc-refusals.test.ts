@@ -1,0 +1,352 @@
+/** Answers of an issuer that are refused: each leads to the sign-in page with a code, makes no session and no account, and is logged. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
+import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
+import { readConfig } from '../../src/config.ts';
+import { type Claims, type Lie, type LyingIssuer, startLyingIssuer } from '../support/lying-issuer.ts';
+import { CLIENT_ID, CLIENT_SECRET } from '../support/oidc-issuer.ts';
+import { Person, type Reply } from '../support/person.ts';
+import { captured, startTestService, type TestService, until, withTestService } from '../support/service.ts';
+
+const PUBLIC_URL = 'http://tidemark.test';
+const SECONDS = (): number => Math.floor(Date.now() / 1_000);
+
+let issuer: LyingIssuer;
+let service: TestService;
+/** Moves the clock of the service, not that of the issuer. */
+let ahead = 0;
+beforeAll(async () => {
+  issuer = await startLyingIssuer(CLIENT_ID, CLIENT_SECRET);
+  service = await startTestService({
+    clock: { wall: () => Date.now() + ahead, monotonic: () => performance.now() },
+    config: {
+      PUBLIC_URL,
+      OIDC_ISSUER: issuer.url,
+      OIDC_CLIENT_ID: CLIENT_ID,
+      OIDC_CLIENT_SECRET: CLIENT_SECRET,
+      OIDC_TRUST_EMAIL: 'true',
+      ALLOW_SIGNUP: 'open',
+      // Each case comes from a network of its own, which no earlier one has slowed down.
+      TRUST_PROXY: 1,
+    },
+  });
+});
+afterAll(async () => {
+  await service.stop();
+  await issuer.stop();
+});
+
+let networks = 0;
+const from = (): { headers: Record<string, string> } => {
+  networks += 1;
+  return { headers: { 'X-Forwarded-For': `10.1.${networks >> 8}.${networks & 255}` } };
+};
+
+/** A browser that was at the issuer, and the query that it comes back with. */
+async function go(): Promise<{ person: Person; query: URLSearchParams; location: string }> {
+  const person = new Person(service);
+  const { headers } = await person.get('/sign-in/oidc', from());
+  const location = headers.location ?? '';
+  return { person, query: issuer.answer(location), location };
+}
+
+const comeBack = (person: Person, query: URLSearchParams | string): Promise<Reply> =>
+  person.get(`/sign-in/oidc/callback?${query}`, from());
+
+async function accounts(): Promise<unknown> {
+  const [row] = await service.sql`
+    SELECT (SELECT count(*)::int FROM users) AS users, (SELECT count(*)::int FROM sessions) AS sessions,
+           (SELECT count(*)::int FROM user_identities) AS identities`;
+  return row;
+}
+
+/** Comes back, and expects that nothing came of it. */
+async function expectRefused(person: Person, query: URLSearchParams | string, code: string): Promise<void> {
+  const before = await accounts();
+  const lines = service.log.length;
+  const reply = await comeBack(person, query);
+  expect([reply.status, reply.headers.location, reply.text]).toEqual([303, `/sign-in?problem=${code}`, '']);
+  expect((await person.get('/api/session')).data.user).toBeNull();
+  expect(await accounts()).toEqual(before);
+  const written = service.log.slice(lines);
+  expect(written.filter(({ event }) => event === 'oidc.refusal')).toMatchObject([{ reason: code }]);
+  expect(JSON.stringify(written)).not.toMatch(/eyJ|code-\d|problem of the issuer/);
+}
+
+async function signsIn(): Promise<void> {
+  const { person, query } = await go();
+  expect((await comeBack(person, query)).headers.location).toBe('/');
+  expect((await person.get('/api/session')).data.user).toMatchObject({ email: 'ada@liar.example' });
+}
+
+const set = (name: string, value: unknown): Lie => ({
+  claims: (claims: Claims) => {
+    if (value === undefined) delete claims[name];
+    else claims[name] = value;
+  },
+});
+const swapPayload = (token: string): string => {
+  const [head, payload = '', signature] = token.split('.');
+  const claims = JSON.parse(Buffer.from(payload, 'base64url').toString()) as Claims;
+  return [head, Buffer.from(JSON.stringify({ ...claims, sub: 'eve' })).toString('base64url'), signature].join(
+    '.',
+  );
+};
+
+test('what is right signs in: each of the following differs from it in one thing', signsIn);
+
+describe('an ID token is refused', () => {
+  const LIES: readonly (readonly [string, Lie, string?])[] = [
+    ['with the algorithm none', { header: { alg: 'none' }, signedBy: 'nothing' }],
+    ['with the algorithm none and a signature', { header: { alg: 'none' } }],
+    ['with the algorithm None', { header: { alg: 'None' }, signedBy: 'nothing' }],
+    ['without its signature', { signedBy: 'nothing' }],
+    ['signed with the client secret', { header: { alg: 'HS256' }, signedBy: 'the client secret' }],
+    ['signed with the public key as a secret', { header: { alg: 'HS256' }, signedBy: 'the public key' }],
+    ['signed by another key', { signedBy: 'another key' }],
+    ['signed by a key that the issuer does not have', { header: { kid: 'other' }, signedBy: 'another key' }],
+    ['of another algorithm than its signature', { header: { alg: 'ES256' } }],
+    ['with a critical extension', { header: { crit: ['exp'], exp: 1 } }],
+    ['whose payload was changed', { text: swapPayload }],
+    ['that is cut', { text: (token) => token.slice(0, -4) }],
+    ['of five parts', { text: (token) => `${token}.a.b` }],
+    ['that is no token', { text: () => 'not a token' }],
+    ['of another issuer', set('iss', 'https://evil.example')],
+    [
+      'whose issuer has a slash more',
+      { claims: (claims) => Object.assign(claims, { iss: `${claims.iss}/` }) },
+    ],
+    ['without an issuer', set('iss', undefined)],
+    ['for another client', set('aud', 'another')],
+    ['for several clients without an authorized party', set('aud', [CLIENT_ID, 'another'])],
+    [
+      'for several clients, authorized to another',
+      { claims: (claims) => Object.assign(claims, { aud: [CLIENT_ID, 'another'], azp: 'another' }) },
+    ],
+    ['without an audience', set('aud', undefined)],
+    ['with another nonce', set('nonce', 'x'.repeat(43))],
+    ['without a nonce', set('nonce', undefined)],
+    ['that has expired', set('exp', 1_700_000_000)],
+    ['without an end', set('exp', undefined)],
+    ['whose end is a text', set('exp', 'tomorrow')],
+    ['that is not valid yet', { claims: (claims) => Object.assign(claims, { nbf: SECONDS() + 3_600 }) }],
+    ['without the time of its issue', set('iat', undefined)],
+    ['without a subject', set('sub', undefined)],
+    ['with an empty subject', set('sub', '')],
+    ['whose subject is a number', set('sub', 7)],
+  ];
+  test.each(LIES)('%s', async (_, lie, code = 'OIDC_REFUSED') => {
+    const { person, query } = await go();
+    issuer.lie = lie;
+    try {
+      await expectRefused(person, query, code);
+    } finally {
+      issuer.lie = {};
+    }
+  });
+});
+
+describe('an answer of the issuer is refused', () => {
+  const LIES: readonly (readonly [string, Lie, string?])[] = [
+    ['without an ID token', { tokens: (answer) => delete answer.id_token }],
+    ['without an access token', { tokens: (answer) => delete answer.access_token }],
+    ['with a token of another kind', { tokens: (answer) => Object.assign(answer, { token_type: 'mac' }) }],
+    [
+      'that is an error',
+      {
+        tokenAnswer: [
+          400,
+          'application/json',
+          '{"error":"invalid_grant","error_description":"problem of the issuer"}',
+        ],
+      },
+    ],
+    ['that is a page', { tokenAnswer: [200, 'text/html', '<p>problem of the issuer</p>'] }],
+    [
+      'whose status is that of a server in trouble',
+      { tokenAnswer: [503, 'text/plain', 'problem of the issuer'] },
+      'OIDC_UNREACHABLE',
+    ],
+    ['whose user info is of another subject', { userInfo: { sub: 'eve', email: 'root@liar.example' } }],
+    ['whose user info has no subject', { userInfo: { email: 'root@liar.example' } }],
+    ['whose user info is denied', { userInfo: 401 }, 'OIDC_UNREACHABLE'],
+  ];
+  test.each(LIES)('%s', async (_, lie, code = 'OIDC_REFUSED') => {
+    const { person, query } = await go();
+    issuer.lie = lie;
+    try {
+      await expectRefused(person, query, code);
+    } finally {
+      issuer.lie = {};
+    }
+  });
+});
+
+describe('a callback is refused', () => {
+  type Change = (query: URLSearchParams) => void;
+  const change = (query: URLSearchParams, values: Readonly<Record<string, string>>): void => {
+    for (const [name, value] of Object.entries(values)) query.set(name, value);
+  };
+  const QUERIES: readonly (readonly [string, Change, string?])[] = [
+    ['with another state', (query) => query.set('state', 'x'.repeat(43))],
+    ['without a state', (query) => query.delete('state')],
+    ['with two states', (query) => query.append('state', query.get('state') ?? '')],
+    ['without a code', (query) => query.delete('code')],
+    ['with two codes', (query) => query.append('code', 'code-1')],
+    ['with a code that the issuer did not give', (query) => query.set('code', 'made up')],
+    ['of another issuer (mix-up)', (query) => query.set('iss', 'https://evil.example')],
+    ['that does not say of which issuer it is', (query) => query.delete('iss')],
+    ['with an ID token in the address', (query) => query.set('id_token', 'made up')],
+    ['with an access token in the address', (query) => query.set('token', 'made up')],
+    ['with a signed answer in place of its parameters', (query) => query.set('response', 'made up')],
+    ['of an error with another state', (query) => change(query, { error: 'access_denied', state: 'x' })],
+    ['of an error', (query) => change(query, { error: 'access_denied', code: '' }), 'OIDC_DENIED'],
+  ];
+  test.each(QUERIES)('%s', async (_, spoil, code = 'OIDC_REFUSED') => {
+    const { person, query } = await go();
+    spoil(query);
+    await expectRefused(person, query, code);
+  });
+
+  test('without parameters, without its cookie, and with a cookie that was changed', async () => {
+    const { person, query } = await go();
+    const { cookie } = person;
+    await expectRefused(new Person(service), query, 'OIDC_EXPIRED');
+    person.cookie = cookie.replace(/.$/, (last) => (last === 'A' ? 'B' : 'A'));
+    await expectRefused(person, query, 'OIDC_EXPIRED');
+    person.cookie = cookie;
+    await expectRefused(person, '', 'OIDC_REFUSED');
+  });
+
+  test('in the browser of another sign-in: neither its state, nor its nonce, nor its verifier fits', async () => {
+    const [victim, attacker] = [await go(), await go()];
+    const { cookie } = attacker.person;
+    await expectRefused(attacker.person, victim.query, 'OIDC_REFUSED');
+    // With the state of its own the stolen code is one of another verifier.
+    const stolen = new URLSearchParams(attacker.query);
+    stolen.set('code', victim.query.get('code') ?? '');
+    attacker.person.cookie = cookie;
+    await expectRefused(attacker.person, stolen, 'OIDC_REFUSED');
+  });
+
+  test('the second time, also with the cookie of the first', async () => {
+    const { person, query } = await go();
+    const { cookie } = person;
+    expect((await comeBack(person, query)).headers.location).toBe('/');
+    const replayed = new Person(service);
+    replayed.cookie = cookie;
+    await expectRefused(replayed, query, 'OIDC_REFUSED');
+  });
+
+  test('after ten minutes', async () => {
+    const { person, query } = await go();
+    ahead = 10 * 60_000 + 1;
+    try {
+      await expectRefused(person, query, 'OIDC_EXPIRED');
+    } finally {
+      ahead = 0;
+    }
+  });
+});
+
+describe('a logout token is refused', () => {
+  const good = (): Claims => ({
+    ...{ iss: issuer.url, aud: CLIENT_ID, sub: 'ada', iat: SECONDS(), jti: 'one', exp: SECONDS() + 60 },
+    events: { 'http://schemas.openid.net/event/backchannel-logout': {} },
+  });
+  const TOKENS: readonly (readonly [string, Claims, Lie['header']?, Lie['signedBy']?])[] = [
+    ['with the algorithm none', {}, { alg: 'none' }, 'nothing'],
+    ['signed with the client secret', {}, { alg: 'HS256' }, 'the client secret'],
+    ['signed by another key', {}, {}, 'another key'],
+    ['of another issuer', { iss: 'https://evil.example' }],
+    ['for another client', { aud: 'another' }],
+    ['without an event', { events: undefined }],
+    ['of another event', { events: { 'http://example.com': {} } }],
+    ['with a nonce, as an ID token has', { nonce: 'x' }],
+    ['without a subject and a session', { sub: undefined }],
+    ['without an id', { jti: undefined }],
+    ['that is old', { iat: 1_700_000_000, exp: undefined }],
+    ['that has expired', { exp: 1_700_000_000 }],
+  ];
+  const post = async (token: string): Promise<number> =>
+    (
+      await service.request({
+        method: 'POST',
+        path: '/sign-in/oidc/logout',
+        headers: { 'Content-Type': 'application/x-www-form-urlencoded', ...from().headers },
+        body: new URLSearchParams({ logout_token: token }).toString(),
+      })
+    ).status;
+
+  test.each(TOKENS)('%s', async (_, claims, header = {}, signedBy = undefined) => {
+    await signsIn();
+    const before = await accounts();
+    expect(await post(await issuer.sign({ ...good(), ...claims }, header, signedBy))).toBe(400);
+    expect(await accounts()).toEqual(before);
+  });
+
+  test('but for a good one, which ends the sessions', async () => {
+    await signsIn();
+    expect(await post(await issuer.sign(good()))).toBe(200);
+    expect(await accounts()).toMatchObject({ sessions: 0, users: 1 });
+  });
+});
+
+describe('an issuer that cannot be used', () => {
+  const config = { PUBLIC_URL, OIDC_CLIENT_ID: CLIENT_ID, OIDC_CLIENT_SECRET: CLIENT_SECRET } as const;
+  const LIES: readonly (readonly [string, Lie, number, RegExp])[] = [
+    ['without discovery', { discoveryStatus: 404 }, 0, /./],
+    ['whose document is a page', { discoveryStatus: 200 }, 0, /./],
+    [
+      'whose document is of another issuer',
+      { discovery: (one) => Object.assign(one, { issuer: 'https://evil.example' }) },
+      0,
+      /issuer/,
+    ],
+    ['whose document has no keys', { discovery: (one) => delete one.jwks_uri }, 0, /jwks_uri/],
+    ['with a clock behind', {}, 120_000, /120 seconds ahead of the issuer's: set both by NTP/],
+    ['with a clock ahead', {}, -120_000, /1(?:19|20) seconds behind the issuer's: set both by NTP/],
+  ];
+  test.each(LIES)(
+    '%s is said at the start, turns the button off, and leaves the rest',
+    async (_, lie, off, text) => {
+      issuer.lie = lie;
+      const clock = { wall: () => Date.now() + off, monotonic: () => performance.now() };
+      try {
+        await withTestService({ clock, config: { ...config, OIDC_ISSUER: issuer.url } }, async (started) => {
+          const said = () => started.log.find(({ msg }) => /^oidc: sign-in is off until/.test(String(msg)));
+          await until(() => said() !== undefined, 'the start says so');
+          expect(said()).toMatchObject({ issuer: issuer.url, reason: expect.stringMatching(text) });
+          const { data } = await new Person(started).get('/api/session');
+          expect(data.oidc).toMatchObject({ available: false });
+          expect((await started.request({ path: '/readyz' })).status).toBe(200);
+          const { headers } = await new Person(started).get('/sign-in/oidc');
+          expect(headers.location).toMatch(/^\/sign-in\?problem=OIDC_(?:REFUSED|UNREACHABLE)$/);
+        });
+        if (off !== 0) return;
+        const { problem, redirectUri } =
+          (await oidcFacts(readConfig({ ...config, OIDC_ISSUER: issuer.url }))) ?? {};
+        expect(problem).toMatch(text);
+        expect(redirectUri).toBe(`${PUBLIC_URL}/sign-in/oidc/callback`);
+      } finally {
+        issuer.lie = {};
+      }
+    },
+  );
+
+  test('but a minute is allowed for, and the doctor finds nothing', async () => {
+    const options = { clientId: CLIENT_ID, clientSecret: CLIENT_SECRET, scopes: 'openid', groupsClaim: '' };
+    const log = captured([]);
+    for (const off of [59_000, -59_000]) {
+      const now = (): number => Date.now() + off;
+      await new OidcIssuer({ ...options, issuer: issuer.url, publicUrl: PUBLIC_URL, log, now }).check();
+    }
+    const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: issuer.url }));
+    expect(facts).toMatchObject({ problem: null });
+  });
+});
+
+test('what is right still signs in afterwards, and is the same account', async () => {
+  await signsIn();
+  expect(await accounts()).toMatchObject({ users: 1, identities: 1 });
+});
