@@ -238,7 +238,6 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       nodes,
       usage,
       deliveries,
-      auditOutput,
     },
     ...reads,
   });

@@ -113,6 +113,7 @@ async function planOf(
     accounts: new Map(rows.map(({ key, verified }) => [key, verified])),
     hasEvents: (appId) => hasEvents(sql, appId),
     webhookProblem: (webhook) => webhookProblem(webhook, config.WEBHOOK_ALLOW_PRIVATE),
+    sendsMail: config.SMTP_URL !== '',
   });
 }
 

@@ -1,8 +1,14 @@
 /** The document of an installation's configuration: its shape, as a type and as the JSON Schema that checks it. */
 import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
+import { REDACTIONS, type RedactionAction } from '../apps/redaction.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import type { FieldKind } from '../storage/storage.ts';
+
+export interface RedactionEntry {
+  readonly path: string;
+  readonly action: RedactionAction;
+}
 
 export interface TypeEntry {
   readonly name: string;
@@ -10,6 +16,7 @@ export interface TypeEntry {
   readonly hidden?: boolean;
   readonly schema?: object;
   readonly schemaMode?: SchemaMode;
+  readonly redact?: readonly RedactionEntry[];
 }
 
 export interface FieldEntry {
@@ -44,6 +51,17 @@ export interface WebhookEntry {
   readonly paused?: boolean;
 }
 
+export interface AlertEntry {
+  readonly name: string;
+  readonly rule: object;
+  readonly timezone?: string;
+  /** Addresses of webhooks of the app. */
+  readonly webhooks?: readonly string[];
+  readonly emails?: readonly string[];
+  readonly alertmanager?: string;
+  readonly paused?: boolean;
+}
+
 export interface AppEntry {
   readonly name: string;
   readonly owner?: string;
@@ -55,6 +73,7 @@ export interface AppEntry {
   readonly members?: readonly MemberEntry[];
   readonly groups?: readonly GroupEntry[];
   readonly webhooks?: readonly WebhookEntry[];
+  readonly alerts?: readonly AlertEntry[];
 }
 
 /** What it does not say stays as it is; with prune it is removed. Without one of the lists at the top nothing of its kind is. */
@@ -103,6 +122,10 @@ const TYPE = entry(
       enum: ['warn', 'refuse'],
       description: 'Whether payloads that violate the schema are counted (the default), or refused too.',
     },
+    redact: list(
+      'Values that leave payloads before anything stores, checks or logs them.',
+      entry({ path: PATH, action: { enum: REDACTIONS } }, ['path', 'action']),
+    ),
   },
   ['name'],
 );
@@ -137,6 +160,19 @@ const WEBHOOK = entry(
   ['url'],
 );
 
+const ALERT = entry(
+  {
+    name: NAME,
+    rule: { type: 'object', description: 'The rule, such as { of: count, window: 5m, above: 100 }.' },
+    timezone: { ...NAME, description: 'Of the times in its messages. Default: UTC.' },
+    webhooks: list('Addresses of webhooks of the app that are told.', { type: 'string', maxLength: 2_000 }),
+    emails: list('Addresses that are told by mail.', EMAIL),
+    alertmanager: { type: 'string', minLength: 1, maxLength: 2_000 },
+    paused: { type: 'boolean' },
+  },
+  ['name', 'rule'],
+);
+
 const APP = entry(
   {
     name: NAME,
@@ -155,6 +191,7 @@ const APP = entry(
     members: list('Members beside the owner.', entry({ email: EMAIL, role: ROLE }, ['email', 'role'])),
     groups: list('Groups of the OIDC issuer that give a role in this app.', GROUP),
     webhooks: list('Webhooks, without their secrets.', WEBHOOK),
+    alerts: list('Alerts, by name.', ALERT),
   },
   ['name'],
 );

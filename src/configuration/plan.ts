@@ -5,13 +5,22 @@ import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { eventTypeNameProblem } from '../apps/event-types.ts';
 import { checkName } from '../apps/name.ts';
+import { isRuleProblem, parseRule } from '../delivery/alerts/rule.ts';
+import { deliveryNameProblem } from '../delivery/consumers.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
-import type { FieldKind } from '../storage/storage.ts';
+import { type FieldKind, isTimezone } from '../storage/storage.ts';
 import { matchApps } from './app-match.ts';
-import type { AppEntry, FieldEntry, GroupEntry, TypeEntry, WebhookEntry } from './document.ts';
+import type { AlertEntry, AppEntry, FieldEntry, GroupEntry, TypeEntry, WebhookEntry } from './document.ts';
 import type { ConfigMistake, ParsedConfig, Path } from './parse.ts';
-import { ownerOf, type StoredApp, type StoredState, type StoredType, type StoredWebhook } from './state.ts';
+import {
+  ownerOf,
+  type StoredAlert,
+  type StoredApp,
+  type StoredState,
+  type StoredType,
+  type StoredWebhook,
+} from './state.ts';
 import type { AppTarget, Kept, Step } from './steps.ts';
 import * as steps from './steps.ts';
 
@@ -25,6 +34,8 @@ export interface PlanOptions {
   readonly hasEvents: (appId: number) => Promise<boolean>;
   /** What is wrong with the address of a webhook or with a filter; null: nothing. */
   readonly webhookProblem: (webhook: WebhookEntry) => string | null;
+  /** Whether there is a mail server. */
+  readonly sendsMail: boolean;
 }
 
 const NO_LIMITS: OwnLimits = { createPerMinute: null, bytesPerDay: null, types: null };
@@ -97,7 +108,14 @@ function planApp(draft: Draft, path: Path, entry: AppEntry, stored: StoredApp | 
   planViews(draft, [...path, 'views'], app, entry, stored);
   planMembers(draft, path, app, entry, stored);
   planGroups(draft, [...path, 'groups'], app, entry.groups ?? [], stored?.groups ?? []);
-  planWebhooks(draft, [...path, 'webhooks'], app, entry.webhooks ?? [], stored?.webhooks ?? []);
+  const webhooks = planWebhooks(
+    draft,
+    [...path, 'webhooks'],
+    app,
+    entry.webhooks ?? [],
+    stored?.webhooks ?? [],
+  );
+  planAlerts(draft, [...path, 'alerts'], { app, webhooks }, entry.alerts ?? [], stored?.alerts ?? []);
 }
 
 function planLimits(draft: Draft, app: AppTarget, { limits = {} }: AppEntry, stored: StoredApp | null): void {
@@ -132,7 +150,10 @@ function planTypes(
     } else if (!known.has(entry.name)) missing.push(entry.name);
     names.add(entry.name);
     const type = renamed ?? known.get(entry.name) ?? null;
-    later.push(() => planType(draft, [...path, index], app, entry, type));
+    later.push(() => {
+      planType(draft, [...path, index], app, entry, type);
+      planRedactions(draft, [...path, index, 'redact'], app, entry, type);
+    });
   }
   if (missing.length > 0) draft.steps.push(steps.createTypes(app, missing));
   for (const plan of later) plan();
@@ -162,6 +183,36 @@ function planType(
   draft.steps.push(
     steps.setSchema(app, entry.name, { schema, mode, isNew: (stored?.schema ?? null) === null }),
   );
+}
+
+function planRedactions(
+  draft: Draft,
+  path: Path,
+  app: AppTarget,
+  { name: type, redact = [] }: TypeEntry,
+  stored: StoredType | null,
+): void {
+  const nameOf = (names: readonly string[]): string => `${spellPath(names)} of ${JSON.stringify(type)}`;
+  const rules = redact.map(({ path: spelled, action }, index) => {
+    const names = namesOf(draft, [...path, index, 'path'], spelled);
+    return { type, path: names, name: nameOf(names), action };
+  });
+  unique(draft, path, rules, ({ name }) => name);
+  const before = new Map(
+    (stored?.redactions ?? []).map(({ path: spelled, action }) => {
+      const names = namesOf(draft, path, spelled);
+      return [nameOf(names), { type, path: names, name: nameOf(names), action }] as const;
+    }),
+  );
+  for (const { action, ...rule } of rules) {
+    const has = before.get(rule.name)?.action;
+    if (has !== action) draft.steps.push(steps.setRedaction(app, rule, action, has !== undefined));
+    before.delete(rule.name);
+  }
+  for (const rule of before.values()) {
+    if (draft.options.prune) draft.removals.push(steps.removeRedaction(app, rule));
+    else draft.kept.push({ kind: 'redaction', app: app.name, name: rule.name });
+  }
 }
 
 /** A field as it is compared. */
@@ -332,6 +383,14 @@ function planGroups(
   }
 }
 
+/** The webhooks of an app as the plan leaves them. */
+interface WebhooksAfter {
+  /** Public ids by address; null: it is made by a step. */
+  readonly ids: ReadonlyMap<string, string | null>;
+  /** Public ids of those that are removed. */
+  readonly leaving: readonly string[];
+}
+
 /** A webhook is known by everything but its state: one that differs is another one, with a secret and a position of its own. */
 function planWebhooks(
   draft: Draft,
@@ -339,8 +398,9 @@ function planWebhooks(
   app: AppTarget,
   entries: readonly WebhookEntry[],
   stored: readonly StoredWebhook[],
-): void {
+): WebhooksAfter {
   const left = [...stored];
+  const ids = new Map<string, string | null>();
   for (const [index, entry] of entries.entries()) {
     const problem = draft.options.webhookProblem(entry);
     if (problem !== null) throw draft.parsed.mistake([...path, index], problem);
@@ -348,13 +408,18 @@ function planWebhooks(
     const at = left.findIndex((one) => isSameWebhook({ ...entry, url }, one));
     const [same] = at < 0 ? [] : left.splice(at, 1);
     const paused = entry.paused ?? (draft.options.prune ? false : (same?.isPaused ?? false));
+    ids.set(url, ids.get(url) ?? same?.webhookId ?? null);
     if (same === undefined) draft.steps.push(steps.addWebhook(app, entry, paused));
     else if (same.isPaused !== paused) draft.steps.push(steps.pauseWebhook(app, same, paused));
   }
   for (const webhook of left) {
     if (draft.options.prune) draft.removals.push(steps.removeWebhook(app, webhook));
-    else draft.kept.push({ kind: 'webhook', app: app.name, name: webhook.url });
+    else {
+      ids.set(webhook.url, ids.get(webhook.url) ?? webhook.webhookId);
+      draft.kept.push({ kind: 'webhook', app: app.name, name: webhook.url });
+    }
   }
+  return { ids, leaving: draft.options.prune ? left.map(({ webhookId }) => webhookId) : [] };
 }
 
 function isSameWebhook(entry: WebhookEntry, stored: StoredWebhook): boolean {
@@ -365,6 +430,69 @@ function isSameWebhook(entry: WebhookEntry, stored: StoredWebhook): boolean {
     events === stored.sendsEvents &&
     isDeepStrictEqual([...types].sort(), [...stored.types].sort()) &&
     isDeepStrictEqual([...filter].sort(), [...stored.filter].sort())
+  );
+}
+
+/** An alert is known by its name. One that says something else is judged anew. */
+function planAlerts(
+  draft: Draft,
+  path: Path,
+  { app, webhooks }: { readonly app: AppTarget; readonly webhooks: WebhooksAfter },
+  entries: readonly AlertEntry[],
+  stored: readonly StoredAlert[],
+): void {
+  unique(draft, path, entries, ({ name }) => name);
+  const known = new Map(stored.map((alert) => [alert.name, alert]));
+  for (const [index, entry] of entries.entries()) {
+    checkAlert(draft, [...path, index], entry, webhooks);
+    const before = known.get(entry.name) ?? null;
+    known.delete(entry.name);
+    const paused = entry.paused ?? (draft.options.prune ? false : (before?.isPaused ?? false));
+    if (before === null || !isSameAlert(entry, before, webhooks))
+      draft.steps.push(steps.setAlert(app, entry, { before, paused, leaving: webhooks.leaving }));
+    else if (before.isPaused !== paused) draft.steps.push(steps.pauseAlert(app, before, paused));
+  }
+  for (const alert of known.values()) {
+    if (draft.options.prune) draft.removals.push(steps.removeAlert(app, alert));
+    else draft.kept.push({ kind: 'alert', app: app.name, name: alert.name });
+  }
+}
+
+/** What can be said of an alert before it is added. */
+function checkAlert(draft: Draft, path: Path, entry: AlertEntry, webhooks: WebhooksAfter): void {
+  const { parsed, options } = draft;
+  const problem = deliveryNameProblem(entry.name);
+  if (problem !== null) throw parsed.mistake([...path, 'name'], problem);
+  const rule = parseRule(JSON.stringify(entry.rule));
+  if (isRuleProblem(rule))
+    throw parsed.mistake(
+      [...path, 'rule', ...rule.field.split('.').filter((part) => part !== '')],
+      rule.problem,
+    );
+  if (entry.timezone !== undefined && !isTimezone(entry.timezone))
+    throw parsed.mistake([...path, 'timezone'], 'must be the name of a time zone such as Europe/Berlin');
+  for (const [index, url] of (entry.webhooks ?? []).entries())
+    if (!URL.canParse(url) || !webhooks.ids.has(new URL(url).href))
+      throw parsed.mistake([...path, 'webhooks', index], 'is not the address of a webhook of the app');
+  for (const [index, address] of (entry.emails ?? []).entries())
+    if (parseEmail(address) === null)
+      throw parsed.mistake([...path, 'emails', index], 'is not an email address');
+  if ((entry.emails ?? []).length > 0 && !options.sendsMail)
+    throw parsed.mistake([...path, 'emails'], 'need a mail server: set SMTP_URL');
+  const { alertmanager: url } = entry;
+  const wrong = url === undefined ? null : options.webhookProblem({ url });
+  if (wrong !== null) throw parsed.mistake([...path, 'alertmanager'], wrong);
+}
+
+function isSameAlert(entry: AlertEntry, stored: StoredAlert, { ids }: WebhooksAfter): boolean {
+  const { rule, timezone = 'UTC', webhooks = [], emails = [], alertmanager = null } = entry;
+  const told = webhooks.map((url) => ids.get(new URL(url).href));
+  return (
+    isDeepStrictEqual(rule, stored.rule) &&
+    timezone === stored.timezone &&
+    alertmanager === stored.alertmanager &&
+    isDeepStrictEqual(new Set(told), new Set(stored.webhooks)) &&
+    isDeepStrictEqual(new Set(emails.map((one) => one.trim())), new Set(stored.emails))
   );
 }
 

@@ -1,15 +1,18 @@
 /** What an installation has of what its configuration may say. */
 import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
+import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { byOf, type ConsumerStore, type FieldKind, namesOf } from '../storage/storage.ts';
 import type {
+  AlertEntry,
   AppEntry,
   ConfigDocument,
   FieldEntry,
   GroupEntry,
+  RedactionEntry,
   TypeEntry,
   WebhookEntry,
 } from './document.ts';
@@ -20,6 +23,7 @@ export interface StoredType {
   readonly isHidden: boolean;
   readonly schema: object | null;
   readonly mode: SchemaMode | null;
+  readonly redactions: readonly RedactionEntry[];
 }
 
 export interface StoredField {
@@ -53,6 +57,18 @@ export interface StoredWebhook {
   readonly isPaused: boolean;
 }
 
+export interface StoredAlert {
+  readonly alertId: string;
+  readonly name: string;
+  readonly rule: object;
+  readonly timezone: string;
+  /** Public ids. */
+  readonly webhooks: readonly string[];
+  readonly emails: readonly string[];
+  readonly alertmanager: string | null;
+  readonly isPaused: boolean;
+}
+
 export interface StoredApp {
   /** Internal. */
   readonly id: number;
@@ -66,6 +82,7 @@ export interface StoredApp {
   readonly members: readonly StoredMember[];
   readonly groups: readonly GroupEntry[];
   readonly webhooks: readonly StoredWebhook[];
+  readonly alerts: readonly StoredAlert[];
 }
 
 export interface StoredState {
@@ -96,6 +113,7 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
     groups.flatMap(({ app, ...entry }) => (app === null ? [] : [{ app, ...entry }])),
   );
   const webhooks = await readWebhooks(sql, store);
+  const alerts = await readAlerts(sql);
   return {
     apps: apps.map((app) => ({
       ...app,
@@ -105,6 +123,7 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
       members: members.get(app.id) ?? [],
       groups: groupsOfApps.get(app.id) ?? [],
       webhooks: webhooks.get(app.id) ?? [],
+      alerts: alerts.get(app.id) ?? [],
     })),
     groups: groups.filter(({ app }) => app === null).map(({ group, role }) => ({ group, role })),
   };
@@ -122,13 +141,24 @@ function byApp<T extends { readonly app: number }>(rows: readonly T[]): ByApp<Om
 
 async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
   const rows = await sql<
-    (Omit<StoredType, 'schema'> & { readonly app: number; readonly schema: string | null })[]
+    (Omit<StoredType, 'schema' | 'redactions'> & {
+      readonly app: number;
+      readonly schema: string | null;
+      readonly rules:
+        | readonly { readonly path: readonly string[]; readonly action: RedactionAction }[]
+        | null;
+    })[]
   >`
-    SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", schema, mode
+    SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", schema, mode,
+           ${redactionColumn(sql, 'event_types.id')} AS rules
       FROM event_types LEFT JOIN type_schemas ON type_id = event_types.id
      ORDER BY app_id, event_types.id`;
   return byApp(
-    rows.map((row) => ({ ...row, schema: row.schema === null ? null : (JSON.parse(row.schema) as object) })),
+    rows.map(({ rules, schema, ...row }) => ({
+      ...row,
+      schema: schema === null ? null : (JSON.parse(schema) as object),
+      redactions: (rules ?? []).map(({ path, action }) => ({ path: spellPath(path), action })),
+    })),
   );
 }
 
@@ -171,6 +201,13 @@ async function readWebhooks(sql: Sql, store: ConsumerStore): Promise<ByApp<Store
   return byApp(rows.map((row) => ({ types: [], filter: [], ...row, ...choices.get(row.webhookId) })));
 }
 
+async function readAlerts(sql: Sql): Promise<ByApp<StoredAlert>> {
+  const rows = await sql<(Omit<StoredAlert, 'rule'> & { app: number; rule: string })[]>`
+    SELECT app_id AS app, public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused"
+      FROM alert_rules ORDER BY app_id, id`;
+  return byApp(rows.map((row) => ({ ...row, rule: JSON.parse(row.rule) as object })));
+}
+
 /**
  * The document of an installation, or of one app.
  * @param appId public id of the one app; null: all
@@ -205,6 +242,10 @@ function appEntry(app: StoredApp): AppEntry {
     ),
     ...some('groups', app.groups),
     ...some('webhooks', app.webhooks.map(webhookEntry)),
+    ...some(
+      'alerts',
+      app.alerts.map((alert) => alertEntry(alert, app.webhooks)),
+    ),
   };
 }
 
@@ -223,17 +264,31 @@ function limitsEntry(limits: OwnLimits): Pick<AppEntry, 'limits'> {
   return own.length === 0 ? {} : { limits: Object.fromEntries(own) };
 }
 
-function typeEntry({ name, isHidden, schema, mode }: StoredType): TypeEntry {
+function typeEntry({ name, isHidden, schema, mode, redactions }: StoredType): TypeEntry {
   return {
     name,
     ...(isHidden && { hidden: true }),
     ...(schema !== null && { schema }),
     ...(mode !== null && { schemaMode: mode }),
+    ...some('redact', redactions),
   };
 }
 
 function fieldEntry({ path, kind, by, type }: StoredField): FieldEntry {
   return { path, kind, ...(by !== null && { by }), ...(type !== null && { type }) };
+}
+
+function alertEntry(alert: StoredAlert, webhooks: readonly StoredWebhook[]): AlertEntry {
+  const { name, rule, timezone, emails, alertmanager, isPaused } = alert;
+  const told = alert.webhooks.flatMap((id) => webhooks.find(({ webhookId }) => webhookId === id)?.url ?? []);
+  return {
+    ...{ name, rule },
+    ...(timezone !== 'UTC' && { timezone }),
+    ...some('webhooks', told),
+    ...some('emails', emails),
+    ...(alertmanager !== null && { alertmanager }),
+    ...(isPaused && { paused: true }),
+  };
 }
 
 function webhookEntry(webhook: StoredWebhook): WebhookEntry {

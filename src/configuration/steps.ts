@@ -8,10 +8,18 @@ import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../a
 import { createEventTypes, hideEventType, internalAppId, renameEventType } from '../apps/event-types.ts';
 import { removeField as endField, type FieldReference, declareField as insertField } from '../apps/fields.ts';
 import { unmapGroup as endGroup, mapGroup as setGroup, setOwnRole } from '../apps/groups.ts';
+import { addRedaction, removeRedaction as endRedaction, type RedactionAction } from '../apps/redaction.ts';
 import { removeView as endView, saveView as setView } from '../apps/saved-views.ts';
 import type { Secret } from '../apps/secret.ts';
 import { removeTypeSchema, type SchemaMode, setTypeSchema } from '../apps/type-schemas.ts';
 import type { Config } from '../config.ts';
+import {
+  checkRule,
+  removeAlert as endAlert,
+  findAlert,
+  addAlert as insertAlert,
+  setAlertPaused,
+} from '../delivery/alerts/alert-rules.ts';
 import {
   removeWebhook as endWebhook,
   findWebhook,
@@ -21,8 +29,8 @@ import {
 import type { SchemaProver } from '../schema/schema-text.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { ConsumerStore } from '../storage/storage.ts';
-import type { GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
-import type { StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
+import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
+import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
 
 export type ConfigKind =
   | 'account'
@@ -30,11 +38,13 @@ export type ConfigKind =
   | 'limits'
   | 'type'
   | 'schema'
+  | 'redaction'
   | 'field'
   | 'view'
   | 'member'
   | 'group'
-  | 'webhook';
+  | 'webhook'
+  | 'alert';
 
 /** A change, for people and programs. */
 export interface Change {
@@ -68,7 +78,8 @@ export interface StepContext {
   readonly sql: Sql;
   readonly store: ConsumerStore;
   readonly secret: Secret;
-  readonly config: LimitSettings & Pick<Config, 'MAX_WEBHOOKS_PER_APP' | 'WEBHOOK_ALLOW_PRIVATE'>;
+  readonly config: LimitSettings &
+    Pick<Config, 'MAX_ALERT_RULES_PER_APP' | 'MAX_WEBHOOKS_PER_APP' | 'SMTP_URL' | 'WEBHOOK_ALLOW_PRIVATE'>;
   readonly prover: Pick<SchemaProver, 'prove'>;
   /** The hash of a password that nobody knows. */
   readonly unusableHash: () => Promise<string>;
@@ -190,6 +201,32 @@ export function removeSchema(app: AppTarget, name: string): Step {
   });
 }
 
+/** A rule of redaction of a type, by the names that lead to the value. */
+interface NamedRedaction {
+  readonly type: string;
+  readonly path: readonly string[];
+  /** For people. */
+  readonly name: string;
+}
+
+export function setRedaction(
+  app: AppTarget,
+  { type, path, name }: NamedRedaction,
+  what: RedactionAction,
+  isKnown: boolean,
+): Step {
+  const action = isKnown ? 'update' : 'create';
+  return step({ action, kind: 'redaction', app: app.name, name, detail: what }, async ({ sql, by }) => {
+    await addRedaction(sql, { appId: app.appId ?? '', type, path, action: what, by });
+  });
+}
+
+export function removeRedaction(app: AppTarget, { type, path, name }: NamedRedaction): Step {
+  return step({ action: 'remove', kind: 'redaction', app: app.name, name }, async ({ sql, by }) => {
+    await endRedaction(sql, { appId: app.appId ?? '', type, path, by });
+  });
+}
+
 type NamedField = Omit<FieldReference, 'appId' | 'typeName'> & { readonly type: string | null };
 
 export function declareField(app: AppTarget, { type, ...field }: NamedField, name: string): Step {
@@ -272,4 +309,57 @@ export function removeWebhook(app: AppTarget, { webhookId, url }: StoredWebhook)
   const run: Step['run'] = async ({ sql, store, by }) =>
     endWebhook(sql, store, await findWebhook(sql, webhookId), by);
   return step({ action: 'remove', kind: 'webhook', app: app.name, name: url }, run, ALONE);
+}
+
+/**
+ * Adds an alert, or one in the place of another, which is judged anew.
+ * @param change.leaving public ids of webhooks that the plan removes: others of the same address are told
+ */
+export function setAlert(
+  app: AppTarget,
+  entry: AlertEntry,
+  change: {
+    readonly before: StoredAlert | null;
+    readonly paused: boolean;
+    readonly leaving: readonly string[];
+  },
+): Step {
+  const { name, rule, timezone = 'UTC', webhooks = [], emails = [], alertmanager = null } = entry;
+  const { before, paused, leaving } = change;
+  const run: Step['run'] = async ({ sql, config, by }) => {
+    const target = { id: idOf(app), appId: app.appId ?? '' };
+    if (before !== null) {
+      // An alert that cannot be added leaves the one before as it is.
+      await checkRule(sql, target, JSON.stringify(rule));
+      await endAlert(sql, await findAlert(sql, before.alertId), by);
+    }
+    const known = await sql<{ id: string; url: string }[]>`
+      SELECT public_id AS id, url FROM webhooks
+       WHERE app_id = ${target.id} AND NOT public_id = ANY(${[...leaving]}::text[]) ORDER BY id`;
+    const told = webhooks.map((url) => known.find((one) => one.url === new URL(url).href)?.id ?? url);
+    const { alertId } = await insertAlert(sql, target, {
+      ...{ name, timezone, emails, alertmanager, by },
+      rule: JSON.stringify(rule),
+      webhooks: told,
+      most: config.MAX_ALERT_RULES_PER_APP,
+      allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
+      sendsMail: config.SMTP_URL !== '',
+    });
+    if (paused) await setAlertPaused(sql, await findAlert(sql, alertId), true, by);
+  };
+  const action = before === null ? 'create' : 'update';
+  return step({ action, kind: 'alert', app: app.name, name }, run, ALONE);
+}
+
+export function pauseAlert(app: AppTarget, { alertId, name }: StoredAlert, paused: boolean): Step {
+  const detail = paused ? 'paused' : 'active';
+  return step({ action: 'update', kind: 'alert', app: app.name, name, detail }, async ({ sql, by }) =>
+    setAlertPaused(sql, await findAlert(sql, alertId), paused, by),
+  );
+}
+
+export function removeAlert(app: AppTarget, { alertId, name }: StoredAlert): Step {
+  return step({ action: 'remove', kind: 'alert', app: app.name, name }, async ({ sql, by }) =>
+    endAlert(sql, await findAlert(sql, alertId), by),
+  );
 }

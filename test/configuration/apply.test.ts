@@ -55,7 +55,8 @@ async function appOf(on: TestService, name: string, owner?: string): Promise<Nod
 }
 
 const TABLES =
-  'apps event_types type_schemas saved_views app_members users group_mappings audit_entries logging_tokens';
+  'apps event_types type_schemas saved_views app_members users group_mappings audit_entries logging_tokens ' +
+  'redaction_rules webhooks';
 
 /** Every version of every row of tables that nothing else writes to meanwhile: any write changes it. */
 async function versions(on: TestService): Promise<unknown[]> {
@@ -72,7 +73,14 @@ const SHOP = {
   limits: { bytesPerDay: 1_000_000, types: 50 },
   types: [
     { name: 'purchase', schema: { type: 'object', required: ['amount'] }, schemaMode: 'refuse' },
-    { name: 'noise', hidden: true },
+    {
+      name: 'noise',
+      hidden: true,
+      redact: [
+        { path: 'card.number', action: 'mask' },
+        { path: 'user', action: 'hmac' },
+      ],
+    },
   ],
   fields: [
     { path: 'amount', kind: 'number', by: 'country', type: 'purchase' },
@@ -88,6 +96,16 @@ const SHOP = {
   webhooks: [
     { url: 'https://hooks.example/a', types: ['purchase'], filter: ['amount > 10'], unordered: true },
     { url: 'https://hooks.example/b', events: false, paused: true },
+  ],
+  alerts: [
+    {
+      name: 'Too dear',
+      rule: { of: 'max', field: 'amount', type: 'purchase', by: 'country', window: '1h', above: 1_000 },
+      timezone: 'Europe/Berlin',
+      webhooks: ['https://hooks.example/a', 'https://hooks.example/b'],
+      alertmanager: 'https://alerts.example/',
+    },
+    { name: 'Nothing', rule: { absent: true, window: '2h' }, paused: true },
   ],
 };
 
@@ -123,11 +141,15 @@ test('nothing is removed without --prune; with it, what the file does not have, 
   expect(await apply(service, { partial: true, apps: [little] })).toEqual([]);
   const pruned = await apply(service, { partial: true, apps: [little] }, '--prune');
   expect(pruned.sort()).toEqual([
+    'remove alert Nothing',
+    'remove alert Too dear',
     'remove field amount (number) by country of "purchase"',
     'remove field user (distinct)',
     'remove group shop staff',
     'remove member ben@config.example',
     'remove member cat@config.example',
+    'remove redaction card.number of "noise"',
+    'remove redaction user of "noise"',
     'remove view Week',
     'remove webhook https://hooks.example/a',
     'remove webhook https://hooks.example/b',
@@ -143,6 +165,52 @@ test('nothing is removed without --prune; with it, what the file does not have, 
   const [extra] = await service.sql`SELECT count(*)::int AS left FROM consumers WHERE name LIKE 'whk%'`;
   const [hooks] = await service.sql`SELECT count(*)::int AS left FROM webhooks WHERE sends_events`;
   expect(extra?.left).toBe(hooks?.left);
+});
+
+test('an alert that says something else is one change, and its mistakes have their places', async () => {
+  const [owner, url] = ['alerts@config.example', 'https://hooks.example/changed'];
+  const alert = { name: 'Many', rule: { of: 'count', window: '5m', above: 10 }, webhooks: [url] };
+  const app = { name: 'Alerts', owner, webhooks: [{ url }], alerts: [alert] };
+  const document = (changed: object) => ({ partial: true, apps: [{ ...app, ...changed }] });
+  expect(await apply(service, document({}))).toContain('create alert Many');
+  const other = { ...alert, rule: { ...alert.rule, above: 20 } };
+  expect(await apply(service, document({ alerts: [other] }))).toEqual(['update alert Many']);
+  expect(await apply(service, document({ alerts: [{ ...other, paused: true }] }))).toEqual([
+    'update alert Many',
+  ]);
+  expect(await apply(service, document({ alerts: [other] }))).toEqual([]);
+  // Another webhook of the same address takes the place of the one that goes, also for the alert.
+  const replaced = document({ webhooks: [{ url, unordered: true }], alerts: [other] });
+  expect(await apply(service, replaced, '--prune')).toEqual([
+    `create webhook ${url}`,
+    'update alert Many',
+    `remove webhook ${url}`,
+  ]);
+  expect(await apply(service, replaced, '--prune')).toEqual([]);
+  for (const [wrong, where] of [
+    [
+      { alerts: [{ ...alert, rule: { of: 'cuont', window: '5m', above: 1 } }] },
+      /\/apps\/0\/alerts\/0\/rule\/of must be one of/,
+    ],
+    [
+      { alerts: [{ ...alert, webhooks: ['https://hooks.example/none'] }] },
+      /\/apps\/0\/alerts\/0\/webhooks\/0 is not the address/,
+    ],
+    [
+      { alerts: [{ ...alert, emails: ['a@example.com'] }] },
+      /\/apps\/0\/alerts\/0\/emails need a mail server/,
+    ],
+    [{ alerts: [{ ...alert, timezone: 'Mars' }] }, /\/apps\/0\/alerts\/0\/timezone must be the name/],
+    [
+      { types: [{ name: 'a', redact: [{ path: 'a..b', action: 'mask' }] }] },
+      /\/apps\/0\/types\/0\/redact\/0\/path is wrong/,
+    ],
+    [
+      { types: [{ name: 'a', redact: [{ path: 'a', action: 'hide' }] }] },
+      /redact\/0\/action must be drop or mask or hmac/,
+    ],
+  ] as const)
+    expect((await run(service, ['apply', file(document(wrong))])).stderr).toMatch(where);
 });
 
 test('an app that is not in the file goes with --prune, and one that has events only if that is asked for', async () => {
