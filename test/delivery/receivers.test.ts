@@ -36,8 +36,8 @@ afterAll(async () => {
   await mailbox.close();
 });
 
-const post = async (n: number): Promise<void> => {
-  const event = { loggingToken: app.loggingToken, typeId: undefined, typeName: 'order', payload: { n } };
+const post = async (n: number, typeName = 'order'): Promise<void> => {
+  const event = { loggingToken: app.loggingToken, typeId: undefined, typeName, payload: { n } };
   expect((await service.post(event)).status).toBe(201);
 };
 const hook = async (answer: Receiver['answer']): Promise<{ receiver: Receiver; webhookId: string }> => {
@@ -95,7 +95,9 @@ test('one that resets the connection is tried again, and one that is silent dela
 });
 
 test('an alert is mailed with its value and threshold, and a disabled webhook to the owners', async () => {
-  const rule = '{"of":"count","type":"order","window":"2m","above":1}';
+  const rule = '{"of":"count","type":"sale","window":"2m","above":1}';
+  // The type has to be known.
+  await owner.post(`${app.path}/types`, { name: 'sale' });
   const made = await owner.post(`${app.path}/alerts`, {
     name: 'Orders',
     rule,
@@ -104,14 +106,14 @@ test('an alert is mailed with its value and threshold, and a disabled webhook to
   expect(made.status, made.text).toBe(201);
   const minute = (): number => Math.floor(clock.wall() / 60_000) * 60_000;
   clock.advance(minute() + 61_000 - clock.wall());
-  await post(1);
-  await post(2);
+  await post(1, 'sale');
+  await post(2, 'sale');
   clock.advance(minute() + 66_000 - clock.wall());
   const mail = (): string | undefined =>
     mailbox.mails.find(({ to, text }) => to === 'owner@example.com' && text.includes('[firing] Orders'))
       ?.text;
   await until(() => mail() !== undefined, 'the mail of the alert');
-  expect(mail()).toContain('The count of events "order" in 2m is 2; the alert fires above 1.');
+  expect(mail()).toContain('The count of events "sale" in 2m is 2; the alert fires above 1.');
   expect(mail()).toContain(`http://events.example.com/apps/${app.appId}?from=`);
   const { webhookId } = await hook((response) => response.writeHead(410).end());
   await post(3);
