@@ -3,7 +3,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { openSecret } from '../../src/apps/secret.ts';
@@ -13,8 +13,6 @@ import { build } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
 import { CREATE_EVENT } from '../support/service.ts';
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const SECRET = 'the secret of the tests, 32 characters';
 

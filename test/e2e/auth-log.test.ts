@@ -1,12 +1,10 @@
 /** The authentication log of the real process, as fail2ban reads it with the filter that the documentation has. */
 import { readFileSync } from 'node:fs';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { request } from '../support/http-client.ts';
 import { until } from '../support/service.ts';
 import { ServerProcess } from './server-process.ts';
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const FILTER = new URL('../../docs/fail2ban/filter.d/tidemark.conf', import.meta.url);
 const GUESSER = '203.0.113.9';

@@ -1,12 +1,10 @@
 /** Nothing that a client sends makes a second line of the log, or reaches a terminal as a command. */
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, type HttpRequest, requestBytes } from '../support/http-client.ts';
 import { testSecret, until } from '../support/service.ts';
 import { ServerProcess } from './server-process.ts';
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 /** An end of line in every spelling, then a line that would be believed, in red, and what clears a terminal. */
 const HOSTILE =

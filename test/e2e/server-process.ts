@@ -91,6 +91,11 @@ export class ServerProcess {
     this.#child.kill(signal);
   }
 
+  /** Resolves when it has ended by itself, or after a signal that was sent before. */
+  get ended(): Promise<Ended> {
+    return this.#ended;
+  }
+
   /** Sends the signal and waits for the end. */
   async end(signal: ServerSignal): Promise<Ended> {
     this.signal(signal);

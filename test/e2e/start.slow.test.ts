@@ -5,15 +5,13 @@ import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { freePort } from '../support/cluster.ts';
 import { build, LAUNCHER, type Outcome, tidemarkProcess } from '../support/command-line.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
 import { Installation, ServerProcess } from './server-process.ts';
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const SECRET = 'the secret of the tests, 32 characters';
 

@@ -1,5 +1,5 @@
 /** The real service, with a reader of its log that stands still: a paused terminal, a stuck log driver. */
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { openSecret } from '../../src/apps/secret.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
@@ -8,8 +8,6 @@ import { request } from '../support/http-client.ts';
 import { CREATE_EVENT, until } from '../support/service.ts';
 import { StoppedReader } from '../support/stopped-reader.ts';
 import { ServerProcess } from './server-process.ts';
-
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
 
 const SECRET = 'the secret of the tests, 32 characters';
 

@@ -31,8 +31,6 @@ import { type EmbeddedPostgres, openEmbedded } from '../../src/embedded/embedded
 import { canReach, unprivilegedUser } from '../../src/embedded/user.ts';
 import { OperatorError } from '../../src/errors.ts';
 
-vi.setConfig({ testTimeout: 60_000, hookTimeout: 60_000 });
-
 const repository = join(import.meta.dirname, '../..');
 const root = process.getuid?.() === 0;
 /** An ordinary user, as whom root's tests try what root itself is not refused. */

@@ -4,13 +4,13 @@ import fc from 'fast-check';
 /** Times as many runs as usual; `npm run fuzz` sets it. */
 const FACTOR = Number(process.env.FUZZ_FACTOR ?? 1);
 
-/** True in the project `slow`, which also runs every file that calls {@link sized} (vitest.config.ts). */
+/** True in the project `slow`, which also runs the files that call {@link sized}, and where everything runs (vitest.config.ts). */
 const isLong = process.env.TEST_SIZES === 'long';
 
 /**
  * A size of a test: of a flood, of rounds or of runs.
  * @param usual in `npm test`
- * @param long  in `--project slow`
+ * @param long  in `--project slow`, and in `mocking` where everything runs
  */
 export function sized(usual: number, long: number): number {
   return isLong ? long : usual;
