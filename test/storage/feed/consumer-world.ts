@@ -2,6 +2,7 @@
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
+import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import {
   type CommittedEvent,
   ConsumerStore,
@@ -96,6 +97,9 @@ export class ConsumerWorld {
       const at = Date.now() - agoMs - (index % 7) * 1_000;
       return { id: createEventIds()(at), appId: 1, typeId: 1 + (index % 2), at, payload: `{"n": ${index}}` };
     });
+    // Partitions are made from yesterday on, and the day may just have begun.
+    const oldest = Date.now() - agoMs - 7_000;
+    await ENGINES[this.storage.engine].createPartitions(this.sql, { from: oldest, until: Date.now() });
     const end = withResolvers<boolean>();
     const stored = withResolvers<void>();
     const done = this.sql
