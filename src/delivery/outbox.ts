@@ -233,9 +233,10 @@ export class Outbox {
   }
 }
 
-/** Messages of an app in the bin wait until it is restored. */
+/** Messages of an app in the bin wait until it is restored, those of a suspended one until it is resumed. */
 const ofLiveApp = (sql: Sql) =>
-  sql`NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NOT NULL)`;
+  sql`NOT EXISTS (
+    SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))`;
 
 interface FoundWebhook {
   readonly id: number;
