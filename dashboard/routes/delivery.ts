@@ -39,10 +39,10 @@ export function DeliveryPage({ appId, app }: TabProps): VNode {
     }, REFRESH_MS);
     return () => clearInterval(timer);
   }, []);
-  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
-  // Both at once, so that the first list does not push the second one down.
-  if ([alerts, webhooks].some(({ data, problem }) => data === undefined && problem === null))
+  // All at once, so that neither a list nor buttons push the others away.
+  if ([app, alerts, webhooks].some(({ data, problem }) => data === undefined && problem === null))
     return html`<${Skeleton} lines=${8} />`;
+  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
   return html`<div class="sections">
     <${Alerts} path=${path} resource=${alerts} webhooks=${webhooks.data?.webhooks ?? []} mayChange=${mayChange} />
     <${Webhooks} path=${path} resource=${webhooks} mayChange=${mayChange} />
