@@ -10,7 +10,7 @@ import { html } from '../html.ts';
 import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventDetail } from './event-detail.ts';
-import { type OnFilter, preview } from './json-tree.ts';
+import { type OnFilter, plainText, preview } from './json-tree.ts';
 
 /** Characters of a type's name and of a payload in a row. */
 const NAME_LENGTH = 40;
@@ -34,6 +34,8 @@ export interface EventChunkProps {
   readonly events: readonly EventRow[];
   /** The row above the first one. */
   readonly before: EventRow | undefined;
+  /** The events that are selected. */
+  readonly selected: ReadonlySet<string>;
   readonly style: RowStyle;
   /** Whether the chunk starts out of view. */
   readonly isFar: boolean;
@@ -42,7 +44,7 @@ export interface EventChunkProps {
 /** Pixels of a row, until it is measured. */
 const ROW_HEIGHT = 34;
 
-export function EventChunk({ events, before, style, isFar }: EventChunkProps): VNode {
+export function EventChunk({ events, before, selected, style, isFar }: EventChunkProps): VNode {
   const place = useRef<HTMLDivElement>(null);
   /** Height in pixels while the rows are removed, null while they are rendered. */
   const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
@@ -79,7 +81,7 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
         const own = dayOf(event);
         const isNext = own !== day;
         day = own;
-        const row = rows(event, open.has(event.id));
+        const row = rows(event, open.has(event.id), selected.has(event.id));
         // In one list by their keys: rows within rows would be made anew with each that comes before them.
         return isNext ? [html`<h2 class="day" key=${own}>${own}</h2>`, row] : row;
       })
@@ -88,17 +90,20 @@ export function EventChunk({ events, before, style, isFar }: EventChunkProps): V
 }
 
 /** Memoized rows: Preact skips identical nodes, and a live list adds a few rows to many. */
-function useRows(style: RowStyle, toggle: (id: string) => void): (event: EventRow, open: boolean) => VNode {
+function useRows(
+  style: RowStyle,
+  toggle: (id: string) => void,
+): (event: EventRow, open: boolean, isSelected: boolean) => VNode {
   const made = useRef({ style, rows: new Map<string, VNode>() });
   if (made.current.style !== style) made.current = { style, rows: new Map() };
   const latest = useRef(toggle);
   latest.current = toggle;
-  return (event, open) => {
+  return (event, open, isSelected) => {
     const { rows } = made.current;
-    const key = `${event.id} ${open}`;
+    const key = `${event.id} ${open} ${isSelected}`;
     let row = rows.get(key);
     if (row === undefined) {
-      row = html`<${Row} key=${event.id} event=${event} open=${open} onToggle=${(id: string) => latest.current(id)} style=${style} />`;
+      row = html`<${Row} key=${event.id} event=${event} open=${open} isSelected=${isSelected} onToggle=${(id: string) => latest.current(id)} style=${style} />`;
       rows.set(key, row);
     }
     return row;
@@ -108,11 +113,12 @@ function useRows(style: RowStyle, toggle: (id: string) => void): (event: EventRo
 interface RowProps {
   readonly event: EventRow;
   readonly open: boolean;
+  readonly isSelected: boolean;
   readonly onToggle: (id: string) => void;
   readonly style: RowStyle;
 }
 
-function Row({ event, open, onToggle, style }: RowProps): VNode {
+function Row({ event, open, isSelected, onToggle, style }: RowProps): VNode {
   const { id, typeId, createdAt, payload, isNew } = event;
   const { appId, names, by, colors, columns, viewed, onFilter } = style;
   const instant = Date.parse(createdAt);
@@ -123,7 +129,7 @@ function Row({ event, open, onToggle, style }: RowProps): VNode {
   };
   // In the color of the line that counts it.
   const key = by === null ? typeId : valuesAt(payload, by).find((value) => colors.has(value));
-  return html`<article class="event" data-open=${open} data-new=${isNew}>
+  return html`<article class="event" data-id=${id} data-selected=${isSelected} data-open=${open} data-new=${isNew}>
     <button type="button" class="event-row" aria-expanded=${open ? 'true' : 'false'} onClick=${() => onToggle(id)}>
       <time datetime=${createdAt} onPointerEnter=${name}>${preciseClock(instant, zone)}</time>
       <span class="type" title=${names.get(typeId) ?? typeId}><i class=${`swatch c${colors.get(key ?? '') ?? COLORS}`}></i>${shortNames([names.get(typeId) ?? typeId], NAME_LENGTH)}</span>
@@ -137,4 +143,8 @@ function Row({ event, open, onToggle, style }: RowProps): VNode {
   </article>`;
 }
 
-const cell = (payload: string, path: string): string => valuesAt(payload, path).map(valueText).join(', ');
+/** A text of several lines, such as a stack trace, as it is: it is read where lines are wrapped. */
+const cell = (payload: string, path: string): string =>
+  valuesAt(payload, path)
+    .map((value) => (value.includes('\\n') ? plainText(value) : valueText(value)))
+    .join(', ');

@@ -94,7 +94,7 @@ function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
 }
 
 /** A string without its quotes and escapes; any other value as spelled. */
-const plainText = (spelling: string): string =>
+export const plainText = (spelling: string): string =>
   spelling.startsWith('"') ? (JSON.parse(spelling) as string) : spelling;
 
 function Scalar({ spelling }: { readonly spelling: string }): VNode {

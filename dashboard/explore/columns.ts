@@ -1,6 +1,6 @@
-/** Which fields of the payload are columns of the list: chosen, ordered, remembered for each app. */
+/** Which fields of the payload are columns of the list: chosen, ordered and as wide as the reader made them, remembered for each app. */
 import type { VNode } from 'preact';
-import { useLayoutEffect, useRef } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
 import type { EventPage } from '../event-rows.ts';
@@ -12,29 +12,136 @@ import { fieldsOf } from './fields.ts';
 const MOST_COLUMNS = 6;
 const MOST_OFFERED = 60;
 
-const storageKey = (appId: string): string => `columns ${appId}`;
-
-/** The columns of a view: those of its address, else those that were chosen last. @param usual those where none were ever chosen */
-export function columnsOf(appId: string, { columns }: View, usual: readonly string[]): readonly string[] {
-  if (columns !== null) return columns;
+/** What was remembered in this browser. */
+function recall(what: string): unknown {
   try {
-    const stored = localStorage.getItem(storageKey(appId));
-    if (stored === null) return usual;
-    const known: unknown = JSON.parse(stored);
-    return Array.isArray(known)
-      ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS)
-      : [];
+    return JSON.parse(localStorage.getItem(what) ?? 'null');
   } catch {
     return []; // Storage may be forbidden, or hold something else.
   }
 }
 
-function remember(appId: string, columns: readonly string[]): void {
+function remember(what: string, value: unknown): void {
   try {
-    localStorage.setItem(storageKey(appId), JSON.stringify(columns));
+    localStorage.setItem(what, JSON.stringify(value));
   } catch {
-    // The address has them.
+    // It is as it was at the next visit.
   }
+}
+
+/** The columns of a view: those of its address, else those that were chosen last. @param usual those where none were ever chosen */
+export function columnsOf(appId: string, { columns }: View, usual: readonly string[]): readonly string[] {
+  if (columns !== null) return columns;
+  const known = recall(`columns ${appId}`);
+  if (known === null) return usual;
+  return Array.isArray(known) ? known.filter((path) => typeof path === 'string').slice(0, MOST_COLUMNS) : [];
+}
+
+/** Pixels. */
+const NARROWEST = 48;
+const WIDEST = 960;
+const WIDTH_STEP = 16;
+
+/** How the columns of an app are laid out in this browser. */
+export interface Layout {
+  /** In pixels, by path, of columns that were made wider or narrower. */
+  readonly widths: Readonly<Record<string, number>>;
+  /** Whether values are shown on as many lines as they need. */
+  readonly wraps: boolean;
+}
+
+/** The layout, and a function that changes and remembers it. */
+export function useLayout(appId: string): readonly [Layout, (changes: Partial<Layout>) => void] {
+  const key = `layout ${appId}`;
+  const [layout, setLayout] = useState<Layout>(() => {
+    const known = recall(key);
+    return { widths: {}, wraps: false, ...(typeof known === 'object' ? known : null) };
+  });
+  return [
+    layout,
+    (changes) => {
+      const next = { ...layout, ...changes };
+      remember(key, next);
+      setLayout(next);
+    },
+  ];
+}
+
+/** The widths of columns as CSS has those of a grid. */
+export const tracks = (columns: readonly string[], { widths }: Layout): string =>
+  columns
+    .map((path) => (Number(widths[path]) > 0 ? `${Number(widths[path])}px` : 'minmax(5rem, 11rem)'))
+    .join(' ');
+
+/** Chooses columns, for this view and for those that say nothing of columns. */
+function pickColumns(appId: string, { change }: ViewAndChange, columns: readonly string[]): void {
+  remember(`columns ${appId}`, columns);
+  change({ columns }, true);
+}
+
+export interface ColumnHeadsProps {
+  readonly appId: string;
+  readonly viewed: ViewAndChange;
+  readonly columns: readonly string[];
+  readonly layout: Layout;
+  readonly onLayout: (changes: Partial<Layout>) => void;
+}
+
+/** The heads of the list: a column is dragged to its place by its name, and to its width by its edge. */
+export function ColumnHeads({ appId, viewed, columns, layout, onLayout }: ColumnHeadsProps): VNode {
+  const dragged = useRef<string | null>(null);
+  const drop = (at: number): void => {
+    const path = dragged.current;
+    if (path === null) return;
+    const others = columns.filter((one) => one !== path);
+    pickColumns(appId, viewed, [...others.slice(0, at), path, ...others.slice(at)]);
+  };
+  return html`<div class="columns-head">
+    <span title="Events are sorted by time alone, the newest first.">Time ↓</span><span>Type</span>
+    ${columns.map(
+      (
+        path,
+        index,
+      ) => html`<span key=${path} class="column-head" onDragOver=${(event: Event) => event.preventDefault()} onDrop=${() => drop(index)}>
+        <span class="name" draggable title=${`${path}: drag it to another place`} onDragStart=${() => {
+          dragged.current = path;
+        }}>${path}</span>
+        <${Edge} path=${path} layout=${layout} onLayout=${onLayout} />
+      </span>`,
+    )}
+    <span>Payload</span>
+  </div>`;
+}
+
+type EdgeProps = Pick<ColumnHeadsProps, 'layout' | 'onLayout'> & { readonly path: string };
+
+/** The edge of a column: a pointer drags it, arrows move it, a double click has the column be as wide as it usually is. */
+function Edge({ path, layout: { widths }, onLayout }: EdgeProps): VNode {
+  const start = useRef<{ readonly at: number; readonly width: number } | null>(null);
+  const widthOf = (edge: HTMLElement): number => edge.parentElement?.offsetWidth ?? NARROWEST;
+  const resize = (width: number): void =>
+    onLayout({ widths: { ...widths, [path]: Math.min(WIDEST, Math.max(NARROWEST, Math.round(width))) } });
+  return html`<i class="column-edge" role="separator" tabindex="0" aria-orientation="vertical" aria-label=${`Width of ${path}`} aria-valuemin=${NARROWEST} aria-valuemax=${WIDEST} aria-valuenow=${widths[path] ?? 176}
+    onPointerDown=${({
+      currentTarget,
+      pointerId,
+      clientX,
+    }: PointerEvent & { readonly currentTarget: HTMLElement }) => {
+      currentTarget.setPointerCapture(pointerId);
+      start.current = { at: clientX, width: widthOf(currentTarget) };
+    }}
+    onPointerMove=${({ clientX }: PointerEvent) => {
+      if (start.current !== null) resize(start.current.width + clientX - start.current.at);
+    }}
+    onPointerUp=${() => {
+      start.current = null;
+    }}
+    onKeyDown=${({ key, currentTarget }: KeyboardEvent & { readonly currentTarget: HTMLElement }) => {
+      const step = { ArrowRight: WIDTH_STEP, ArrowLeft: -WIDTH_STEP }[key];
+      if (step !== undefined) resize(widthOf(currentTarget) + step);
+    }}
+    onDblClick=${() => onLayout({ widths: Object.fromEntries(Object.entries(widths).filter(([one]) => one !== path)) })}
+  ></i>`;
 }
 
 export interface ColumnPickerProps {
@@ -43,15 +150,18 @@ export interface ColumnPickerProps {
   readonly columns: readonly string[];
   /** Events at hand: their fields are offered. */
   readonly pages: readonly EventPage[];
+  readonly layout: Layout;
+  readonly onLayout: (changes: Partial<Layout>) => void;
 }
 
-export function ColumnPicker({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
+export function ColumnPicker(props: ColumnPickerProps): VNode {
+  const { columns } = props;
   return html`<${Popover} atEnd label="Columns" text=${columns.length === 0 ? 'Columns' : `${columns.length} column${columns.length === 1 ? '' : 's'}`}>
-    ${() => html`<${ColumnList} appId=${appId} viewed=${viewed} columns=${columns} pages=${pages} />`}
+    ${() => html`<${ColumnList} ...${props} />`}
   <//>`;
 }
 
-function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode {
+function ColumnList({ appId, viewed, columns, pages, layout, onLayout }: ColumnPickerProps): VNode {
   const root = useRef<HTMLDivElement>(null);
   const focused = useRef<HTMLElement | null>(null);
   // Moving a row in the document takes the focus from it: the keyboard would start at the top of the page.
@@ -59,10 +169,7 @@ function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode
     if (document.activeElement === document.body && root.current?.contains(focused.current))
       focused.current?.focus();
   });
-  const pick = (picked: readonly string[]): void => {
-    remember(appId, picked);
-    viewed.change({ columns: picked }, true);
-  };
+  const pick = (picked: readonly string[]): void => pickColumns(appId, viewed, picked);
   const move = (index: number): void =>
     pick(
       columns.map(
@@ -78,6 +185,7 @@ function ColumnList({ appId, viewed, columns, pages }: ColumnPickerProps): VNode
   return html`<div class="type-list" ref=${root} onFocusIn=${(event: FocusEvent) => {
     focused.current = event.target as HTMLElement; // What takes the focus is one.
   }}>
+      <label><input type="checkbox" checked=${layout.wraps} onChange=${() => onLayout({ wraps: !layout.wraps })} />Wrap long values</label>
       <ul aria-label="Columns">
         ${rows.map((path, index) => {
           const isPicked = index < columns.length;

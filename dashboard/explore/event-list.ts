@@ -1,8 +1,9 @@
 /** The events of the view, newest first, loaded while scrolling. */
-import type { RefObject, VNode } from 'preact';
+import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef } from 'preact/hooks';
 import type { Series } from '../../src/api-types/answers.ts';
 import { allOf, linesOf } from '../charts/series-data.ts';
+import { CopyButton } from '../components/copy.ts';
 import { EventChunk, type RowStyle } from '../components/event-chunk.ts';
 import { Icon } from '../components/icon.ts';
 import type { OnFilter } from '../components/json-tree.ts';
@@ -14,9 +15,10 @@ import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
 import { asksForHidden, eventsQuery, hasConditions, type ViewAndChange, withHidden } from '../view.ts';
-import { ColumnPicker, columnsOf } from './columns.ts';
+import { ColumnHeads, ColumnPicker, columnsOf, tracks, useLayout } from './columns.ts';
 import type { EventPages } from './event-pages.ts';
 import { fieldsOf } from './fields.ts';
+import { linesOfEvents, useRowSelection } from './row-selection.ts';
 import { type Scan, searchedOf } from './scan.ts';
 
 export interface EventListProps {
@@ -41,20 +43,22 @@ export function EventList(props: EventListProps): VNode {
   const { view, change } = viewed;
   const shown = pages.reduce((sum, { events }) => sum + events.length, 0);
   const style = useRowStyle(props);
-  const chunks = useChunks(pages, style);
   const rows = useRef<HTMLDivElement>(null);
-  useRowKeys(rows);
+  const [layout, setLayout] = useLayout(appId);
+  const selection = useRowSelection(rows, pages);
+  const chunks = useChunks(pages, style, selection.ids);
   const sentinel = useSentinel(more, [pages, loading]);
   const bucket = view.at ?? peek;
   return html`<section class="event-list" aria-label="Events">
     <header class="list-head">
       <h2>Events</h2>
+      ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy the selected events as JSON, one a line">Copy<//><button type="button" class="button" onClick=${selection.clear}>Clear</button>`}
       <p class="muted"><${Amount} list=${list} scan=${scan} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>
       ${series?.hidden != null && html`<button type="button" class="button" onClick=${() => change(withHidden(view))}>${asksForHidden(view) ? 'Leave out' : 'Show'} hidden types</button>`}
       <${Exports} appId=${appId} view=${view} list=${list} columns=${style.columns} />
-      <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} />
+      <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} layout=${layout} onLayout=${setLayout} />
     </header>
     ${hasConditions(view) && series?.isFiltered !== true && html`<${SearchProgress} list=${list} scan=${scan} series=${series} view=${view} />`}
     ${
@@ -64,8 +68,8 @@ export function EventList(props: EventListProps): VNode {
     <div class="held">${held > 0 && html`<button type="button" class="button primary" onClick=${onShow}>${counted(held, 'new event')}</button>`}</div>
     ${
       shown > 0 &&
-      html`<div class="events" ref=${rows} data-complete=${complete} style=${{ '--names': namesWidth(style.names), '--cells': style.columns.length === 0 ? '' : `repeat(${style.columns.length}, minmax(5rem, 11rem))` }}>
-        ${style.columns.length > 0 && html`<div class="columns-head" aria-hidden="true"><span title="Events are sorted by time alone, the newest first.">Time ↓</span><span>Type</span>${style.columns.map((path) => html`<span key=${path}>${path}</span>`)}<span>Payload</span></div>`}
+      html`<div class="events" ref=${rows} data-complete=${complete} data-wraps=${layout.wraps} style=${{ '--names': namesWidth(style.names), '--cells': tracks(style.columns, layout) }}>
+        ${style.columns.length > 0 && html`<${ColumnHeads} appId=${appId} viewed=${viewed} columns=${style.columns} layout=${layout} onLayout=${setLayout} />`}
         ${chunks}
       </div>`
     }
@@ -85,44 +89,31 @@ export function EventList(props: EventListProps): VNode {
 }
 
 interface Chunk {
+  readonly selected: ReadonlySet<string>;
   readonly style: RowStyle;
   readonly before: EventRow | undefined;
   readonly node: VNode;
 }
 
 /** Memoized chunks: Preact skips identical nodes with all their rows, and a live page is rendered several times a second. */
-function useChunks(pages: readonly EventPage[], style: RowStyle): readonly VNode[] {
+function useChunks(
+  pages: readonly EventPage[],
+  style: RowStyle,
+  selected: ReadonlySet<string>,
+): readonly VNode[] {
   const made = useRef(new WeakMap<readonly EventRow[], Chunk>());
   return pages.map(({ events }, index) => {
     const before = pages[index - 1]?.events.at(-1);
     const known = made.current.get(events);
-    if (known?.style === style && known.before === before) return known.node;
-    const node: VNode = html`<${EventChunk} key=${events.at(-1)?.id ?? index} events=${events} before=${before} style=${style} isFar=${index > 5} />`;
-    made.current.set(events, { style, before, node });
+    if (known?.style === style && known.before === before && known.selected === selected) return known.node;
+    const node: VNode = html`<${EventChunk} key=${events.at(-1)?.id ?? index} events=${events} before=${before} selected=${selected} style=${style} isFar=${index > 5} />`;
+    made.current.set(events, { style, before, selected, node });
     return node;
   });
 }
 
 /** Fields of a type that are columns, where none were chosen. */
 const USUAL_COLUMNS = 4;
-
-/** J and K move to the next event and the one before, as the arrows do in a list. */
-function useRowKeys(list: RefObject<HTMLElement | null>): void {
-  useEffect(() => {
-    const press = (event: KeyboardEvent): void => {
-      const step = { j: 1, k: -1 }[event.key];
-      const isTyped =
-        event.target instanceof Element && event.target.closest('input, select, textarea, dialog');
-      if (step === undefined || event.ctrlKey || event.metaKey || event.altKey || isTyped) return;
-      const rows = [...(list.current?.querySelectorAll<HTMLElement>('.event-row') ?? [])];
-      const at = rows.indexOf(document.activeElement as HTMLElement);
-      rows[at < 0 ? 0 : at + step]?.focus();
-      event.preventDefault();
-    };
-    document.addEventListener('keydown', press);
-    return () => document.removeEventListener('keydown', press);
-  }, []);
-}
 
 /** Characters beyond which a name is wider than its column usually is. */
 const LONG_NAME = 22;
