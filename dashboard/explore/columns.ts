@@ -102,12 +102,12 @@ export function ColumnHeads({ appId, viewed, columns, layout, onLayout }: Column
       (
         path,
         index,
-      ) => html`<span key=${path} class="column-head" onDragOver=${(event: Event) => event.preventDefault()} onDrop=${() => drop(index)}>
+      ) => html`<div key=${path} class="column-head" onDragOver=${(event: Event) => event.preventDefault()} onDrop=${() => drop(index)}>
         <span class="name" draggable title=${`${path}: drag it to another place`} onDragStart=${() => {
           dragged.current = path;
         }}>${path}</span>
         <${Edge} path=${path} layout=${layout} onLayout=${onLayout} />
-      </span>`,
+      </div>`,
     )}
     <span>Payload</span>
   </div>`;

@@ -1,0 +1,422 @@
+/** What an analyst asks of an app, each task with few interactions and none in vain; the list as a table; what is seen first on a phone. */
+import { readFile } from 'node:fs/promises';
+import type { Browser, Locator, Page } from 'playwright-core';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
+import { addPastEvents } from './past-events.ts';
+import { clipboard, figure, visit } from './visitor.ts';
+
+const DAY_MS = 86_400_000;
+const DAYS = 16;
+const MOST_INTERACTIONS = 6;
+/** A browser on a busy machine takes its time. */
+const SOON = { timeout: 20_000 };
+const PATHS = ['/', '/search', '/checkout'];
+const DECLARED = [
+  { path: 'country', kind: 'value' },
+  { path: 'plan', kind: 'value' },
+  { path: 'latency', kind: 'number' },
+  { path: 'latency', kind: 'number', by: 'path' },
+  { path: 'customer', kind: 'distinct' },
+];
+const STACK = 'Error: out of stock\n    at reserve (stock.js:12)\n    at order (shop.js:7)';
+
+/** Counts what a person does: clicks, keys, what is typed into a field and chosen from a list. */
+class Hands {
+  #used = 0;
+  readonly #use = (): void => {
+    this.#used += 1;
+    if (this.#used > MOST_INTERACTIONS) throw new Error(`More than ${MOST_INTERACTIONS} interactions`);
+  };
+
+  async click(target: Locator): Promise<void> {
+    this.#use();
+    await target.click();
+  }
+  async type(target: Locator, text: string): Promise<void> {
+    this.#use();
+    await target.fill(text);
+  }
+  async press(page: Page, key: string): Promise<void> {
+    this.#use();
+    await page.keyboard.press(key);
+  }
+  async choose(target: Locator, option: string): Promise<void> {
+    this.#use();
+    await target.selectOption(option);
+  }
+}
+
+describe.skipIf(withoutBrowser !== '')('an analyst', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let watched: Watched;
+  let page: Page;
+  let appId: string;
+  let hands: Hands;
+  /** The beginning of today, in UTC. */
+  let today: number;
+
+  beforeAll(async () => {
+    build();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    ({ appId } = await newOwnApp(owner, 'Web shop'));
+    for (const field of DECLARED)
+      await owner.post(`/api/apps/${appId}/declared-fields`, { ...field, backfill: true });
+    today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+    const at = (daysAgo: number, n: number): string =>
+      new Date(today - daysAgo * DAY_MS + n * 600_000).toISOString();
+    const made = Array.from({ length: DAYS }, (_, day) => {
+      const daysAgo = day + 1;
+      const countries = [
+        // Germany almost stops yesterday; the United States have three times as many in the last seven days.
+        ...Array<string>(daysAgo === 1 ? 4 : 30).fill('DE'),
+        ...Array<string>(daysAgo <= 7 ? 30 : 10).fill('US'),
+        ...Array<string>(20).fill('FR'),
+      ];
+      return countries.map((country, n) => {
+        const path = PATHS[n % 3];
+        const plan = country === 'US' && n % 2 === 0 ? 'pro' : 'free';
+        const customer = `c${(n * 7 + day * 3) % 41}`;
+        const orderId = daysAgo === 14 && n === 0 ? 1_001 : 100_000 + day * 1_000 + n;
+        const latency = ((n * 37) % 90) + (path === '/checkout' ? 400 : 5);
+        return {
+          at: at(daysAgo, n),
+          payload: JSON.stringify({ orderId, country, plan, path, latency, customer }),
+        };
+      });
+    }).flat();
+    const { typeId } = await createEventType(service.sql, { appId, name: 'order placed', maxTypes: 10 });
+    await addPastEvents(service, typeId, made);
+    const failed = await createEventType(service.sql, { appId, name: 'order failed', maxTypes: 10 });
+    const failures = Array.from({ length: 12 }, (_, n) => ({
+      at: at(2, n),
+      payload: JSON.stringify({ error: STACK, code: n, note: `n${n}` }),
+    }));
+    await addPastEvents(service, failed.typeId, failures);
+    const { data } = await owner.post(`/api/apps/${appId}/producers`, { name: 'checkout service' });
+    await owner.post(`/api/apps/${appId}/producers`, { name: 'search service' });
+    const loggingToken = String(data.loggingToken);
+    await service.post({
+      loggingToken,
+      typeId: undefined,
+      typeName: 'order placed',
+      payload: { country: 'FR' },
+    });
+    await until(
+      async () => {
+        const { fields } = (await owner.get(`/api/apps/${appId}/declared-fields`)).data as {
+          fields: { completeFrom: string | null; backfill: boolean }[];
+        };
+        return fields.every(({ completeFrom, backfill }) => completeFrom !== null && !backfill);
+      },
+      'the fields are counted',
+      60_000,
+    );
+    watched = await visit(browser, service, owner, {
+      viewport: { width: 1440, height: 900 },
+      timezoneId: 'UTC',
+    });
+    page = watched.page;
+  }, 180_000);
+  beforeEach(() => {
+    watched.complaints.length = 0;
+    hands = new Hands();
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const open = async (query = ''): Promise<void> => {
+    await page.goto(`/apps/${appId}${query}`);
+    await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
+  };
+  const range = async (name: string): Promise<void> => {
+    await hands.click(page.getByRole('button', { name: /^Time range/ }));
+    await hands.click(
+      page.getByRole('group', { name: 'Presets' }).getByRole('button', { name, exact: true }),
+    );
+  };
+  const stored = async (
+    condition: string,
+    [from, to]: readonly [number, number] = [0, Date.now()],
+    what = 'count(*)',
+  ): Promise<number> => {
+    const [row] = await service.sql.unsafe<{ value: number }[]>(
+      `SELECT (${what})::float AS value FROM events JOIN event_types AS type ON type.id = type_id
+        WHERE events.created_at >= $1::timestamptz AND events.created_at < $2::timestamptz AND (${condition})`,
+      [new Date(from).toISOString(), new Date(to).toISOString()],
+    );
+    return row?.value ?? Number.NaN;
+  };
+  const yesterday = (): readonly [number, number] => [today - DAY_MS, today];
+  const line = (name: string): Locator => page.locator('.legend .line', { hasText: name });
+
+  test('sees who sends what right now', async () => {
+    await open();
+    await hands.click(page.getByRole('link', { name: 'Settings' }));
+    const producers = page.getByRole('table', { name: 'Producers' });
+    const row = producers.getByRole('row', { name: /^checkout service/ });
+    await row.locator('[data-label="Last used"]', { hasNotText: 'never' }).waitFor();
+    await producers
+      .getByRole('row', { name: /^search service/ })
+      .locator('[data-label="Last used"]', { hasText: 'never' })
+      .waitFor();
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('finds why orders dropped yesterday', async () => {
+    await open();
+    await range('Yesterday');
+    await hands.choose(page.getByLabel('Break down by'), 'country');
+    const now = await stored(`payload->>'country' = 'DE'`, yesterday());
+    const before = await stored(`payload->>'country' = 'DE'`, [today - 2 * DAY_MS, today - DAY_MS]);
+    await expect
+      .poll(() => line('DE').locator('.change').innerText(), SOON)
+      .toContain(`${Math.round((1 - now / before) * 100)}`);
+    expect(await line('DE').locator('.value').innerText()).toBe(String(now));
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('sees which country and which plan grew', async () => {
+    await open();
+    await range('Last 7 days');
+    await hands.choose(page.getByLabel('Break down by'), 'country');
+    await expect.poll(() => line('US').locator('.change').innerText(), SOON).toMatch(/\+|from/);
+    await hands.choose(page.getByLabel('Break down by'), 'plan');
+    await expect.poll(() => line('pro').locator('.change').innerText(), SOON).toMatch(/\+|from/);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('compares with the week before', async () => {
+    await open();
+    await range('Yesterday');
+    await hands.click(page.getByRole('button', { name: /^Chart options/ }));
+    await hands.choose(page.getByLabel('Compare with'), 'week');
+    const [from, to] = yesterday();
+    const before = await stored('true', [from - 7 * DAY_MS, to - 7 * DAY_MS]);
+    await expect
+      .poll(() => page.locator('.main-figure small').getAttribute('title'), SOON)
+      .toBe(`${before} before`);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('reads the 95th percentile of latency by path', async () => {
+    await open('?range=yesterday');
+    await hands.click(page.getByRole('button', { name: /^What the chart shows/ }));
+    await hands.choose(page.getByLabel('Statistic'), 'p95');
+    await hands.click(page.getByRole('button', { name: 'Show the statistic' }));
+    await hands.choose(page.getByLabel('Break down by'), 'path');
+    for (const path of PATHS) {
+      const exact = await stored(
+        `payload->>'path' = '${path}'`,
+        yesterday(),
+        `percentile_disc(0.95) WITHIN GROUP (ORDER BY (payload->>'latency')::numeric)`,
+      );
+      const shown = (): Promise<number> =>
+        page
+          .locator('.legend .line')
+          .filter({ has: page.locator('.name', { hasText: new RegExp(`^${path}$`) }) })
+          .locator('.value')
+          .innerText()
+          .then((text) => Number(text.replaceAll(',', '')));
+      await expect.poll(async () => Math.abs((await shown()) / exact - 1), SOON).toBeLessThan(0.011);
+    }
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('finds the event with an order number at any age', async () => {
+    await open();
+    await hands.type(page.getByRole('combobox', { name: 'Filter' }), 'orderId:1001');
+    await hands.press(page, 'Enter');
+    await range('All');
+    await page.locator('.event-row', { hasText: '"orderId":1001,' }).waitFor();
+    expect(await page.locator('article').count()).toBe(1);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('shares a view with these dates', async () => {
+    await open('?range=7d&by=country');
+    await hands.click(page.getByRole('button', { name: /^Chart options/ }));
+    await hands.click(page.getByText('Copy link with these dates'));
+    const shown = await figure(page, 'In this range');
+    const link = new URL(await clipboard(page));
+    expect(link.searchParams.get('range')).toBeNull();
+    await page.goto(link.href);
+    await expect.poll(() => figure(page, 'In this range'), SOON).toBe(shown);
+    expect(await page.getByLabel('Break down by').inputValue()).toBe('country');
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('exports what is on the screen', async () => {
+    await open('?range=7d');
+    await hands.click(line('order failed'));
+    const heads = page.locator('.column-head .name');
+    await expect.poll(() => heads.count(), SOON).toBe(3);
+    const columns = await heads.allInnerTexts();
+    await hands.click(page.getByRole('button', { name: /^Export the events/ }));
+    const downloading = page.waitForEvent('download');
+    await hands.click(page.getByRole('link', { name: 'As CSV' }));
+    const file = await downloading;
+    const text = await readFile(await file.path(), 'utf8');
+    for (const column of columns) expect(text.slice(0, text.indexOf('\n'))).toContain(column);
+    expect(text.match(/out of stock/g)).toHaveLength(12);
+    expect(file.suggestedFilename()).toMatch(/web-shop.*\.csv$/i);
+  });
+
+  test('counts the customers of a plan by country', async () => {
+    await open('?range=yesterday');
+    await hands.type(page.getByRole('combobox', { name: 'Filter' }), 'plan:pro');
+    await hands.press(page, 'Enter');
+    await hands.click(page.getByRole('button', { name: /^What the chart shows/ }));
+    await hands.choose(page.getByLabel('Statistic'), 'distinct');
+    await hands.click(page.getByRole('button', { name: 'Show the statistic' }));
+    await hands.choose(page.getByLabel('Break down by'), 'country');
+    const exact = await stored(
+      `payload->>'plan' = 'pro' AND payload->>'country' = 'US'`,
+      yesterday(),
+      `count(DISTINCT payload->>'customer')`,
+    );
+    await expect.poll(() => line('US').locator('.value').innerText(), SOON).toBe(String(exact));
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('lays the list out: moves and widens columns, wraps a stack trace, and copies rows selected with Shift', async () => {
+    await open('?range=7d');
+    await line('order failed').click();
+    const heads = page.locator('.column-head .name');
+    await expect.poll(() => heads.count(), SOON).toBe(3);
+    const [first = '', second = '', third = ''] = await heads.allInnerTexts();
+    await heads.nth(2).dragTo(heads.nth(0));
+    await expect.poll(() => heads.allInnerTexts(), SOON).toEqual([third, first, second]);
+    const widthOf = async (): Promise<number> =>
+      (await page.locator('.event-row').first().locator('.cell').first().boundingBox())?.width ?? 0;
+    const edge = page.getByRole('separator', { name: `Width of ${third}` });
+    await edge.hover();
+    const before = await widthOf();
+    await page.mouse.down();
+    const box = await edge.boundingBox();
+    await page.mouse.move((box?.x ?? 0) + 66, box?.y ?? 0);
+    await page.mouse.up();
+    await expect.poll(widthOf, SOON).toBeGreaterThan(before + 40);
+    const wide = await widthOf();
+    await edge.press('ArrowLeft');
+    await expect.poll(widthOf, SOON).toBe(wide - 16);
+    await page.reload();
+    await expect.poll(widthOf, SOON).toBe(wide - 16);
+
+    const trace = page.locator('.event-row').first().locator('.cell', { hasText: 'out of stock' });
+    const height = async (): Promise<number> => (await trace.boundingBox())?.height ?? 0;
+    const flat = await height();
+    await page.getByRole('button', { name: /^Columns/ }).click();
+    await page.getByLabel('Wrap long values').check();
+    await expect.poll(height, SOON).toBeGreaterThan(flat * 2.5);
+    expect(await trace.innerText()).toBe(STACK);
+    await page.getByLabel('Wrap long values').uncheck();
+    await page.keyboard.press('Escape');
+
+    const rows = page.locator('.event-row');
+    await rows.nth(1).click({ modifiers: ['Shift'] });
+    await page.getByText('1 event selected').waitFor();
+    await rows.nth(0).focus();
+    await page.keyboard.press('j');
+    await page.keyboard.press('Shift+J');
+    await page.keyboard.press('Shift+J');
+    await page.getByText('3 events selected').waitFor();
+    await page.locator('.list-head').getByRole('button', { name: 'Copy', exact: true }).click();
+    const copied = (await clipboard(page)).trim().split('\n');
+    expect(copied.map((text) => (JSON.parse(text) as { payload: { code: number } }).payload.code)).toEqual([
+      10, 9, 8,
+    ]);
+    expect(await page.locator('article[data-open=true]').count()).toBe(0);
+    await page.keyboard.press('Escape');
+    await page.getByText('3 events selected').waitFor({ state: 'detached' });
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('makes, rotates, revokes and restores a producer', async () => {
+    await page.goto(`/apps/${appId}/settings`);
+    await page.getByRole('button', { name: 'New producer…' }).click();
+    await page.getByRole('dialog').getByLabel('Name').fill('mailer');
+    await page.keyboard.press('Enter');
+    const shown = page.getByRole('dialog', { name: 'Logging token of mailer' });
+    const loggingToken = await shown.locator('code').innerText();
+    const send = async (): Promise<number> =>
+      (await service.post({ loggingToken, typeId: undefined, typeName: 'mail sent' })).status;
+    expect(await send()).toBe(201);
+    await page.keyboard.press('Escape');
+    const row = page.getByRole('table', { name: 'Producers' }).getByRole('row', { name: /^mailer/ });
+    await row.getByRole('button', { name: 'Revoke mailer' }).click();
+    await row.locator('[data-label="Last used"]', { hasText: 'revoked' }).waitFor();
+    expect(await send()).toBe(401);
+    await page.getByRole('status').getByRole('button', { name: 'Undo' }).click();
+    await row.getByRole('button', { name: 'Revoke mailer' }).waitFor();
+    expect(await send()).toBe(201);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('finds a deleted app in the bin, and has it back', async () => {
+    const { appId: other } = await newOwnApp(owner, 'Old shop');
+    await page.goto(`/apps/${other}/settings`);
+    await page
+      .getByRole('button', { name: /^Delete/ })
+      .first()
+      .click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('textbox').fill('Old shop');
+    await page.keyboard.press('Enter');
+    const bin = page.getByRole('region', { name: 'Deleted apps' });
+    await bin.getByText('Old shop').waitFor();
+    expect(await page.locator('.app-card', { hasText: 'Old shop' }).count()).toBe(0);
+    await bin.getByRole('button', { name: 'Restore Old shop' }).click();
+    await page.locator('.app-card', { hasText: 'Old shop' }).waitFor();
+    await bin.waitFor({ state: 'detached' });
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test.each([390, 320])(
+    'has range, filter, live, number, chart and values on the first screen of %i px',
+    async (width) => {
+      const phone = await visit(browser, service, owner, {
+        viewport: { width, height: 844 },
+        hasTouch: true,
+        isMobile: true,
+        timezoneId: 'UTC',
+      });
+      await phone.page.goto(`/apps/${appId}?range=7d&by=country`);
+      await phone.page.locator('.legend .line').nth(2).waitFor();
+      const boxOf = async (target: Locator): Promise<{ top: number; bottom: number }> => {
+        const box = await target.boundingBox();
+        if (box === null) throw new Error(`${target} is not shown`);
+        return { top: box.y, bottom: box.y + box.height };
+      };
+      const bar = [
+        phone.page.getByRole('button', { name: /^Time range/ }),
+        phone.page.getByRole('combobox', { name: 'Filter' }),
+        phone.page.getByRole('button', { name: /^Live/ }),
+      ];
+      const middles = await Promise.all(
+        bar.map(async (one) => {
+          const { top, bottom } = await boxOf(one);
+          return (top + bottom) / 2;
+        }),
+      );
+      expect(Math.max(...middles) - Math.min(...middles)).toBeLessThan(8);
+      for (const target of [
+        phone.page.locator('.main-figure'),
+        phone.page.locator('.plot .over'),
+        phone.page.locator('.legend .line').nth(2),
+      ])
+        expect((await boxOf(target)).bottom).toBeLessThan(844);
+      expect(phone.complaints).toEqual([]);
+      await phone.page.context().close();
+    },
+  );
+});
