@@ -31,6 +31,8 @@ export interface ChartProps {
   readonly onZoom: (first: number, last: number) => void;
   readonly onLeaveZoom: () => void;
   readonly onPick: (index: number) => void;
+  /** A bucket is to be annotated; null for those who may not. */
+  readonly onAnnotate: ((index: number) => void) | null;
   /** The pointer or the keyboard has come to a bucket; null: it has left. */
   readonly onPoint: (index: number | null) => void;
   readonly onMoved: (edges: Edges) => void;
@@ -65,6 +67,8 @@ export default function Chart(props: ChartProps): VNode {
   const latest = useRef(props);
   latest.current = props;
   const cursor = useKeyboardCursor(latest, plot);
+  /** The bucket below the pointer, or at the cursor of the keyboard. */
+  const pointed = useRef<number | null>(null);
 
   useEffect(() => {
     if (place.current === null) return;
@@ -74,6 +78,7 @@ export default function Chart(props: ChartProps): VNode {
       onPoint: (index, left) => {
         if (index === null) made.hide();
         else made.show(contentOf(latest.current), index, left, Date.now());
+        pointed.current = index;
         latest.current.onPoint(index);
       },
       onPick: (index) => latest.current.onPick(index),
@@ -103,15 +108,22 @@ export default function Chart(props: ChartProps): VNode {
     };
   }, []);
 
+  const annotate = (event: KeyboardEvent | MouseEvent): void => {
+    const { onAnnotate } = latest.current;
+    if (pointed.current === null || onAnnotate === null || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    onAnnotate(pointed.current);
+  };
   const name = chartName(series, stack, curve, zone);
   return html`<div
     class="plot"
     tabindex="0"
     role="application"
     aria-roledescription="chart"
-    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back.`}
+    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back, A annotates a bar.`}
     data-buckets=${series.starts.length}
-    onKeyDown=${cursor.onKeyDown}
+    onKeyDown=${(event: KeyboardEvent) => (event.key === 'a' ? annotate(event) : cursor.onKeyDown(event))}
+    onContextMenu=${annotate}
     onPointerDown=${cursor.leave}
     onBlur=${cursor.leave}
   >

@@ -20,9 +20,19 @@ export interface BreakdownProps {
   /** Whether the series is of an earlier view. */
   readonly isOld: boolean;
   readonly scan: Scan;
+  /** A statistic is to be read from the events, by the field that was picked. */
+  readonly onRead: () => void;
 }
 
-export function Breakdown({ appId, viewed, series, curve, isOld, scan }: BreakdownProps): VNode | null {
+export function Breakdown({
+  appId,
+  viewed,
+  series,
+  curve,
+  isOld,
+  scan,
+  onRead,
+}: BreakdownProps): VNode | null {
   const { view, change } = viewed;
   const [isNear, setNear] = useState(false);
   const declared = useDeclaredFields(appId).data?.fields ?? [];
@@ -30,12 +40,16 @@ export function Breakdown({ appId, viewed, series, curve, isOld, scan }: Breakdo
   if (view.measure?.kind === 'ratio') return null;
   const paths = countedFor(declared, view);
   const known = new Set(paths.map(pathKey));
-  const others = scalarPaths(seen).filter((path) => !known.has(pathKey(path)));
+  const single = declared.flatMap(({ path, kind, by }) => (kind === 'value' && by === null ? path : []));
+  const others = [
+    ...new Map([...scalarPaths(seen), ...single].map((path) => [pathKey(path), path])).values(),
+  ].filter((path) => !known.has(pathKey(path)));
   // What the lines are, which may not be what was asked for.
   const shown = (isOld || curve !== null ? view.by : series.by) ?? '';
   const pick = (event: Event): void => {
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
     change({ by: select.value || null, hidden: [] });
+    if (view.measure !== null && others.includes(select.value)) onRead();
     select.value = shown;
   };
   const approach = (): void => setNear(true);

@@ -130,7 +130,8 @@ function ChartBody({
     () => marks.filter(({ at }) => Date.parse(at) < series.end),
     [marks, series.end],
   );
-  const [annotating, setAnnotating] = useState(false);
+  /** The bucket to annotate; null: none in particular. */
+  const [annotating, setAnnotating] = useState<Bucket | null | false>(false);
   const [alerting, setAlerting] = useState(false);
   const [listing, setListing] = useState(false);
   const [explaining, setExplaining] = useState(false);
@@ -159,7 +160,7 @@ function ChartBody({
         ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
         ${curve === null && html`<${Controls} viewed=${viewed} />`}
-        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(true) : null} onAlert=${() => setAlerting(true)} />
+        <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
       </div>
     </div>
     <div class="chart-main">
@@ -171,6 +172,14 @@ function ChartBody({
             onPeek(null);
             change({ at: index === picked ? null : bucketAt(series, index) });
           }}
+          onAnnotate=${
+            mayChange
+              ? (index: number) => {
+                  onPeek(null);
+                  setAnnotating(bucketAt(series, index));
+                }
+              : null
+          }
           onZoom=${(first: number, last: number) => change(zoomed(view, bucketAt(series, first).from, bucketAt(series, last).to))}
           onMoved=${(edges: Edges) => change(moved(view, series, edges))}
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
@@ -186,7 +195,7 @@ function ChartBody({
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
-      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} />
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onRead=${() => setCrossing(true)} />
       ${
         curve === null
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
@@ -197,7 +206,7 @@ function ChartBody({
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
-    ${annotating && html`<${NewAnnotation} appId=${appId} picked=${view.at} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
+    ${annotating !== false && html`<${NewAnnotation} appId=${appId} picked=${annotating} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} series=${series} curve=${curve} stack=${stack} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
     ${view.table && html`<${ChartTable} key=${rangeText(view.range)} name=${title} series=${series} stack=${stack} curve=${curve} zone=${zone} />`}
   </div>`;
