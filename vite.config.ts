@@ -1,6 +1,6 @@
 /** Builds dashboard/ into dist/dashboard: hashed names and no inline code, so that the CSP needs no exception; compressed files beside them. */
 import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
 import { defineConfig, type Plugin } from 'vite';
@@ -68,6 +68,47 @@ function plainImports(): Plugin {
       order: 'pre',
       filter: { id: /vite\/preload-helper\.js$/ },
       handler: () => 'export const __vitePreload = (load) => load();',
+    },
+  };
+}
+
+/** `a as $t` and `b`, as they stand in an import or an export. */
+const pairs = (list: string): (readonly [first: string, second: string])[] =>
+  list.split(',').map((part) => {
+    const [first = '', second = first] = part.split(' as ');
+    return [first, second];
+  });
+
+const named = (all: readonly (readonly [first: string, second: string])[]): string =>
+  all.map(([first, second]) => (first === second ? first : `${first} as ${second}`)).join(',');
+
+/** What parts of the page share has the name that it has where it is: a list of other names beside those would be loaded twice. */
+function namesAsTheyAre(): Plugin {
+  return {
+    name: 'tidemark-names-as-they-are',
+    apply: 'build',
+    generateBundle(_, bundle) {
+      const chunks = Object.values(bundle).filter((file) => file.type === 'chunk');
+      for (const shared of chunks) {
+        const [whole, list] = /export\{([^}]*)\};?$/.exec(shared.code.trimEnd()) ?? [];
+        const users = chunks.filter(({ imports }) => imports.includes(shared.fileName));
+        // Those that are loaded by a name of their own keep it.
+        if (whole === undefined || list === undefined || shared.isDynamicEntry || users.length === 0)
+          continue;
+        const own = new Map(pairs(list).map(([local, exported]) => [exported, local]));
+        shared.code = shared.code.replace(whole, `export{${[...own.values()].join(',')}};`);
+        for (const user of users)
+          user.code = user.code.replace(
+            /import\{([^}]*)\}from"\.\/([^"]+)"/g,
+            (statement, imported: string, file: string) =>
+              file === basename(shared.fileName)
+                ? statement.replace(
+                    imported,
+                    named(pairs(imported).map(([name, local]) => [own.get(name) ?? name, local])),
+                  )
+                : statement,
+          );
+      }
     },
   };
 }
@@ -199,6 +240,7 @@ export default defineConfig({
   plugins: [
     compiledTemplates(),
     plainImports(),
+    namesAsTheyAre(),
     renderBlockingScript(),
     preloadedFont(),
     compressedFiles(),

@@ -25,7 +25,7 @@ const KEYS: readonly (readonly [where: string, keys: readonly (readonly [keys: s
         ['Space', 'List the events of the bucket'],
         ['Enter', 'Zoom into the selection'],
         ['Backspace', 'Zoom back out'],
-        ['A', 'Annotate the bucket, as a right click does'],
+        ['A', 'Annotate the bucket'],
       ],
     ],
     [

@@ -103,7 +103,7 @@ export function ColumnHeads({ appId, viewed, columns, layout, onLayout }: Column
         path,
         index,
       ) => html`<div key=${path} class="column-head" onDragOver=${(event: Event) => event.preventDefault()} onDrop=${() => drop(index)}>
-        <span class="name" draggable title=${`${path}: drag it to another place`} onDragStart=${() => {
+        <span class="name" draggable onDragStart=${() => {
           dragged.current = path;
         }}>${path}</span>
         <${Edge} path=${path} layout=${layout} onLayout=${onLayout} />
@@ -115,13 +115,13 @@ export function ColumnHeads({ appId, viewed, columns, layout, onLayout }: Column
 
 type EdgeProps = Pick<ColumnHeadsProps, 'layout' | 'onLayout'> & { readonly path: string };
 
-/** The edge of a column: a pointer drags it, arrows move it, a double click has the column be as wide as it usually is. */
+/** The edge of a column: a pointer drags it, arrows move it. */
 function Edge({ path, layout: { widths }, onLayout }: EdgeProps): VNode {
   const start = useRef<{ readonly at: number; readonly width: number } | null>(null);
   const widthOf = (edge: HTMLElement): number => edge.parentElement?.offsetWidth ?? NARROWEST;
   const resize = (width: number): void =>
     onLayout({ widths: { ...widths, [path]: Math.min(WIDEST, Math.max(NARROWEST, Math.round(width))) } });
-  return html`<i class="column-edge" role="separator" tabindex="0" aria-orientation="vertical" aria-label=${`Width of ${path}`} aria-valuemin=${NARROWEST} aria-valuemax=${WIDEST} aria-valuenow=${widths[path] ?? 176}
+  return html`<i class="column-edge" role="separator" tabindex="0" aria-label=${`Width of ${path}`} aria-valuemin=${NARROWEST} aria-valuemax=${WIDEST} aria-valuenow=${widths[path] ?? 176}
     onPointerDown=${({
       currentTarget,
       pointerId,
@@ -140,7 +140,6 @@ function Edge({ path, layout: { widths }, onLayout }: EdgeProps): VNode {
       const step = { ArrowRight: WIDTH_STEP, ArrowLeft: -WIDTH_STEP }[key];
       if (step !== undefined) resize(widthOf(currentTarget) + step);
     }}
-    onDblClick=${() => onLayout({ widths: Object.fromEntries(Object.entries(widths).filter(([one]) => one !== path)) })}
   ></i>`;
 }
 

@@ -55,6 +55,13 @@ test('the chart is in a file that the first page does not load', () => {
   expect(page.match(/<script/g)).toHaveLength(1);
 });
 
+test('the page draws every icon that scripts name', () => {
+  const icons = readFileSync(new URL('../../dashboard/components/icon.ts', import.meta.url), 'utf8');
+  const named = [...icons.matchAll(/^ {2}\| '(\w+)'/gm)].map(([, name]) => `icon-${name}`);
+  expect(named.length).toBeGreaterThan(20);
+  expect([...page.matchAll(/<symbol id="([^"]+)"/g)].map(([, id]) => id)).toEqual(named);
+});
+
 test('programs and configurations of producers are in a file that a page loads when it shows them', () => {
   expect(readdirSync(join(BUILT, 'assets'))).toContainEqual(expect.stringMatching(/^snippets-.{8}\.txt$/));
   expect(scripts.filter(({ text }) => text.includes('omelasticsearch'))).toEqual([]);
