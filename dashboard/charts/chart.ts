@@ -120,7 +120,7 @@ export default function Chart(props: ChartProps): VNode {
     tabindex="0"
     role="application"
     aria-roledescription="chart"
-    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back, A annotates.`}
+    aria-label=${`${name}. Arrow keys read the bars, Shift with them selects, Space lists the events of a bar, Enter zooms in, Backspace goes back.`}
     data-buckets=${series.starts.length}
     onKeyDown=${(event: KeyboardEvent) => (event.key === 'a' ? annotate(event) : cursor.onKeyDown(event))}
     onContextMenu=${annotate}

@@ -121,7 +121,7 @@ function Edge({ path, layout: { widths }, onLayout }: EdgeProps): VNode {
   const widthOf = (edge: HTMLElement): number => edge.parentElement?.offsetWidth ?? NARROWEST;
   const resize = (width: number): void =>
     onLayout({ widths: { ...widths, [path]: Math.min(WIDEST, Math.max(NARROWEST, Math.round(width))) } });
-  return html`<i class="column-edge" role="separator" tabindex="0" aria-label=${`Width of ${path}`} aria-valuemin=${NARROWEST} aria-valuemax=${WIDEST} aria-valuenow=${widths[path] ?? 176}
+  return html`<i class="column-edge" role="separator" tabindex="0" aria-label=${`Width of ${path}`} aria-valuenow=${widths[path] ?? 176}
     onPointerDown=${({
       currentTarget,
       pointerId,
@@ -184,7 +184,7 @@ function ColumnList({ appId, viewed, columns, pages, layout, onLayout }: ColumnP
   return html`<div class="type-list" ref=${root} onFocusIn=${(event: FocusEvent) => {
     focused.current = event.target as HTMLElement; // What takes the focus is one.
   }}>
-      <label><input type="checkbox" checked=${layout.wraps} onChange=${() => onLayout({ wraps: !layout.wraps })} />Wrap long values</label>
+      <label><input type="checkbox" checked=${layout.wraps} onChange=${() => onLayout({ wraps: !layout.wraps })} />Wrap values</label>
       <ul aria-label="Columns">
         ${rows.map((path, index) => {
           const isPicked = index < columns.length;

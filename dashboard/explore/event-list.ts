@@ -52,7 +52,7 @@ export function EventList(props: EventListProps): VNode {
   return html`<section class="event-list" aria-label="Events">
     <header class="list-head">
       <h2>Events</h2>
-      ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy as JSON lines">Copy<//><button type="button" class="button" onClick=${selection.clear}>Clear</button>`}
+      ${selection.events.length > 0 && html`<p role="status">${counted(selection.events.length, 'event')} selected</p><${CopyButton} text=${() => linesOfEvents(selection.events, props.names)} label="Copy as JSON">Copy<//><button type="button" class="button" onClick=${selection.clear}>Clear</button>`}
       <p class="muted"><${Amount} list=${list} scan=${scan} series=${series} view=${view} bucket=${bucket} /></p>
       ${bucket !== null && html`<span class="chip"><span class="chip-name">${spanText(bucket.from, bucket.to, view.zone)}</span>${view.at !== null && html`<button type="button" class="chip-remove" aria-label="Show the events of the whole range" onClick=${() => change({ at: null })}><${Icon} name="close" /></button>`}</span>`}
       <span class="spacer"></span>

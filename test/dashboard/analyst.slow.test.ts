@@ -317,10 +317,10 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
     const height = async (): Promise<number> => (await trace.boundingBox())?.height ?? 0;
     const flat = await height();
     await page.getByRole('button', { name: /^Columns/ }).click();
-    await page.getByLabel('Wrap long values').check();
+    await page.getByLabel('Wrap values').check();
     await expect.poll(height, SOON).toBeGreaterThan(flat * 2.5);
     expect(await trace.innerText()).toBe(STACK);
-    await page.getByLabel('Wrap long values').uncheck();
+    await page.getByLabel('Wrap values').uncheck();
     await page.keyboard.press('Escape');
 
     const rows = page.locator('.event-row');
