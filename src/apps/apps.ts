@@ -68,15 +68,13 @@ export async function listAppsOf(sql: Sql, ids: readonly number[]): Promise<App[
 export interface OwnedApp extends App {
   /** Emails, the first account first. */
   readonly owners: string[];
-  /** Null: it is not suspended. */
-  readonly suspendedAt: Date | null;
 }
 
 /** All apps, in order of creation. */
 export async function listApps(sql: Sql): Promise<OwnedApp[]> {
   return [
     ...(await sql<OwnedApp[]>`
-      SELECT public_id AS "appId", name, created_at AS "createdAt", suspended_at AS "suspendedAt",
+      SELECT public_id AS "appId", name, created_at AS "createdAt",
              ARRAY(SELECT email FROM app_members JOIN users ON users.id = user_id
                     WHERE app_id = apps.id AND role = 'owner' ORDER BY users.id) AS owners
         FROM apps WHERE removed_at IS NULL ORDER BY apps.id`),

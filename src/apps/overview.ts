@@ -7,6 +7,8 @@ import { listApps, type OwnedApp } from './apps.ts';
 import { EVENT_PREFIX } from './usage-store.ts';
 
 export interface AppOverview extends OwnedApp {
+  /** Null: it is not suspended. */
+  readonly suspendedAt: Date | null;
   /** All events ever counted; null while the database node that holds the app does not answer. */
   readonly events: number | null;
   readonly lastEventAt: Date | null;
@@ -31,8 +33,10 @@ export async function listAppOverviews(
 ): Promise<readonly AppOverview[]> {
   const today = new Date(Math.floor(now / DAY_MS) * DAY_MS);
   const apps = await listApps(sql);
-  const used = await sql<(OwnLimits & { appId: string; id: number; bytes: number; bytesToday: number })[]>`
-    SELECT public_id AS "appId", apps.id, create_per_minute AS "createPerMinute", bytes_per_day::float8 AS "bytesPerDay", types,
+  const used = await sql<
+    (OwnLimits & { appId: string; id: number; suspendedAt: Date | null; bytes: number; bytesToday: number })[]
+  >`
+    SELECT public_id AS "appId", apps.id, suspended_at AS "suspendedAt", create_per_minute AS "createPerMinute", bytes_per_day::float8 AS "bytesPerDay", types,
            coalesce(sum(bytes), 0)::float8 AS bytes,
            coalesce(sum(bytes) FILTER (WHERE day = (${today}::timestamptz AT TIME ZONE 'UTC')::date), 0)::float8 AS "bytesToday"
       FROM apps LEFT JOIN app_limits ON app_limits.app_id = apps.id LEFT JOIN usage_days ON usage_days.app_id = apps.id
@@ -50,12 +54,13 @@ export async function listAppOverviews(
   return apps.flatMap((app) => {
     const row = known.get(app.appId);
     if (row === undefined) return []; // It was removed since the list was read.
-    const { id, bytes, bytesToday, createPerMinute, bytesPerDay, types } = row;
+    const { id, suspendedAt, bytes, bytesToday, createPerMinute, bytesPerDay, types } = row;
     const { appId: _, ...limits } = limitsOf(settings, app.appId, { createPerMinute, bytesPerDay, types });
     const codes = refusals.filter((one) => one.id === id);
     const ofEvents = codes.filter(({ code }) => code.startsWith(EVENT_PREFIX));
     return {
       ...app,
+      suspendedAt,
       events: stats.get(id)?.total ?? null,
       lastEventAt: stats.get(id)?.lastEventAt ?? null,
       ...{ bytes, bytesToday, limits },
