@@ -98,10 +98,11 @@ test('import stores what it can in the named apps, keeps the rest, and may be re
 });
 
 test('an import that the database ends leaves quarantine as it was', async () => {
+  const { appId } = await createApp(database.sql, await testSecret(), { name: 'without a table' });
   await setAside(LOST, 3);
   const before = await readFile(quarantinePath(folder), 'utf8');
   await database.sql`ALTER TABLE events RENAME TO gone`;
-  const { code, stdout, stderr } = await run('import');
+  const { code, stdout, stderr } = await run('import', '--app', `app_lost=${appId}`);
   expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
   expect(stderr).toContain('quarantine is as it was');
   expect(await readFile(quarantinePath(folder), 'utf8')).toBe(before);
