@@ -3,7 +3,7 @@ import { createHash } from 'node:crypto';
 import { isDeepStrictEqual } from 'node:util';
 import { listAppsOf } from '../apps/apps.ts';
 import { listTypesOf } from '../apps/event-types.ts';
-import { listFieldProgress } from '../apps/fields.ts';
+import { type FieldProgress, listFieldProgress } from '../apps/fields.ts';
 import type { ResourceToken } from '../apps/resource-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { matchesTag } from '../http/assets.ts';
@@ -170,13 +170,15 @@ async function samplesOf(
     const app = { id: apps.get(appId) ?? 0, appId, name }; // One of those that were asked for.
     samples.apps.push({ labels: { app: app.appId, name: app.name }, value: 1 });
     await addEvents(samples, place, app, query.typeName);
+    const isAsked = query.value.length + query.number.length > 0;
+    const fields = isAsked ? await listFieldProgress(place.sql, app.id) : [];
     for (const [kind, asked] of [
       ['value', query.value],
       ['number', query.number],
     ] as const) {
       for (const path of asked) {
         const field = `${kind} ${spellPath(path)}`;
-        if (!(await isDeclared(place, app, kind, path))) {
+        if (!isDeclared(fields, kind, path)) {
           if (!declared.has(field)) declared.set(field, await reasonOf(place, app, kind, path));
           continue;
         }
@@ -208,13 +210,8 @@ async function addEvents(
   }
 }
 
-async function isDeclared(
-  { sql }: ReadPlace,
-  { id }: AppOfToken,
-  kind: FieldKind,
-  path: readonly string[],
-): Promise<boolean> {
-  const fields = await listFieldProgress(sql, id);
+/** Whether one of the fields counts this path in all events of its app. */
+function isDeclared(fields: readonly FieldProgress[], kind: FieldKind, path: readonly string[]): boolean {
   return fields.some(
     (field) =>
       field.kind === kind &&
