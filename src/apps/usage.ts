@@ -4,6 +4,7 @@
  * client without one neither adds a row nor takes memory.
  */
 import type { Logger } from 'pino';
+import { Rounds } from '../base/rounds.ts';
 import { MINUTE_MS } from '../base/time-units.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
@@ -115,12 +116,16 @@ type Periods = Map<number, Period>;
 
 export class Usage {
   readonly #options: UsageOptions;
+  readonly #rounds = new Rounds({
+    work: () => this.write(),
+    pauseMs: () => WRITE_EVERY_MS,
+    onFailure: () => undefined, // A write never rejects.
+  });
   /** Not yet in the database. */
   #waiting: Periods = new Map();
   /** The last one that was counted in. */
   #current = { minute: Number.NaN, period: new Period() };
   #writing: Promise<void> = Promise.resolve();
-  #timer: NodeJS.Timeout | null = null;
   #removedAt = Number.NEGATIVE_INFINITY;
   #failures = 0;
   #lost = 0;
@@ -143,8 +148,7 @@ export class Usage {
   }
 
   start(): void {
-    this.#timer = setInterval(() => void this.write(), WRITE_EVERY_MS);
-    this.#timer.unref();
+    this.#rounds.start();
   }
 
   /** Counts a request that has ended, for the app or the token that it was admitted for. */
@@ -184,7 +188,7 @@ export class Usage {
   }
 
   async stop(): Promise<void> {
-    if (this.#timer !== null) clearInterval(this.#timer);
+    await this.#rounds.stop();
     await this.write();
   }
 

@@ -7,6 +7,7 @@ import type { Logger } from 'pino';
 import type { Mailer } from '../accounts/mail/mail.ts';
 import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
 import type { Secret } from '../apps/secret.ts';
+import { Rounds } from '../base/rounds.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { Window } from '../base/window.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
@@ -69,52 +70,41 @@ export class Outbox {
     mail: { sent: 0, failed: 0, dropped: 0 },
     alertmanager: { sent: 0, failed: 0, dropped: 0 },
   };
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> = Promise.resolve();
-  #isStopped = false;
-  #isFailing = false;
+  readonly #rounds: Rounds;
 
   constructor(options: OutboxOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#look(),
+      pauseMs: () => ROUND_MS,
+      onFailure: (error, isFirst) => {
+        const code = errorCode(error);
+        if (isFirst) options.log.warn({ code, err: error }, 'delivery: cannot look for messages, retrying');
+      },
+    });
     this.#ofMailbox = new Window({ limit: MAILS_PER_HOUR, ms: HOUR_MS, now: options.now });
   }
 
   start(): void {
-    this.#schedule();
+    this.#rounds.start();
   }
 
   /** Waits for the tries in flight; no other begins. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
+    await this.#rounds.stop();
     await Promise.all(this.#running.values());
   }
 
-  #schedule(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#round = this.#look().finally(() => this.#schedule());
-    }, ROUND_MS);
-  }
-
   async #look(): Promise<void> {
-    const { isLeader, sql, log } = this.#options;
+    const { isLeader, sql } = this.#options;
     if (!isLeader()) return;
-    try {
-      const due = await this.#due();
-      if (due.length > 0 && (await areDeliveriesStopped(sql))) return;
-      for (const { channel, target } of due) {
-        const key = `${channel} ${target}`;
-        if (this.#running.has(key) || this.#running.size >= MOST_RUNNING) continue;
-        const turn = this.#turn(channel, target).finally(() => this.#running.delete(key));
-        this.#running.set(key, turn);
-      }
-      this.#isFailing = false;
-    } catch (error) {
-      if (!this.#isFailing)
-        log.warn({ code: errorCode(error), err: error }, 'delivery: cannot look for messages, retrying');
-      this.#isFailing = true;
+    const due = await this.#due();
+    if (due.length > 0 && (await areDeliveriesStopped(sql))) return;
+    for (const { channel, target } of due) {
+      const key = `${channel} ${target}`;
+      if (this.#running.has(key) || this.#running.size >= MOST_RUNNING) continue;
+      const turn = this.#turn(channel, target).finally(() => this.#running.delete(key));
+      this.#running.set(key, turn);
     }
   }
 
@@ -135,7 +125,7 @@ export class Outbox {
                next_try_at AS "nextTryAt"
           FROM delivery_messages WHERE channel = ${channel} AND target = ${target} AND ${ofLiveApp(sql)} ORDER BY id LIMIT ${MOST_OF_TURN}`;
       for (const message of messages) {
-        if (this.#isStopped || message.nextTryAt.getTime() > now()) return;
+        if (this.#rounds.isStopped || message.nextTryAt.getTime() > now()) return;
         if (!(await this.#send(message))) return;
       }
     } catch (error) {

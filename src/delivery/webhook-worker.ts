@@ -4,6 +4,7 @@
  */
 import type { Logger } from 'pino';
 import type { Secret } from '../apps/secret.ts';
+import { Rounds } from '../base/rounds.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import {
   type CommittedEvent,
@@ -65,50 +66,38 @@ export class WebhookWorker {
   readonly #options: WebhookWorkerOptions;
   readonly #running = new Map<number, Promise<void>>();
   readonly stats: WebhookStats = { delivered: 0, failed: 0, disabled: 0 };
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> = Promise.resolve();
-  #isStopped = false;
-  #isFailing = false;
+  readonly #rounds: Rounds;
 
   constructor(options: WebhookWorkerOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#look(),
+      pauseMs: () => ROUND_MS,
+      onFailure: (error, isFirst) => {
+        const code = errorCode(error);
+        if (isFirst) options.log.warn({ code, err: error }, 'webhook: cannot look for events, retrying');
+      },
+    });
   }
 
   start(): void {
-    this.#schedule();
+    this.#rounds.start();
   }
 
   /** Waits for the tries in flight; no other begins. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
+    await this.#rounds.stop();
     this.#options.poster.close();
     await Promise.all(this.#running.values());
   }
 
-  #schedule(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#round = this.#look().finally(() => this.#schedule());
-    }, ROUND_MS);
-  }
-
   /** Begins the turns of all webhooks for which events wait. */
   async #look(): Promise<void> {
-    const { isLeader, log } = this.#options;
-    if (!isLeader()) return;
-    try {
-      for (const webhook of await this.#due()) {
-        if (this.#running.has(webhook.id) || this.#running.size >= MOST_RUNNING) continue;
-        const turn = this.#turn(webhook).finally(() => this.#running.delete(webhook.id));
-        this.#running.set(webhook.id, turn);
-      }
-      this.#isFailing = false;
-    } catch (error) {
-      if (!this.#isFailing)
-        log.warn({ code: errorCode(error), err: error }, 'webhook: cannot look for events, retrying');
-      this.#isFailing = true;
+    if (!this.#options.isLeader()) return;
+    for (const webhook of await this.#due()) {
+      if (this.#running.has(webhook.id) || this.#running.size >= MOST_RUNNING) continue;
+      const turn = this.#turn(webhook).finally(() => this.#running.delete(webhook.id));
+      this.#running.set(webhook.id, turn);
     }
   }
 
@@ -153,7 +142,7 @@ export class WebhookWorker {
     const matches = isAll ? null : matcherOfChoice(lease);
     const publicId = (await this.#options.publicIdOf(appId)) ?? '';
     let { position } = lease;
-    for (let batches = 0; batches < MOST_BATCHES && !this.#isStopped; batches += 1) {
+    for (let batches = 0; batches < MOST_BATCHES && !this.#rounds.isStopped; batches += 1) {
       const batch = await readBatch(store, appId, position, { limit: BATCH, maxBytes: BATCH_BYTES, matches });
       const messages = batch.events.map((event) => messageOf(publicId, event));
       const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets });
@@ -187,7 +176,7 @@ export class WebhookWorker {
     const tries: WebhookTry[] = [];
     let delivered = 0;
     let failure: { readonly answer: Answer; readonly message: Message } | null = null;
-    for (let at = 0; at < events.length && failure === null && !this.#isStopped; at += step) {
+    for (let at = 0; at < events.length && failure === null && !this.#rounds.isStopped; at += step) {
       const part = given.messages.slice(at, at + step);
       const answers = await Promise.all(
         part.map((message) => poster.send(webhook.url, message, given.secrets)),

@@ -5,6 +5,7 @@
 import { open } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Logger } from 'pino';
+import { Rounds } from '../../base/rounds.ts';
 import { type LineOutput, standardOutput } from '../../process/log-output.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { auditHorizon, auditLines } from './audit-export.ts';
@@ -41,55 +42,44 @@ export class AuditOutput {
   readonly #options: AuditOutputOptions;
   readonly #sink: Sink;
   readonly stats: AuditOutputStats = { written: 0, failures: 0 };
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> = Promise.resolve();
-  #isStopped = false;
-  #isFailing = false;
+  readonly #rounds: Rounds;
 
   constructor(options: AuditOutputOptions) {
     this.#options = options;
-    const { target, standard = () => standardOutput(1) } = options;
+    const { target, log, standard = () => standardOutput(1) } = options;
     this.#sink =
       target === '-'
-        ? (lines) => writeStandard(standard(), lines, () => this.#isStopped)
+        ? (lines) => writeStandard(standard(), lines, () => this.#rounds.isStopped)
         : (lines) => appendTo(target, lines);
+    this.#rounds = new Rounds({
+      work: () => this.#write(),
+      pauseMs: () => ROUND_MS,
+      onFailure: (error, isFirst) => {
+        this.stats.failures += 1;
+        if (isFirst) log.error({ err: error, target }, 'audit: AUDIT_LOG cannot be written, retrying');
+      },
+      onRecovery: () => log.info({ target }, 'audit: AUDIT_LOG is written again'),
+    });
   }
 
   start(): void {
-    if (this.#options.target !== '') this.#schedule();
+    if (this.#options.target !== '') this.#rounds.start();
   }
 
   /** Waits for the write in progress; no other begins. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
-  }
-
-  #schedule(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#round = this.#write().finally(() => this.#schedule());
-    }, ROUND_MS);
+    await this.#rounds.stop();
   }
 
   /** Writes the entries since the last round. */
   async #write(): Promise<void> {
-    const { sql, isLeader, log, target } = this.#options;
+    const { sql, isLeader } = this.#options;
     if (!isLeader()) return;
-    try {
-      const [known] = await sql<{ after: number; last: number }[]>`
-        SELECT coalesce((SELECT last_entry_id FROM audit_log_position), 0)::float8 AS after,
-               coalesce((SELECT max(id) FROM audit_entries), 0)::float8 AS last`;
-      const { after = 0, last = 0 } = known ?? {};
-      if (last > after) await this.#writeAfter(after);
-      if (this.#isFailing) log.info({ target }, 'audit: AUDIT_LOG is written again');
-      this.#isFailing = false;
-    } catch (error) {
-      this.stats.failures += 1;
-      if (!this.#isFailing) log.error({ err: error, target }, 'audit: AUDIT_LOG cannot be written, retrying');
-      this.#isFailing = true;
-    }
+    const [known] = await sql<{ after: number; last: number }[]>`
+      SELECT coalesce((SELECT last_entry_id FROM audit_log_position), 0)::float8 AS after,
+             coalesce((SELECT max(id) FROM audit_entries), 0)::float8 AS last`;
+    const { after = 0, last = 0 } = known ?? {};
+    if (last > after) await this.#writeAfter(after);
   }
 
   async #writeAfter(after: number): Promise<void> {
@@ -98,7 +88,7 @@ export class AuditOutput {
     // A transaction that takes long may still commit a lower id: the next round looks again.
     if (horizon === null) return;
     for await (const part of auditLines(sql, { appId: null, from: null, until: null, after }, horizon)) {
-      if (this.#isStopped) return;
+      if (this.#rounds.isStopped) return;
       await this.#sink(part.lines);
       this.stats.written += part.entries;
       await sql`

@@ -6,6 +6,7 @@
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { annotateFiring, endFiring } from '../../apps/annotations.ts';
+import { Rounds } from '../../base/rounds.ts';
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { errorCode, type Sql, type Transaction } from '../../storage/database/connect.ts';
 import type { EventReader, Storage } from '../../storage/storage.ts';
@@ -97,51 +98,40 @@ export class AlertRounds {
     roundMs: 0,
     transitions: { firing: 0, resolved: 0, corrected: 0 },
   };
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> = Promise.resolve();
-  #isStopped = false;
-  #isFailing = false;
+  readonly #rounds: Rounds;
   #lastMinute = 0;
   #correctedUpTo = 0;
 
   constructor(options: AlertRoundsOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#look(),
+      pauseMs: () => LOOK_MS,
+      onFailure: (error, isFirst) => {
+        this.stats.failures += 1;
+        const code = errorCode(error);
+        if (isFirst) options.log.warn({ code, err: error }, 'alert: rules could not be judged, retrying');
+      },
+    });
   }
 
   start(): void {
-    this.#schedule();
+    this.#rounds.start();
   }
 
   /** Waits for the current round; no other begins. */
   async stop(): Promise<void> {
-    this.#isStopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
-  }
-
-  #schedule(): void {
-    if (this.#isStopped) return;
-    this.#timer = setTimeout(() => {
-      this.#round = this.#look().finally(() => this.#schedule());
-    }, LOOK_MS);
+    await this.#rounds.stop();
   }
 
   async #look(): Promise<void> {
-    const { isLeader, now, log } = this.#options;
+    const { isLeader, now } = this.#options;
     const minute = Math.floor((now() - SETTLE_MS) / MINUTE_MS) * MINUTE_MS;
     if (!isLeader() || minute === this.#lastMinute) return;
-    try {
-      const startedAt = performance.now();
-      const isDone = await this.round(minute);
-      this.stats.roundMs = performance.now() - startedAt;
-      if (isDone) this.#lastMinute = minute;
-      this.#isFailing = false;
-    } catch (error) {
-      this.stats.failures += 1;
-      if (!this.#isFailing)
-        log.warn({ code: errorCode(error), err: error }, 'alert: rules could not be judged, retrying');
-      this.#isFailing = true;
-    }
+    const startedAt = performance.now();
+    const isDone = await this.round(minute);
+    this.stats.roundMs = performance.now() - startedAt;
+    if (isDone) this.#lastMinute = minute;
   }
 
   /**

@@ -1,5 +1,6 @@
 /** Stores the events of the journal in the database: in order, in bounded commit groups, each event exactly once. */
 import type { Logger } from 'pino';
+import { Rounds } from '../../base/rounds.ts';
 import { dayOf, type JournaledEvent } from '../../storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../storage/write/replay-writer.ts';
 import { MAX_GROUP_DAYS } from '../commit-buffer.ts';
@@ -69,18 +70,26 @@ export class Replay {
   #running: Promise<void> | null = null;
   /** True if events were added since the last step began. */
   #again = false;
-  #timer: NodeJS.Timeout | null = null;
+  readonly #rounds: Rounds;
   #stopped = false;
 
   constructor(options: ReplayOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#look(),
+      pauseMs: () => LOOK_MS,
+      onFailure: (error) =>
+        options.log.error(
+          { err: error },
+          'journal: a journal of another process cannot be taken over, retrying',
+        ),
+    });
   }
 
   /** Stores the events of earlier processes, and from then on those of processes that end. */
   start(): void {
     this.run();
-    this.#timer = setInterval(() => void this.#look(), LOOK_MS);
-    this.#timer.unref();
+    this.#rounds.start();
   }
 
   /** Stores the waiting events in the background. */
@@ -95,7 +104,7 @@ export class Replay {
   /** Ends after the current group. */
   async stop(): Promise<void> {
     this.#stopped = true;
-    if (this.#timer !== null) clearInterval(this.#timer);
+    await this.#rounds.stop();
     await this.#running;
     await this.#step;
   }
@@ -112,13 +121,9 @@ export class Replay {
   async #look(): Promise<void> {
     try {
       await this.#options.journal.adoptLeftovers();
-    } catch (error) {
-      this.#options.log.error(
-        { err: error },
-        'journal: a journal of another process cannot be taken over, retrying',
-      );
+    } finally {
+      if (!this.#options.journal.isEmpty && (this.#options.mayRun?.() ?? true)) this.run();
     }
-    if (!this.#options.journal.isEmpty && (this.#options.mayRun?.() ?? true)) this.run();
   }
 
   /** Stores the next group. Concurrent calls share one step. Never rejects. */

@@ -1,5 +1,6 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
+import { Rounds } from '../../base/rounds.ts';
 import { Rejection } from '../../errors.ts';
 import type { Connect } from './copy-connection.ts';
 import { Probe } from './probe.ts';
@@ -51,14 +52,17 @@ export class Availability {
   #askedAt: number | null = null;
   /** Since when something is wrong. */
   #since = 0;
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> | null = null;
-  #stopped = false;
+  readonly #rounds: Rounds;
   /** Tables without the privilege that writing needs. */
   #forbidden: readonly string[] = [];
 
   constructor(options: AvailabilityOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#ask(),
+      pauseMs: () => (this.#writable ? HEARTBEAT_MS : PROBE_MS),
+      onFailure: (error) => options.log.error({ err: error }, 'database: unexpected error of the probe'),
+    });
     this.#probe = new Probe(options.connect, 'tidemark probe', options.watch);
   }
 
@@ -93,13 +97,11 @@ export class Availability {
   }
 
   start(): void {
-    this.#schedule(HEARTBEAT_MS);
+    this.#rounds.start();
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
+    await this.#rounds.stop();
     await this.#probe.close();
   }
 
@@ -109,26 +111,14 @@ export class Availability {
     this.#writable = false;
     this.#since = this.#options.now();
     this.#options.log.warn('database: not writable');
-    if (this.#round === null) this.#schedule(0);
-  }
-
-  #schedule(delay: number): void {
-    if (this.#stopped) return;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => {
-      this.#round = this.#ask().finally(() => {
-        this.#round = null;
-        this.#schedule(this.#writable ? HEARTBEAT_MS : PROBE_MS);
-      });
-    }, delay);
-    this.#timer.unref();
+    this.#rounds.hurry();
   }
 
   async #ask(): Promise<void> {
     this.#askedAt = this.#options.now();
     const answer = await this.#probe.ask<State>(QUESTION, [this.#options.tables]);
     this.#askedAt = null;
-    if (this.#stopped) return;
+    if (this.#rounds.isStopped) return;
     if ('error' in answer) {
       if (answer.isGone || !this.#writable) this.#lose();
       return;

@@ -1,5 +1,6 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
+import { Rounds } from '../../base/rounds.ts';
 import { errorCode } from '../database/connect.ts';
 import type { ConsumerNotice, ConsumerStats } from '../feed/upkeep.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
@@ -76,9 +77,7 @@ export const REMOVE_APPS_MS = 5_000;
  */
 export class MaintenanceLoop {
   readonly #options: MaintenanceLoopOptions;
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> = Promise.resolve();
-  #stopped = false;
+  readonly #rounds: Rounds;
   #tenMinutesAt = Number.NEGATIVE_INFINITY;
   /** Names of the steps that failed when they were run last. */
   readonly #failing = new Set<string>();
@@ -87,6 +86,12 @@ export class MaintenanceLoop {
 
   constructor(options: MaintenanceLoopOptions) {
     this.#options = options;
+    this.#rounds = new Rounds({
+      work: () => this.#work(),
+      pauseMs: () => ROUND_MS,
+      // What fails is counted and logged by its step.
+      onFailure: (error) => options.log.error({ err: error }, 'maintenance: unexpected error'),
+    });
   }
 
   /** Rounds that failed. */
@@ -107,7 +112,7 @@ export class MaintenanceLoop {
 
   /** Whether this process does the rounds. */
   get isOurTurn(): boolean {
-    return this.#isOurTurn && !this.#stopped;
+    return this.#isOurTurn && !this.#rounds.isStopped;
   }
 
   /** Stats of consumers; as they are now only while this process does the rounds. */
@@ -117,21 +122,12 @@ export class MaintenanceLoop {
   }
 
   start(): void {
-    this.#schedule(0);
+    this.#rounds.start(0);
   }
 
   /** Waits for the current round; no other follows. */
   async stop(): Promise<void> {
-    this.#stopped = true;
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    await this.#round;
-  }
-
-  #schedule(delay: number): void {
-    if (this.#stopped) return;
-    this.#timer = setTimeout(() => {
-      this.#round = this.#work().finally(() => this.#schedule(ROUND_MS));
-    }, delay);
+    await this.#rounds.stop();
   }
 
   async #work(): Promise<void> {

@@ -1,4 +1,5 @@
 /** The nodes of a cluster in this process: where apps are, and which nodes answer. */
+import { Rounds } from '../../../base/rounds.ts';
 import { type Connect, CopyConnection, connectionsTo } from '../../database/copy-connection.ts';
 import type { Database } from '../../database/database.ts';
 import { type DataNode, HOME, type Nodes, type NodeWatchOptions } from '../../database/nodes.ts';
@@ -103,8 +104,7 @@ export class Cluster implements Nodes {
   #loading: Promise<void> | null = null;
   #loadedAt = 0;
   #watching: NodeWatchOptions | null = null;
-  #timer: NodeJS.Timeout | null = null;
-  #round: Promise<void> | null = null;
+  #rounds: Rounds | null = null;
 
   constructor(database: Database) {
     this.#database = database;
@@ -193,19 +193,17 @@ export class Cluster implements Nodes {
 
   start(options: NodeWatchOptions): void {
     this.#watching = options;
-    this.#timer = setInterval(() => {
-      this.#round ??= this.#look().finally(() => {
-        this.#round = null;
-      });
-    }, ASK_MS);
-    this.#timer.unref();
+    this.#rounds = new Rounds({
+      work: () => this.#look(),
+      pauseMs: () => ASK_MS,
+      onFailure: (error) => options.log.warn({ err: error }, 'cluster: unexpected error of the probes'),
+    });
+    this.#rounds.start();
   }
 
   async stop(): Promise<void> {
-    if (this.#timer !== null) clearInterval(this.#timer);
-    this.#timer = null;
     this.#watching = null;
-    await this.#round;
+    await this.#rounds?.stop();
     await this.#loading?.catch(() => undefined); // It is closed either way.
     await Promise.all([...this.#nodes.values()].map((node) => node.close()));
   }
