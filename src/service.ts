@@ -351,7 +351,7 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
       // What the database still keeps waiting is refused, so that the stop ends in time and every request has a response.
       const late = setTimeout(() => {
         log.warn(
-          { requests: server.pendingRequests(), events: writePath.depth },
+          { requests: server.pendingRequests(), events: writePath.queues.depth },
           'shutdown: leaving the database, refusing what waits for it',
         );
         watch.disconnect();

@@ -16,10 +16,10 @@ import { createEventIds, keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
 import type { Events } from './formats/format.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
-import { startOfCurrentDay } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
+import { startOfCurrentDay } from './queue/past-writer.ts';
+import type { AcceptedEvents } from './queue/write-queues.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
-import type { AcceptedEvents } from './write-queues.ts';
 
 export interface AcceptSteps extends ByteLimitSteps {
   readonly eventTypes: EventTypes;

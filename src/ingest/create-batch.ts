@@ -31,7 +31,6 @@ import type { AnsweringFormat, Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './long-batch.ts';
-import { storeApart, storeTogether } from './write-queues.ts';
 
 export interface CreateBatchSteps extends StoreLinesSteps {
   readonly loggingTokens: LoggingTokens;
@@ -159,7 +158,7 @@ async function storeBatch(
 ): Promise<Answer | Rejection> {
   const { appId, acceptedAt } = batch;
   if (request === null && !isAtomic) {
-    const outcomes = await storeApart(steps, batch);
+    const outcomes = await steps.queues.storeApart(batch);
     noteStored(steps, batch, outcomes);
     return await answers.of(outcomes);
   }
@@ -175,7 +174,7 @@ async function storeBatch(
     answerWithout: (refused: ReadonlyMap<AcceptedEvent, Rejection>) =>
       answers.without((event) => refused.get(event) ?? null),
   };
-  const outcome = await storeTogether(steps, together, batch.past);
+  const outcome = await steps.queues.storeTogether(together, batch.past);
   if (outcome === together.answer)
     noteStored(
       steps,
@@ -187,14 +186,14 @@ async function storeBatch(
 
 /** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
 function passingRefusal(
-  { past }: CreateBatchSteps,
+  { queues }: CreateBatchSteps,
   { repeatsWhole = false }: AnsweringFormat,
   batch: Batch,
 ): Rejection | null {
   if (!repeatsWhole) return null;
   for (const result of batch.results) if (result instanceof Rejection && result.isRetryable) return result;
   for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
-    const refusal = past.refusalOf(createdAt);
+    const refusal = queues.refusalOf(createdAt);
     if (refusal?.isRetryable) return refusal;
   }
   return null;

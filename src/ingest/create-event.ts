@@ -16,14 +16,15 @@ import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
-import { startOfCurrentDay } from './past-writer.ts';
 import type { PayloadChecks } from './payload-checks.ts';
+import { startOfCurrentDay } from './queue/past-writer.ts';
+import type { WriteQueues } from './queue/write-queues.ts';
 import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
-import { storeApart, storeTogether, type WriteQueues } from './write-queues.ts';
 
-export interface CreateEventSteps extends WriteQueues, ByteLimitSteps {
+export interface CreateEventSteps extends ByteLimitSteps {
+  readonly queues: WriteQueues;
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
@@ -117,11 +118,11 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     exchange.late = OVERDUE;
     let outcome: Outcome;
     if (request === null && keyed === null) {
-      const stored = await steps.commitBuffer.add(event);
+      const stored = await steps.queues.add(event);
       outcome = stored instanceof Rejection ? stored : answer;
     } else {
       const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, STORED_BEFORE);
-      outcome = await storeOnce(steps, event, { request, acceptedAt, answer, repeated });
+      outcome = await storeOnce(steps.queues, event, { request, acceptedAt, answer, repeated });
     }
     stopwatch?.lap('commit');
     if (type.schema !== null && outcome === answer) steps.payloadChecks.note(appId, { type, payload });
@@ -154,13 +155,12 @@ async function storeOnce(
   const past = createdAt < startOfCurrentDay(acceptedAt) ? 1 : 0;
   if (request !== null) {
     const together = { appId, identity: request, acceptedAt, events: [event], answer };
-    return await storeTogether(
-      queues,
+    return await queues.storeTogether(
       { ...together, answerRepeated: repeated, answerWithout: (refused) => refused.get(event) ?? POISON },
       past,
     );
   }
-  const [outcome] = await storeApart(queues, { accepted: [event], past, keyed: 1 });
+  const [outcome] = await queues.storeApart({ accepted: [event], past, keyed: 1 });
   if (outcome === undefined) throw new Error('An event was stored without an outcome.');
   if (outcome instanceof Rejection) return outcome;
   return outcome === 'repeated' ? repeated() : answer;

@@ -1,9 +1,11 @@
 /** Responses to requests whose Idempotency-Key was used before. */
 
+import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import type { Answer } from '../http/exchange.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { findKnownKey, type KnownKey, type RequestIdentity } from '../storage/write/idempotent-writer.ts';
+import type { KeyTable } from './queue/key-table.ts';
 
 const REPLAYED = { 'Idempotent-Replayed': 'true' } as const;
 const REUSED = new Rejection(
@@ -17,20 +19,35 @@ export function repeated(known: KnownKey, request: RequestIdentity): Answer | Re
   return { status: known.status, body: known.answer, headers: REPLAYED };
 }
 
-/** {@link findRepeated} for one database and clock. */
-export type FindRepeated = (appId: number, request: RequestIdentity) => Promise<Answer | Rejection | null>;
-
 /**
  * Looks up a key before its request is parsed.
- * @param now milliseconds since the epoch
  * @returns null if the key is unknown or has expired
+ * @throws LookupUnavailable, LookupBusy
  */
-export async function findRepeated(
-  sql: Sql,
-  appId: number,
-  request: RequestIdentity,
-  now: number,
-): Promise<Answer | Rejection | null> {
-  const known = await findKnownKey(sql, appId, request, now);
-  return known === null ? null : repeated(known, request);
+export type FindRepeated = (appId: number, request: RequestIdentity) => Promise<Answer | Rejection | null>;
+
+export interface RepeatedFinderOptions {
+  /** Connections to where the events of an app are. */
+  readonly reach: (appId: number) => Promise<Sql>;
+  readonly outage: LookupOutage;
+  readonly keyTable: Pick<KeyTable, 'refusal' | 'suspect'>;
+  /** Milliseconds since the epoch. */
+  readonly now: () => number;
+}
+
+export function repeatedFinder({ reach, outage, keyTable, now }: RepeatedFinderOptions): FindRepeated {
+  const find = async (appId: number, request: RequestIdentity): Promise<Answer | Rejection | null> => {
+    const known = await findKnownKey(await reach(appId), appId, request, now());
+    return known === null ? null : repeated(known, request);
+  };
+  return async (appId, request) => {
+    if (outage.isUnreachable()) throw new LookupUnavailable('The database is unreachable');
+    if (keyTable.refusal !== null) return keyTable.refusal;
+    try {
+      return await answerInTime(find(appId, request), outage);
+    } catch (error) {
+      if (error instanceof LookupUnavailable || error instanceof LookupBusy) void keyTable.suspect();
+      throw error;
+    }
+  };
 }

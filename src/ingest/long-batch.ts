@@ -27,15 +27,16 @@ import {
 } from './accepted-batch.ts';
 import { type BatchReport, batchAnswer, LINES_TYPE, type Result, Tally } from './batch-answer.ts';
 import { admitBytes } from './byte-limit.ts';
-import { FULL } from './commit-buffer.ts';
 import { overLimit } from './create-event.ts';
 import { EventReader, NO_EVENTS, tooLarge } from './formats/collect.ts';
 import { resultForm } from './formats/events.ts';
 import type { EventLimits, Events, Reader } from './formats/format.ts';
+import { FULL } from './queue/commit-buffer.ts';
+import type { WriteQueues } from './queue/write-queues.ts';
 import type { RefusedEvents } from './refused-events.ts';
-import { storeApart, type WriteQueues } from './write-queues.ts';
 
-export interface StoreLinesSteps extends WriteQueues, AcceptSteps {
+export interface StoreLinesSteps extends AcceptSteps {
+  readonly queues: WriteQueues;
   readonly limiter: Limiter;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
@@ -235,14 +236,18 @@ class LongBatch {
 
   /** Stores events, where there is no room for them as soon as there is: they wait at their sender. */
   async #stored(batch: Batch): Promise<Outcomes> {
-    const outcomes = [...(await storeApart(this.#steps, batch))];
+    const outcomes = [...(await this.#steps.queues.storeApart(batch))];
     for (let tries = 0; tries < ROOM_TRIES && !this.#exchange.settled; tries += 1) {
       const indexes = [...outcomes.keys()].filter((index) => outcomes[index] === FULL);
       if (indexes.length === 0) break;
       await wait(ROOM_PAUSE_MS);
       const accepted = indexes.flatMap((index) => batch.accepted[index] ?? []);
       const past = indexes.filter((index) => index < batch.past).length;
-      const again = await storeApart(this.#steps, { accepted, past, keyed: accepted.filter(isKeyed).length });
+      const again = await this.#steps.queues.storeApart({
+        accepted,
+        past,
+        keyed: accepted.filter(isKeyed).length,
+      });
       for (const [at, index] of indexes.entries()) outcomes[index] = again[at] ?? FULL;
     }
     return outcomes;

@@ -6,10 +6,8 @@ import type { AppAccounts } from '../apps/app-accounts.ts';
 import { BrowserKeys } from '../apps/browser-key-lookup.ts';
 import { EventTypes } from '../apps/event-type-lookup.ts';
 import { LoggingTokens } from '../apps/logging-token-lookup.ts';
-import type { Path } from '../base/turns.ts';
-import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../cache/lookup-cache.ts';
+import type { LookupOutage } from '../cache/lookup-cache.ts';
 import type { Config } from '../config.ts';
-import type { Rejection } from '../errors.ts';
 import type { Route } from '../http/route.ts';
 import type { DayLimiter } from '../limits/day-counts.ts';
 import type { Limiter } from '../limits/limiter.ts';
@@ -18,30 +16,21 @@ import type { ChangedTable } from '../storage/database/changes.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import { areKeysLocked } from '../storage/maintenance/expired-keys.ts';
-import type { DataNode, EngineWrites, Nodes } from '../storage/storage.ts';
+import type { EngineWrites, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import type { CommitPhases } from '../storage/write/commit-phases.ts';
-import { UNAVAILABLE } from '../storage/write/failures.ts';
-import {
-  type IdempotentOutcome,
-  type IdempotentRequest,
-  IdempotentWriter,
-  type IdempotentWriterOptions,
-} from '../storage/write/idempotent-writer.ts';
 import type { BrowserLimits } from './browser/create-browser-events.ts';
 import { browserRoutes } from './browser/routes.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
-import { DurableWriter } from './durable-writer.ts';
 import { createEventIds } from './event-id.ts';
 import { EVENTS_FORMAT } from './formats/events.ts';
 import { formatRoutes } from './formats/routes.ts';
-import { type FindRepeated, findRepeated } from './idempotency-store.ts';
+import { repeatedFinder } from './idempotency-store.ts';
 import type { Journal } from './journal/journal.ts';
-import { KeyTable } from './key-table.ts';
-import { EventBuffer, RequestQueue, type RequestWriter } from './node-queues.ts';
 import { PayloadChecks } from './payload-checks.ts';
+import { DurableWriter } from './queue/durable-writer.ts';
+import { WriteQueues } from './queue/write-queues.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
@@ -109,7 +98,7 @@ export class WritePath {
   /** How lookups behave during an outage of the database. */
   readonly outage: LookupOutage;
   readonly store: DurableWriter;
-  readonly commitBuffer: EventBuffer;
+  readonly queues: WriteQueues;
   readonly stageTimes: StageTimes;
   readonly loggingTokens: LoggingTokens;
   readonly browserKeys: BrowserKeys;
@@ -117,14 +106,6 @@ export class WritePath {
   /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
   readonly payloadChecks: PayloadChecks;
-  /** The commit buffer for events of past days, which may wait for a locked day. */
-  readonly pastBuffer: EventBuffer;
-  /**
-   * Queues of requests that are stored in one commit: single events, batches, and either of them with events of past days. Each
-   * has the limits of the buffer.
-   */
-  readonly #idempotentQueues: readonly RequestQueue[];
-  readonly #keyTable: KeyTable;
 
   constructor(options: WritePathOptions) {
     const { accounts, config, engine, journal, watch, log, monotonic, wall } = options;
@@ -134,6 +115,7 @@ export class WritePath {
       nodes: options.nodes,
       connections: config.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
+      areKeysLocked: () => areKeysLocked(options.lookups),
       journal,
       watch,
       log,
@@ -147,12 +129,7 @@ export class WritePath {
       timeoutMs: LOOKUP_TIMEOUT_MS,
       serveStale: false,
     };
-    const buffers = openBuffers({ ...options, phases: this.store.counts.phases }, this.store);
-    this.commitBuffer = buffers.now;
-    this.pastBuffer = buffers.past;
-    this.#keyTable = new KeyTable(() => areKeysLocked(options.lookups), log);
-    const idempotent = openIdempotentQueues(options, this.availability, this.#keyTable);
-    this.#idempotentQueues = Object.values(idempotent);
+    this.queues = openQueues(options, this.store);
     this.stageTimes = new StageTimes(monotonic);
     const memory = lookupOptions(options, this.outage);
     this.loggingTokens = new LoggingTokens({ ...memory, accounts });
@@ -168,10 +145,10 @@ export class WritePath {
       monotonic,
     });
     this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
-    this.routes = this.#openRoutes(options, idempotent);
+    this.routes = this.#openRoutes(options);
   }
 
-  #openRoutes(options: WritePathOptions, queues: IdempotentQueues): readonly Route[] {
+  #openRoutes(options: WritePathOptions): readonly Route[] {
     const { accounts, byteLimiter, config, limiter, redactionKey, watch, wall, monotonic } = options;
     const steps = {
       accounts,
@@ -181,14 +158,14 @@ export class WritePath {
       redactionKey,
       eventTypes: this.eventTypes,
       payloadChecks: this.payloadChecks,
-      findRepeated: this.#findRepeated(options),
+      findRepeated: repeatedFinder({
+        reach: options.lookupsAt,
+        outage: this.outage,
+        keyTable: this.store.keyTable,
+        now: wall,
+      }),
       epoch: () => watch.epoch,
-      commitBuffer: this.commitBuffer,
-      past: {
-        commitBuffer: this.pastBuffer,
-        idempotentQueue: queues.past,
-        refusalOf: (time: number) => this.store.past.refusalOf(time),
-      },
+      queues: this.queues,
       newEventId: createEventIds(),
       retentionBoundary: new RetentionBoundary({
         ...lookupOptions(options, this.outage),
@@ -199,13 +176,11 @@ export class WritePath {
     const createEvent = createCreateEvent({
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
-      idempotentQueue: queues.events,
       stageTimes: this.stageTimes,
     });
     const batchSteps: CreateBatchSteps = {
       ...steps,
       refusedEvents: this.refusedEvents,
-      idempotentQueue: queues.batches,
       // A body that exceeds the room of all bodies can never be received: 413, not 503.
       maxBytes: Math.min(config.MAX_BATCH_BYTES, config.MAX_BODIES_BYTES),
       maxStreamBytes: config.MAX_STREAM_BYTES,
@@ -226,47 +201,9 @@ export class WritePath {
     ];
   }
 
-  #findRepeated({ lookupsAt, wall }: WritePathOptions): FindRepeated {
-    return async (appId, request) => {
-      if (this.outage.isUnreachable()) throw new LookupUnavailable('The database is unreachable');
-      if (this.#keyTable.refusal !== null) return this.#keyTable.refusal;
-      try {
-        const found = lookupsAt(appId).then((sql) => findRepeated(sql, appId, request, wall()));
-        return await answerInTime(found, this.outage);
-      } catch (error) {
-        if (error instanceof LookupUnavailable || error instanceof LookupBusy) void this.#keyTable.suspect();
-        throw error;
-      }
-    };
-  }
-
-  /** Events that were acknowledged: committed, or in the journal. */
-  get acknowledged(): number {
-    return this.#idempotentQueues.reduce(
-      (sum, { stored }) => sum + stored,
-      this.commitBuffer.stored + this.pastBuffer.stored,
-    );
-  }
-
-  /** Events whose keys were stored before. */
-  get repeated(): number {
-    return this.#idempotentQueues.reduce(
-      (sum, { repeated }) => sum + repeated,
-      this.commitBuffer.repeated + this.pastBuffer.repeated,
-    );
-  }
-
-  /** Events that wait for their commit or are being committed. */
-  get depth(): number {
-    return this.#idempotentQueues.reduce(
-      (sum, { depth }) => sum + depth,
-      this.commitBuffer.depth + this.pastBuffer.depth,
-    );
-  }
-
   /** False while another session has the table of idempotency keys locked: requests with one are refused. */
   get acceptsIdempotencyKeys(): boolean {
-    return this.#keyTable.acceptsIdempotencyKeys;
+    return this.store.keyTable.acceptsIdempotencyKeys;
   }
 
   start(): void {
@@ -291,57 +228,50 @@ export class WritePath {
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */
   async stop(): Promise<void> {
-    const queues = [this.commitBuffer, this.pastBuffer, ...this.#idempotentQueues];
-    await Promise.all(queues.map((queue) => queue.drain()));
+    await this.queues.drain();
     await this.payloadChecks.close();
-    await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...this.#idempotentQueues.map((queue) => queue.close())]);
+    await this.store.stop();
   }
 }
 
-/** Limits of each queue. */
-function limitsOf(config: QueueOptions['config']): { readonly maxEvents: number; readonly maxBytes: number } {
-  return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
-}
-
-/** What the queues of a write path need. */
+/** What the queues need of a write path. */
 export interface QueueOptions
-  extends Pick<
-    WritePathOptions,
-    'accounts' | 'engine' | 'nodes' | 'journal' | 'log' | 'monotonic' | 'onStored'
-  > {
-  readonly config: Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
-  /** Where the phases of groups of the current day are timed. */
-  readonly phases?: CommitPhases;
+  extends Pick<WritePathOptions, 'accounts' | 'nodes' | 'journal' | 'monotonic' | 'onStored'> {
+  readonly config: QueueConfig;
 }
 
-export function openBuffers(
-  { accounts, config, nodes, journal, monotonic, onStored, phases }: QueueOptions,
-  store: Pick<DurableWriter, 'writeAt' | 'writePastAt' | 'availability' | 'takesEvents'>,
-): { readonly now: EventBuffer; readonly past: EventBuffer } {
+type QueueConfig = Pick<Config, 'COMMIT_CONNECTIONS' | 'COMMIT_BUFFER_EVENTS' | 'COMMIT_BUFFER_BYTES'>;
+
+/** Opens the queues of a store. */
+export function openQueues(
+  options: QueueOptions,
+  store: Pick<DurableWriter, 'writersAt' | 'past' | 'counts' | 'availability' | 'takesEvents'>,
+): WriteQueues {
+  const { accounts, config, nodes, journal, monotonic, onStored } = options;
   const stall = {
     afterMs: STALL_MS,
     now: monotonic,
     isSuspect: () => store.availability.suspect || !store.takesEvents,
   };
-  const holderOf = (appId: number): Path => accounts.holderOf(appId);
-  const now = {
+  return new WriteQueues({
+    nodes,
+    writersAt: (node) => store.writersAt(node),
+    refusalOf: (time) => store.past.refusalOf(time),
+    holderOf: (appId) => accounts.holderOf(appId),
     onStored,
-    holderOf,
     connections: config.COMMIT_CONNECTIONS,
-    ...(phases !== undefined && { phases }),
+    pastConnections: PAST_CONNECTIONS,
     ...limitsOf(config),
+    largest: MAX_BATCH_EVENTS,
+    phases: store.counts.phases,
     // With a journal no commit takes longer than that.
     ...(journal === null && { stall }),
-  };
-  const past = {
-    ...{ onStored, holderOf, connections: PAST_CONNECTIONS },
-    ...limitsOf(config),
-  };
-  return {
-    now: new EventBuffer(nodes, now, MAX_BATCH_EVENTS, store.writeAt),
-    past: new EventBuffer(nodes, past, MAX_BATCH_EVENTS, store.writePastAt),
-  };
+  });
+}
+
+/** Limits of each queue, and of the events whose payloads wait for their check. */
+function limitsOf(config: QueueConfig): { readonly maxEvents: number; readonly maxBytes: number } {
+  return { maxEvents: config.COMMIT_BUFFER_EVENTS, maxBytes: config.COMMIT_BUFFER_BYTES };
 }
 
 /** How the caches of the write path look values up. */
@@ -349,59 +279,4 @@ function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, out
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   // With a journal producers continue with cached tokens and types during an outage.
   return { sql: lookups, cacheMs, now: wall, outage: { ...outage, serveStale: journal !== null } };
-}
-
-/** Writes requests, or refuses those with an Idempotency-Key. @param refusal of these; null: they can be stored */
-async function writeUnlessLocked(
-  writer: IdempotentWriter,
-  requests: readonly IdempotentRequest[],
-  refusal: Rejection | null,
-): Promise<readonly IdempotentOutcome[]> {
-  if (refusal === null) return await writer.write(requests);
-  const others = requests.filter(({ identity }) => identity === null);
-  const outcomes = others.length === 0 ? [] : await writer.write(others);
-  const byRequest = new Map(others.map((request, index) => [request, outcomes[index]]));
-  return requests.map((request) => byRequest.get(request) ?? refusal);
-}
-
-export interface IdempotentQueues {
-  readonly events: RequestQueue;
-  readonly batches: RequestQueue;
-  readonly past: RequestQueue;
-}
-
-export function openIdempotentQueues(
-  { accounts, config, nodes, engine, log, monotonic, onStored }: QueueOptions,
-  availability: Availability,
-  keyTable: KeyTable,
-): IdempotentQueues {
-  const limits = limitsOf(config);
-  const options = { onStored, holderOf: (appId: number) => accounts.holderOf(appId), ...limits };
-  const queueOf = (about: Pick<IdempotentWriterOptions, 'name' | 'past' | 'onBlocked'>): RequestQueue => {
-    const writerAt = (node: DataNode): RequestWriter => {
-      const writer = new IdempotentWriter({ ...about, node, engine, log, now: monotonic });
-      return {
-        // The journal does not take them: without the table of keys a repeated request is not recognized.
-        write: async (requests) => {
-          if (!availability.writable) return requests.map(() => UNAVAILABLE);
-          return await writeUnlessLocked(writer, requests, keyTable.refusal);
-        },
-        close: () => writer.close(),
-      };
-    };
-    return new RequestQueue(nodes, options, MAX_BATCH_EVENTS, writerAt);
-  };
-  const onBlocked = async (): Promise<void> => {
-    if (!(await keyTable.suspect())) availability.writeFailed();
-  };
-  return {
-    events: queueOf({ name: 'tidemark idempotent events', onBlocked }),
-    batches: queueOf({ name: 'tidemark idempotent batches', onBlocked }),
-    past: queueOf({
-      name: 'tidemark idempotent past',
-      past: true,
-      // That may be a lock on one of the past days.
-      onBlocked: async () => void (await keyTable.suspect()),
-    }),
-  };
 }

@@ -179,7 +179,7 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
   metrics.counter(
     'tidemark_events_stored_total',
     'Events that were acknowledged: committed, or in the journal.',
-    () => writePath.acknowledged,
+    () => writePath.queues.stored,
   );
   metrics.counter(
     'tidemark_events_refused_total',
@@ -190,12 +190,12 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
   metrics.counter(
     'tidemark_events_repeated_total',
     'Events that were acknowledged because an event with their key was stored before.',
-    () => writePath.repeated,
+    () => writePath.queues.repeated,
   );
   metrics.gauge(
     'tidemark_commit_buffer_events',
     'Events waiting for their commit or in it, in all queues; each queue has the limit COMMIT_BUFFER_EVENTS.',
-    () => writePath.depth,
+    () => writePath.queues.depth,
   );
   registerPast(metrics, writePath);
   metrics.histogram('tidemark_batch_events', 'Events of a written batch.', () => store.counts.groupEvents);
@@ -243,12 +243,12 @@ function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
 }
 
 /** Events of past days wait apart from the others. */
-function registerPast(metrics: Metrics, { pastBuffer, store }: WritePath): void {
+function registerPast(metrics: Metrics, { queues, store }: WritePath): void {
   const { past } = store;
   metrics.gauge(
     'tidemark_past_events',
     'Events of past days (UTC) waiting for their commit or in it, without those of idempotent requests; a part of tidemark_commit_buffer_events.',
-    () => pastBuffer.depth,
+    () => queues.pastDepth,
   );
   metrics.gauge(
     'tidemark_past_dates_closed',

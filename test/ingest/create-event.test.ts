@@ -45,7 +45,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
         return { id: 1, publicId: 'typ_1', publicIdJson: '"typ_1"', schema: null, redaction: null };
       },
     },
-    commitBuffer: {
+    queues: {
       add: async (event: AcceptedEvent) => {
         added.push(event);
         return null;

@@ -1,13 +1,8 @@
 /** Clients: they send events in every way that the service offers, and repeat what they may repeat until it is answered. */
 import { Rejection } from '../../src/errors.ts';
-import { CLOSED } from '../../src/ingest/commit-buffer.ts';
-import { startOfCurrentDay } from '../../src/ingest/past-writer.ts';
-import {
-  type AcceptedEvents,
-  storeApart,
-  storeTogether,
-  type WriteQueues,
-} from '../../src/ingest/write-queues.ts';
+import { CLOSED } from '../../src/ingest/queue/commit-buffer.ts';
+import { startOfCurrentDay } from '../../src/ingest/queue/past-writer.ts';
+import type { AcceptedEvents } from '../../src/ingest/queue/write-queues.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { POISON } from '../../src/storage/write/failures.ts';
@@ -244,20 +239,12 @@ async function outcomesOf(
       throw new Error('A new event counts as repeated.');
     return outcome instanceof Rejection ? outcome : { id: event.id };
   };
-  const queues: WriteQueues = {
-    commitBuffer: process.buffers.now,
-    idempotentQueue: events.length === 1 ? process.queues.events : process.queues.batches,
-    past: {
-      commitBuffer: process.buffers.past,
-      idempotentQueue: process.queues.past,
-      refusalOf: (time) => process.store.past.refusalOf(time),
-    },
-  };
+  const { queues } = process;
   const [only] = events;
-  if (kind === 'single' && only !== undefined) return [heard(only, await queues.commitBuffer.add(only))];
+  if (kind === 'single' && only !== undefined) return [heard(only, await queues.add(only))];
   const accepted = inOrder(events, acceptedAt, isMixed);
   if (kind === 'idempotent') {
-    const outcome = await storeTogether(queues, keyedEvents(accepted, digest, acceptedAt), accepted.past);
+    const outcome = await queues.storeTogether(keyedEvents(accepted, digest, acceptedAt), accepted.past);
     if (outcome instanceof Rejection) return events.map(() => outcome);
     const results: Record<string, Result> = JSON.parse(String(outcome.body));
     return events.map(({ payload }) => {
@@ -266,7 +253,7 @@ async function outcomesOf(
       return 'id' in result ? result : new Rejection('invalidBody', result.refused);
     });
   }
-  const outcomes = await storeApart(queues, accepted);
+  const outcomes = await queues.storeApart(accepted);
   const byEvent = new Map(accepted.accepted.map((event, index) => [event, outcomes[index]]));
   return events.map((event) => heard(event, byEvent.get(event)));
 }

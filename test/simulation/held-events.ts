@@ -1,14 +1,14 @@
 /** What a commit buffer holds, seen from outside, and the rules that it keeps at every step. */
 import {
   CLOSED,
+  type CommitBuffer,
   FULL,
   LARGE_CHARACTERS,
   MAX_GROUP_DAYS,
   payloadBytes,
   STALLED,
   type WriteGroup,
-} from '../../src/ingest/commit-buffer.ts';
-import type { EventBuffer } from '../../src/ingest/node-queues.ts';
+} from '../../src/ingest/queue/commit-buffer.ts';
 import { type AcceptedEvent, dayOf, isKeyed } from '../../src/storage/write/accepted-event.ts';
 import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import type { ProcessSettings } from './process.ts';
@@ -67,7 +67,7 @@ export class HeldEvents {
   readonly #written = new Set<AcceptedEvent>();
   /** When a group last began or ended. */
   #movedAt = 0;
-  #buffer: EventBuffer | null = null;
+  #buffer: CommitBuffer | null = null;
   /** The batch of this step for which others may have to go. */
   #asking: Asking | null = null;
 
@@ -89,7 +89,7 @@ export class HeldEvents {
   }
 
   /** Sees every call of the buffer. */
-  follow(buffer: EventBuffer): void {
+  follow(buffer: CommitBuffer): void {
     this.#buffer = buffer;
     const [add, addAll] = [buffer.add.bind(buffer), buffer.addAll.bind(buffer)];
     buffer.add = async (event) => {

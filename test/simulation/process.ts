@@ -1,16 +1,10 @@
 /** One process of the service: its write path from the queues on, put together by the service's own code. */
 import type { Logger } from 'pino';
 import { AppAccounts } from '../../src/apps/app-accounts.ts';
-import { DurableWriter } from '../../src/ingest/durable-writer.ts';
 import { Journal } from '../../src/ingest/journal/journal.ts';
-import { KeyTable } from '../../src/ingest/key-table.ts';
-import type { EventBuffer } from '../../src/ingest/node-queues.ts';
-import {
-  type IdempotentQueues,
-  openBuffers,
-  openIdempotentQueues,
-  PAST_CONNECTIONS,
-} from '../../src/ingest/write-path.ts';
+import { DurableWriter } from '../../src/ingest/queue/durable-writer.ts';
+import type { WriteQueues } from '../../src/ingest/queue/write-queues.ts';
+import { openQueues, PAST_CONNECTIONS } from '../../src/ingest/write-path.ts';
 import type { Connect } from '../../src/storage/database/copy-connection.ts';
 import { oneServer } from '../../src/storage/database/nodes.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
@@ -43,13 +37,11 @@ export class SimulatedProcess {
   readonly owner: Owner;
   readonly journal: Journal | null;
   readonly store: DurableWriter;
-  readonly buffers: { readonly now: EventBuffer; readonly past: EventBuffer };
-  readonly queues: IdempotentQueues;
+  readonly queues: WriteQueues;
   /** What each buffer holds. */
   readonly held: { readonly now: HeldEvents; readonly past: HeldEvents };
   /** How often each event was acknowledged. */
   readonly stored = new Map<AcceptedEvent, number>();
-  readonly #keyTable: KeyTable;
 
   /** Starts in its owner's name. */
   static async start(machine: Machine, owner: Owner, name: string): Promise<SimulatedProcess> {
@@ -96,6 +88,10 @@ export class SimulatedProcess {
       engine,
       connections: settings.COMMIT_CONNECTIONS,
       pastConnections: PAST_CONNECTIONS,
+      areKeysLocked: async () => {
+        await world.delay(1);
+        return server.state === 'up' && server.database.areKeysLocked;
+      },
       journal,
       watch: {
         trouble: null,
@@ -111,48 +107,36 @@ export class SimulatedProcess {
     const onStored = (event: AcceptedEvent): void => {
       this.stored.set(event, (this.stored.get(event) ?? 0) + 1);
     };
-    const options = {
-      accounts: new AppAccounts(),
-      config: settings,
-      engine,
-      nodes,
-      journal,
-      log,
-      monotonic,
-      onStored,
-    };
+    const options = { accounts: new AppAccounts(), config: settings, nodes, journal, monotonic, onStored };
     this.held = { now: new HeldEvents(world, settings), past: new HeldEvents(world, settings) };
     const { store } = this;
-    this.buffers = openBuffers(options, {
-      writeAt: (node) => this.held.now.observed(store.writeAt(node)),
-      writePastAt: (node) => this.held.past.observed(store.writePastAt(node)),
+    this.queues = openQueues(options, {
+      writersAt: (node) => {
+        const { now, past, requests } = store.writersAt(node);
+        return { now: this.held.now.observed(now), past: this.held.past.observed(past), requests };
+      },
+      past: store.past,
+      counts: store.counts,
       availability: store.availability,
       get takesEvents() {
         return store.takesEvents;
       },
     });
-    this.held.now.follow(this.buffers.now);
-    this.held.past.follow(this.buffers.past);
-    const areKeysLocked = async (): Promise<boolean> => {
-      await world.delay(1);
-      return server.state === 'up' && server.database.areKeysLocked;
-    };
-    this.#keyTable = new KeyTable(areKeysLocked, log);
-    this.queues = openIdempotentQueues(options, store.availability, this.#keyTable);
+    // There is one server.
+    const { now, past } = this.queues.of(1);
+    this.held.now.follow(now);
+    this.held.past.follow(past);
   }
 
   /** True where nothing waits, neither in memory nor in the journal. */
   get isIdle(): boolean {
-    const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
-    return queues.every(({ depth }) => depth === 0) && (this.journal?.isEmpty ?? true);
+    return this.queues.depth === 0 && (this.journal?.isEmpty ?? true);
   }
 
   /** Stops in order, as the service does. */
   async stop(): Promise<void> {
-    const queues = [...Object.values(this.buffers), ...Object.values(this.queues)];
-    await Promise.all(queues.map((queue) => queue.drain()));
-    await this.#keyTable.stop();
-    await Promise.all([this.store.stop(), ...Object.values(this.queues).map((queue) => queue.close())]);
+    await this.queues.drain();
+    await this.store.stop();
     await this.journal?.close();
   }
 }

@@ -1,5 +1,6 @@
 /** Fills the buffers of a process that is at rest to the brim. */
-import { FULL, LARGE_CHARACTERS } from '../../src/ingest/commit-buffer.ts';
+import { FULL, LARGE_CHARACTERS } from '../../src/ingest/queue/commit-buffer.ts';
+import { LANES } from '../../src/ingest/queue/idempotent-queue.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
 import { type ProcessSettings, type SimulatedProcess, START } from './process.ts';
@@ -10,16 +11,15 @@ let probes = 0;
 
 /** @throws where a buffer does not take what it has room for */
 export async function probeRoom(process: SimulatedProcess, settings: ProcessSettings): Promise<void> {
-  const { now, past } = process.buffers;
+  const { now, past, requests } = process.queues.of(APP);
   const answers: Promise<readonly unknown[]>[] = [];
   for (const buffer of [now, past]) {
     // The first one so that the limit applies to the second.
     for (const event of fill(settings)) answers.push(buffer.addAll([event]));
     answers.push(Promise.all(fill(settings, LARGE_CHARACTERS).map((event) => buffer.add(event))));
   }
-  for (const queue of Object.values(process.queues)) {
-    answers.push(Promise.all(fill(settings).map((event) => queue.add(keyed(event)))));
-  }
+  for (const lane of LANES)
+    answers.push(Promise.all(fill(settings).map((event) => requests.add(keyed(event), lane))));
   if ((await Promise.all(answers)).flat().includes(FULL))
     throw new Error('Nothing waits, but the room of what has waited is not given back.');
 }

@@ -3,7 +3,7 @@ import type { Logger } from 'pino';
 import { Rounds } from '../../base/rounds.ts';
 import { dayOf, type JournaledEvent } from '../../storage/write/accepted-event.ts';
 import type { ReplayOutcome } from '../../storage/write/replay-writer.ts';
-import { MAX_GROUP_DAYS } from '../commit-buffer.ts';
+import { MAX_GROUP_DAYS } from '../queue/commit-buffer.ts';
 import type { Journal, WaitingSegment } from './journal.ts';
 import type { Quarantined } from './quarantine.ts';
 

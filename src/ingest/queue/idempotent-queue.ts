@@ -1,23 +1,36 @@
 /** Group commit of requests that are stored as a whole: with an Idempotency-Key, and atomic batches. */
 
-import { type Amount, Room } from '../base/room.ts';
-import { type Path, Turns } from '../base/turns.ts';
-import { Rejection } from '../errors.ts';
-import type { Answer } from '../http/exchange.ts';
-import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
-import { UNAVAILABLE } from '../storage/write/failures.ts';
-import type { IdempotentOutcome, IdempotentRequest } from '../storage/write/idempotent-writer.ts';
+import { type Amount, Room, type RoomLimits } from '../../base/room.ts';
+import { type Path, Turns } from '../../base/turns.ts';
+import { Rejection } from '../../errors.ts';
+import type { Answer } from '../../http/exchange.ts';
+import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
+import { UNAVAILABLE } from '../../storage/write/failures.ts';
+import type { IdempotentOutcome, IdempotentRequest } from '../../storage/write/idempotent-writer.ts';
+import { repeated } from '../idempotency-store.ts';
 import { amountOf, CLOSED, FULL } from './commit-buffer.ts';
-import { repeated } from './idempotency-store.ts';
+
+/**
+ * What waits apart, each with a connection and the whole room: single events do not wait for batches, and neither of them for
+ * requests with events of past days, which may be locked.
+ */
+export const LANES = ['event', 'batch', 'past'] as const;
+export type Lane = (typeof LANES)[number];
+
+/** Stores requests of a lane, of which no two have the same key. Never rejects. */
+export type WriteRequests = (
+  requests: readonly IdempotentRequest[],
+  lane: Lane,
+) => Promise<readonly IdempotentOutcome[]>;
 
 export interface IdempotentQueueOptions {
   /** Called with each event that is acknowledged, once. */
   readonly onStored?: (event: AcceptedEvent) => void;
-  /** Stores requests of which no two have the same key. Never rejects. */
-  readonly write: (requests: readonly IdempotentRequest[]) => Promise<readonly IdempotentOutcome[]>;
+  /** One call at a time in each lane. */
+  readonly write: WriteRequests;
   /** Whose turns an app's requests take: its account's, then its own. */
   readonly holderOf: (appId: number) => Path;
-  /** Limit of events that wait or are being committed; beyond it requests are refused. */
+  /** Limit of events that wait or are being committed in a lane; beyond it requests are refused. */
   readonly maxEvents: number;
   /** The same for the memory of their payloads, as in the commit buffer. */
   readonly maxBytes: number;
@@ -34,15 +47,24 @@ interface Entry {
   readonly resolve: (outcome: Answer | Rejection) => void;
 }
 
+/** The requests of a lane. */
+class Waiting {
+  readonly room: Room;
+  entries: Entry[] = [];
+  isBusy = false;
+
+  constructor(limits: RoomLimits) {
+    this.room = new Room(limits);
+  }
+}
+
 /**
- * One commit at a time. Of two requests with the same key the second waits for the next commit, where it finds the response
- * of the first; the database does the same for requests of other processes.
+ * One commit of a lane at a time. Of two requests with the same key the second waits for the next commit, where it finds the
+ * response of the first; the database does the same for requests of other lanes and processes.
  */
 export class IdempotentQueue {
   readonly #options: IdempotentQueueOptions;
-  #waiting: Entry[] = [];
-  #busy = false;
-  readonly #room: Room;
+  readonly #lanes: Readonly<Record<Lane, Waiting>>;
   #stored = 0;
   #repeated = 0;
   #closed = false;
@@ -50,12 +72,12 @@ export class IdempotentQueue {
 
   constructor(options: IdempotentQueueOptions) {
     this.#options = options;
-    this.#room = new Room(options);
+    this.#lanes = { event: new Waiting(options), batch: new Waiting(options), past: new Waiting(options) };
   }
 
   /** Events that wait or are being committed. */
   get depth(): number {
-    return this.#room.events;
+    return LANES.reduce((sum, lane) => sum + this.#lanes[lane].room.events, 0);
   }
 
   /** Stored events, each counted once however often its request is repeated. */
@@ -69,17 +91,18 @@ export class IdempotentQueue {
   }
 
   /** Resolves with the response once the events are durable, or with the reason why they are not. */
-  add(request: IdempotentRequest): Promise<Answer | Rejection> {
+  add(request: IdempotentRequest, lane: Lane): Promise<Answer | Rejection> {
     if (this.#closed) return Promise.resolve(CLOSED);
+    const waiting = this.#lanes[lane];
     const amount = amountOf(request.events);
-    if (!this.#room.fits(amount)) return Promise.resolve(FULL);
-    this.#room.take(amount);
+    if (!waiting.room.fits(amount)) return Promise.resolve(FULL);
+    waiting.room.take(amount);
     return new Promise((resolve) => {
       const { appId, identity } = request;
       const name = identity && `${appId} ${identity.keyDigest.toString('latin1')}`;
-      this.#waiting.push({ request, name, amount, resolve });
+      waiting.entries.push({ request, name, amount, resolve });
       // Requests that arrive in one turn of the event loop share a commit.
-      if (!this.#busy && this.#waiting.length === 1) setImmediate(() => this.#flush());
+      if (!waiting.isBusy && waiting.entries.length === 1) setImmediate(() => this.#flush(lane));
     });
   }
 
@@ -92,16 +115,17 @@ export class IdempotentQueue {
     });
   }
 
-  #flush(): void {
-    if (!this.#busy && this.#waiting.length > 0) void this.#commit(this.#take());
+  #flush(lane: Lane): void {
+    const waiting = this.#lanes[lane];
+    if (!waiting.isBusy && waiting.entries.length > 0) void this.#commit(lane, this.#take(waiting));
   }
 
-  #take(): readonly Entry[] {
+  #take(waiting: Waiting): readonly Entry[] {
     const names = new Set<string>();
     const taken: Entry[] = [];
     const left: Entry[] = [];
     let events = 0;
-    for (const entry of inTurns(this.#waiting, this.#options.holderOf)) {
+    for (const entry of inTurns(waiting.entries, this.#options.holderOf)) {
       const fits = events === 0 || events + entry.request.events.length <= MAX_EVENTS_TOGETHER;
       if (!fits || (entry.name !== null && names.has(entry.name))) {
         left.push(entry);
@@ -112,17 +136,19 @@ export class IdempotentQueue {
       // A later request with the key of one that is left must not overtake it.
       if (entry.name !== null) names.add(entry.name);
     }
-    this.#waiting = left;
+    waiting.entries = left;
     return taken;
   }
 
-  async #commit(batch: readonly Entry[]): Promise<void> {
-    this.#busy = true;
-    const outcomes = await this.#options.write(batch.map(({ request }) => request));
-    this.#busy = false;
-    for (const { amount } of batch) this.#room.giveBack(amount);
-    this.#flush();
-    for (const [index, entry] of batch.entries()) {
+  async #commit(lane: Lane, group: readonly Entry[]): Promise<void> {
+    const waiting = this.#lanes[lane];
+    waiting.isBusy = true;
+    const requests = group.map(({ request }) => request);
+    const outcomes = await this.#options.write(requests, lane);
+    waiting.isBusy = false;
+    for (const { amount } of group) waiting.room.giveBack(amount);
+    this.#flush(lane);
+    for (const [index, entry] of group.entries()) {
       const outcome = outcomes[index];
       if (outcome === undefined)
         throw new Error('Idempotent requests were written without an outcome for each.');

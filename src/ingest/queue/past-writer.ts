@@ -4,12 +4,12 @@
  * closed day are refused at once until it is retried, and events of other days do not wait for it.
  */
 import type { Logger } from 'pino';
-import { Rejection } from '../errors.ts';
-import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../storage/storage.ts';
-import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../storage/write/accepted-event.ts';
-import { EventWriter, type Outcomes, type WriteOutcome } from '../storage/write/event-writer.ts';
-import { type Failure, NO_PARTITION, type WriteTimeouts } from '../storage/write/failures.ts';
-import type { FinalFailure } from '../storage/write/group-commit.ts';
+import { Rejection } from '../../errors.ts';
+import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../../storage/storage.ts';
+import { type AcceptedEvent, dateOf, dayOf, startOfDay } from '../../storage/write/accepted-event.ts';
+import { EventWriter, type Outcomes, type WriteOutcome } from '../../storage/write/event-writer.ts';
+import { type Failure, NO_PARTITION, type WriteTimeouts } from '../../storage/write/failures.ts';
+import type { FinalFailure } from '../../storage/write/group-commit.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 
 export interface PastWriterOptions {

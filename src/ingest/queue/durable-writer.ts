@@ -1,22 +1,35 @@
 /** The end of the write path: a commit group goes to the database or, during an outage, to the journal. */
 import type { Logger } from 'pino';
-import type { Rejection } from '../errors.ts';
-import { Availability, type AvailabilityOptions } from '../storage/database/availability.ts';
-import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../storage/storage.ts';
-import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
+import type { Rejection } from '../../errors.ts';
+import { Availability, type AvailabilityOptions } from '../../storage/database/availability.ts';
+import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../../storage/storage.ts';
+import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import {
   EventWriter,
   type GroupCounts,
   newGroupCounts,
   type Outcomes,
   tablesOfWrites,
-} from '../storage/write/event-writer.ts';
-import { JOURNALING, JOURNALING_PAST, REFUSING, REFUSING_PAST } from '../storage/write/failures.ts';
-import { ReplayWriter } from '../storage/write/replay-writer.ts';
-import type { WriteGroup } from './commit-buffer.ts';
-import type { Journal } from './journal/journal.ts';
-import { Replay } from './journal/replay.ts';
+} from '../../storage/write/event-writer.ts';
+import {
+  JOURNALING,
+  JOURNALING_PAST,
+  REFUSING,
+  REFUSING_PAST,
+  UNAVAILABLE,
+} from '../../storage/write/failures.ts';
+import {
+  type IdempotentOutcome,
+  type IdempotentRequest,
+  IdempotentWriter,
+} from '../../storage/write/idempotent-writer.ts';
+import { ReplayWriter } from '../../storage/write/replay-writer.ts';
+import type { Journal } from '../journal/journal.ts';
+import { Replay } from '../journal/replay.ts';
+import type { Lane } from './idempotent-queue.ts';
+import { KeyTable } from './key-table.ts';
 import { PastWriter } from './past-writer.ts';
+import type { NodeWriters } from './write-queues.ts';
 
 export interface DurableWriterOptions {
   /** The servers that hold events. */
@@ -26,6 +39,8 @@ export interface DurableWriterOptions {
   readonly connections: number;
   /** For events of past days. */
   readonly pastConnections: number;
+  /** Whether another session has the table of idempotency keys locked. */
+  readonly areKeysLocked: () => Promise<boolean>;
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -50,6 +65,9 @@ export class DurableWriter {
   readonly #writers: ByNode<EventWriter>;
   /** The writers of events of past days, whose partitions may be locked or missing one by one. */
   readonly past: PastWriter;
+  /** The writers of requests that are stored as a whole, of each lane. */
+  readonly #requests: ByNode<Readonly<Record<Lane, IdempotentWriter>>>;
+  readonly #keyTable: KeyTable;
   readonly #replayWriter: ReplayWriter | null;
   readonly #replay: Replay | null;
 
@@ -85,6 +103,25 @@ export class DurableWriter {
       log,
       now,
     });
+    const keyTable = new KeyTable(options.areKeysLocked, log);
+    this.#keyTable = keyTable;
+    const onBlocked = async (): Promise<void> => {
+      if (!(await keyTable.suspect())) this.availability.writeFailed();
+    };
+    this.#requests = new ByNode(nodes, (node) => {
+      const common = { node, engine, log, now };
+      return {
+        event: new IdempotentWriter({ ...common, name: 'tidemark idempotent events', onBlocked }),
+        batch: new IdempotentWriter({ ...common, name: 'tidemark idempotent batches', onBlocked }),
+        past: new IdempotentWriter({
+          ...common,
+          name: 'tidemark idempotent past',
+          past: true,
+          // That may be a lock on one of the past days.
+          onBlocked: async () => void (await keyTable.suspect()),
+        }),
+      };
+    });
     const replayWriter =
       journal && new ReplayWriter({ nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
@@ -117,17 +154,34 @@ export class DurableWriter {
     nodes.start({ log, now, onBack: () => this.#replay?.run() });
   }
 
-  /** Stores the commit groups of a server, or keeps them in the journal during an outage. */
-  readonly writeAt = (node: DataNode): WriteGroup => {
+  /**
+   * Stores what waits for a server. During an outage commit groups are kept in the journal; a failure of one of the past days does
+   * not put its events there.
+   */
+  writersAt(node: DataNode): NodeWriters {
     const writer = this.#writers.at(node);
-    return (group) => this.#write(group, () => writer.write(group));
-  };
+    const writePast = this.past.writeAt(node);
+    const requests = this.#requests.at(node);
+    return {
+      now: (group) => this.#write(group, () => writer.write(group)),
+      past: (group) => this.#write(group, () => writePast(group)),
+      requests: (given, lane) => this.#writeRequests(given, requests[lane]),
+    };
+  }
 
-  /** Stores groups of past days. A failure of one of these days does not put its events into the journal. */
-  readonly writePastAt = (node: DataNode): WriteGroup => {
-    const write = this.past.writeAt(node);
-    return (group) => this.#write(group, () => write(group));
-  };
+  /** The journal does not take them: without the table of keys a repeated request is not recognized. */
+  async #writeRequests(
+    requests: readonly IdempotentRequest[],
+    writer: IdempotentWriter,
+  ): Promise<readonly IdempotentOutcome[]> {
+    if (!this.availability.writable) return requests.map(() => UNAVAILABLE);
+    const { refusal } = this.#keyTable;
+    if (refusal === null) return await writer.write(requests);
+    const others = requests.filter(({ identity }) => identity === null);
+    const outcomes = others.length === 0 ? [] : await writer.write(others);
+    const byRequest = new Map(others.map((request, index) => [request, outcomes[index]]));
+    return requests.map((request) => byRequest.get(request) ?? refusal);
+  }
 
   #write(group: readonly AcceptedEvent[], write: () => Promise<Outcomes>): Promise<Outcomes> {
     return this.availability.writable ? write() : this.#keep(group, this.availability.refusal);
@@ -150,6 +204,11 @@ export class DurableWriter {
     return Math.max(0, ...present.map(([, { stillMs }]) => stillMs));
   }
 
+  /** The table of idempotency keys. */
+  get keyTable(): Pick<KeyTable, 'refusal' | 'suspect' | 'acceptsIdempotencyKeys'> {
+    return this.#keyTable;
+  }
+
   /** False while the database takes no events of the current day, or has not ended a commit group for seconds. */
   get takesEvents(): boolean {
     return this.availability.writable && this.#stillMs < STILL_MS;
@@ -158,8 +217,9 @@ export class DurableWriter {
   /** Call it when no commit group is in flight. Waiting events stay in the journal for the next start. */
   async stop(): Promise<void> {
     const { journal, log, nodes } = this.#options;
-    await Promise.all([this.availability.stop(), nodes.stop()]);
-    const writers = this.#writers.all.map((writer) => writer.close());
+    await Promise.all([this.availability.stop(), nodes.stop(), this.#keyTable.stop()]);
+    const requestWriters = this.#requests.all.flatMap((lanes) => Object.values(lanes));
+    const writers = [...this.#writers.all, ...requestWriters].map((writer) => writer.close());
     await Promise.all([this.#replay?.stop(), ...writers, this.past.close()]);
     await this.#replayWriter?.close();
     if (journal === null) return;

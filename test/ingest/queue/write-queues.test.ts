@@ -1,11 +1,15 @@
 /** A node that does not answer keeps what is its own, and nothing of the others. */
 import { expect, test } from 'vitest';
-import type { Path } from '../../src/base/turns.ts';
-import { Rejection } from '../../src/errors.ts';
-import { EventBuffer, RequestQueue } from '../../src/ingest/node-queues.ts';
-import type { DataNode } from '../../src/storage/database/nodes.ts';
-import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
+import type { Path } from '../../../src/base/turns.ts';
+import { Rejection } from '../../../src/errors.ts';
+import {
+  type NodeWriters,
+  WriteQueues,
+  type WriteQueuesOptions,
+} from '../../../src/ingest/queue/write-queues.ts';
+import type { DataNode } from '../../../src/storage/database/nodes.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import type { IdempotentRequest } from '../../../src/storage/write/idempotent-writer.ts';
 
 const nodeNamed = (name: string): DataNode => ({
   ...{ name, isUnreachable: false, suspect: () => undefined },
@@ -41,20 +45,40 @@ function silence<T>(): { wait: (isSilent: boolean, outcome: T) => Promise<T>; en
 
 const holderOf = (appId: number): Path => [appId, appId];
 
+/** Queues whose groups of the current day, or whose requests, are written by the test. */
+function queuesOf(
+  writers: (node: DataNode) => Partial<NodeWriters>,
+  options: Partial<WriteQueuesOptions>,
+): WriteQueues {
+  const unexpected = (): never => expect.unreachable('Nothing is written there');
+  return new WriteQueues({
+    ...{ nodes: NODES, holderOf, refusalOf: () => null, connections: 2, pastConnections: 1 },
+    ...{ maxEvents: 100, maxBytes: 1_000_000, largest: 10 },
+    ...options,
+    writersAt: (node) => ({ now: unexpected, past: unexpected, requests: unexpected, ...writers(node) }),
+  });
+}
+
+const apart = (queues: WriteQueues, accepted: readonly AcceptedEvent[]) =>
+  queues.storeApart({ accepted, past: 0, keyed: 0 });
+
 test('events for a silent node fill its share of the room alone, and no group of another node waits for it', async () => {
   const { wait, end } = silence<null[]>();
-  const buffer = new EventBuffer(
-    NODES,
-    { connections: 2, holderOf, maxEvents: 100, maxBytes: 1_000_000 },
-    10,
-    (node) => (group) =>
-      wait(
-        node === SILENT,
-        group.map(() => null),
-      ),
+  const buffer = queuesOf(
+    (node) => ({
+      now: (group) =>
+        wait(
+          node === SILENT,
+          group.map(() => null),
+        ),
+    }),
+    {},
   );
   const silent = Array.from({ length: 60 }, () => buffer.add(event(1)));
-  const batch = buffer.addAll(Array.from({ length: 10 }, () => event(3)));
+  const batch = apart(
+    buffer,
+    Array.from({ length: 10 }, () => event(3)),
+  );
   const refused = await Promise.all(silent.slice(50));
   expect(refused.every((outcome) => outcome instanceof Rejection)).toBe(true);
   expect(buffer.depth).toBe(60);
@@ -76,38 +100,42 @@ test('events for a silent node fill its share of the room alone, and no group of
 test('a share has room for the largest batch, however many nodes there are', async () => {
   const many = { ...NODES, names: Array.from({ length: 32 }, (_, at) => String(at)) };
   const write = async (group: readonly AcceptedEvent[]) => group.map(() => null);
-  const options = { holderOf, connections: 2, maxEvents: 100, maxBytes: 3_200 };
-  const buffer = new EventBuffer(many, options, 40, () => write);
-  const batch = await buffer.addAll(Array.from({ length: 40 }, () => event(2)));
+  const buffer = queuesOf(() => ({ now: write }), { nodes: many, maxBytes: 3_200, largest: 40 });
+  const batch = await apart(
+    buffer,
+    Array.from({ length: 40 }, () => event(2)),
+  );
   expect(batch).toEqual(Array.from({ length: 40 }, () => null));
-  const larger = await buffer.addAll(Array.from({ length: 41 }, () => event(2)));
+  const larger = await apart(
+    buffer,
+    Array.from({ length: 41 }, () => event(2)),
+  );
   expect(larger[0]).toBeInstanceOf(Rejection);
 });
 
 test('idempotent requests for a silent node keep those of another node from nothing', async () => {
   const { wait, end } = silence<{ answer: { status: number; body: string }; stored: []; repeated: 0 }[]>();
   const answer = { status: 201, body: '{}' };
-  const closed: string[] = [];
-  const queue = new RequestQueue(NODES, { holderOf, maxEvents: 20, maxBytes: 1_000_000 }, 10, (node) => ({
-    write: (requests) =>
-      wait(
-        node === SILENT,
-        requests.map(() => ({ answer, stored: [], repeated: 0 })),
-      ),
-    close: async () => void closed.push(node.name),
-  }));
+  const queue = queuesOf(
+    (node) => ({
+      requests: (requests) =>
+        wait(
+          node === SILENT,
+          requests.map(() => ({ answer, stored: [], repeated: 0 })),
+        ),
+    }),
+    { maxEvents: 20 },
+  );
   const request = (appId: number): IdempotentRequest => ({
     ...{ appId, identity: null, acceptedAt: 0, events: [event(appId)], answer },
     answerRepeated: () => answer,
     answerWithout: () => answer,
   });
-  const silent = Array.from({ length: 11 }, () => queue.add(request(1)));
+  const silent = Array.from({ length: 11 }, () => queue.storeTogether(request(1), 0));
   expect(await silent[10]).toBeInstanceOf(Rejection);
-  expect(await queue.add(request(2))).toEqual(answer);
+  expect(await queue.storeTogether(request(2), 0)).toEqual(answer);
   const timer = setInterval(end, 1);
   expect(await Promise.all(silent.slice(0, 10))).toEqual(Array.from({ length: 10 }, () => answer));
   clearInterval(timer);
   await queue.drain();
-  await queue.close();
-  expect(closed).toEqual(['silent', 'other']);
 });

@@ -1,11 +1,15 @@
 import fc from 'fast-check';
 import { afterEach, expect, test, vi } from 'vitest';
-import { Rejection } from '../../src/errors.ts';
-import { CommitBuffer, type CommitBufferOptions, LARGE_CHARACTERS } from '../../src/ingest/commit-buffer.ts';
-import { keyedEventId } from '../../src/ingest/event-id.ts';
-import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import type { WriteOutcome } from '../../src/storage/write/event-writer.ts';
-import { SOURCE } from '../support/source.ts';
+import { Rejection } from '../../../src/errors.ts';
+import { keyedEventId } from '../../../src/ingest/event-id.ts';
+import {
+  CommitBuffer,
+  type CommitBufferOptions,
+  LARGE_CHARACTERS,
+} from '../../../src/ingest/queue/commit-buffer.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import type { WriteOutcome } from '../../../src/storage/write/event-writer.ts';
+import { SOURCE } from '../../support/source.ts';
 
 interface Write {
   readonly ids: readonly string[];

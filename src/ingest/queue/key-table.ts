@@ -3,7 +3,7 @@
  * a key are refused at once, and all others go on.
  */
 import type { Logger } from 'pino';
-import { Rejection } from '../errors.ts';
+import { Rejection } from '../../errors.ts';
 
 const LOCKED = new Rejection(
   'unavailable',

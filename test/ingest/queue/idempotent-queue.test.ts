@@ -1,13 +1,18 @@
 /** How requests with an Idempotency-Key wait for their commit, and how many may. */
 import { expect, test } from 'vitest';
-import { IdempotentQueue, type IdempotentQueueOptions } from '../../src/ingest/idempotent-queue.ts';
-import type { IdempotentRequest } from '../../src/storage/write/idempotent-writer.ts';
-import { SOURCE } from '../support/source.ts';
+import {
+  IdempotentQueue,
+  type IdempotentQueueOptions,
+  type Lane,
+} from '../../../src/ingest/queue/idempotent-queue.ts';
+import type { IdempotentRequest } from '../../../src/storage/write/idempotent-writer.ts';
+import { SOURCE } from '../../support/source.ts';
 
 type Answers = Awaited<ReturnType<IdempotentQueueOptions['write']>>;
 
 interface Write {
   readonly keys: readonly string[];
+  readonly lane: Lane;
   /** Ends the write: each request gets its own answer. */
   readonly finish: () => void;
 }
@@ -21,9 +26,10 @@ function setUp({ maxEvents = 1_000_000, maxBytes = 1_000_000_000, repeated = 0 }
     maxEvents,
     maxBytes,
     onStored: ({ id }) => stored.push(id),
-    write: (requests) =>
+    write: (requests, lane) =>
       new Promise<Answers>((resolve) => {
         writes.push({
+          lane,
           keys: requests.map(({ identity }) => identity?.keyDigest.toString() ?? ''),
           finish: () =>
             resolve(
@@ -56,8 +62,12 @@ function keyed(key: string, payload = '{}', events = 1): IdempotentRequest {
 }
 
 /** Adds a request; gives the body of its answer, or the reason why it is refused. */
-async function add(queue: IdempotentQueue, request: IdempotentRequest): Promise<unknown> {
-  const outcome = await queue.add(request);
+async function add(
+  queue: IdempotentQueue,
+  request: IdempotentRequest,
+  lane: Lane = 'event',
+): Promise<unknown> {
+  const outcome = await queue.add(request, lane);
   return 'reason' in outcome ? outcome.reason : outcome.body;
 }
 
@@ -118,6 +128,28 @@ test('one commit is in flight at a time, and keys of different apps are differen
   expect(writes[1]?.keys).toEqual(['a', 'a']);
   writes[1]?.finish();
   expect(await Promise.all(answers)).toEqual(['first', 'a', 'a']);
+});
+
+test('single events, batches and requests with past days each have a commit of their own, and their own room', async () => {
+  const { queue, writes } = setUp({ maxEvents: 2 });
+  const answers = [add(queue, keyed('event')), add(queue, keyed('batch', '{}', 2), 'batch')];
+  answers.push(add(queue, keyed('past', '{}', 2), 'past'));
+  expect(await add(queue, keyed('no room', '{}', 2), 'batch')).toBe('unavailable');
+  await settle();
+  expect(writes.map(({ keys, lane }) => [lane, ...keys])).toEqual([
+    ['event', 'event'],
+    ['batch', 'batch'],
+    ['past', 'past'],
+  ]);
+  expect(queue.depth).toBe(5);
+  // The one that waits longest holds no other up.
+  for (const lane of [0, 1]) writes[lane]?.finish();
+  expect(await Promise.all(answers.slice(0, 2))).toEqual(['event', 'batch']);
+  answers.push(add(queue, keyed('next', '{}', 2), 'batch'));
+  await settle();
+  writes[3]?.finish();
+  writes[2]?.finish();
+  expect(await Promise.all(answers)).toEqual(['event', 'batch', 'past', 'next']);
 });
 
 test('a commit has at most 1,000 events, and no request overtakes an earlier one with its key', async () => {

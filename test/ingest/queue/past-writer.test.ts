@@ -1,15 +1,15 @@
 /** The state of past days: which are closed, until when, and what is counted and logged of it. */
 import pg from 'pg';
 import { expect, test } from 'vitest';
-import { Rejection } from '../../src/errors.ts';
-import { PastWriter, startOfCurrentDay } from '../../src/ingest/past-writer.ts';
-import { ConnectionLost, type WriteConnection } from '../../src/storage/database/copy-connection.ts';
-import { oneServer } from '../../src/storage/database/nodes.ts';
-import { ENGINES } from '../../src/storage/engines/engines.ts';
-import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
-import { REFUSING_PAST } from '../../src/storage/write/failures.ts';
-import { captured } from '../support/service.ts';
-import { SOURCE } from '../support/source.ts';
+import { Rejection } from '../../../src/errors.ts';
+import { PastWriter, startOfCurrentDay } from '../../../src/ingest/queue/past-writer.ts';
+import { ConnectionLost, type WriteConnection } from '../../../src/storage/database/copy-connection.ts';
+import { oneServer } from '../../../src/storage/database/nodes.ts';
+import { ENGINES } from '../../../src/storage/engines/engines.ts';
+import type { AcceptedEvent } from '../../../src/storage/write/accepted-event.ts';
+import { REFUSING_PAST } from '../../../src/storage/write/failures.ts';
+import { captured } from '../../support/service.ts';
+import { SOURCE } from '../../support/source.ts';
 
 const DAY_MS = 86_400_000;
 const LOCKED = sqlError('55P03');
