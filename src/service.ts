@@ -42,6 +42,7 @@ import { valuesRead } from './read/fields/values-read.ts';
 import { createGetEvents, GET_EVENTS } from './read/get-events.ts';
 import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
+import { mcpRoute } from './read/mcp/mcp-route.ts';
 import { prometheusRoute } from './read/prometheus-route.ts';
 import { QueryBudget } from './read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from './read/query/query-read.ts';
@@ -141,6 +142,8 @@ const MAINTENANCE_STOP_MS = 5_000;
 
 /** Reads that may wait for a connection: at 5 ms a page, the last of them waits for a second or two. */
 const MAX_WAITING_READS = 1_000;
+/** Payload bytes after which a page for an agent ends: it shows the beginnings of 20 payloads. */
+const AGENT_PAGE_BYTES = 262_144;
 
 /**
  * Starts the service.
@@ -597,21 +600,29 @@ function openReads(
     getEvents: createGetEvents({ ...common, apps: publicIds }),
     consumerStats,
     consumerRoutes: consumerRoutes({ ...common, engine: storage.engine, stats: consumerStats }),
-    readRoutes: (feeds) => [
-      prometheusRoute({ ...common, now: clock.wall }),
-      ...resourceTokenRoutes(common, [
-        eventsRead(common),
+    readRoutes: (feeds) => {
+      const asked = [
         eventRead(),
-        exportRead(common),
         typesRead(),
-        annotationsRead(),
         fieldsRead(common),
         valuesRead({ ...common, now: clock.wall }),
         seriesRead(clock.wall),
         queryRead({ ...common, ...queries }),
-        liveRead(feeds),
-      ]),
-    ],
+      ];
+      const agents = { ...common, publicUrl: config.PUBLIC_URL, version: readRelease().version };
+      return [
+        prometheusRoute({ ...common, now: clock.wall }),
+        // Of a payload in a list an agent gets the beginning.
+        mcpRoute({ ...agents, reads: [...asked, eventsRead({ ...common, maxPageBytes: AGENT_PAGE_BYTES })] }),
+        ...resourceTokenRoutes(common, [
+          ...asked,
+          eventsRead(common),
+          exportRead(common),
+          annotationsRead(),
+          liveRead(feeds),
+        ]),
+      ];
+    },
   };
 }
 

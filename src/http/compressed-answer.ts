@@ -27,13 +27,16 @@ const BROTLI = { params: { [zlib.BROTLI_PARAM_QUALITY]: 3 } } as const;
 let running = 0;
 
 /** Whether a client takes a content coding (RFC 9110, 12.5.3). */
-export function takesCoding(exchange: Exchange, coding: 'br' | 'gzip'): boolean {
+export function takesCoding(exchange: Pick<Exchange, 'header'>, coding: 'br' | 'gzip'): boolean {
   const accepted = acceptedEncodings(exchange.header(ACCEPT_ENCODING));
   return accepted.has(coding) || accepted.has('*');
 }
 
 /** The outcome of a read, compressed if that is worth it. */
-export async function compressedAnswer(exchange: Exchange, outcome: Outcome): Promise<Outcome> {
+export async function compressedAnswer(
+  exchange: Pick<Exchange, 'header' | 'settled'>,
+  outcome: Outcome,
+): Promise<Outcome> {
   if (!isLargeJson(outcome) || exchange.settled) return outcome;
   const answer = { ...outcome, headers: { ...outcome.headers, Vary: 'Accept-Encoding' } };
   const coding = (['br', 'gzip'] as const).find((one) => takesCoding(exchange, one));

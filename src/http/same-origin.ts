@@ -30,6 +30,6 @@ export function refuseForeign(exchange: Exchange, publicOrigin: string): Rejecti
 }
 
 /** Host and port of an origin; null for `null` and for anything else that is not an http origin. */
-function hostOf(origin: string): string | null {
+export function hostOf(origin: string): string | null {
   return /^https?:\/\//.test(origin) && URL.canParse(origin) ? new URL(origin).host : null;
 }

@@ -75,7 +75,7 @@ const STOPPING_BODY_MS = 3_000;
 const STRICT_TRANSPORT = 'Strict-Transport-Security: max-age=31536000\r\n';
 
 /** Paths for programs: their errors are JSON in a browser too. */
-export const API_PATH = /^\/(?:api|public|v1)(?:\/|$)/;
+export const API_PATH = /^\/(?:api|mcp|public|v1)(?:\/|$)/;
 
 class Server implements HttpServer {
   readonly transport: 'uws' | 'node';

@@ -5,12 +5,15 @@ import { ACCEPT_ENCODING, compressedAnswer } from '../http/compressed-answer.ts'
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
-import type { ReadPlace, ReadSlots, ReadTurn } from '../http/read-slots.ts';
+import type { ReadPlace, ReadSlots, ReadTurn, ReadWaiter } from '../http/read-slots.ts';
 import type { FeedHolder } from './live/live-feeds.ts';
+
+/** What a read takes of its request: an exchange, or a part of one that is a read by itself ({@link partOf}). */
+export type ReadRequest = ReadWaiter & Pick<Exchange, 'query' | 'header'>;
 
 /** A read of an app by a caller with access to it. */
 export interface ReadCall {
-  readonly exchange: Exchange;
+  readonly exchange: ReadRequest;
   readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
   /** Whose access it is. */
   readonly holder: FeedHolder;
@@ -72,6 +75,27 @@ export function appReadByParts<P extends Parameters>(
       if (values instanceof Rejection) return values;
       // After the turn: it must not hold a connection for this.
       return await compressedAnswer(exchange, await handle(call, values, slots));
+    },
+  };
+}
+
+/** A read that is one of several in a request: with a query of its own, and an answer that nobody decompresses. */
+export function partOf(exchange: Exchange, query: string): ReadRequest {
+  return {
+    query,
+    header: (name) => (name === ACCEPT_ENCODING ? '' : exchange.header(name)),
+    get settled() {
+      return exchange.settled;
+    },
+    whenSettled: (listener) => exchange.whenSettled(listener),
+    get hasRoomForLargeAnswer() {
+      return exchange.hasRoomForLargeAnswer;
+    },
+    get late() {
+      return exchange.late;
+    },
+    set late(late) {
+      exchange.late = late;
     },
   };
 }

@@ -57,7 +57,7 @@ export class ResourceTokenAccess {
   }
 
   /** Whether the token of a request that was admitted before may still read an app. Is no use of it, and not counted. */
-  async mayStillRead(exchange: Exchange, appId: string): Promise<boolean> {
+  async mayStillRead(exchange: Pick<Exchange, 'header'>, appId: string): Promise<boolean> {
     const token = await this.#options.resourceTokens.authenticate(exchange.header('authorization'));
     return !(token instanceof Rejection) && token.apps.has(appId);
   }

@@ -1,11 +1,12 @@
 /** The reads of an app for resource tokens, under /v1. */
 import type { ReadableApps } from '../api-types/answers.ts';
 import { listAppsOf } from '../apps/apps.ts';
+import type { ResourceToken } from '../apps/resource-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query } from '../http/query.ts';
-import type { ReadSlots } from '../http/read-slots.ts';
+import type { ReadSlots, ReadWaiter } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
 import { type AppRead, headersOfRead, type ReadDeclaration } from './app-read.ts';
@@ -95,10 +96,19 @@ function appsRoute({ access, slots }: ResourceTokenRoutesOptions): Route {
       if (token instanceof Rejection) return token;
       const unknown = NO_PARAMETERS.unknown(exchange.query);
       if (unknown !== null) return unknown;
-      const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
-      const apps = await slots.run(turn, ({ sql }) => listAppsOf(sql, [...token.apps.values()]));
+      const apps = await listApps(slots, token, exchange);
       if (apps instanceof Rejection) return apps;
       return done<ReadableApps>({ apps });
     },
   };
+}
+
+/** The apps that a token may read, in a turn of its holder. */
+export async function listApps(
+  slots: ReadSlots,
+  token: ResourceToken,
+  waiter: ReadWaiter,
+): Promise<Awaited<ReturnType<typeof listAppsOf>> | Rejection> {
+  const turn = { kind: 'token', turns: token.holder, waiter } as const;
+  return await slots.run(turn, ({ sql }) => listAppsOf(sql, [...token.apps.values()]));
 }

@@ -18,6 +18,7 @@ import { FIELDS } from '../read/fields/fields-read.ts';
 import { VALUES } from '../read/fields/values-read.ts';
 import { GET_EVENTS } from '../read/get-events.ts';
 import { LIVE } from '../read/live/live-read.ts';
+import { MCP } from '../read/mcp/mcp-route.ts';
 import { APP_METRICS } from '../read/prometheus-route.ts';
 import { QUERY } from '../read/query/query-read.ts';
 import { APPS, declareRead } from '../read/resource-token-routes.ts';
@@ -51,6 +52,7 @@ export const API: readonly Declaration[] = [
     GET_EVENTS,
     APPS,
     APP_METRICS,
+    MCP,
   ],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),
   ...CONSUMER_ROUTES,

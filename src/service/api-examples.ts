@@ -210,6 +210,31 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
       },
     },
   },
+  callTools: {
+    body: {
+      [JSON_TYPE]: {
+        ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+        params: { name: 'breakdown', arguments: { appId: APP_ID, by: 'type', from: '2026-01-01' } },
+      },
+    },
+    answers: {
+      200: {
+        [JSON_TYPE]: {
+          jsonrpc: '2.0',
+          id: 1,
+          result: {
+            content: [
+              {
+                type: 'text',
+                text: `{"exact":true,"interval":{"from":"2026-01-01T00:00:00.000Z","to":"now"},"events":1204,"link":"https://events.example.com/apps/${APP_ID}?from=2026-01-01T00%3A00%3A00.000Z&tz=UTC","groups":[{"typeName":"order placed","count":1204,"share":1}]}`,
+              },
+            ],
+            isError: false,
+          },
+        },
+      },
+    },
+  },
   listEventTypes: data({
     types: [
       { typeId: TYPE_ID, name: 'order placed', createdAt: AT, count: 1, lastEventAt: AT, hidden: false },

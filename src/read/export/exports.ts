@@ -1,8 +1,8 @@
 /** The exports, and the answers to queries, that this process is sending: who reads them, and when they end before their end. */
 import type { Logger } from 'pino';
+import type { Waiter } from '../../base/slots.ts';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
-import type { Exchange } from '../../http/exchange.ts';
 import type { ReadWaiter } from '../../http/read-slots.ts';
 import type { AnswerStream } from '../../http/stream.ts';
 
@@ -88,12 +88,12 @@ export interface Admitted<T> {
 
 /** Who waits for an export: its request until the response begins, and then whoever reads the response. */
 export class ExportWaiter implements ReadWaiter {
-  readonly #exchange: Exchange;
+  readonly #exchange: Waiter;
   #stream: AnswerStream | null = null;
   // The parts that wait for a slow reader are in its own buffer.
   readonly hasRoomForLargeAnswer = true;
 
-  constructor(exchange: Exchange) {
+  constructor(exchange: Waiter) {
     this.#exchange = exchange;
   }
 
