@@ -3,9 +3,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
 import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
 import { readConfig } from '../../src/config.ts';
+import { Callbacks } from '../support/callbacks.ts';
 import { type Claims, type Lie, type LyingIssuer, startLyingIssuer } from '../support/lying-issuer.ts';
 import { CLIENT_ID, CLIENT_SECRET } from '../support/oidc-issuer.ts';
-import { Person, type Reply } from '../support/person.ts';
+import { Person } from '../support/person.ts';
 import { captured, startTestService, type TestService, until, withTestService } from '../support/service.ts';
 
 const PUBLIC_URL = 'http://tidemark.test';
@@ -13,6 +14,7 @@ const SECONDS = (): number => Math.floor(Date.now() / 1_000);
 
 let issuer: LyingIssuer;
 let service: TestService;
+let callbacks: Callbacks;
 /** Moves the clock of the service, not that of the issuer. */
 let ahead = 0;
 beforeAll(async () => {
@@ -30,54 +32,21 @@ beforeAll(async () => {
       TRUST_PROXY: 1,
     },
   });
+  callbacks = new Callbacks(service, (location) => issuer.answer(location));
 });
 afterAll(async () => {
   await service.stop();
   await issuer.stop();
 });
 
-let networks = 0;
-const from = (): { headers: Record<string, string> } => {
-  networks += 1;
-  return { headers: { 'X-Forwarded-For': `10.1.${networks >> 8}.${networks & 255}` } };
-};
-
 /** A browser that was at the issuer, and the query that it comes back with. */
-async function go(): Promise<{ person: Person; query: URLSearchParams; location: string }> {
-  const person = new Person(service);
-  const { headers } = await person.get('/sign-in/oidc', from());
-  const location = headers.location ?? '';
-  return { person, query: issuer.answer(location), location };
-}
-
-const comeBack = (person: Person, query: URLSearchParams | string): Promise<Reply> =>
-  person.get(`/sign-in/oidc/callback?${query}`, from());
-
-async function accounts(): Promise<unknown> {
-  const [row] = await service.sql`
-    SELECT (SELECT count(*)::int FROM users) AS users, (SELECT count(*)::int FROM sessions) AS sessions,
-           (SELECT count(*)::int FROM user_identities) AS identities`;
-  return row;
-}
-
-/** Comes back, and expects that nothing came of it. */
-async function expectRefused(person: Person, query: URLSearchParams | string, code: string): Promise<void> {
-  const before = await accounts();
-  const lines = service.log.length;
-  const reply = await comeBack(person, query);
-  expect([reply.status, reply.headers.location, reply.text]).toEqual([303, `/sign-in?problem=${code}`, '']);
-  expect((await person.get('/api/session')).data.user).toBeNull();
-  expect(await accounts()).toEqual(before);
-  const written = service.log.slice(lines);
-  expect(written.filter(({ event }) => event === 'oidc.refusal')).toMatchObject([{ reason: code }]);
-  expect(JSON.stringify(written)).not.toMatch(/eyJ|code-\d|problem of the issuer/);
-}
-
-async function signsIn(): Promise<void> {
-  const { person, query } = await go();
-  expect((await comeBack(person, query)).headers.location).toBe('/');
-  expect((await person.get('/api/session')).data.user).toMatchObject({ email: 'ada@liar.example' });
-}
+const go = (): ReturnType<Callbacks['go']> => callbacks.go();
+const signsIn = async (): Promise<void> => {
+  await callbacks.signsIn('ada@liar.example');
+};
+const comeBack: Callbacks['comeBack'] = (...back) => callbacks.comeBack(...back);
+const expectRefused: Callbacks['expectRefused'] = (...how) => callbacks.expectRefused(...how);
+const accounts = (): Promise<unknown> => callbacks.accounts();
 
 const set = (name: string, value: unknown): Lie => ({
   claims: (claims: Claims) => {
@@ -278,7 +247,7 @@ describe('a logout token is refused', () => {
       await service.request({
         method: 'POST',
         path: '/sign-in/oidc/logout',
-        headers: { 'Content-Type': 'application/x-www-form-urlencoded', ...from().headers },
+        headers: { 'Content-Type': 'application/x-www-form-urlencoded', ...callbacks.from().headers },
         body: new URLSearchParams({ logout_token: token }).toString(),
       })
     ).status;

@@ -1,4 +1,4 @@
-/** Where the daemons of the tests are, which send what they collect. */
+/** Where the daemons of the tests are, which send what they collect, and an OpenID provider. */
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 
@@ -22,11 +22,22 @@ export const SYSLOG_NG_LIBRARIES = join(HOME, 'usr/lib/syslog-ng');
 export const hasSyslogNg = existsSync(SYSLOG_NG);
 export const hasRsyslogBulk = existsSync(RSYSLOGD) && existsSync(OMELASTICSEARCH);
 
+/** LemonLDAP::NG, an OpenID provider, with what its portal loads and Debian's packages only recommend. */
+export const STARMAN = '/usr/bin/starman';
+export const LEMONLDAP_PORTAL = '/usr/share/lemonldap-ng/portal/htdocs/index.psgi';
+const LEMONLDAP_NEEDS = ['/usr/share/perl5/String/Random.pm', '/usr/share/perl5/IO/String.pm'];
+export const hasLemonldap = [STARMAN, LEMONLDAP_PORTAL, ...LEMONLDAP_NEEDS].every((path) => existsSync(path));
+
 /** What is skipped without them. */
 export function missingDaemons(): string[] {
   return [
     ...(hasSyslogNg ? [] : [`syslog-ng: not at ${SYSLOG_NG} (SYSLOG_NG_HOME)`]),
     ...(hasRsyslogBulk ? [] : ['omelasticsearch of rsyslog (Debian: apt install rsyslog-elasticsearch)']),
+    ...(hasLemonldap
+      ? []
+      : [
+          'LemonLDAP::NG (Debian: apt install liblemonldap-ng-portal-perl starman libstring-random-perl libio-string-perl)',
+        ]),
     ...(hasCollectd ? [] : ['collectd (Debian: apt install collectd-core libyajl2)']),
   ];
 }

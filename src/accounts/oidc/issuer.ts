@@ -273,7 +273,7 @@ async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptio
     new URL(issuer),
     clientId,
     undefined,
-    clientAuthentication(clientSecret),
+    clientAuthentication(clientId, clientSecret),
     {
       timeout: TIMEOUT_SECONDS,
       execute: [oidc.enableNonRepudiationChecks, ...(isLocal ? [oidc.allowInsecureRequests] : [])],
@@ -301,13 +301,19 @@ async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptio
   return { config, keys, at: now() };
 }
 
-/** The way of the issuer's choice: a header where it takes one (RFC 6749, 2.3.1), else the body. */
-function clientAuthentication(secret: string): oidc.ClientAuth {
+/**
+ * The way of the issuer's choice: a header where it takes one (RFC 6749, 2.3.1), else the body. Not every issuer decodes what
+ * the header must encode, which in the body is the same everywhere.
+ */
+function clientAuthentication(clientId: string, secret: string): oidc.ClientAuth {
   const basic = oidc.ClientSecretBasic(secret);
   const post = oidc.ClientSecretPost(secret);
+  const isPlain = /^[A-Za-z0-9]*$/.test(clientId + secret);
   return (server, client, body, headers) => {
     const methods = server.token_endpoint_auth_methods_supported ?? ['client_secret_basic'];
-    (methods.includes('client_secret_basic') ? basic : post)(server, client, body, headers);
+    const byHeader =
+      methods.includes('client_secret_basic') && (isPlain || !methods.includes('client_secret_post'));
+    (byHeader ? basic : post)(server, client, body, headers);
   };
 }
 
