@@ -159,24 +159,32 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 }
 
+/** What knows of a database, once it is made: until then nothing is remembered that could be wrong. */
+interface Remembered {
+  caches: Caches | null;
+  journal: Journal | null;
+  usage: Usage | null;
+}
+
+function watchServer({ address, storage, log }: ServiceOptions, remembered: Remembered): ServerWatch {
+  return new ServerWatch(address, {
+    log,
+    engine: storage.engine,
+    onMoved: () => {
+      if (remembered.caches !== null) forget(remembered.caches, null);
+      remembered.usage?.forget();
+    },
+    onForeign: (isForeign) => {
+      if (remembered.journal !== null) remembered.journal.wrongDatabase = isForeign;
+    },
+  });
+}
+
 /** @param opened takes the way to close each part, as soon as that part is open */
 async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const { config, log, clock = SYSTEM_CLOCK } = given;
-  // What is made below; until then nothing is remembered that could be wrong.
-  let caches: Caches | null = null;
-  let journal: Journal | null = null;
-  let usage: Usage | null = null;
-  const watch = new ServerWatch(given.address, {
-    log,
-    engine: given.storage.engine,
-    onMoved: () => {
-      if (caches !== null) forget(caches, null);
-      usage?.forget();
-    },
-    onForeign: (isForeign) => {
-      if (journal !== null) journal.wrongDatabase = isForeign;
-    },
-  });
+  const remembered: Remembered = { caches: null, journal: null, usage: null };
+  const watch = watchServer(given, remembered);
   opened.push(() => watch.stop());
   const options = { ...given, database: watch.database };
   const pools = openPools(options);
@@ -186,7 +194,8 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   await prepareAlone(pools.maintenance, tasks.prepare);
   const installation = await readInstallation(pools.maintenance);
   watch.start();
-  journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
+  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
+  remembered.journal = journal;
   opened.push(() => journal?.close());
   const accounts = new AppAccounts();
   const limits = await openLimits({
@@ -196,16 +205,16 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   opened.push(() => limits.stop());
 
-  usage = openUsage(options, pools.reads);
-  const counted = usage;
-  opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
+  const usage = openUsage(options, pools.reads);
+  remembered.usage = usage;
+  opened.push(() => withTimeout(usage.stop(), 1_000, undefined));
   const nodes = options.storage.nodesOf(watch.database);
   await nodes.ready().catch(() => undefined); // It is read again soon; until then the coordinator takes all events.
   const writePath = openWritePath(options, { accounts, pools, limits, journal, watch, nodes, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
-  caches = known;
+  remembered.caches = known;
   await followChanges(known, { pools, watch, opened });
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() =>
@@ -220,7 +229,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const dashboard = await openDashboard(options, opened, {
     installation,
     limits,
-    usage: counted,
+    usage,
     caches: known,
     reads,
   });
@@ -229,21 +238,19 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   writePath.start();
   opened.push(() => writePath.stop());
-  return await serve(options, opened, {
-    ...{
-      pools,
-      journal,
-      limits,
-      writePath,
-      maintenance,
-      dashboard,
-      watch,
-      nodes,
-      usage,
-      deliveries,
-    },
-    ...reads,
-  });
+  const parts = {
+    pools,
+    journal,
+    limits,
+    writePath,
+    maintenance,
+    dashboard,
+    watch,
+    nodes,
+    usage,
+    deliveries,
+  };
+  return await serve(options, opened, { ...parts, ...reads });
 }
 
 function openDashboard(

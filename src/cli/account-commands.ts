@@ -53,6 +53,14 @@ function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
 /** `user create`, `user list`, `user verify`, `user reset-password`, `user remove-second-factor`, `user suspend` and the rest. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
+  addCreateCommand(user);
+  addEmailCommands(user);
+  addSecondFactorCommand(user);
+  addIdentityCommand(user);
+  for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
+}
+
+function addCreateCommand(user: Command): void {
   user
     .command('create')
     .description('create an account with a verified email')
@@ -76,6 +84,10 @@ export function addUserCommands(program: Command): void {
         };
       }),
     );
+}
+
+/** `user list`, `user verify` and `user reset-password`. */
+function addEmailCommands(user: Command): void {
   user
     .command('list')
     .description('list all accounts')
@@ -119,9 +131,6 @@ export function addUserCommands(program: Command): void {
         };
       }),
     );
-  addSecondFactorCommand(user);
-  addIdentityCommand(user);
-  for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
 }
 
 /** `user suspend` and `user resume`. */

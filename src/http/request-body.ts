@@ -24,21 +24,36 @@ export interface BodyOptions {
   };
 }
 
-/** The request, as its body needs it. */
-export interface BodyOwner {
+/** The connection that a body comes from. */
+export interface BodyWire {
   /** A request header by its lower-case name, empty if absent. */
   header(name: string): string;
-  /** The key under which the client is counted. */
-  address(): string;
-  /** Starts to receive the body. A chunk's memory is only valid during the call. */
+  /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
-  /** Stops reading from the connection, and continues. A few more chunks may come in between. */
+  /** Stops reading from the connection, and continues. What the transport has read already still arrives. */
   pauseBody(): void;
   resumeBody(): void;
+}
+
+/** The request that a body is of. */
+export interface BodyOwner {
+  /** The key under which the client is counted. */
+  readonly clientKey: string;
   /** Closes the connection after the response. */
   closeAfterAnswer(): void;
   /** Responds at once. */
-  refuse(refusal: Rejection): void;
+  answer(refusal: Rejection): void;
+}
+
+/** What a body is received from, and where it is counted. */
+export interface BodySource {
+  readonly wire: BodyWire;
+  readonly owner: BodyOwner;
+  readonly room: BodyRoom;
+  /** Limit in bytes, after decompression. */
+  readonly maxBytes: number;
+  /** When the request arrived, in milliseconds of the clock of {@link RequestBody.checkPace}. */
+  readonly startedAt: number;
 }
 
 /**
@@ -92,6 +107,7 @@ export function isSmallBody(body: ReceivedBody): body is string {
 }
 
 export class RequestBody {
+  readonly #wire: BodyWire;
   readonly #owner: BodyOwner;
   readonly #room: BodyRoom;
   readonly #maxBytes: number;
@@ -131,12 +147,9 @@ export class RequestBody {
   #result: ReceivedBody | ArrivingLines | Rejection | null = null;
   #resolve: ((body: ReceivedBody | ArrivingLines | Rejection) => void) | null = null;
 
-  /**
-   * Starts to receive.
-   * @param maxBytes  limit in bytes, after decompression
-   * @param startedAt when the request arrived, in milliseconds of the clock of {@link checkPace}
-   */
-  constructor(owner: BodyOwner, room: BodyRoom, maxBytes: number, options: BodyOptions, startedAt: number) {
+  /** Starts to receive. */
+  constructor({ wire, owner, room, maxBytes, startedAt }: BodySource, options: BodyOptions) {
+    this.#wire = wire;
     this.#owner = owner;
     this.#room = room;
     this.#maxBytes = Math.min(maxBytes, room.largestBody);
@@ -144,7 +157,7 @@ export class RequestBody {
     this.#paceSince = startedAt;
     this.#isBinary = options.binary === true;
     this.#lineLimits = options.lines;
-    const encoding = owner.header('content-encoding');
+    const encoding = wire.header('content-encoding');
     this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
     if (this.#encoding === null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
       const others = options.compressed === true ? `, or with one of ${ENCODINGS.join(', ')}` : '';
@@ -153,7 +166,7 @@ export class RequestBody {
         `Send the body without Content-Encoding${others}.`,
       );
     }
-    owner.readBody((chunk, last) => this.#onChunk(chunk, last));
+    wire.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
 
   /**
@@ -332,14 +345,14 @@ export class RequestBody {
     if (this.#isPaused) return;
     this.#isPaused = true;
     this.#compressed?.pause();
-    this.#owner.pauseBody();
+    this.#wire.pauseBody();
   }
 
   #resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     this.#compressed?.resume();
-    this.#owner.resumeBody();
+    this.#wire.resumeBody();
   }
 
   /** Decompresses what has arrived, and what arrives from now on. */
@@ -409,7 +422,7 @@ export class RequestBody {
 
   /** Content-Length; NaN or 0 if it is missing or invalid. */
   get #announcedBytes(): number {
-    return Number(this.#owner.header('content-length'));
+    return Number(this.#wire.header('content-length'));
   }
 
   #hold(bytes: number, isWhole: boolean): boolean {
@@ -418,7 +431,7 @@ export class RequestBody {
       this.#countedBytes += bytes;
       return true;
     }
-    this.#account ??= this.#room.open(this.#owner.address(), this.#usesReserve, () =>
+    this.#account ??= this.#room.open(this.#owner.clientKey, this.#usesReserve, () =>
       this.#refuseAtOnce(CUT_FOR_ROOM),
     );
     if (this.#hasEnded) this.#room.arrived(this.#account);
@@ -486,11 +499,11 @@ export class RequestBody {
       return false;
     if (this.#refusalPause === 'none') {
       this.#refusalPause = 'paused';
-      this.#owner.pauseBody();
+      this.#wire.pauseBody();
       setTimeout(() => {
         this.#refusalPause = 'over';
         if (this.#isOver) return;
-        this.#owner.resumeBody();
+        this.#wire.resumeBody();
         this.#drain(0, this.#hasEnded, refusal);
       }, PAUSE_MS);
     }
@@ -500,7 +513,7 @@ export class RequestBody {
   /** Responds without waiting for the rest of the body, and closes the connection. */
   #refuseAtOnce(refusal: Rejection): void {
     this.#owner.closeAfterAnswer();
-    if (this.#lines === null) this.#owner.refuse(refusal);
+    if (this.#lines === null) this.#owner.answer(refusal);
     else this.#fail(this.#lines, refusal);
   }
 

@@ -10,7 +10,7 @@ export function exchangeLimits(maxBodyBytes: number, maxBodiesBytes = 4 * maxBod
   return {
     maxBodyBytes,
     bodies: new BodyRoom(maxBodiesBytes),
-    addressOf: ({ remoteAddress }) => remoteAddress,
+    clientKeyOf: ({ remoteAddress }) => remoteAddress,
     everyAnswer: '',
     unsentBytes: 0,
     openStreams: new Set(),
