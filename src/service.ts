@@ -452,7 +452,7 @@ function routesOf(
       closedDays: () =>
         writePath.store.past.closedDays('blocked') + writePath.store.past.closedDays('no-partition'),
       acceptsIdempotencyKeys: () => writePath.acceptsIdempotencyKeys,
-      trouble: () => availability.trouble,
+      problem: () => availability.problem,
       nodesAway: () => nodes.unreachable,
       journal,
     }),

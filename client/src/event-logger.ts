@@ -261,7 +261,7 @@ export class EventLogger {
     this.#characters += characters;
     this.#queue.push({ ...event, characters, createdAt: createdAt?.getTime() ?? null });
     this.#running ??= this.#run();
-    if (this.#queue.length === this.#batchEvents || this.#isHolding) this.#hurry();
+    if (this.#queue.length === this.#batchEvents || this.#isHolding) this.#sendSoon();
     return true;
   }
 
@@ -309,7 +309,7 @@ export class EventLogger {
   async flush(): Promise<void> {
     if (this.stats.waiting === 0) return;
     this.#isHurried = true;
-    this.#hurry();
+    this.#sendSoon();
     await new Promise<void>((resolve) => {
       this.#waiters.push({ upTo: this.#numbers, resolve });
     });
@@ -334,7 +334,7 @@ export class EventLogger {
     return waiting;
   }
 
-  #hurry(): void {
+  #sendSoon(): void {
     if (this.#inFlight.length === 0) this.#pause.end();
   }
 

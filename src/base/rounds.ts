@@ -37,7 +37,7 @@ export class Rounds {
   }
 
   /** Cuts the pause short. A round that runs is left alone. */
-  hurry(): void {
+  runSoon(): void {
     if (this.#round === null) this.#schedule(0);
   }
 

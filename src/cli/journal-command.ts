@@ -192,13 +192,13 @@ async function importLines(
 }
 
 const STOPPED_BY = {
-  away: 'the database takes no writes',
+  unreachable: 'the database takes no writes',
   blocked: 'another session holds a lock on a day of these events',
   fault: 'the database failed',
 } as const;
 
 function stopped(outcome: ReplayOutcome): OperatorError {
-  const reason = STOPPED_BY[outcome === 'away' || outcome === 'blocked' ? outcome : 'fault'];
+  const reason = STOPPED_BY[outcome === 'unreachable' || outcome === 'blocked' ? outcome : 'fault'];
   return new OperatorError(
     `${reason}: quarantine is as it was; run the same import again, which skips what is stored already`,
   );

@@ -138,7 +138,7 @@ async function run(options: ConfigurationOptions, { steps }: Plan): Promise<void
   const context: StepContext = {
     ...options,
     secret: await options.secret(),
-    // They were proved before the first change.
+    // They were verified before the first change.
     prover: { prove: async () => null },
     unusableHash: async () => hash,
   };

@@ -4,7 +4,7 @@ import { withTimeout } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
 import type { Release } from '../process/version.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { type ServerTrouble, TROUBLE_TEXTS } from '../storage/database/server-watch.ts';
+import { PROBLEM_TEXTS, type ServerProblem } from '../storage/database/server-watch.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import { json, type Operation, objectOf, type Schema } from './operation.ts';
 import { Query, text } from './query.ts';
@@ -26,7 +26,7 @@ export interface HealthOptions {
   /** False while requests with an Idempotency-Key are refused, though all is well otherwise. */
   readonly acceptsIdempotencyKeys: () => boolean;
   /** Why the server that responds is not used; null if it is used, or none responds. */
-  readonly trouble: () => ServerTrouble | null;
+  readonly problem: () => ServerProblem | null;
   /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
   readonly nodesAway: () => readonly string[];
   /** Null without JOURNAL_DIR. */
@@ -195,17 +195,17 @@ async function readiness(
   const nodesAway = options.nodesAway();
   const nodes = nodesAway.length > 0 && { nodesAway };
   const isOurs = options.journal?.wrongDatabase !== true;
-  const met = options.trouble();
+  const met = options.problem();
   if (writable === true && isOurs && met === null)
     return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys, ...nodes });
-  const refusal = writable === null ? NO_DATABASE : TROUBLE_TEXTS['read-only'];
-  const trouble = isOurs ? (met === null ? refusal : TROUBLE_TEXTS[met]) : TROUBLE_TEXTS.foreign;
+  const refusal = writable === null ? NO_DATABASE : PROBLEM_TEXTS['read-only'];
+  const problem = isOurs ? (met === null ? refusal : PROBLEM_TEXTS[met]) : PROBLEM_TEXTS.foreign;
   if (options.journal?.takesEvents !== true)
-    return new Rejection('unavailable', trouble, journal === null ? {} : { fields: journal });
+    return new Rejection('unavailable', problem, journal === null ? {} : { fields: journal });
   const query = READINESS_QUERY.parse(exchange.query);
   if (!(query instanceof Rejection) && query.for === 'writing')
     return ready({ success: true, status: 'journaling', ...engine, ...journal });
-  const details = `${trouble} Events are accepted into the journal; nothing can be read.`;
+  const details = `${problem} Events are accepted into the journal; nothing can be read.`;
   return new Rejection('unavailable', details, { fields: journal ?? {} });
 }
 

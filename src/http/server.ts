@@ -5,7 +5,7 @@ import { Window } from '../base/window.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { OperatorError, Rejection } from '../errors.ts';
 import { errorCode, isUnavailable } from '../storage/database/connect.ts';
-import { TROUBLE_TEXTS, troubleOfCode } from '../storage/database/server-watch.ts';
+import { PROBLEM_TEXTS, problemOfCode } from '../storage/database/server-watch.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
 import {
@@ -205,9 +205,9 @@ class Server implements HttpServer {
     }
     if (isUnavailable(error)) {
       this.#options.log.warn(context, 'http: request failed, the database cannot be reached');
-      const trouble = troubleOfCode(errorCode(error));
+      const problem = problemOfCode(errorCode(error));
       const details =
-        trouble === null ? 'The database cannot be reached; try again shortly.' : TROUBLE_TEXTS[trouble];
+        problem === null ? 'The database cannot be reached; try again shortly.' : PROBLEM_TEXTS[problem];
       return new Rejection('unavailable', details);
     }
     this.#options.log.error({ ...context, err: error }, 'http: request failed');

@@ -131,7 +131,7 @@ export async function storeSent(
 ): Promise<Answer | Rejection> {
   const batch = await acceptEvents(steps, appId, sent);
   if (batch instanceof Rejection) return batch;
-  const refusal = isAtomic ? atomicRefusal(batch.results) : passingRefusal(steps, format, batch);
+  const refusal = isAtomic ? atomicRefusal(batch.results) : retryableRefusal(steps, format, batch);
   if (refusal !== null) return refusal;
 
   const full = await admitBytes(steps, appId, batch.accepted);
@@ -185,7 +185,7 @@ async function storeBatch(
 }
 
 /** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
-function passingRefusal(
+function retryableRefusal(
   { queues }: CreateBatchSteps,
   { repeatsWhole = false }: AnsweringFormat,
   batch: Batch,

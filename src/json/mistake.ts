@@ -53,7 +53,7 @@ export function documentMistake(text: string, { end }: JsonScan, hint = ''): Rej
 /** The refusal of a body. @param at index of the mistake, as a failed {@link JsonScan} has it in `end` */
 export function notJson(text: string, at: number): Rejection {
   if (isForm(text)) return invalid(A_FORM);
-  return invalid(`The body is not valid JSON: ${mistakeAt(text, at)} at ${placeOf(text, at)}.`);
+  return invalid(`The body is not valid JSON: ${mistakeAt(text, at)} at ${positionOf(text, at)}.`);
 }
 
 /** The refusal of a body in which something follows a whole document. @param end index after the document */
@@ -62,7 +62,7 @@ function moreThanOne(text: string, end: number, hint = ''): Rejection {
   const isDocument = text.charCodeAt(at) === OPEN_BRACE;
   const what = isDocument ? 'a second document begins' : 'more text follows the document';
   const advice = isDocument && hint !== '' ? ` ${hint}` : '';
-  return invalid(`The body is not valid JSON: ${what} at ${placeOf(text, at)}.${advice}`);
+  return invalid(`The body is not valid JSON: ${what} at ${positionOf(text, at)}.${advice}`);
 }
 
 /** The refusal of one line of several. @param what of what it is, such as "The line" */
@@ -90,7 +90,7 @@ function quoted(character: string): string {
   return character === '"' ? 'quotation mark' : `'${character}'`;
 }
 
-function placeOf(text: string, at: number): string {
+function positionOf(text: string, at: number): string {
   let line = 1;
   let start = 0;
   for (let feed = text.indexOf('\n'); feed >= 0 && feed < at; feed = text.indexOf('\n', start)) {

@@ -1,4 +1,4 @@
-/** Notifications to systemd for services with Type=notify: sd_notify(3), by way of systemd-notify(1). */
+/** Notifications to systemd for services with Type=notify: sd_notify(3), by systemd-notify(1). */
 import { spawn } from 'node:child_process';
 import type { Logger } from 'pino';
 

@@ -415,7 +415,7 @@ function registerDatabase(
     '1 for each server that answers and is not used, by the reason: read-only, recovery (a standby), older (replaced by a promoted ' +
       'standby), behind (it has lost commits), foreign (of another installation), forbidden (a privilege is missing), moved (its data ' +
       'is elsewhere), unfit (it would lose what is written).',
-    () => map(watch.troubles, ({ server, trouble }) => sample({ server, reason: trouble }, 1)),
+    () => map(watch.problems, ({ server, problem }) => sample({ server, reason: problem }, 1)),
     ['server', 'reason'],
   );
   metrics.gauge(

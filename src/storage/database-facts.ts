@@ -42,7 +42,7 @@ export interface DatabaseFacts {
   /** Events dated more than a day ahead. */
   readonly eventsInFuture: number;
   /** Deltas that wait to be folded, or marks of buckets that wait to be refreshed. */
-  readonly unsettledCounts: number;
+  readonly pendingCounts: number;
   /** Events that lie where nobody reads them, by server; null if migrations are pending. */
   readonly strayRows: readonly StrayCount[] | null;
   /** Null where nothing is compressed, or migrations are pending. */
@@ -87,7 +87,7 @@ export async function readDatabaseFacts(
     oldestSnapshot: await readOldestSnapshot(sql),
     ...(await clockFacts(sql)),
     ...(await dataFacts(sql, engine)),
-    unsettledCounts: await engine.unsettled(sql),
+    pendingCounts: await engine.pending(sql),
     compression: pending > 0 ? null : ((await engine.readCompression?.(sql)) ?? null),
     strayRows: pending > 0 ? null : ((await engine.strayRows?.find(sql)) ?? []),
     counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),

@@ -35,11 +35,11 @@ function setUp({ pauseMs = 0 } = {}) {
   return { rounds, said, begun, count: () => ends.length };
 }
 
-test('a round begins only after the one before has ended, however it is hurried', async () => {
+test('a round begins only after the one before has ended, however soon another is asked for', async () => {
   const { rounds, begun, count } = setUp();
   rounds.start();
   const end = await begun(1);
-  rounds.hurry();
+  rounds.runSoon();
   await new Promise((resolve) => setTimeout(resolve, 0));
   await new Promise((resolve) => setTimeout(resolve, 0));
   expect(count()).toBe(1);
@@ -51,7 +51,7 @@ test('a round begins only after the one before has ended, however it is hurried'
 test('a pause can be cut short', async () => {
   const { rounds, begun } = setUp({ pauseMs: 3_600_000 });
   rounds.start();
-  rounds.hurry();
+  rounds.runSoon();
   (await begun(1))();
   await rounds.stop();
 });
@@ -68,7 +68,7 @@ test('stop waits for the round that runs, and no other begins', async () => {
   expect([isStopped, rounds.isStopped]).toEqual([false, true]);
   end();
   await stopping;
-  rounds.hurry();
+  rounds.runSoon();
   await new Promise((resolve) => setTimeout(resolve, 0));
   expect(count()).toBe(1);
 });

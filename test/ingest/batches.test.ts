@@ -49,7 +49,7 @@ const codes = (results: readonly BatchResult[]): (string | undefined)[] => resul
 async function isSettled(engine: TestEngine, sql: Sql): Promise<boolean> {
   const upkeep = upkeepOf(engine);
   await upkeep.settle(sql);
-  return (await upkeep.unsettled(sql)) === 0;
+  return (await upkeep.pending(sql)) === 0;
 }
 
 describe.each(availableEngines())('on %s a batch', (engine) => {

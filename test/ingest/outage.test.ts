@@ -197,7 +197,7 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   await proxy.comeBack();
   await untilReplayed(service);
   expect((await ask()).status).toBe(200);
-  expect(said(service, 'database: takes events again')).toBe(true);
+  expect(said(service, 'database: writable again')).toBe(true);
   expect(said(service, 'journal: replay complete')).toBe(true);
 });
 

@@ -94,7 +94,7 @@ export class SimulatedProcess {
       },
       journal,
       watch: {
-        trouble: null,
+        problem: null,
         breakAll: () => breakConnections(true),
         breakSilent: () => breakConnections(false),
         followsWal: false,

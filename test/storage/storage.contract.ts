@@ -363,9 +363,9 @@ export function storageContract(
 
     test('what is left to settle is known, and settling leaves nothing', async () => {
       world.now = END + DAY_MS;
-      expect((await world.storage.facts(world.sql)).unsettledCounts).toBeGreaterThan(0);
+      expect((await world.storage.facts(world.sql)).pendingCounts).toBeGreaterThan(0);
       await world.settle();
-      expect((await world.storage.facts(world.sql)).unsettledCounts).toBe(0);
+      expect((await world.storage.facts(world.sql)).pendingCounts).toBe(0);
     });
 
     test.each(READS)('%s are exact when all is settled', (_, expectExact) => expectExact());
@@ -387,7 +387,7 @@ export function storageContract(
       for (const [, expectExact] of READS) await expectExact();
       world.now += 10 * MINUTE_MS;
       await world.tasks.everySecond();
-      expect((await world.storage.facts(world.sql)).unsettledCounts).toBe(0);
+      expect((await world.storage.facts(world.sql)).pendingCounts).toBe(0);
       for (const [, expectExact] of READS) await expectExact();
     });
 

@@ -10,7 +10,7 @@ export interface TestUpkeep {
   /** Brings all that is committed now into the counts: folds deltas, or refreshes every marked bucket. */
   settle(sql: Sql): Promise<void>;
   /** What is left to settle. */
-  unsettled(sql: Sql): Promise<number>;
+  pending(sql: Sql): Promise<number>;
 }
 
 const FAR_FUTURE = Date.UTC(2500, 0, 1);
@@ -22,7 +22,7 @@ export function upkeepOf(engine: TestEngine): TestUpkeep {
       settle: async (sql) => {
         await foldCounts(sql);
       },
-      unsettled: (sql) => countOf(sql, 'count_deltas'),
+      pending: (sql) => countOf(sql, 'count_deltas'),
     };
   }
   return {
@@ -31,7 +31,7 @@ export function upkeepOf(engine: TestEngine): TestUpkeep {
       await mergeMarks(sql);
       await refreshStale(sql, FAR_FUTURE);
     },
-    unsettled: (sql) => countOf(sql, 'stale_buckets'),
+    pending: (sql) => countOf(sql, 'stale_buckets'),
   };
 }
 

@@ -271,12 +271,12 @@ function gibibytes(bytes: number): string {
 /** At full load a second's counts are some 25,000 rows. */
 const MAINTENANCE_BEHIND = 200_000;
 
-function maintenance({ unsettledCounts }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
-  if (unsettledCounts < MAINTENANCE_BEHIND) return [ok('maintenance', 'counts are up to date')];
+function maintenance({ pendingCounts }: DatabaseFacts, { service: { readyStatus } }: Facts): Finding[] {
+  if (pendingCounts < MAINTENANCE_BEHIND) return [ok('maintenance', 'counts are up to date')];
   return [
     warning(
       'maintenance',
-      `${unsettledCounts} count changes are not added up yet: totals stay exact, but reads get slower`,
+      `${pendingCounts} count changes are not added up yet: totals stay exact, but reads get slower`,
       readyStatus === 200
         ? 'See the log of the service for failures of its maintenance.'
         : 'Start the service: it does this every second.',

@@ -12,7 +12,7 @@ export interface ReplayOptions {
   /** Stores the missing events of a group. Never rejects. */
   readonly write: (group: readonly JournaledEvent[]) => Promise<readonly ReplayOutcome[]>;
   /** Called when a write shows that the database takes no writes. */
-  readonly onAway: () => void;
+  readonly onUnreachable: () => void;
   /** Whether the database takes writes as far as is known; otherwise only {@link Replay.step} tries. */
   readonly mayRun?: () => boolean;
   readonly log: Logger;
@@ -26,7 +26,7 @@ export type ReplayStep =
   | 'empty'
   | 'stored'
   /** The database takes no writes: the group waits. */
-  | 'away'
+  | 'unreachable'
   /** The database belongs to another installation: the group waits for its own database. */
   | 'foreign'
   /** All waiting events are of days that another session has locked. */
@@ -115,7 +115,7 @@ export class Replay {
       this.#again = false;
       step = await this.step();
     }
-    if (step === 'away' || step === 'foreign') this.#options.onAway();
+    if (step === 'unreachable' || step === 'foreign') this.#options.onUnreachable();
   }
 
   async #look(): Promise<void> {
@@ -151,7 +151,7 @@ export class Replay {
     const group = progress.batches.slice(progress.next, upTo).flat();
     const outcomes = progress.ownerKnown ? await this.#store(group) : group.map(() => UNKNOWN_OWNER);
     if (outcomes.length > 0) this.#noteInstallation(outcomes.includes('foreign'), progress);
-    for (const obstacle of ['foreign', 'fault', 'away'] as const)
+    for (const obstacle of ['foreign', 'fault', 'unreachable'] as const)
       if (outcomes.includes(obstacle)) return obstacle;
     const { journal } = this.#options;
     const postponed = group.filter((_, index) => outcomes[index] === 'blocked');

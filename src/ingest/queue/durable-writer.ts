@@ -118,7 +118,7 @@ export class DurableWriter {
       new Replay({
         journal,
         write: (group) => replayWriter.write(group),
-        onAway: () => this.availability.writeFailed(),
+        onUnreachable: () => this.availability.writeFailed(),
         mayRun: () => this.availability.writable,
         log,
         now,
@@ -218,7 +218,7 @@ export class DurableWriter {
   /** A stored event proves more than a response of the server. Events of the journal are stored before new ones. */
   async #canWrite(): Promise<boolean> {
     if (!(await this.#someServerTakesEvents())) return false;
-    return !['away', 'foreign'].includes((await this.#replay?.step()) ?? 'empty');
+    return !['unreachable', 'foreign'].includes((await this.#replay?.step()) ?? 'empty');
   }
 
   /** One node that takes no events does not keep the others from taking some. */

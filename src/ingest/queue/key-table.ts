@@ -60,7 +60,7 @@ export class KeyTable {
     if (isLocked !== this.#isLocked) {
       if (isLocked)
         this.#log.warn('write: the table of idempotency keys is locked, refusing requests with a key');
-      else this.#log.info('write: the table of idempotency keys takes rows again');
+      else this.#log.info('write: the table of idempotency keys is unlocked');
     }
     this.#isLocked = isLocked;
     if (!isLocked || this.#stopped) return;

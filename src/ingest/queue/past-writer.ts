@@ -154,7 +154,7 @@ export class PastWriter {
 
   #reopen(day: number): void {
     if (this.#closed.delete(day))
-      this.#options.log.info({ day: dateOf(day) }, 'write: a past day takes events again');
+      this.#options.log.info({ day: dateOf(day) }, 'write: past day writable again');
   }
 }
 

@@ -1,7 +1,7 @@
 /** Reads the content of a backup in one snapshot, while the service runs. */
 import type pg from 'pg';
 import { to as copyTo } from 'pg-copy-streams';
-import { COARSE_LEVELS, countsOf, DAYS, type Level } from '../counts/levels.ts';
+import { COARSE_LEVELS, countTable, DAYS, type Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
 import { errorCode, SQLSTATE } from '../database/connect.ts';
 import type { Database } from '../database/database.ts';
@@ -42,20 +42,20 @@ export interface Export {
 }
 
 /** A place in the snapshot where rows of tables are: a server, or some shards of a cluster. */
-export interface RowPlace {
+export interface RowSource {
   /** In a transaction with the snapshot. */
   readonly client: pg.Client;
   /** The name of a table there. */
   readonly nameOf: (table: string) => string;
   /** The relation of the counts of a level there. */
-  readonly countsOf: (level: Level) => string;
+  readonly selectCounts: (level: Level) => string;
 }
 
 /** A snapshot, and where it has the rows of each table. */
 export interface ExportSnapshot {
   /** Connection to the database, for all that is in one place. */
   readonly client: pg.Client;
-  placesOf(table: string): readonly RowPlace[];
+  placesOf(table: string): readonly RowSource[];
   end(): Promise<void>;
 }
 
@@ -95,7 +95,7 @@ export async function beginExport(
 async function beginOnServer(client: pg.Client, engine: EngineExport): Promise<ExportSnapshot> {
   for (let tries = 1; !(await beginLocked(client, await engine.tablesToExport(client))); tries += 1)
     if (tries === MAX_TRIES) throw new Error('Tables of events are dropped faster than they can be locked.');
-  const server = { client, nameOf: (table: string) => table, countsOf: ({ view }: Level) => view };
+  const server = { client, nameOf: (table: string) => table, selectCounts: ({ view }: Level) => view };
   return {
     client,
     placesOf: () => [server],
@@ -162,7 +162,7 @@ async function sectionsOf(
   const exported = (
     section: RowSection,
     table: string,
-    query: (place: RowPlace) => string,
+    query: (place: RowSource) => string,
   ): ExportedSection => ({
     section,
     rows: () => new RowsOfPlaces(placesOf(table), query),
@@ -176,9 +176,9 @@ async function sectionsOf(
     ...COARSE_LEVELS.map((level) =>
       exported(
         { section: 'counts', level: level.name, columns: COUNT_COLUMNS },
-        countsOf(level.name),
-        ({ countsOf: relationOf }) => `
-          SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${relationOf(level)} AS counts
+        countTable(level.name),
+        ({ selectCounts }) => `
+          SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${selectCounts(level)} AS counts
            WHERE bucket < ${time(boundary)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
       ),
     ),
@@ -198,10 +198,10 @@ async function sectionsOf(
 /** The rows of a section, from one place after the other. */
 class RowsOfPlaces implements ExportedRows {
   rowCount = 0;
-  readonly #places: readonly RowPlace[];
-  readonly #query: (place: RowPlace) => string;
+  readonly #places: readonly RowSource[];
+  readonly #query: (place: RowSource) => string;
 
-  constructor(places: readonly RowPlace[], query: (place: RowPlace) => string) {
+  constructor(places: readonly RowSource[], query: (place: RowSource) => string) {
     this.#places = places;
     this.#query = query;
   }

@@ -37,7 +37,7 @@ export async function copySettings(
   // Events of apps that were deleted meanwhile.
   await to.client.query(`
     INSERT INTO deleted_apps (app_id)
-    SELECT DISTINCT app_id FROM ${to.engine.settledCounts(COARSE_LEVELS[2])} AS days
+    SELECT DISTINCT app_id FROM ${to.engine.materializedCounts(COARSE_LEVELS[2])} AS days
      WHERE app_id NOT IN (SELECT id FROM apps) ON CONFLICT DO NOTHING`);
   await continueSequences(to.client, await readSequences(from.client));
   if (isLast) {
@@ -66,7 +66,7 @@ export async function copyOutlivedCounts(sides: {
         sides,
         table,
         COUNT_COLUMNS,
-        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${from.engine.settledCounts(level)} AS counts
+        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${from.engine.materializedCounts(level)} AS counts
           WHERE bucket < '${boundary}'::timestamptz GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
       ),
     );

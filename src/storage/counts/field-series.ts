@@ -249,7 +249,7 @@ function scopeOf(
 /** Whose values are counted. */
 type ValueScope = Pick<FieldSeriesRequest, 'appId' | 'typeIds' | 'exceptTypes' | 'values' | 'withNumbers'>;
 
-/** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out take off. */
+/** Whose series a line adds up: internal ids of types, 0 for all; those of types that are left out are subtracted. */
 function partsOf(
   { typeIds, exceptTypes = [] }: ValueScope,
   field: FieldRow,
@@ -414,7 +414,7 @@ function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line 
   };
 }
 
-/** The same, where some of them take off. */
+/** The same, where some of them are subtracted. */
 function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
   const idsOf = (sign: number): number[] => series.filter((one) => one.sign === sign).map(({ id }) => id);
   return without(sumOf(counted, idsOf(1)), sumOf(counted, idsOf(-1)));

@@ -32,7 +32,7 @@ export const COARSE_LEVELS = [QUARTER_HOURS, HOURS, DAYS] as const;
 export const ALL_TYPES = 0;
 
 /** What holds the counts of a level: a table, or a continuous aggregate. */
-export function countsOf(level: Level['name']): string {
+export function countTable(level: Level['name']): string {
   return `${level}_counts`;
 }
 

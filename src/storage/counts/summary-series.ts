@@ -186,7 +186,7 @@ interface SummaryScope extends Declaration {
   readonly seriesTypes: readonly number[];
   readonly chosen: readonly ChosenSeries[];
   /** Series with events of which only the rows tell whether they pass the filter. */
-  readonly unsure: readonly number[];
+  readonly ambiguous: readonly number[];
   /** Values that are counted separately, of a field that has too many. */
   readonly known: ReadonlySet<string> | null;
 }
@@ -223,15 +223,15 @@ async function scopeOf(
     const isShown = text !== null && !isSpecial(text) && complete.has(`${row.value}\n${row.by}`);
     return [{ id: row.id, line: isShown ? text : null }];
   });
-  const isSure = !field.isFull;
-  const unsure =
+  const isExact = !field.isFull;
+  const ambiguous =
     filtered === null
       ? []
       : ofTypes
-          .filter((row) => row[filtered] === MANY || (row[filtered] === OTHER && !isSure))
+          .filter((row) => row[filtered] === MANY || (row[filtered] === OTHER && !isExact))
           .map(({ id }) => id);
   const known = field.isFull && line !== null ? new Set(rows.map((row) => row[line])) : null;
-  return { ...declaration, question, appId, typeIds, seriesTypes, chosen, unsure, known };
+  return { ...declaration, question, appId, typeIds, seriesTypes, chosen, ambiguous, known };
 }
 
 function isSpecial(text: string): boolean {
@@ -242,16 +242,16 @@ function isSpecial(text: string): boolean {
 async function minutesFromRows(
   tx: Transaction,
   asked: FieldScopeRequest,
-  { field, unsure }: SummaryScope,
+  { field, ambiguous }: SummaryScope,
 ): Promise<readonly number[] | NotCounted> {
   const boundary = await readBoundary(tx);
-  if (unsure.length > 0 && boundary > (asked.from ?? 0)) {
+  if (ambiguous.length > 0 && boundary > (asked.from ?? 0)) {
     const [lost] = await tx`
-      SELECT FROM fields_per_day WHERE app_id = ${asked.appId} AND type_id = ANY(${[...unsure]}) AND count > 0
+      SELECT FROM fields_per_day WHERE app_id = ${asked.appId} AND type_id = ANY(${[...ambiguous]}) AND count > 0
          AND bucket >= ${new Date(floorTo(asked.from ?? 0, DAY_MS))} AND bucket < ${new Date(boundary)} LIMIT 1`;
     if (lost !== undefined) return 'not counted';
   }
-  return await minutesWithin(tx, asked, field, { unsure });
+  return await minutesWithin(tx, asked, field, { ambiguous });
 }
 
 async function readLines(

@@ -4,7 +4,7 @@ import { Rounds } from '../../base/rounds.ts';
 import { Rejection } from '../../errors.ts';
 import type { Connect } from './copy-connection.ts';
 import { Probe } from './probe.ts';
-import { type ServerTrouble, type ServerWatch, TROUBLE_TEXTS } from './server-watch.ts';
+import { PROBLEM_TEXTS, type ServerProblem, type ServerWatch } from './server-watch.ts';
 
 export interface AvailabilityOptions {
   readonly connect: Connect;
@@ -16,7 +16,7 @@ export interface AvailabilityOptions {
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
-  readonly watch: Pick<ServerWatch, 'trouble' | 'breakAll' | 'breakSilent' | 'followsWal' | 'noteWal'>;
+  readonly watch: Pick<ServerWatch, 'problem' | 'breakAll' | 'breakSilent' | 'followsWal' | 'noteWal'>;
   /** The database takes writes again. */
   readonly onWritable: () => void;
 }
@@ -30,7 +30,7 @@ const LATE_MS = 250;
 
 const UNREACHABLE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 /** Built once each: many requests are refused for the same reason. */
-const REFUSALS = new Map<ServerTrouble, Rejection>();
+const REFUSALS = new Map<ServerProblem, Rejection>();
 
 interface State {
   readonly isReadOnly: boolean;
@@ -77,16 +77,16 @@ export class Availability {
   }
 
   /** Why the server that answers is not used; null where it is used, or none answers. */
-  get trouble(): ServerTrouble | null {
-    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.trouble;
+  get problem(): ServerProblem | null {
+    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.problem;
   }
 
   /** What requests are refused with that need the database now: the sentence of `/readyz`, where it has one. */
   get refusal(): Rejection {
-    const { trouble } = this;
-    if (trouble === null) return UNREACHABLE;
-    const known = REFUSALS.get(trouble) ?? new Rejection('unavailable', TROUBLE_TEXTS[trouble]);
-    REFUSALS.set(trouble, known);
+    const { problem } = this;
+    if (problem === null) return UNREACHABLE;
+    const known = REFUSALS.get(problem) ?? new Rejection('unavailable', PROBLEM_TEXTS[problem]);
+    REFUSALS.set(problem, known);
     return known;
   }
 
@@ -111,7 +111,7 @@ export class Availability {
     this.#writable = false;
     this.#since = this.#options.now();
     this.#options.log.warn('database: not writable');
-    this.#rounds.hurry();
+    this.#rounds.runSoon();
   }
 
   async #ask(): Promise<void> {
@@ -140,7 +140,7 @@ export class Availability {
     if (this.#writable) return;
     if (!(await this.#options.canWrite())) return;
     this.#writable = true;
-    this.#options.log.info(this.#outage(), 'database: takes events again');
+    this.#options.log.info(this.#outage(), 'database: writable again');
     this.#options.onWritable();
   }
 

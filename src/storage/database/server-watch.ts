@@ -27,7 +27,7 @@ export type ReplaceReason =
   | 'moved';
 
 /** Why an available server must not be used. */
-export type ServerTrouble =
+export type ServerProblem =
   | 'read-only'
   | 'recovery'
   | 'older'
@@ -37,7 +37,7 @@ export type ServerTrouble =
   | 'moved'
   | 'unfit';
 
-const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: string]>> = {
+const REFUSALS: Readonly<Record<ServerProblem, readonly [code: string, message: string]>> = {
   'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
   recovery: ['SERVER_IN_RECOVERY', 'The server is a standby'],
   older: ['SERVER_IS_OLDER', 'The server has been replaced by another one'],
@@ -49,7 +49,7 @@ const REFUSALS: Readonly<Record<ServerTrouble, readonly [code: string, message: 
 };
 
 /** What clients are told of it, by `/readyz` and by every request that needs the database. */
-export const TROUBLE_TEXTS: Readonly<Record<ServerTrouble, string>> = {
+export const PROBLEM_TEXTS: Readonly<Record<ServerProblem, string>> = {
   'read-only': 'The database is read-only.',
   recovery: 'The server of the database is a standby; waiting for the primary.',
   older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',
@@ -63,14 +63,14 @@ export const TROUBLE_TEXTS: Readonly<Record<ServerTrouble, string>> = {
 };
 
 /** Why a connection was refused, by the code of its error; null for any other error. */
-export function troubleOfCode(code: string): ServerTrouble | null {
+export function problemOfCode(code: string): ServerProblem | null {
   const found = Object.entries(REFUSALS).find(([, [refused]]) => refused === code);
   // Its keys are those of the type.
-  return (found?.[0] as ServerTrouble | undefined) ?? null;
+  return (found?.[0] as ServerProblem | undefined) ?? null;
 }
 
 /** An outage passes by itself. These need the operator. */
-const FOR_OPERATORS: ReadonlySet<ServerTrouble> = new Set([
+const FOR_OPERATORS: ReadonlySet<ServerProblem> = new Set([
   'behind',
   'foreign',
   'forbidden',
@@ -78,7 +78,7 @@ const FOR_OPERATORS: ReadonlySet<ServerTrouble> = new Set([
   'unfit',
 ]);
 /** These are said of the database as it is, and of the connections that are open, too. */
-const FOR_ALL_CONNECTIONS: ReadonlySet<ServerTrouble> = new Set(['behind', 'unfit']);
+const FOR_ALL_CONNECTIONS: ReadonlySet<ServerProblem> = new Set(['behind', 'unfit']);
 
 /** The server that a connection leads to. Null if unknown. */
 interface Server {
@@ -163,7 +163,7 @@ export class ServerWatch implements ConnectionWatch {
   #wal = new DurableWal();
   /** Settings that keep commits through a crash and were on. */
   #durable: readonly string[] = [];
-  #trouble: ServerTrouble | null = null;
+  #problem: ServerProblem | null = null;
   /** What the log has been told of it. */
   #told = '';
   #epoch = 1;
@@ -199,14 +199,14 @@ export class ServerWatch implements ConnectionWatch {
   }
 
   /** Why an available server cannot be used; null if it can, or if none is available. */
-  get trouble(): ServerTrouble | null {
-    return this.#trouble;
+  get problem(): ServerProblem | null {
+    return this.#problem;
   }
 
   /** Servers that are not used, with the reason, for metrics; of a cluster its nodes, too. */
-  get troubles(): readonly { readonly server: string; readonly trouble: ServerTrouble }[] {
-    const own = this.#trouble === null ? [] : [{ server: this.#name, trouble: this.#trouble }];
-    return [...own, ...this.#nodes.flatMap((node) => node.troubles)];
+  get problems(): readonly { readonly server: string; readonly problem: ServerProblem }[] {
+    const own = this.#problem === null ? [] : [{ server: this.#name, problem: this.#problem }];
+    return [...own, ...this.#nodes.flatMap((node) => node.problems)];
   }
 
   /** Hosts and ports, without a user or a password. */
@@ -387,7 +387,7 @@ export class ServerWatch implements ConnectionWatch {
       identity,
       generation,
     };
-    const trouble = this.#troubleWith(server, installation?.error?.code ?? null, {
+    const problem = this.#problemOf(server, installation?.error?.code ?? null, {
       inRecovery: inRecovery === 't',
       isReadOnly: readOnly === 'on',
       written: written === null ? null : Number(written),
@@ -395,26 +395,26 @@ export class ServerWatch implements ConnectionWatch {
     });
     // Nothing may be written there any more, whatever else it is.
     if (movedTo !== null) return this.#refuse(session, 'moved', movedMessage(movedTo));
-    if (trouble === 'behind') return this.#refuse(session, trouble, this.#wal.loss);
-    if (trouble !== null) return this.#refuse(session, trouble, installation?.error?.message);
+    if (problem === 'behind') return this.#refuse(session, problem, this.#wal.loss);
+    if (problem !== null) return this.#refuse(session, problem, installation?.error?.message);
     const [row] = fitness?.rows ?? [];
     const unfit = row === undefined ? null : unfitness(row, this.#options.engine, this.#durable);
     if (unfit !== null) return this.#refuse(session, 'unfit', `${unfit.why}; ${unfit.advice}`);
-    if (this.#trouble !== null)
+    if (this.#problem !== null)
       this.#options.log.info({ server: this.#name }, 'database: the server can be used again');
-    this.#meet(null);
+    this.#noteProblem(null);
     session.server = server;
-    this.#accept(server);
+    this.#adoptServer(server);
     this.noteWal({ written, flushed });
     if (row !== undefined) this.#durable = durableSettings(row);
     return null;
   }
 
-  #troubleWith(
+  #problemOf(
     server: Server,
     error: string | null,
     state: { inRecovery: boolean; isReadOnly: boolean; written: number | null; durableBefore: number },
-  ): ServerTrouble | null {
+  ): ServerProblem | null {
     const known = this.#server;
     if (state.inRecovery) return 'recovery';
     if (state.isReadOnly) return 'read-only';
@@ -429,33 +429,33 @@ export class ServerWatch implements ConnectionWatch {
     return server.timeline === known.timeline && this.#wal.isAhead(written, durableBefore) ? 'behind' : null;
   }
 
-  #refuse(session: Session, trouble: ServerTrouble, message: string | undefined): Error {
-    const [code, text] = REFUSALS[trouble];
-    const level = FOR_OPERATORS.has(trouble) ? 'error' : 'warn';
-    const told = `${trouble} ${message ?? ''}`;
-    if (this.#trouble !== trouble || (trouble === 'unfit' && this.#told !== told))
+  #refuse(session: Session, problem: ServerProblem, message: string | undefined): Error {
+    const [code, text] = REFUSALS[problem];
+    const level = FOR_OPERATORS.has(problem) ? 'error' : 'warn';
+    const told = `${problem} ${message ?? ''}`;
+    if (this.#problem !== problem || (problem === 'unfit' && this.#told !== told))
       this.#options.log[level](
-        { trouble, server: this.#name, connection: session.name },
+        { problem, server: this.#name, connection: session.name },
         `database: ${message ?? text}`,
       );
     this.#told = told;
-    const isNew = this.#trouble !== trouble;
-    this.#meet(trouble);
+    const isNew = this.#problem !== problem;
+    this.#noteProblem(problem);
     this.database.chooseAgain();
-    if (isNew && FOR_ALL_CONNECTIONS.has(trouble))
+    if (isNew && FOR_ALL_CONNECTIONS.has(problem))
       for (const other of this.#sessions)
         if (other !== session && other.server !== null) other.socket.destroy(withCode(text, code));
     return withCode(message === undefined ? text : `${text}: ${message}`, code);
   }
 
-  #meet(trouble: ServerTrouble | null): void {
-    const wasForeign = this.#trouble === 'foreign';
-    this.#trouble = trouble;
-    if (wasForeign !== (trouble === 'foreign')) this.#options.onForeign(!wasForeign);
+  #noteProblem(problem: ServerProblem | null): void {
+    const wasForeign = this.#problem === 'foreign';
+    this.#problem = problem;
+    if (wasForeign !== (problem === 'foreign')) this.#options.onForeign(!wasForeign);
   }
 
   /** If the server has changed, all connections leave the old one before their next statement. */
-  #accept(server: Server): void {
+  #adoptServer(server: Server): void {
     const before = this.#server;
     this.#server = before === null ? server : merged(before, server);
     if (before === null || !differs(before, server)) return;

@@ -69,13 +69,13 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   /** Whether {@link settleCounts} can run concurrently with writers of the same events without blocking. */
   readonly settlesBesideWriters: boolean;
   /** The counts of a level, of all types and apps, for buckets that are settled: those before the retention boundary. */
-  settledCounts(level: Level): string;
+  materializedCounts(level: Level): string;
   /** Who compresses, for the doctor. Absent: nobody can. */
   readCompression?(sql: Sql): Promise<CompressionFacts>;
   /** Where rows lie that were written without the library of the engine. Absent: it has none. */
   readonly strayRows?: StrayRows;
   /** Number of deltas, or of marks of stale buckets, that maintenance should have settled. */
-  unsettled(sql: Sql): Promise<number>;
+  pending(sql: Sql): Promise<number>;
   /** A statement that begins the transaction of a restore, if it needs one. */
   readonly restoreSettings?: string;
   /**

@@ -109,12 +109,12 @@ export async function resolveFieldScope(
   const start = Math.max(request.from ?? 0, boundary);
   const wanted = series.filter(({ value }) => filter.values.includes(value));
   if (wanted.length > MOST_SERIES) return 'not counted';
-  const unsure = unsureSeries(field, filter, series);
+  const ambiguous = ambiguousSeries(field, filter, series);
   // Sent together: none waits for the answers to the others.
   const [isWhole, isPartLost, minutes] = await Promise.all([
     isCompleteFrom(tx, request, field, boundary),
-    isLost(tx, request, unsure, boundary),
-    minutesWithin(tx, request, field, { unsure, from: Math.max(start, field.completeFrom) }),
+    isLost(tx, request, ambiguous, boundary),
+    minutesWithin(tx, request, field, { ambiguous, from: Math.max(start, field.completeFrom) }),
   ]);
   if (!isWhole || isPartLost) return 'not counted';
   if (typeof minutes === 'string') return minutes;
@@ -254,30 +254,30 @@ async function isCompleteFrom(
 }
 
 /** The series under which events may be counted that match: those with several values, and values beyond their number. */
-function unsureSeries(
+function ambiguousSeries(
   { isFull }: FieldRow,
   { values }: FieldFilter,
   series: readonly SeriesRow[],
 ): readonly number[] {
-  const isSure = (value: string): boolean => {
+  const isExact = (value: string): boolean => {
     const known = series.find((one) => one.value === value);
     return known === undefined ? !isFull : known.isComplete;
   };
-  const unsure = values.every(isSure) ? [MANY] : [MANY, OTHER];
-  return series.filter(({ value }) => unsure.includes(value)).map(({ id }) => id);
+  const ambiguous = values.every(isExact) ? [MANY] : [MANY, OTHER];
+  return series.filter(({ value }) => ambiguous.includes(value)).map(({ id }) => id);
 }
 
 /** Whether some of these events lie before the retention boundary, where no rows are left. */
 async function isLost(
   tx: Transaction,
   { appId, from, withCountsOnly = false }: FieldScopeRequest,
-  unsure: readonly number[],
+  ambiguous: readonly number[],
   boundary: number,
 ): Promise<boolean> {
-  if (!withCountsOnly || unsure.length === 0 || boundary <= (from ?? 0)) return false;
+  if (!withCountsOnly || ambiguous.length === 0 || boundary <= (from ?? 0)) return false;
   const [row] = await tx`
     SELECT FROM fields_per_day
-     WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}) AND count > 0
+     WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}) AND count > 0
        AND bucket >= ${new Date(from ?? 0)}::timestamptz - interval '1 day' AND bucket < ${new Date(boundary)} LIMIT 1`;
   return row !== undefined;
 }
@@ -300,7 +300,7 @@ interface UnsureMinute {
 /**
  * The minutes of an interval that are computed from rows, in order of time: those that are not counted yet, and those in which series
  * have events of which the counts do not tell what is asked for.
- * @param options.unsure internal ids of these series
+ * @param options.ambiguous internal ids of these series
  * @param options.from   where it begins, if not where the request does
  */
 export async function minutesWithin(
@@ -308,19 +308,19 @@ export async function minutesWithin(
   request: FieldScopeRequest,
   field: FieldRow,
   {
-    unsure = [],
+    ambiguous = [],
     from = request.from,
-  }: { readonly unsure?: readonly number[]; readonly from?: number | null } = {},
+  }: { readonly ambiguous?: readonly number[]; readonly from?: number | null } = {},
 ): Promise<readonly number[] | NotCounted> {
   const { appId, until } = request;
   const end = until === null ? tx`true` : tx`bucket < ${new Date(until)}`;
   const ofUnsure =
-    unsure.length === 0
+    ambiguous.length === 0
       ? tx``
       : tx`
              UNION ALL
             SELECT bucket, false FROM fields_per_minute
-             WHERE app_id = ${appId} AND type_id = ANY(${[...unsure]}::integer[]) AND count > 0`;
+             WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}::integer[]) AND count > 0`;
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
   const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"

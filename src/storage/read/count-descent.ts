@@ -58,7 +58,7 @@ export async function descend(
                 FROM (SELECT bucket, sum(${countOf(tx, scope)}) AS here,
                              sum(sum(${countOf(tx, scope)})) OVER (ORDER BY bucket ${direction}) AS passed
                         FROM ${relationOf(tx, scope, level)}
-                       WHERE ${countsOf(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
+                       WHERE ${countFilter(tx, scope)} AND ${bounds} AND bucket >= above.start AND bucket < above.finish
                        GROUP BY bucket) running
                WHERE passed > above.skip
                ORDER BY bucket ${direction}
@@ -81,7 +81,7 @@ export function relationOf(tx: Transaction, { appId, field }: Scope, { view }: L
   return countsRelation(tx, view, field && { appId, corrections: field.corrections });
 }
 
-export function countsOf(tx: Transaction, scope: Scope): Fragment {
+export function countFilter(tx: Transaction, scope: Scope): Fragment {
   const { appId, typeIds, field, exceptTypes = [] } = scope;
   if (field !== undefined) return tx`app_id = ${appId} AND type_id = ANY(${[...field.ids]})`;
   if (hasExceptions(scope))
@@ -97,7 +97,7 @@ export function ofTypes(tx: Transaction, typeIds: readonly number[]): Fragment {
     : tx`type_id = ANY(${[...typeIds]}::integer[])`;
 }
 
-/** What a row of {@link countsOf} adds: the types that are left out take off from the count of all. */
+/** What a row of {@link countFilter} adds: the types that are left out are subtracted from the count of all. */
 export function countOf(tx: Transaction, scope: Scope): Fragment {
   return hasExceptions(scope) ? tx`CASE WHEN type_id = ${ALL_TYPES} THEN count ELSE -count END` : tx`count`;
 }

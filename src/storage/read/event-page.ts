@@ -19,8 +19,8 @@ import { exactIntervals, type Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import {
   type CountedInterval,
+  countFilter,
   countOf,
-  countsOf,
   descend,
   hasExceptions,
   intervalOf,
@@ -118,7 +118,7 @@ async function countIntervals(
 function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
   if (level !== null)
     return tx`(SELECT coalesce(sum(${countOf(tx, scope)}), 0) FROM ${relationOf(tx, scope, level)}
-                WHERE ${countsOf(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;
+                WHERE ${countFilter(tx, scope)} AND bucket >= greatest(${from}, readable_from) AND bucket < ${until})`;
   // Which rows a filter passes is not decided by SQL.
   if (scope.field !== undefined) return tx`0`;
   return tx`(SELECT count(*) FROM events
@@ -219,7 +219,7 @@ function rowsByMinute(
   const inBuckets = tx`bucket >= ${floorTo(from, MINUTE_MS)} AND bucket < ${until}`;
   return tx`
     SELECT found.*
-      FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countsOf(tx, scope)} AND ${inBuckets}
+      FROM (SELECT bucket FROM ${tx(MINUTES.view)} WHERE ${countFilter(tx, scope)} AND ${inBuckets}
                    ${hasExceptions(scope) ? tx`GROUP BY bucket HAVING sum(${countOf(tx, scope)}) > 0` : tx``}
              UNION SELECT bucket FROM pending_marks WHERE level = 0 AND ${inBuckets}) minutes
      CROSS JOIN LATERAL (

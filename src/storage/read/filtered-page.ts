@@ -14,7 +14,7 @@ import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { joinMinutes } from '../fields/uncounted-minutes.ts';
 import {
   type CountedInterval,
-  countsOf,
+  countFilter,
   descend,
   intervalOf,
   relationOf,
@@ -156,7 +156,7 @@ async function findMinutes(
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, (passed - here)::float8 AS before
       FROM (SELECT bucket, sum(count) AS here, sum(sum(count)) OVER (ORDER BY bucket ${direction}) AS passed
               FROM ${relationOf(tx, scope, MINUTES)}
-             WHERE ${countsOf(tx, scope)} AND bucket >= ${from} AND bucket < ${until}
+             WHERE ${countFilter(tx, scope)} AND bucket >= ${from} AND bucket < ${until}
              GROUP BY bucket) AS running
      WHERE here > 0 AND passed > ${skip}::numeric AND passed - here < ${skip + events}::numeric
      ORDER BY bucket ${direction}`;

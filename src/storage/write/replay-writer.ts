@@ -39,7 +39,7 @@ export interface Unstorable {
 export type ReplayOutcome =
   | 'stored'
   /** The database takes no writes now. */
-  | 'away'
+  | 'unreachable'
   /** The database belongs to another installation: nothing was written into it. */
   | 'foreign'
   /** Another session has locked its day. */
@@ -152,7 +152,7 @@ export class ReplayWriter {
       }
     } catch (error) {
       const failure = classify(error);
-      if (failure !== 'fault') return events.map(() => (failure === 'blocked' ? 'blocked' : 'away'));
+      if (failure !== 'fault') return events.map(() => (failure === 'blocked' ? 'blocked' : 'unreachable'));
       this.#options.log.error(
         { err: error, events: events.length },
         'journal: sources could not be resolved',
@@ -249,7 +249,7 @@ export class ReplayWriter {
       return { reason: 'no-partition', details: `there is no partition for ${dateOf(dayOf(createdAt))}` };
     if (failure === 'fault' || failure === 'blocked') return failure;
     // Whatever keeps one node from taking events: those of others do not wait for it.
-    return this.#nodes.names.length === 0 ? 'away' : 'blocked';
+    return this.#nodes.names.length === 0 ? 'unreachable' : 'blocked';
   }
 }
 

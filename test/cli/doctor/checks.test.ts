@@ -55,7 +55,7 @@ const DATABASE: DatabaseFacts = {
   events: 7_000_000,
   eventsOfWeek: 700_000,
   eventsInFuture: 0,
-  unsettledCounts: 900,
+  pendingCounts: 900,
   strayRows: [],
   compression: null,
   retentionBoundary: NOW - 90 * DAY_MS,
@@ -243,7 +243,7 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
   ],
   [
     'maintenance that does not run',
-    { database: { unsettledCounts: 1e6 } },
+    { database: { pendingCounts: 1e6 } },
     'warning',
     'maintenance',
     /1000000 count changes/,

@@ -115,7 +115,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
       settledSeconds: expect.any(Number),
     });
     expect(await stored(app.id)).toEqual({ total: 600, events });
-    expect(await upkeepOf(engine).unsettled(database.sql)).toBe(0);
+    expect(await upkeepOf(engine).pending(database.sql)).toBe(0);
   });
 
   test('that runs twice imports once, and identical lines as often as they are there', async () => {
@@ -393,7 +393,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
         await refresh.end();
       }
       expect((await stored(app.id)).total).toBe(30);
-      expect(await upkeepOf(engine).unsettled(database.sql)).toBe(0);
+      expect(await upkeepOf(engine).pending(database.sql)).toBe(0);
     },
   );
 

@@ -81,7 +81,7 @@ function replayOf(
       batches.push(batch.filter((_, index) => outcomes[index] === 'stored'));
       return outcomes;
     },
-    onAway: () => undefined,
+    onUnreachable: () => undefined,
     log,
     now: () => 0,
   });
@@ -263,10 +263,10 @@ test('a replay that the database cuts off goes on with the same batch', async ()
   const batches = [events(2_500), events(2_500)];
   for (const batch of batches) await journal.append(batch);
   let away = false;
-  const { replay, ids } = replayOf(journal, () => (away ? 'away' : 'stored'));
+  const { replay, ids } = replayOf(journal, () => (away ? 'unreachable' : 'stored'));
   expect(await replay.step()).toBe('stored');
   away = true;
-  expect(await replay.step()).toBe('away');
+  expect(await replay.step()).toBe('unreachable');
   expect(journal.isEmpty).toBe(false);
   away = false;
   while ((await replay.step()) === 'stored');

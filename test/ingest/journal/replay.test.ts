@@ -63,7 +63,7 @@ function replayOf(
       stored.push(...group.filter((_, index) => outcomes[index] === 'stored').map(({ id }) => id));
       return outcomes;
     },
-    onAway: () => {
+    onUnreachable: () => {
       away.calls += 1;
     },
     log: captured(lines),
@@ -221,7 +221,7 @@ test('the end of a replay is logged once, with its events and its time', async (
 });
 
 test.each([
-  ['away', 1],
+  ['unreachable', 1],
   ['foreign', 1],
   ['fault', 0],
   ['blocked', 0],

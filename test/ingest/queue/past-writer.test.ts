@@ -64,7 +64,7 @@ function event(day: number, id = `day ${day}`): AcceptedEvent {
 }
 
 const CLOSED = 'write: past day not writable';
-const OPEN = 'write: a past day takes events again';
+const OPEN = 'write: past day writable again';
 
 test('a locked day is closed for a second, for twice as long each time, and for a minute at most', async () => {
   const { writer, database, clock } = setUp();

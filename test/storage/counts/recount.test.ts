@@ -24,7 +24,7 @@ const MOST_REFRESHES = 6;
 const newId = createEventIds();
 
 describe.each(availableEngines())('on %s', (engine) => {
-  const { prepare, settle, unsettled } = upkeepOf(engine);
+  const { prepare, settle, pending } = upkeepOf(engine);
   let database: TestDatabase;
   let sql: Sql;
   let alone: Sql;
@@ -94,7 +94,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   test('what is written and settled agrees with the rows, at every level', async () => {
     expect(await differing()).toEqual([0, 0, 0, 0]);
-    expect(await unsettled(sql)).toBe(0);
+    expect(await pending(sql)).toBe(0);
     expect(await sql`SELECT FROM daily_prefix_sums`).not.toHaveLength(0);
     // What waits to be settled counts, too.
     await write([START + 5, START + DAY_MS + 5, START + 2 * DAY_MS + 5]);

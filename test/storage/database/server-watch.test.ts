@@ -232,10 +232,10 @@ test('a server that is read-only, or whose database is another one, is refused w
   await breakAll();
   const refusal: unknown = await sql`SELECT 1`.catch((reason: unknown) => reason);
   expect(errorCode(refusal)).toBe('SERVER_READ_ONLY');
-  expect(watch.trouble).toBe('read-only');
+  expect(watch.problem).toBe('read-only');
   await database.sql.unsafe(`ALTER DATABASE ${name} RESET default_transaction_read_only`);
   await sql`SELECT 1`;
-  expect(watch.trouble).toBeNull();
+  expect(watch.problem).toBeNull();
   await database.sql`UPDATE installation SET value = 'other' WHERE name = 'database_identity'`;
   await breakAll();
   const foreign: unknown = await sql`SELECT 1`.catch((reason: unknown) => reason);
@@ -301,7 +301,7 @@ test('a connection whose greeting arrives late, after others have seen more of t
   }
   proxy.release();
   expect(await settled).toEqual([{ one: 1 }]);
-  expect(watch.trouble).toBeNull();
+  expect(watch.problem).toBeNull();
 });
 
 test.runIf(everyEngine().includes('postgres15'))(

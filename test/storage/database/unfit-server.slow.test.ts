@@ -73,11 +73,11 @@ describe.runIf(hasTimescale)('TimescaleDB', () => {
   /** What the service says of its database, once it does not use it. */
   async function refusal(): Promise<{ details: unknown; metrics: string; log: string }> {
     await until(async () => (await readyz(service)).status === 503, 'the server is refused');
-    await until(() => service.log.some(({ trouble }) => trouble === 'unfit'), 'the log says so');
+    await until(() => service.log.some(({ problem }) => problem === 'unfit'), 'the log says so');
     return {
       details: (await readyz(service)).body.details,
       metrics: (await service.request({ path: '/metrics' })).body,
-      log: String(service.log.find(({ trouble }) => trouble === 'unfit')?.msg),
+      log: String(service.log.find(({ problem }) => problem === 'unfit')?.msg),
     };
   }
 
@@ -244,10 +244,10 @@ describe.runIf(hasCitus)('a worker of Citus', () => {
   test('restarts without its library', async () => {
     await worker.kill();
     await worker.start('-c shared_preload_libraries=');
-    await until(() => service.log.some(({ trouble }) => trouble === 'unfit'), 'it is refused');
+    await until(() => service.log.some(({ problem }) => problem === 'unfit'), 'it is refused');
     await until(async () => Array.isArray(await nodesAway()), 'it is named');
     expect(await readyz(service)).toMatchObject({ status: 200, body: { nodesAway: [name] } });
-    expect(service.log.find(({ trouble }) => trouble === 'unfit')).toMatchObject({ server: name });
+    expect(service.log.find(({ problem }) => problem === 'unfit')).toMatchObject({ server: name });
     const { body } = await service.request({ path: '/metrics' });
     expect(body).toContain(`tidemark_database_server_refused{server="${name}",reason="unfit"} 1\n`);
     expect((await service.post()).status).toBe(503);
@@ -273,8 +273,8 @@ describe.runIf(hasCitus)('a worker of Citus', () => {
     await worker.kill();
     await putBack();
     await worker.start();
-    await until(() => service.log.some(({ trouble }) => trouble === 'behind'), 'it is refused');
-    expect(service.log.find(({ trouble }) => trouble === 'behind')).toMatchObject({ server: name });
+    await until(() => service.log.some(({ problem }) => problem === 'behind'), 'it is refused');
+    expect(service.log.find(({ problem }) => problem === 'behind')).toMatchObject({ server: name });
     await until(async () => Array.isArray(await nodesAway()), 'it is named');
     expect(await readyz(service)).toMatchObject({ status: 200, body: { nodesAway: [name] } });
     expect((await service.post()).status).toBe(503);
@@ -317,7 +317,7 @@ describe('one server', () => {
         await server.kill();
         await putBack();
         await server.start();
-        await until(() => service.log.some(({ trouble }) => trouble === 'behind'), 'it is refused');
+        await until(() => service.log.some(({ problem }) => problem === 'behind'), 'it is refused');
         const { status, body } = await readyz(service);
         expect(status).toBe(503);
         expect(body.details).toContain('come back with older data');

@@ -177,7 +177,7 @@ async function expectSame({ sql }: World, request: PageRequest): Promise<EventPa
 const BUSY = new Set(['55P03', '55000', '40P01']);
 
 describe.each(availableEngines())('%s', (engine) => {
-  const { settle, unsettled } = upkeepOf(engine);
+  const { settle, pending } = upkeepOf(engine);
   let database: TestDatabase;
   let world: World;
 
@@ -200,13 +200,13 @@ describe.each(availableEngines())('%s', (engine) => {
     const events = fc.sample(seeds, 3_000);
     for (let i = 0; i < 2_000; i += 200) await insert(sql, world, events.slice(i, i + 200));
     await check(sized(30, 150));
-    expect(await unsettled(sql)).toBeGreaterThan(0);
+    expect(await pending(sql)).toBeGreaterThan(0);
     await settle(sql);
     await check(sized(30, 150));
     for (let i = 2_000; i < 3_000; i += 100) await insert(sql, world, events.slice(i, i + 100));
     await check(sized(60, 300));
     await settle(sql);
-    expect(await unsettled(sql)).toBe(0);
+    expect(await pending(sql)).toBe(0);
     await check(sized(30, 150));
   });
 

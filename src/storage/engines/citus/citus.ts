@@ -1,6 +1,6 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 
-import { countsOf, HOUR_MS } from '../../counts/levels.ts';
+import { countTable, HOUR_MS } from '../../counts/levels.ts';
 import type { Sql } from '../../database/connect.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
@@ -34,15 +34,15 @@ export const citus: StorageEngine = {
   settlesBesideWriters: true,
   recountDay: recountDayOfCluster,
   recountFields: recountFieldsOfCluster,
-  unsettled: async (sql) => {
+  pending: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`SELECT count(*)::float8 AS waiting FROM count_deltas`;
     return row?.waiting ?? 0;
   },
   strayRows,
   compareApps,
-  totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countsOf(name)}
+  totalsOfAllApps: ({ name, ms }) => `(SELECT app_id, type_id, bucket, count FROM ${countTable(name)}
      UNION ALL SELECT app_id, 0, date_bin('${ms} ms', bucket, 'epoch'), count FROM count_deltas)`,
-  settledCounts: ({ name }) => countsOf(name),
+  materializedCounts: ({ name }) => countTable(name),
   closeNodes,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   beginSnapshot: beginClusterSnapshot,

@@ -4,7 +4,13 @@ import { type Connect, CopyConnection, connectionsTo } from '../../database/copy
 import type { Database } from '../../database/database.ts';
 import { type DataNode, HOME, type Nodes, type NodeWatchOptions } from '../../database/nodes.ts';
 import { Probe } from '../../database/probe.ts';
-import { type NodeAddress, type Place, type PlaceRow, PlaceTable, READ_PLACES } from './placement.ts';
+import {
+  type NodeAddress,
+  type PlacementRow,
+  PlacementTable,
+  READ_PLACEMENTS,
+  type ShardPlacement,
+} from './placement.ts';
 
 /** The cluster of a database on its coordinator: one for all pools and writers of the database. */
 export function clusterOf(database: Database): Cluster {
@@ -74,7 +80,7 @@ export class ClusterNode implements DataNode, NodeAddress {
     const ms = Math.round(watching.now() - this.#unreachableSince);
     if (ms < REST_MS) return;
     this.#unreachableSince = null;
-    watching.log.info({ node: this.name, ms }, 'cluster: a node takes events again');
+    watching.log.info({ node: this.name, ms }, 'cluster: node writable again');
     watching.onBack();
   }
 
@@ -100,7 +106,7 @@ export class Cluster implements Nodes {
   readonly home: DataNode;
   readonly #database: Database;
   readonly #nodes = new Map<string, ClusterNode>();
-  #table: PlaceTable<ClusterNode> | null = null;
+  #table: PlacementTable<ClusterNode> | null = null;
   #loading: Promise<void> | null = null;
   #loadedAt = 0;
   #watching: NodeWatchOptions | null = null;
@@ -131,8 +137,8 @@ export class Cluster implements Nodes {
   async #load(): Promise<void> {
     const connection = new CopyConnection(this.#database, 'tidemark placement');
     try {
-      const { rows } = await connection.query<PlaceRow>(READ_PLACES, []);
-      this.#table = new PlaceTable(rows, (node) => this.#nodeAt(node));
+      const { rows } = await connection.query<PlacementRow>(READ_PLACEMENTS, []);
+      this.#table = new PlacementTable(rows, (node) => this.#nodeAt(node));
       this.#loadedAt = this.#watching?.now() ?? 0;
     } finally {
       await connection.close();
@@ -154,7 +160,7 @@ export class Cluster implements Nodes {
   }
 
   /** The place of an app, once the cluster is {@link ready}. */
-  placeOf(appId: number): Place<ClusterNode> | null {
+  placeOf(appId: number): ShardPlacement<ClusterNode> | null {
     return this.#table?.placeOf(appId) ?? null;
   }
 
@@ -163,7 +169,7 @@ export class Cluster implements Nodes {
   }
 
   /** What the coordinator holds is written by the connections to the address. */
-  #writerOf(place: Place<ClusterNode> | null): DataNode {
+  #writerOf(place: ShardPlacement<ClusterNode> | null): DataNode {
     return place === null || place.isCoordinator ? this.home : place.node;
   }
 
@@ -174,7 +180,7 @@ export class Cluster implements Nodes {
   }
 
   /** All places, once the cluster is {@link ready}. */
-  get places(): readonly Place<ClusterNode>[] {
+  get places(): readonly ShardPlacement<ClusterNode>[] {
     return this.#table?.places ?? [];
   }
 

@@ -29,10 +29,10 @@ import {
   ExpiredMinutes,
   ensurePartitions,
   expiredParts,
+  FoldLock,
   intoCounts,
   partitionsBefore,
   type RetentionResult,
-  Turns,
   underCountsLock,
   waitedInVain,
 } from '../postgres/maintenance.ts';
@@ -116,7 +116,7 @@ async function groupsWithDeltas(pool: Sql): Promise<readonly ShardGroup[]> {
 
 /** When the folds of a node are due: it has a lock of counts of its own. */
 interface NodeFolds {
-  readonly turns: Turns;
+  readonly lock: FoldLock;
   readonly pace: FoldPace;
 }
 
@@ -131,10 +131,10 @@ async function foldCluster(
   onFolded: (pool: Sql, table: string, deltas: number) => Promise<void>,
 ): Promise<void> {
   await onEveryNode(sql, async (pool) => {
-    const { turns, pace } = foldsOf(pool);
+    const { lock, pace } = foldsOf(pool);
     if (!pace.isDue && !(await hasConsumers(pool))) return;
     const groups = await groupsWithDeltas(pool);
-    await turns.take(async (waitMs) => {
+    await lock.take(async (waitMs) => {
       let deltas = 0;
       let minutes = 0;
       for (const group of groups) {
@@ -281,7 +281,7 @@ export function clusterMaintenance(
   const expiredMinutes = new ExpiredMinutes();
   const folds = new Map<Sql, NodeFolds>();
   const foldsOf = (pool: Sql): NodeFolds => {
-    const known = folds.get(pool) ?? { turns: new Turns(), pace: new FoldPace(now) };
+    const known = folds.get(pool) ?? { lock: new FoldLock(), pace: new FoldPace(now) };
     folds.set(pool, known);
     return known;
   };

@@ -9,7 +9,7 @@ export interface NodeAddress {
 }
 
 /** The shards of all tables with the same apps, and where they are. */
-export interface Place<Node = NodeAddress> {
+export interface ShardPlacement<Node = NodeAddress> {
   readonly node: Node;
   /** Whether the node is the coordinator. */
   readonly isCoordinator: boolean;
@@ -21,14 +21,14 @@ export interface Place<Node = NodeAddress> {
 }
 
 /** A SELECT of the places, from the metadata that every node has. */
-export const READ_PLACES = `
+export const READ_PLACEMENTS = `
   SELECT shardid::float8 AS shard, shardminvalue::float8 AS least, shardmaxvalue::float8 AS most,
          nodename AS host, nodeport AS port, groupid = 0 AS "isCoordinator"
     FROM pg_dist_shard JOIN pg_dist_placement USING (shardid) JOIN pg_dist_node USING (groupid)
    WHERE logicalrelid = to_regclass('events') AND noderole = 'primary'
    ORDER BY shardminvalue::float8`;
 
-export interface PlaceRow extends Omit<Place, 'node'> {
+export interface PlacementRow extends Omit<ShardPlacement, 'node'> {
   readonly host: string;
   readonly port: number;
 }
@@ -37,13 +37,13 @@ export interface PlaceRow extends Omit<Place, 'node'> {
 const MOST_TRIED = 10_000;
 
 /** All places of a cluster at one time. */
-export class PlaceTable<Node = NodeAddress> {
+export class PlacementTable<Node = NodeAddress> {
   readonly nodes: readonly Node[];
-  readonly places: readonly Place<Node>[];
-  #samples: ReadonlyMap<Place<Node>, number> | null = null;
+  readonly places: readonly ShardPlacement<Node>[];
+  #samples: ReadonlyMap<ShardPlacement<Node>, number> | null = null;
 
   /** @param nodeAt the node at an address: the same object from one table to the next */
-  constructor(rows: readonly PlaceRow[], nodeAt: (address: NodeAddress) => Node) {
+  constructor(rows: readonly PlacementRow[], nodeAt: (address: NodeAddress) => Node) {
     this.places = rows.map(({ host, port, ...place }) => ({
       ...place,
       node: nodeAt({ name: `${host}:${port}`, host, port }),
@@ -52,7 +52,7 @@ export class PlaceTable<Node = NodeAddress> {
   }
 
   /** @returns null for a cluster without shards */
-  placeOf(appId: number): Place<Node> | null {
+  placeOf(appId: number): ShardPlacement<Node> | null {
     const hash = hashOf(appId);
     let [low, high] = [0, this.places.length - 1];
     while (low < high) {
@@ -64,9 +64,9 @@ export class PlaceTable<Node = NodeAddress> {
   }
 
   /** For each node one of its places, with an app that is there. */
-  get samples(): ReadonlyMap<Place<Node>, number> {
+  get samples(): ReadonlyMap<ShardPlacement<Node>, number> {
     if (this.#samples !== null) return this.#samples;
-    const samples = new Map<Place<Node>, number>();
+    const samples = new Map<ShardPlacement<Node>, number>();
     const seen = new Set<Node>();
     for (let appId = 0; appId < MOST_TRIED && seen.size < this.nodes.length; appId += 1) {
       const place = this.placeOf(appId);

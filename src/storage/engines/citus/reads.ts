@@ -4,7 +4,7 @@ import { errorCode, poolOnNode, SQLSTATE, type Sql, type Transaction } from '../
 import { nodeUnreachable } from '../../database/nodes.ts';
 import type { ReadRoutes } from '../../read/event-reader.ts';
 import { type ClusterNode, clusterOf } from './cluster.ts';
-import type { Place } from './placement.ts';
+import type { ShardPlacement } from './placement.ts';
 import { makeShardSchema, NoShardSchema, ShardsElsewhere, shardsAsDatabase } from './shard-schema.ts';
 
 /**
@@ -15,7 +15,10 @@ export async function poolOfApp(sql: Sql, appId: number): Promise<Sql> {
   return (await placeOfApp(sql, appId)).pool;
 }
 
-async function placeOfApp(sql: Sql, appId: number): Promise<{ pool: Sql; place: Place<ClusterNode> | null }> {
+async function placeOfApp(
+  sql: Sql,
+  appId: number,
+): Promise<{ pool: Sql; place: ShardPlacement<ClusterNode> | null }> {
   const cluster = clusterOf(sql.pool.database);
   await cluster.ready();
   const place = cluster.placeOf(appId);

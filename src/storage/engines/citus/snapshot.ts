@@ -4,8 +4,8 @@
  */
 import type pg from 'pg';
 import { OperatorError } from '../../../errors.ts';
-import type { ExportSnapshot, RowPlace } from '../../backup/export.ts';
-import { countsOf, type Level } from '../../counts/levels.ts';
+import type { ExportSnapshot, RowSource } from '../../backup/export.ts';
+import { countTable, type Level } from '../../counts/levels.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
 import { openCopyClient } from '../../database/copy-client.ts';
 import type { Database } from '../../database/database.ts';
@@ -56,7 +56,7 @@ export async function beginClusterSnapshot(
     const ofCluster = {
       client: coordinator,
       nameOf: (table: string) => table,
-      countsOf: ({ view }: Level) => view,
+      selectCounts: ({ view }: Level) => view,
     };
     return {
       client: coordinator,
@@ -115,7 +115,7 @@ async function end(client: pg.Client): Promise<void> {
 async function takeSnapshots(
   coordinator: pg.Client,
   sessions: readonly NodeSession[],
-): Promise<readonly RowPlace[]> {
+): Promise<readonly RowSource[]> {
   for (let tries = 1; ; tries += 1) {
     try {
       await onAll(sessions, 'lockSession', blockWriters);
@@ -168,7 +168,7 @@ async function rollBack(client: pg.Client): Promise<void> {
   await client.query('ROLLBACK');
 }
 
-/** All shards on every node: a write by way of another node takes its lock there. */
+/** All shards on every node: a write through another node takes its lock there. */
 async function blockWriters(lockSession: pg.Client): Promise<void> {
   await lockSession.query(`
     BEGIN;
@@ -179,7 +179,7 @@ async function blockWriters(lockSession: pg.Client): Promise<void> {
 }
 
 /** Takes the snapshot of a node. Its shards stay until the end, also if they are moved meanwhile. */
-async function beginOnNode(client: pg.Client): Promise<RowPlace[]> {
+async function beginOnNode(client: pg.Client): Promise<RowSource[]> {
   const { rows } = await client.query<ShardRow>(SHARD_ROWS);
   const groups = groupsOf(rows);
   await client.query('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY');
@@ -190,15 +190,15 @@ async function beginOnNode(client: pg.Client): Promise<RowPlace[]> {
   const tables = groups.flatMap(({ tables: names }) => names);
   if (tables.length > 0) await client.query(`LOCK TABLE ONLY ${tables.join(', ONLY ')} IN ACCESS SHARE MODE`);
   await client.query('SELECT FROM pg_dist_local_group');
-  return groups.map((group) => placeOf(client, group));
+  return groups.map((group) => rowSourceOf(client, group));
 }
 
-function placeOf(client: pg.Client, { nameOf }: ShardGroup): RowPlace {
+function rowSourceOf(client: pg.Client, { nameOf }: ShardGroup): RowSource {
   return {
     client,
     nameOf,
-    countsOf: ({ name, ms }) => `
-      (SELECT app_id, type_id, bucket, count FROM ${nameOf(countsOf(name))}
+    selectCounts: ({ name, ms }) => `
+      (SELECT app_id, type_id, bucket, count FROM ${nameOf(countTable(name))}
        UNION ALL
        SELECT app_id, kind, date_bin('${ms} ms', bucket, 'epoch'), count
          FROM ${nameOf('count_deltas')} CROSS JOIN LATERAL (VALUES (type_id), (0)) AS kinds (kind))`,

@@ -1,5 +1,5 @@
 /** Removes the events and counts of a deleted app. */
-import { countsOf, LEVELS } from '../../counts/levels.ts';
+import { countTable, LEVELS } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
@@ -11,7 +11,7 @@ const REMOVED_EVENTS = 10_000;
 /** Tables that folds change. Deltas come first: without them no fold adds to the counts again. */
 export const FOLDED_TABLES: readonly string[] = [
   'count_deltas',
-  ...LEVELS.map(({ name }) => countsOf(name)),
+  ...LEVELS.map(({ name }) => countTable(name)),
   ...FROM_DAYS,
 ];
 

@@ -7,7 +7,7 @@
  * changes counts holds the same lock, so what is read here stays true until the commit.
  */
 import { type Interval, startOfMonth } from '../../counts/intervals.ts';
-import { ALL_TYPES, countsOf, DAYS, floorTo, HOURS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { ALL_TYPES, countTable, DAYS, floorTo, HOURS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { CopyGroup, WriteConnection } from '../../database/copy-connection.ts';
 import { NOTE_CHANGED_MINUTES } from '../../feed/ticks.ts';
 import { type EventRow, timestamp } from '../../write/accepted-event.ts';
@@ -30,7 +30,7 @@ interface CountTable {
 /** Finest first. */
 const TABLES: readonly CountTable[] = [
   ...LEVELS.map(({ name, ms }) => ({
-    name: countsOf(name),
+    name: countTable(name),
     startOf: (time: number) => floorTo(time, ms),
     isCopied: ms <= HOURS.ms,
   })),

@@ -6,7 +6,7 @@ import { OperatorError } from '../../../errors.ts';
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
-import { countsOf, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
+import { countTable, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
@@ -79,7 +79,7 @@ const takeDeltas = (into: string, sums: string): string => `
  */
 export const intoCounts = (nameOf: (table: string) => string = (table) => table): string => `
     ${LEVELS.map((level) => `new_${level.name} AS (${newCounts(level)})`).join(',\n    ')},
-    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(nameOf(countsOf(name)), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
+    ${LEVELS.map(({ name }) => `into_${name} AS (${addTo(nameOf(countTable(name)), `SELECT * FROM new_${name}`)})`).join(',\n    ')},
     into_month AS (${addTo(
       nameOf('month_counts'),
       `SELECT app_id, type_id, date_trunc('month', bucket, 'UTC'), sum(count)::bigint FROM new_day GROUP BY 1, 2, 3`,
@@ -197,7 +197,7 @@ export async function underCountsLock<T>(
  * When folds queue for the lock of counts. Imports hold it for a part of each transaction, and pass it on to one another where
  * several run: after some misses a fold waits for it, so that the imports come after it once.
  */
-export class Turns {
+export class FoldLock {
   #misses = 0;
 
   /** @param attempt waits so many milliseconds for the lock; null where others have it */
@@ -210,9 +210,9 @@ export class Turns {
 
 /** The deltas of events. */
 export function countDeltas(sql: Sql): DeltaSource {
-  const turns = new Turns();
+  const lock = new FoldLock();
   const take = (statement: string): Promise<AddedUp | null> =>
-    turns.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
+    lock.take((waitMs) => underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, statement)));
   return {
     fold: () => take(FOLD),
     compact: () => take(ADD_UP),
@@ -288,7 +288,7 @@ export class ExpiredMinutes {
     const [row] = await sql<{ until: number; oldest: number | null }[]>`
       SELECT (extract(epoch FROM ${boundary}::text::timestamptz) * 1000)::float8 AS until,
              CASE WHEN ${this.#until === null}
-                  THEN (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 FROM ${sql(countsOf('day'))}) END AS oldest`;
+                  THEN (SELECT (extract(epoch FROM min(bucket)) * 1000)::float8 FROM ${sql(countTable('day'))}) END AS oldest`;
     if (row === undefined) return;
     this.#removals = REMOVALS;
     this.#until ??= row.oldest ?? row.until;
@@ -337,7 +337,7 @@ export async function applyRetention(
     // Not while a fold adds to the same minutes: the two could deadlock.
     expiredMinutes.removeFrom(
       sql,
-      countsOf(MINUTES.name),
+      countTable(MINUTES.name),
       interval,
       async (work) => (await underCountsLock(sql, COUNTS_TIMEOUT_MS, work)) !== null,
     ),

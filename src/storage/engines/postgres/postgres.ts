@@ -1,6 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/catalog.ts';
-import { countsOf, HOUR_MS } from '../../counts/levels.ts';
+import { countTable, HOUR_MS } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -26,19 +26,19 @@ export const postgres: StorageEngine = {
   },
   settlesBesideWriters: true,
   recountDay,
-  unsettled: async (sql) => {
+  pending: async (sql) => {
     const [row] = await sql<{ waiting: number }[]>`
       SELECT count(*)::float8 AS waiting FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)`;
     return row?.waiting ?? 0;
   },
   totalsOfAllApps: ({ view }) => view,
-  settledCounts: ({ view }) => view,
+  materializedCounts: ({ view }) => view,
   keepsFieldCounts: true,
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],
   addCounts: async (client, level, copyTo) => {
-    const table = countsOf(level);
+    const table = countTable(level);
     const rows = await copyTo(table);
     if (level === 'day' && rows > 0) await addMonthCounts(client, table);
     return rows;

@@ -1,12 +1,12 @@
 /** TimescaleDB's own policies, which follow the settings. */
 
-import { countsOf, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../../counts/levels.ts';
+import { countTable, DAY_MS, HOUR_MS, LEVELS, type Level, MINUTE_MS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import type { CompressionFacts, StorageSettings } from '../storage-engine.ts';
 
 /** The continuous aggregates of a level: by type, and of all types of an app together. */
 export function aggregatesOf({ name }: Level): readonly string[] {
-  return [countsOf(name), `app_${countsOf(name)}`];
+  return [countTable(name), `app_${countTable(name)}`];
 }
 
 /** What retention removes rows and minutes from. */

@@ -1,7 +1,7 @@
 /** TimescaleDB: events in a hypertable with a columnstore, counts in a hierarchy of continuous aggregates. */
 import type pg from 'pg';
 import { addMonthCounts, COUNT_COLUMNS } from '../../backup/catalog.ts';
-import { countsOf } from '../../counts/levels.ts';
+import { countTable } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -26,7 +26,7 @@ export const timescale: StorageEngine = {
   settleCounts,
   settlesBesideWriters: false,
   recountDay,
-  unsettled: async (sql) => {
+  pending: async (sql) => {
     // The marks of the last hour are still written to.
     const [row] = await sql<{ waiting: number }[]>`
       SELECT count(*)::float8 AS waiting FROM stale_buckets
@@ -36,7 +36,7 @@ export const timescale: StorageEngine = {
   strayRows,
   readCompression,
   totalsOfAllApps: ({ view }) => view,
-  settledCounts: ({ view }) => view,
+  materializedCounts: ({ view }) => view,
   keepsFieldCounts: true,
   eventIntervals: `
     SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
@@ -59,8 +59,8 @@ export const timescale: StorageEngine = {
     const rows = await copyTo(STAGED);
     // All types together are an aggregate of their own.
     const ofAllTypes = COUNT_COLUMNS.filter((column) => column !== 'type_id');
-    await insertStaged(client, countsOf(level), COUNT_COLUMNS, 'type_id <> 0');
-    await insertStaged(client, `app_${countsOf(level)}`, ofAllTypes, 'type_id = 0');
+    await insertStaged(client, countTable(level), COUNT_COLUMNS, 'type_id <> 0');
+    await insertStaged(client, `app_${countTable(level)}`, ofAllTypes, 'type_id = 0');
     if (level === 'day' && rows > 0) await addMonthCounts(client, STAGED);
     await client.query(`DROP TABLE ${STAGED}`);
     return rows;

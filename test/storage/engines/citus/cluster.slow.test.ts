@@ -218,7 +218,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
         const left: number[] = [];
         while (left.at(-1) !== 0 && left.length < 20) {
           await maintenance.everySecond();
-          left.push(await world.unsettled(event.appId));
+          left.push(await world.pending(event.appId));
         }
         expect(left.slice(0, 5)).toEqual([1, 1, 1, 1, 1]);
         expect(left.at(-1)).toBe(0);
@@ -754,7 +754,7 @@ class World {
   }
 
   /** Deltas of an app. */
-  async unsettled(appId: number): Promise<number> {
+  async pending(appId: number): Promise<number> {
     const rows = await this.sql`SELECT FROM count_deltas WHERE app_id = ${appId}`;
     return rows.length;
   }

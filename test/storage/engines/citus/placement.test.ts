@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import type { Sql } from '../../../../src/storage/database/connect.ts';
-import { hashOf, type NodeAddress, PlaceTable } from '../../../../src/storage/engines/citus/placement.ts';
+import { hashOf, type NodeAddress, PlacementTable } from '../../../../src/storage/engines/citus/placement.ts';
 import { ByShard } from '../../../../src/storage/engines/citus/shards.ts';
 
 test('an integer has the hash that PostgreSQL gives it', () => {
@@ -23,15 +23,15 @@ test('an app is where the range of its hash is, and a node stays the same object
     place('a', 3, -1_905_060_025, -96_758_254),
     place('c', 4, -96_758_253, 2_147_483_647),
   ];
-  const table = new PlaceTable(rows, nodeAt);
+  const table = new PlacementTable(rows, nodeAt);
   expect([5, 1, 2_147_483_647].map((appId) => table.placeOf(appId)?.shard)).toEqual([3, 2, 4]);
   expect([...table.samples].map(([{ node }, appId]) => [node.name, table.placeOf(appId)?.node.name])).toEqual(
     ['a:5432', 'b:5432', 'c:5432'].map((name) => [name, name]),
   );
   expect(table.nodes.map(({ name }) => name)).toEqual(['a:5432', 'b:5432', 'c:5432']);
-  const moved = new PlaceTable([place('c', 1, -2_147_483_648, 2_147_483_647)], nodeAt);
+  const moved = new PlacementTable([place('c', 1, -2_147_483_648, 2_147_483_647)], nodeAt);
   expect(moved.placeOf(1)?.node).toBe(table.placeOf(2_147_483_647)?.node);
-  expect(new PlaceTable([], nodeAt).placeOf(1)).toBeNull();
+  expect(new PlacementTable([], nodeAt).placeOf(1)).toBeNull();
 });
 
 test('what is kept for a shard is let go when the shard has another node', () => {

@@ -34,7 +34,7 @@ const START = Date.UTC(2026, 4, 1);
 const DAYS = 6;
 const APP = 1;
 const PAYLOADS = ['{ "b" : 1e400, "a":-0 }', '{"n":12345678901234567890,"n":1}', '{"s":"\\u0000\\ud800"}'];
-const { settle, unsettled } = upkeepOf('timescale');
+const { settle, pending } = upkeepOf('timescale');
 
 describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
   let database: TestDatabase;
@@ -94,9 +94,9 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
 
     await insert([START + 5, START + 2 * DAY + 77, START + 2 * DAY + 78]);
     await expectExact();
-    expect(await unsettled(sql)).toBeGreaterThan(0);
+    expect(await pending(sql)).toBeGreaterThan(0);
     await settle(sql);
-    expect(await unsettled(sql)).toBe(0);
+    expect(await pending(sql)).toBe(0);
     await expectExact();
   });
 
@@ -152,7 +152,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     await expectRead();
     await settle(sql);
     expect(await compressed()).toEqual(both(false));
-    expect(await unsettled(sql)).toBe(0);
+    expect(await pending(sql)).toBe(0);
     await expectRead();
     await tillCompressed(sql, 0);
     expect(await compressed()).toEqual(both(true));
@@ -205,7 +205,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     const refresh = await beginRefresh(database);
     try {
       await tasks.everySecond();
-      expect(await unsettled(sql)).toBeGreaterThan(0);
+      expect(await pending(sql)).toBeGreaterThan(0);
       await expectExact();
       let settled = false;
       const settling = settleCounts(alone, Date.now()).then(() => {
@@ -219,7 +219,7 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
       await refresh.end();
       await alone.end();
     }
-    expect(await unsettled(sql)).toBe(0);
+    expect(await pending(sql)).toBe(0);
     await expectExact();
   });
 
