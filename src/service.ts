@@ -18,6 +18,8 @@ import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-rou
 import { Outbox } from './delivery/outbox.ts';
 import { Poster } from './delivery/signed-post.ts';
 import { WebhookWorker } from './delivery/webhook-worker.ts';
+import { applyLedger } from './erasure/erase.ts';
+import { ErasureWorker } from './erasure/worker.ts';
 import { healthRoutes } from './http/health.ts';
 import { metricsRoute } from './http/metrics-route.ts';
 import { ReadSlots } from './http/read-slots.ts';
@@ -191,7 +193,10 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   opened.push(() => pools.end());
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
   const tasks = options.storage.maintenance(maintenancePools, config, clock.wall);
-  await prepareAlone(pools.maintenance, tasks.prepare);
+  await prepareAlone(pools.maintenance, async () => {
+    await tasks.prepare();
+    await eraseAgain(options, pools.maintenance);
+  });
   const installation = await readInstallation(pools.maintenance);
   watch.start();
   const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
@@ -224,6 +229,8 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       undefined,
     ),
   );
+  const erasures = openErasures(options, pools.deliveries, maintenance);
+  opened.push(() => withTimeout(erasures.stop(), timeoutOf(watch, 2_000), undefined));
   const deliveries = openDeliveries(options, pools.deliveries, maintenance);
   opened.push(() => withTimeout(deliveries.stop(), timeoutOf(watch, 2_000), undefined));
   const dashboard = await openDashboard(options, opened, {
@@ -677,6 +684,31 @@ function startMaintenance(
   const loop = new MaintenanceLoop({ tasks, snapshots, takeTurn, log, now: clock.wall });
   loop.start();
   return loop;
+}
+
+/** Erases again what was erased before this database was restored, before anything is read. */
+async function eraseAgain(
+  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  sql: Sql,
+): Promise<void> {
+  const warn = (message: string): void => log.warn(message);
+  const applied = await applyLedger({ sql, storage, secret, config, now: clock.wall, log: { warn } });
+  if (applied > 0) log.warn({ erasures: applied }, 'erasure: the database was restored, erased again');
+}
+
+function openErasures(
+  { config, storage, secret, database, log, clock = SYSTEM_CLOCK }: WatchedOptions,
+  sql: Sql,
+  maintenance: MaintenanceLoop,
+): ErasureWorker {
+  const worker = new ErasureWorker({
+    ...{ sql, storage, secret, config, log, now: clock.wall },
+    open: () => connect(database, { connections: 1, name: 'tidemark erasures', kind: 'slow maintenance' }),
+    close: (opened) => endPool(opened).then(() => undefined),
+    isLeader: () => maintenance.isOurTurn,
+  });
+  worker.start();
+  return worker;
 }
 
 /** What goes out, while this process does the maintenance. */

@@ -769,3 +769,45 @@ export interface AlertTrial {
   /** The interval in equal parts, each with the value that is nearest to firing, and with what it was compared with. */
   readonly curve: Readonly<Record<'values' | 'low' | 'high', readonly (number | null)[]>>;
 }
+
+/** Events that meet the conditions of an erasure, before anything is erased. */
+export interface ErasureMatch {
+  readonly matching: number;
+  /** All events of the app that can be read. */
+  readonly total: number;
+  /** By UTC day, as YYYY-MM-DD. */
+  readonly days: readonly { readonly day: string; readonly events: number }[];
+}
+
+export interface ErasureState {
+  readonly erasureId: string;
+  readonly appId: string;
+  readonly state: 'running' | 'finished';
+  readonly action: 'delete' | 'anonymize';
+  readonly by: string;
+  readonly reason: string | null;
+  /** HMAC-SHA-256 of the conditions, in hexadecimal. */
+  readonly conditionHmac: string;
+  readonly askedAt: string;
+  readonly finishedAt: string | null;
+  readonly receipt: ErasureReceipt | null;
+}
+
+export interface ErasureReceipt {
+  readonly events: number;
+  readonly days: readonly { readonly day: string; readonly events: number }[];
+  /** SHA-256 of the sorted ids, each with a line feed after it, in hexadecimal. */
+  readonly idsSha256: string;
+  readonly answers: number;
+  readonly quarantined: number;
+  readonly notDone: readonly {
+    readonly kind: string;
+    readonly name: string | null;
+    readonly details: string;
+  }[];
+  readonly appliedAgain: readonly string[];
+}
+
+export interface Erasures {
+  readonly erasures: readonly ErasureState[];
+}

@@ -30,6 +30,8 @@ export interface Secret {
   readonly accounts: AccountKeys;
   /** Key of the digests that take the place of redacted values. */
   readonly redactionKey: KeyObject;
+  /** Key of the digests of conditions of erasures. */
+  readonly erasureKey: KeyObject;
   /** Identifies the secret without revealing it. */
   readonly fingerprint: string;
 }
@@ -135,6 +137,7 @@ function deriveSecret(text: string): Secret {
       attempts: createSecretKey(derive(text, 'name attempts to sign in', 32)),
     },
     redactionKey: createSecretKey(derive(text, 'redact values', 32)),
+    erasureKey: createSecretKey(derive(text, 'name conditions of erasures', 32)),
     fingerprint: derive(text, 'fingerprint', 16).toString('hex'),
   };
 }

@@ -79,8 +79,19 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session, a webhook, an alert. */
-export type PublicIdPrefix = 'app' | 'typ' | 'tok' | 'usr' | 'inv' | 'vie' | 'ann' | 'ses' | 'whk' | 'alr';
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session, a webhook, an alert, an erasure. */
+export type PublicIdPrefix =
+  | 'app'
+  | 'typ'
+  | 'tok'
+  | 'usr'
+  | 'inv'
+  | 'vie'
+  | 'ann'
+  | 'ses'
+  | 'whk'
+  | 'alr'
+  | 'ers';
 
 /** The forms that {@link createPublicId} makes. */
 export const PUBLIC_ID_FORMS = {
@@ -94,6 +105,7 @@ export const PUBLIC_ID_FORMS = {
   whk: /^whk_[0-9A-Za-z]{20}$/,
   alr: /^alr_[0-9A-Za-z]{20}$/,
   ses: /^ses_[0-9A-Za-z]{20}$/,
+  ers: /^ers_[0-9A-Za-z]{20}$/,
 } as const satisfies Record<PublicIdPrefix, RegExp>;
 
 /** A new public identifier: the prefix, `_`, 20 random base62 characters. */

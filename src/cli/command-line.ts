@@ -12,6 +12,7 @@ import { addConsumerCommands } from './consumer-command.ts';
 import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
+import { addErasureCommands } from './erasure-command.ts';
 import { addExportCommand } from './export-command.ts';
 import { addFieldCommands } from './field-command.ts';
 import { addGroupCommands } from './group-commands.ts';
@@ -65,6 +66,7 @@ export function commandLine(): Command {
   addTypeCommands(program);
   addFieldCommands(program);
   addRedactCommands(program);
+  addErasureCommands(program);
   addTokenCommands(program);
   addConsumerCommands(program);
   addWebhookCommands(program);

@@ -3,9 +3,10 @@ import { createReadStream } from 'node:fs';
 import { stat } from 'node:fs/promises';
 import { createGunzip } from 'node:zlib';
 import type { Command } from 'commander';
-import { compareSecret } from '../apps/secret.ts';
+import { compareSecret, openSecret } from '../apps/secret.ts';
+import { applyLedger } from '../erasure/erase.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
-import { formatFields, unreadable } from './output.ts';
+import { commandLog, formatFields, unreadable } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped, megabytes, Progress } from './transfer/progress.ts';
@@ -13,12 +14,15 @@ import { type RestoreCounts, restoreBackup } from './transfer/restore-backup.ts'
 
 const HELP = `
 The database must be empty, or just migrated; all of the backup comes into it, or nothing. Give the service the
-SECRET of the installation that the backup was made of.`;
+SECRET of the installation that the backup was made of. What was erased since the backup is erased again, as far as
+DATA_DIR tells of it.`;
 
 const CHUNK_BYTES = 1_048_576;
 
 interface RestoreResult extends RestoreCounts {
   readonly seconds: number;
+  /** Erasures since the backup that were applied again. */
+  readonly erasures: number;
   /** How the secret here compares with that of the backup. */
   readonly secret: Awaited<ReturnType<typeof compareSecret>>;
 }
@@ -38,7 +42,7 @@ export function addRestoreCommand(program: Command): void {
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async (file: string, options: { json?: true }) => {
-      const { apps, events, seconds, secret } = await withInstallation(
+      const { apps, events, seconds, erasures, secret } = await withInstallation(
         (installation) => runRestore(installation, file),
         { anySchema: true },
       );
@@ -46,10 +50,13 @@ export function addRestoreCommand(program: Command): void {
         Apps: grouped(apps),
         Events: grouped(events),
         Seconds: seconds.toFixed(1),
+        ...(erasures > 0 && { 'Erased again': `${grouped(erasures)} erasures since the backup` }),
         Secret: SECRETS[secret],
       };
       const answer =
-        options.json === true ? JSON.stringify({ apps, events, seconds, secret }) : formatFields(fields);
+        options.json === true
+          ? JSON.stringify({ apps, events, seconds, erasures, secret })
+          : formatFields(fields);
       process.stdout.write(`${answer}\n`);
     });
 }
@@ -87,7 +94,9 @@ async function runRestore(
     progress.update(() => ({ fraction: 1, text: 'updating the counts' }));
     await storage.settleCounts(sql, Date.now());
     const secret = await compareSecret(sql, { configured: config.SECRET, dataDir: config.DATA_DIR });
-    return { ...counts, seconds: Math.round(performance.now() - startedAt) / 1_000, secret };
+    // Without its secret here the first start does it.
+    const erasures = secret === 'missing' ? 0 : await eraseAgain({ config, database, storage, sql });
+    return { ...counts, erasures, seconds: Math.round(performance.now() - startedAt) / 1_000, secret };
   } finally {
     progress.end();
     // Rolls back what is not committed.
@@ -95,6 +104,13 @@ async function runRestore(
     input.destroy();
     gunzip.destroy();
   }
+}
+
+/** Erases again what was erased since the backup. @returns how many erasures were applied */
+async function eraseAgain({ config, storage, sql }: Installation): Promise<number> {
+  const log = commandLog(config.LOG_LEVEL);
+  const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });
+  return await applyLedger({ sql, storage, secret, config, now: () => Date.now(), log });
 }
 
 async function sizeOf(file: string): Promise<number | null> {

@@ -38,6 +38,7 @@ import type { Secret } from '../apps/secret.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { deliveryRoutes } from '../delivery/routes.ts';
+import { erasureRoutes } from '../erasure/routes.ts';
 import { type Assets, readAssets } from '../http/assets.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
@@ -156,6 +157,10 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),
+    ...erasureRoutes({
+      ...{ api, sql, storage: options.storage, secret, signIn: accounts.signIn },
+      ...{ now: wall, monotonic },
+    }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
     ...usageRoutes({
       api,
@@ -265,7 +270,7 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
     }),
   ];
   const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
-  return { api, authLog, mailer, passwords, routes, sessions, setup, signIns };
+  return { api, authLog, mailer, passwords, routes, sessions, setup, signIn, signIns };
 }
 
 /** The two steps of a sign-in, and what limits them. */

@@ -8,7 +8,7 @@ import { beginRestore, type Restore, type RestoreOptions } from './backup/restor
 import { refuseMoved } from './copy/endpoint.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
-import type { Sql } from './database/connect.ts';
+import type { Sql, Transactions } from './database/connect.ts';
 import { connectionsTo } from './database/copy-connection.ts';
 import type { Database } from './database/database.ts';
 import { chooseEngine, type Engine } from './database/engine.ts';
@@ -17,6 +17,8 @@ import { type Nodes, oneServer } from './database/nodes.ts';
 import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-facts.ts';
 import { ENGINES } from './engines/engines.ts';
 import type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
+import type { ErasedValues } from './fields/recount.ts';
+import { type ErasureSlice, recountErased } from './maintenance/erasing.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
@@ -67,9 +69,20 @@ export { type EventGroup, EventGroups, type Measure, type Tally } from './fields
 export type { FieldFilter } from './fields/field-scope.ts';
 export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
+export type { ErasedValues } from './fields/recount.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
+export {
+  digestOfErased,
+  ERASED_AT_ONCE,
+  type ErasedEvent,
+  type ErasedSummary,
+  forgetAnswers,
+  readErased,
+  readErasedSummary,
+  readPayloads,
+} from './maintenance/erasing.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
 export type {
@@ -141,6 +154,23 @@ export interface Storage {
     interval: Interval,
     onDay: (day: RecountedDay) => void,
   ): Promise<{ readonly leftOut: number }>;
+  /**
+   * Removes events of an app, or replaces their payloads, with their counts: in one transaction.
+   * @returns how many there were
+   */
+  erase(sql: Sql, slice: ErasureSlice): Promise<number>;
+  /**
+   * Counts declared fields again where events were erased, and forgets values that no event has any more.
+   * @param of     internal ids, and a name for values of which counts alone are left
+   * @param values those that were asked for
+   * @param now    milliseconds since 1970
+   */
+  recountErased(
+    sql: Sql,
+    of: { readonly appId: number; readonly erasureId: number; readonly name: string },
+    values: readonly ErasedValues[],
+    now: number,
+  ): Promise<void>;
   /** Counts the events that lie where nobody reads them, by server. */
   strayRows(sql: Sql): Promise<readonly StrayCount[]>;
   /**
@@ -204,6 +234,12 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
     recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
+    erase: (pool, slice) => engine.erase(pool, slice),
+    recountErased: async (pool, of, values, now) => {
+      const place = await engine.routes(pool).at(of.appId);
+      const work = (counts: Transactions): Promise<unknown> => recountErased(place, counts, of, values, now);
+      await (engine.atFields?.(pool, of.appId, work) ?? work(place));
+    },
     strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
     recoverRows: async (pool, onBatch) => {
       const sources = (await engine.strayRows?.gather(pool)) ?? [];

@@ -19,6 +19,7 @@ const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
 const SECRET = new Set([
   'GET /api/apps/:appId/logging-token',
   'GET /api/apps/:appId/browser-keys',
+  'GET /api/apps/:appId/erasures',
   'GET /api/apps/:appId/limits',
   'GET /api/apps/:appId/producers',
   'GET /api/apps/:appId/producers/:tokenId/token',

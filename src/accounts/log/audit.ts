@@ -25,6 +25,8 @@ export type AuditAction =
   | 'field.remove'
   | 'redaction.add'
   | 'redaction.remove'
+  | 'erasure.ask'
+  | 'erasure.finish'
   | 'consumer.add'
   | 'consumer.seek'
   | 'consumer.remove'

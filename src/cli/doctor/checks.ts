@@ -2,6 +2,7 @@
 import { resolve } from 'node:path';
 import { DATABASE_CHECKS } from './database-checks.ts';
 import { deliveryFindings } from './delivery-facts.ts';
+import { erasureFindings } from './erasure-facts.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, problem, warning } from './finding.ts';
 import { isFull } from './machine-facts.ts';
@@ -14,6 +15,7 @@ export function findings(facts: Facts): readonly Finding[] {
     ...SETTINGS_CHECKS.flatMap((check) => check(facts)),
     ...aboutDatabase(facts),
     ...deliveryFindings(facts),
+    ...erasureFindings(facts),
   ];
 }
 

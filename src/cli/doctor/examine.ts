@@ -8,6 +8,7 @@ import { openDatabase } from '../../storage/database/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
 import { findings } from './checks.ts';
 import { deliveryFacts } from './delivery-facts.ts';
+import { leftErasures } from './erasure-facts.ts';
 import type { Facts } from './facts.ts';
 import type { Finding } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
@@ -49,7 +50,7 @@ async function database(
   config: Config,
   { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
-): Promise<Pick<Facts, 'database' | 'deliveries'>> {
+): Promise<Pick<Facts, 'database' | 'deliveries' | 'erasures'>> {
   try {
     if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR)))
       return { database: null };
@@ -61,7 +62,8 @@ async function database(
       const facts = await (await openStorage(sql)).facts(sql);
       // Earlier schemas have no such tables.
       const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql);
-      return { database: facts, deliveries };
+      const erasures = facts.pendingMigrations > 0 ? null : await leftErasures(sql);
+      return { database: facts, deliveries, erasures };
     } finally {
       await sql.end({ timeout: 5 });
       await opened.close();

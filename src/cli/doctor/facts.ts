@@ -2,6 +2,7 @@
 import type { Config } from '../../config.ts';
 import type { DatabaseFacts } from '../../storage/storage.ts';
 import type { DeliveryFacts } from './delivery-facts.ts';
+import type { LeftErasure } from './erasure-facts.ts';
 import type { MachineFacts } from './machine-facts.ts';
 import type { OidcFacts } from './oidc-facts.ts';
 import type { RedisFacts } from './redis-facts.ts';
@@ -20,6 +21,8 @@ export interface Facts {
   readonly database: DatabaseFacts | null | { readonly unreachable: string };
   /** Null where the database is not there; absent where it was not looked at. */
   readonly deliveries?: DeliveryFacts | null;
+  /** The same. */
+  readonly erasures?: readonly LeftErasure[] | null;
   /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

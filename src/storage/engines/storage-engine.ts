@@ -6,11 +6,12 @@ import type { EngineExport } from '../backup/export.ts';
 import type { Interval } from '../counts/intervals.ts';
 import type { Level } from '../counts/levels.ts';
 import type { CountingEngine } from '../counts/recount.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql, Transaction, Transactions } from '../database/connect.ts';
 import type { Database, DatabaseEngine } from '../database/database.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
+import type { ErasureSlice } from '../maintenance/erasing.ts';
 import type { MaintenanceTasks } from '../maintenance/loop.ts';
 import type { StrayRows } from '../maintenance/stray-rows.ts';
 import type { ReadRoutes } from '../read/event-reader.ts';
@@ -51,6 +52,17 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   /** @param now milliseconds since 1970 */
   maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
   readonly removal: AppRemoval;
+  /**
+   * Removes events of an app, or replaces their payloads, and changes their counts in the same transaction: no snapshot has the one
+   * without the other. Counts of declared fields are read from rows until they are computed again.
+   * @returns how many there were
+   */
+  erase(sql: Sql, slice: ErasureSlice): Promise<number>;
+  /**
+   * Runs work where the counts of an app's declared fields are, if that is a part of a cluster. Absent: they are where events are.
+   * @returns null where the app has no fields
+   */
+  atFields?<T>(sql: Sql, appId: number, work: (shards: Transactions) => Promise<T>): Promise<T | null>;
   /** Writes rows and their changes to the counts. */
   readonly writes: EngineWrites;
   /**

@@ -314,7 +314,7 @@ export function seriesName(fieldId: number, typeId: number, value: string, by: s
 const SPECIAL: ReadonlySet<string> = new Set([OTHER, MANY, NONE, NUMBERS, DISTINCT, '']);
 
 /** Whether a value, or a pair, counts towards the number of those that are counted separately. */
-function isLimited({ value, by }: SeriesKey): boolean {
+export function isLimited({ value, by }: SeriesKey): boolean {
   return !(SPECIAL.has(value) && SPECIAL.has(by));
 }
 

@@ -14,6 +14,7 @@ import {
   cellsOfRows,
   coarserCells,
   countMinutes,
+  isLimited,
   isSame,
   newSummary,
   otherKey,
@@ -28,7 +29,7 @@ import { DistinctValues } from './distinct-values.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { NumberSummary } from './number-summary.ts';
 import { Bins } from './sketch.ts';
-import { forgetUncounted, stepsOf } from './uncounted-minutes.ts';
+import { forgetUncounted, joinMinutes, stepsOf } from './uncounted-minutes.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
@@ -399,4 +400,95 @@ async function rebuildDay(tx: Transaction, appId: number, day: number): Promise<
   const rebuilt = { plain: idsOf(true), withSummary: idsOf(false), haveGone: true };
   await rebuildSeries(tx, appId, { from: day, until: day + DAY_MS }, rebuilt);
   return series.length;
+}
+
+/**
+ * Makes minutes of an app what their rows say, and coarser counts what the finer ones say.
+ * @param minutes their starts in order, milliseconds since 1970
+ * @param now     milliseconds since 1970
+ */
+export async function recountMinutes(
+  sql: Transactions,
+  appId: number,
+  minutes: readonly number[],
+  now: number,
+): Promise<void> {
+  const steps = await sql.begin(READ, (tx) => stepsOf(tx, appId, joinMinutes(minutes)));
+  for (const step of steps) await whenFree(sql, (tx) => countStep(tx, appId, step, now));
+}
+
+/** Values of a path, as the counts have them. */
+export interface ErasedValues {
+  readonly path: readonly string[];
+  readonly values: readonly string[];
+}
+
+/** Series that one transaction removes. */
+const SERIES_AT_ONCE = 2_000;
+
+/**
+ * Removes the values of an app's fields that nothing is counted of any more. Of a value whose rows retention has removed counts are
+ * left: it loses its name.
+ * @param values those that lose their names
+ * @param name   what takes their place
+ */
+export async function forgetValues(
+  sql: Transactions,
+  appId: number,
+  values: readonly ErasedValues[],
+  name: string,
+): Promise<void> {
+  let removed = 0;
+  do {
+    await whenFree(sql, async (tx) => {
+      removed = await removeEmptySeries(tx, appId);
+      return removed;
+    });
+  } while (removed === SERIES_AT_ONCE);
+  for (const { path, values: texts } of values)
+    for (const [index, text] of texts.entries())
+      await whenFree(sql, (tx) => renameValue(tx, appId, path, [text, JSON.stringify(`${name}:${index}`)]));
+}
+
+async function removeEmptySeries(tx: Transaction, appId: number): Promise<number> {
+  const tables = [...LEVELS.map(({ name }) => `field_${name}_counts`), 'field_month_counts'];
+  const isEmpty = tables.map(
+    (table) =>
+      tx`AND NOT EXISTS (SELECT FROM ${tx(table)} AS counts WHERE counts.app_id = ${appId} AND counts.series_id = series.id)`,
+  );
+  const gone = await tx<{ id: number; fieldId: number; typeId: number; value: string; by: string }[]>`
+    SELECT series.id, field_id AS "fieldId", series.type_id AS "typeId", value, by_value AS by
+      FROM field_series AS series JOIN declared_fields AS field ON field.id = field_id
+     WHERE field.app_id = ${appId} ${isEmpty} LIMIT ${SERIES_AT_ONCE}`;
+  await tx`DELETE FROM field_series WHERE id = ANY(${gone.map(({ id }) => id)})`;
+  for (const fieldId of new Set(gone.map((series) => series.fieldId))) {
+    const values = gone.filter(
+      (one) => one.fieldId === fieldId && one.typeId === ALL_TYPES && isLimited(one),
+    );
+    await tx`
+      UPDATE declared_fields SET known_values = greatest(0, known_values - ${values.length}::integer) WHERE id = ${fieldId}`;
+  }
+  return gone.length;
+}
+
+async function renameValue(
+  tx: Transaction,
+  appId: number,
+  path: readonly string[],
+  [value, name]: readonly [string, string],
+): Promise<number> {
+  const text = JSON.stringify(path);
+  let renamed = 0;
+  for (const [of, column] of [
+    ['path', 'value'],
+    ['by_path', 'by_value'],
+  ] as const) {
+    const { count } = await tx`
+      UPDATE field_series AS series SET ${tx(column)} = ${name}
+       WHERE ${tx(column)} = ${value}
+         AND field_id IN (SELECT id FROM declared_fields WHERE app_id = ${appId} AND ${tx(of)} = ${text})
+         AND NOT EXISTS (SELECT FROM field_minute_counts AS counts WHERE counts.app_id = ${appId} AND counts.series_id = series.id)`;
+    renamed += count;
+  }
+  return renamed;
 }

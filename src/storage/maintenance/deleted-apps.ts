@@ -13,7 +13,7 @@ const APPS_AT_ONCE = 100;
 /** Tables that have days or months of an app, or its consumers, on every engine. */
 export const FROM_DAYS = [
   ...['month_counts', 'profiled_days', 'daily_prefix_sums', 'usage_days'],
-  ...['consumers', 'feed_ticks', 'changed_minutes'],
+  ...['consumers', 'feed_ticks', 'changed_minutes', 'erased_events'],
 ] as const;
 
 /**

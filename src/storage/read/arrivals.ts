@@ -142,6 +142,8 @@ async function readArrivals(
   since: FeedCursor,
   { before, now }: { before: MinuteCounts; now: MinuteCounts },
 ): Promise<Arrivals | 'too many' | null> {
+  // Events were erased: what has come beside them cannot be told by counts, and what a client shows of the minute is to be read again.
+  if ([...now].some(([minute, count]) => count < (before.get(minute) ?? 0))) return 'too many';
   const minutes = [...now].flatMap(([minute, count]): SearchedInterval[] => {
     const added = count - (before.get(minute) ?? 0);
     return added > 0 ? [{ from: minute, until: minute + MINUTE_MS, most: added }] : [];

@@ -22,6 +22,11 @@ export interface EngineWrites {
   ) => (connection: WriteConnection) => Promise<void>;
   /** SELECT of the changes of the rows in `inserted` (app_id, type_id, created_at). */
   readonly deltasOfInserted: string;
+  /**
+   * SELECT of the changes of the rows in `erased` (app_id, type_id, created_at).
+   * @param counted what a row adds to the counts of events: -1 where it is gone, 0 where only its payload is another one
+   */
+  readonly changesOfErased: (counted: -1 | 0) => string;
   /** SELECT that makes room for events of the days `$1::date[]`, as wide as their age allows. */
   readonly createPartitions: string;
   /** True if rows without room do not fail: then room for past days has to be made before them. */

@@ -6,8 +6,8 @@ import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
-import { clusterMaintenance, removal, settleCluster } from './maintenance.ts';
-import { clusterRoutes, placeOf } from './reads.ts';
+import { clusterMaintenance, eraseSlice, removal, settleCluster } from './maintenance.ts';
+import { clusterRoutes, placeOf, readFieldsOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { nodePools } from './shards.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
@@ -28,6 +28,8 @@ export const citus: StorageEngine = {
       now,
     }),
   removal,
+  erase: eraseSlice,
+  atFields: readFieldsOfApp,
   writes,
   createPartitions,
   settleCounts: (sql) => settleCluster(sql),

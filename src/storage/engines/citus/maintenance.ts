@@ -12,6 +12,13 @@ import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { type AppRemoval, removeDeletedApps } from '../../maintenance/deleted-apps.ts';
+import {
+  discardProfiles,
+  dropEmptyCounts,
+  type ErasureSlice,
+  eraseRows,
+  sumOf,
+} from '../../maintenance/erasing.ts';
 import { type Folded, FoldPace } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { removeRowsOfApp } from '../../maintenance/slices.ts';
@@ -40,6 +47,7 @@ import type { MaintenancePools } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
+import { shardOf } from './shard-schema.ts';
 import {
   ByShard,
   changeShards,
@@ -52,6 +60,7 @@ import {
   unlessMoving,
   untilAllAreReached,
 } from './shards.ts';
+import { writes } from './writes.ts';
 
 /** Folded deltas after which their dead rows are vacuumed. */
 const VACUUM_AFTER_DELTAS = 2_000;
@@ -182,6 +191,40 @@ export async function changeAllCounts(
     if (failed !== undefined) throw failed.reason;
     return changed.size >= cluster.places.length;
   });
+}
+
+/**
+ * Erases a slice on the shards of its app, as on one server.
+ * @returns how many events there were
+ * @throws OperatorError where it has waited in vain; an error that says so if the node is away
+ */
+export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
+  const { appId } = slice;
+  const cluster = clusterOf(sql.pool.database);
+  let erased = 0;
+  await untilAllAreReached(async () => {
+    const pool = await poolOfApp(sql, appId);
+    const shard = String(cluster.placeOf(appId)?.shard);
+    const group = (await shardGroups(pool)).find((one) => shardOf(one) === shard);
+    const outcome =
+      group === undefined
+        ? MOVED
+        : await changeCounts(pool, group, COMMAND_TIMEOUT_MS, async (tx) => {
+            const { nameOf } = group;
+            const minutes = await eraseRows(tx, writes, slice, nameOf);
+            if (slice.payloads === null && minutes.length > 0) {
+              await discardProfiles(tx, appId, minutes, nameOf);
+              await foldIn(tx, group);
+              await dropEmptyCounts(tx, appId, minutes, nameOf);
+            }
+            return sumOf(minutes);
+          });
+    if (outcome === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
+    if (outcome === MOVED) await cluster.renew();
+    else erased = outcome;
+    return outcome !== MOVED;
+  });
+  return erased;
 }
 
 /** Folds all deltas of all nodes. */

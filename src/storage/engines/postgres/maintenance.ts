@@ -14,6 +14,13 @@ import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
+import {
+  discardProfiles,
+  dropEmptyCounts,
+  type ErasureSlice,
+  eraseRows,
+  sumOf,
+} from '../../maintenance/erasing.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { type AddedUp, type DeltaSource, Folding } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
@@ -21,6 +28,7 @@ import { bucketSlices } from '../../maintenance/slices.ts';
 import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
+import { writes } from './writes.ts';
 
 /**
  * Longest wait for a lock that makes others wait meanwhile: dropping a partition locks all of `events`, and every reader
@@ -144,6 +152,26 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
   });
   if (differing === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
   return differing;
+}
+
+/**
+ * Erases a slice. Its deltas are folded in the same transaction, so that no reader finds counts below zero among them. New payloads
+ * change no count: their deltas, of zero, say that the minutes are to be looked at again.
+ * @returns how many events there were
+ * @throws OperatorError where it has waited in vain for the lock of counts
+ */
+export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
+  const erased = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+    const minutes = await eraseRows(tx, writes, slice);
+    if (slice.payloads === null && minutes.length > 0) {
+      await discardProfiles(tx, slice.appId, minutes);
+      await onlyByIndex(tx, FOLD);
+      await dropEmptyCounts(tx, slice.appId, minutes);
+    }
+    return sumOf(minutes);
+  });
+  if (erased === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
+  return erased;
 }
 
 /** What a command says that has waited so long for the lock of counts. */

@@ -4,7 +4,7 @@ import { countTable, HOUR_MS } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { createPartitions, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
+import { createPartitions, eraseSlice, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
@@ -19,6 +19,7 @@ export const postgres: StorageEngine = {
       now,
     }),
   removal,
+  erase: eraseSlice,
   writes,
   createPartitions,
   settleCounts: async (sql) => {

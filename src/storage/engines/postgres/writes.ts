@@ -58,6 +58,8 @@ export const writes: EngineWrites = {
   countDirectly,
   deltasOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,
+  changesOfErased: (counted) => `
+    SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), ${counted} * count(*) FROM erased GROUP BY 1, 2, 3`,
   createPartitions: `
     WITH known AS MATERIALIZED (SELECT start, finish FROM events_partitions)
     SELECT make_room_for_events(day)

@@ -59,7 +59,7 @@ async function chunksOf(sql: Sql, hypertable: string): Promise<ChunkInterval[]> 
 }
 
 /** By default a statement may decompress at most 100,000 rows of the columnstore. */
-async function openColumnstore(tx: Transaction): Promise<void> {
+export async function openColumnstore(tx: Transaction): Promise<void> {
   await tx`SET LOCAL timescaledb.max_tuples_decompressed_per_dml_transaction = 0`;
 }
 

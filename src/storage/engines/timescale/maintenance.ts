@@ -10,13 +10,14 @@ import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
+import { discardProfiles, type ErasureSlice, eraseRows, sumOf } from '../../maintenance/erasing.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
 import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
-import { underCountsLock } from '../postgres/maintenance.ts';
+import { COMMAND_TIMEOUT_MS, underCountsLock, waitedInVain } from '../postgres/maintenance.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
-import { removal } from './app-removal.ts';
+import { openColumnstore, removal } from './app-removal.ts';
 import { Compression } from './compression.ts';
 import { aggregatesOf, applyPolicies, RETAINED, removeColumnstorePolicies } from './policies.ts';
 import {
@@ -27,6 +28,7 @@ import {
   refreshesInBatches,
   refreshInTurn,
 } from './refresh.ts';
+import { writes } from './writes.ts';
 
 /** A bucket is refreshed this long after its end: until then nearly every commit would mark it again. */
 const SETTLE_MS = 20_000;
@@ -311,6 +313,22 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }
+}
+
+/**
+ * Erases a slice: the minutes are marked, and counted from their rows until they are refreshed.
+ * @returns how many events there were
+ * @throws OperatorError where it has waited in vain for the lock of counts
+ */
+export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
+  const erased = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+    await openColumnstore(tx);
+    const minutes = await eraseRows(tx, writes, slice);
+    if (slice.payloads === null && minutes.length > 0) await discardProfiles(tx, slice.appId, minutes);
+    return sumOf(minutes);
+  });
+  if (erased === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
+  return erased;
 }
 
 /**

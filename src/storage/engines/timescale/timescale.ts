@@ -5,7 +5,7 @@ import { countTable } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { eraseSlice, recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
 import { compressedUntil, readCompression } from './policies.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
@@ -20,6 +20,7 @@ export const timescale: StorageEngine = {
   maintenance: timescaleMaintenance,
   compressedUntil,
   removal,
+  erase: eraseSlice,
   writes,
   // Chunks are made by the rows that need them.
   createPartitions: async () => undefined,

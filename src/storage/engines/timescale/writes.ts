@@ -17,6 +17,8 @@ export const writes: EngineWrites = {
   changes: 'stale_buckets (level, bucket)',
   copyChanges: copyMarks,
   deltasOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,
+  changesOfErased: () =>
+    `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM erased`,
   createPartitions: 'SELECT make_room_for_events(day) FROM unnest($1::date[]) AS wanted (day) ORDER BY day',
   // A chunk comes with the rows that need it, but it is as narrow as those of now.
   createsPartitionsAhead: true,

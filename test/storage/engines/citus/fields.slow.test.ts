@@ -23,6 +23,7 @@ import { fieldNumbers } from '../../fields/field-numbers.contract.ts';
 import { fieldsInParallel } from '../../fields/field-parallel.contract.ts';
 import { fieldReads } from '../../fields/field-reads.contract.ts';
 import { lateMinutes } from '../../fields/late-minutes.contract.ts';
+import { erasing } from '../../maintenance/erasing.contract.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
 const FIELD = { path: ['country'], kind: 'value', typeName: null } as const;
@@ -44,6 +45,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
   describe('are read while minutes are late', () => lateMinutes(open));
   describe('have numbers', () => fieldNumbers(open));
   describe('are exact beside everything else', () => fieldsInParallel(open));
+  describe('lose what is erased', () => erasing(open));
 
   describe('and its nodes', () => {
     let fields: FieldDatabase;

@@ -1,0 +1,242 @@
+/** `erase` and `erasure`: events that are removed or anonymized on request, and the receipts of it. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Command } from 'commander';
+import {
+  conditionHmac,
+  type ErasureAction,
+  type ErasureConditions,
+  MAX_CONDITIONS,
+  parseConditions,
+} from '../erasure/conditions.ts';
+import {
+  countMatching,
+  coversUntil,
+  type ErasureParts,
+  type ErasureProgress,
+  type Match,
+  runErasure,
+} from '../erasure/erase.ts';
+import {
+  askErasure,
+  checkReason,
+  listErasures,
+  type NotDone,
+  requireApp,
+  requireErasure,
+  type StoredErasure,
+  shownErasure,
+} from '../erasure/erasures.ts';
+import { OperatorError } from '../errors.ts';
+import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { commandLog, formatFields, formatTable } from './output.ts';
+import { type Answer, runCommand, type Session } from './session.ts';
+import { grouped, Progress } from './transfer/progress.ts';
+
+const HELP = `
+It takes the matching events that are stored when it is asked for, whatever their type; the answer comes when none of them
+is read any more, in any way. Conditions are those of the API: user.id:42  status>=500  country:DE,FR; several must all hold.
+A receipt is kept: "tidemark erasure show". What is left to do, such as VACUUM and old backups, is in docs/erasure.md.
+Killed at any point, it is continued by the service, or by "tidemark erasure resume".`;
+
+interface Json {
+  readonly json?: true;
+}
+
+interface EraseOptions extends Json {
+  readonly app: string;
+  readonly filter: readonly string[];
+  readonly reason?: string;
+  readonly anonymize?: true;
+  readonly dryRun?: true;
+  readonly yesMost?: true;
+}
+
+export function addErasureCommands(program: Command): void {
+  program
+    .command('erase')
+    .description('erase the events of an app that meet conditions, with a receipt')
+    .requiredOption(...APP_OPTION)
+    .requiredOption(
+      '--filter <condition>',
+      `only events whose payload meets this condition; repeat for more, up to ${MAX_CONDITIONS}`,
+      (value: string, before: readonly string[] = []) => [...before, value],
+    )
+    .option('--reason <text>', 'why, for the receipt; up to 500 characters')
+    .option(
+      '--anonymize',
+      'keep the events, and replace the values at the paths of the conditions by keyed pseudonyms',
+    )
+    .option('--dry-run', 'say how many events it would take, and change nothing')
+    .option('--yes-most', 'also where it takes more than half of the events of the app')
+    .option(...JSON_OPTION)
+    .addHelpText('after', HELP)
+    .action((options: EraseOptions) => runCommand(options, (session) => erase(session, options)));
+  const erasure = program.command('erasure').description('receipts of erased events');
+  erasure
+    .command('show')
+    .description('show what an erasure has done, and what it has not')
+    .argument('<id>', 'the erasure, ers_…')
+    .option(
+      '--filter <condition>',
+      'also say whether it was asked for with these conditions; repeat for more',
+      (value: string, before: readonly string[] = []) => [...before, value],
+    )
+    .option(...JSON_OPTION)
+    .action((id: string, options: Json & { filter?: readonly string[] }) =>
+      runCommand(options, async (session) => {
+        const found = await requireErasure(session.sql, id);
+        const { filter } = options;
+        if (filter === undefined) return answerOf(found);
+        const hmac = conditionHmac(await session.secret(), found.appId, filter).toString('hex');
+        return answerOf(found, hmac === found.conditionHmac);
+      }),
+    );
+  erasure
+    .command('list')
+    .description('list the erasures of an app')
+    .requiredOption(...APP_OPTION)
+    .option(...JSON_LIST)
+    .action((options: Json & { app: string }) =>
+      runCommand(options, async ({ sql }) => {
+        const app = await requireApp(sql, options.app);
+        const erasures = (await listErasures(sql, app.id)).map(shownErasure);
+        const rows = erasures.map(({ erasureId, state, action, by, askedAt, receipt }) => {
+          const events = receipt === null ? null : grouped(receipt.events);
+          return [erasureId, state, action, by, askedAt, events];
+        });
+        const head = ['Erasure', 'State', 'Action', 'By', 'Asked', 'Events'];
+        return { json: { erasures }, text: formatTable(head, rows, 'Nothing was erased in the app.') };
+      }),
+    );
+  erasure
+    .command('resume')
+    .description('continue an erasure that was interrupted; a service does so by itself')
+    .argument('<id>', 'the erasure, ers_…')
+    .option(...JSON_OPTION)
+    .action((id: string, options: Json) =>
+      runCommand(options, async (session) => {
+        await requireErasure(session.sql, id);
+        return await run(await partsOf(session), id);
+      }),
+    );
+}
+
+async function partsOf(session: Session): Promise<ErasureParts> {
+  const { sql, storage, config } = session;
+  const log = commandLog(config.LOG_LEVEL);
+  return { sql, storage, secret: await session.secret(), config, now: () => Date.now(), log };
+}
+
+async function erase(session: Session, options: EraseOptions): Promise<Answer> {
+  const action: ErasureAction = options.anonymize === true ? 'anonymize' : 'delete';
+  const conditions = parseConditions(options.filter, action);
+  const reason = options.reason ?? null;
+  checkReason(reason);
+  const app = await requireApp(session.sql, options.app);
+  const askedAt = Date.now();
+  const until = await coversUntil(session, app.id, askedAt);
+  const match = await counted(session, app.id, conditions, until);
+  const { matching, total, days } = match;
+  const share = `${grouped(matching)} of ${grouped(total)} events`;
+  if (options.dryRun === true) {
+    const fields = {
+      Matching: share,
+      ...Object.fromEntries(days.map(({ day, events }) => [day, grouped(events)])),
+    };
+    return { json: { appId: app.appId, action, dryRun: true, ...match }, text: formatFields(fields) };
+  }
+  if (matching * 2 > total && options.yesMost !== true)
+    throw new OperatorError(
+      `${share} match, more than half of the app: run it again with --yes-most if that is right, or look first with --dry-run`,
+    );
+  process.stderr.write(`tidemark: ${share} match: ${action === 'delete' ? 'erasing' : 'anonymizing'} them\n`);
+  const parts = await partsOf(session);
+  const asked = await askErasure(session.sql, parts.secret, {
+    ...{ app, action, conditions, reason, matching, askedAt },
+    coversUntil: until,
+  });
+  return await run(parts, asked.erasureId);
+}
+
+async function counted(
+  session: Session,
+  app: number,
+  conditions: ErasureConditions,
+  until: number,
+): Promise<Match> {
+  const { progress, onProgress } = await progressOf(session, app, until, 'match');
+  try {
+    const match = await countMatching(session, app, conditions, { onProgress });
+    if (match === null) throw new Error('Counting was stopped, and nobody has asked for it.');
+    return match;
+  } finally {
+    progress.end();
+  }
+}
+
+async function progressOf(
+  { sql, storage }: Pick<Session, 'sql' | 'storage'>,
+  app: number,
+  until: number,
+  what: string,
+): Promise<{ readonly progress: Progress; readonly onProgress: (progress: ErasureProgress) => void }> {
+  const first = (await storage.reader(sql).appSpan(app)).firstEventAt?.getTime() ?? until;
+  const progress = new Progress(process.stderr, () => performance.now());
+  const onProgress = ({ at, erased }: ErasureProgress): void =>
+    progress.update(() => ({
+      fraction: until <= first ? null : Math.min(1, Math.max(0, (at - first) / (until - first))),
+      text: `${grouped(erased)} events ${what} up to ${new Date(at).toISOString()}`,
+    }));
+  return { progress, onProgress };
+}
+
+const RETRY_MS = 200;
+
+/** Does an erasure, or waits for the process that does it. */
+async function run(parts: ErasureParts, erasureId: string): Promise<Answer> {
+  const { app, coversUntil: until } = await requireErasure(parts.sql, erasureId);
+  const { progress, onProgress } = await progressOf(parts, app, until, 'erased');
+  try {
+    while ((await runErasure(parts, erasureId, { onProgress })) !== 'finished') await sleep(RETRY_MS);
+  } finally {
+    progress.end();
+  }
+  return answerOf(await requireErasure(parts.sql, erasureId));
+}
+
+/** @param isSame whether it was asked for with the conditions that were given */
+function answerOf(erasure: StoredErasure, isSame?: boolean): Answer {
+  const shown = shownErasure(erasure);
+  const {
+    erasureId,
+    appId,
+    state,
+    action,
+    by,
+    reason,
+    askedAt,
+    finishedAt,
+    conditionHmac: hmac,
+    receipt,
+  } = shown;
+  const fields = {
+    ...{ Erasure: erasureId, App: appId, State: state, Action: action, By: by, Reason: reason },
+    ...{ Asked: askedAt, Finished: finishedAt, 'HMAC of the conditions': hmac },
+    ...(isSame !== undefined && { 'Those conditions': isSame ? 'yes' : 'no' }),
+    ...(receipt !== null && {
+      Events: grouped(receipt.events),
+      'SHA-256 of their ids': receipt.idsSha256,
+      'Answers forgotten': grouped(receipt.answers),
+      'Of the quarantine': grouped(receipt.quarantined),
+      ...(receipt.appliedAgain.length > 0 && { 'Applied again': receipt.appliedAgain }),
+    }),
+  };
+  const days = (receipt?.days ?? []).map(({ day, events }) => [day, grouped(events)]);
+  const left = (receipt?.notDone ?? []).map((one: NotDone) => [one.kind, one.name, one.details]);
+  const tables = [
+    days.length === 0 ? [] : [formatTable(['Day', 'Events'], days, '')],
+    left.length === 0 ? [] : [formatTable(['Not done', 'Name', 'Details'], left, '')],
+  ].flat();
+  const json = isSame === undefined ? shown : { ...shown, sameConditions: isSame };
+  return { json, text: [formatFields(fields), ...tables].join('\n\n') };
+}

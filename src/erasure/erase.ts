@@ -1,0 +1,451 @@
+/**
+ * Does what an erasure asks for. It may be ended at any point, by kill -9 too, and be begun again: each slice of events is one
+ * transaction, and everything beside the events may be done twice.
+ */
+import { readdir } from 'node:fs/promises';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import type { Secret } from '../apps/secret.ts';
+import type { Config } from '../config.ts';
+import { lineOf, rewriteQuarantine } from '../ingest/journal/quarantine.ts';
+import { errorCode, type Sql } from '../storage/database/connect.ts';
+import {
+  digestOfErased,
+  ERASED_AT_ONCE,
+  type ErasedEvent,
+  forgetAnswers,
+  readErased,
+  readErasedSummary,
+  readPayloads,
+  type ScanRequest,
+  type Storage,
+} from '../storage/storage.ts';
+import { anonymizer, type ErasureConditions, parseConditions } from './conditions.ts';
+import {
+  finishErasure,
+  finishedErasures,
+  insertEarlier,
+  type NotDone,
+  openConditions,
+  requireErasure,
+  type StoredErasure,
+  unfinishedErasures,
+} from './erasures.ts';
+import { ledgerOf, readLedger, writeLedger } from './ledger.ts';
+
+/** What an erasure works with. */
+export interface ErasureParts {
+  /** A pool of one connection, so that the session that works holds the session lock. */
+  readonly sql: Sql;
+  readonly storage: Storage;
+  readonly secret: Secret;
+  readonly config: Pick<Config, 'DATA_DIR' | 'JOURNAL_DIR'>;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly log: { warn(message: string): void };
+}
+
+export interface ErasureProgress {
+  /** Up to where events were looked at, milliseconds since 1970. */
+  readonly at: number;
+  readonly erased: number;
+}
+
+export interface RunOptions {
+  readonly onProgress?: (progress: ErasureProgress) => void;
+  /** Asked between two slices: whether to leave the rest for another time. */
+  readonly isStopped?: () => boolean;
+}
+
+/** Rows that one step of a search looks at. */
+const ROWS_AT_ONCE = 16_384;
+/** How long the journals of this host, and webhooks that are just sending, are waited for. */
+const WAIT_MS = 30_000;
+const POLL_MS = 100;
+/** Lines of the quarantine that are looked at together. */
+const LINES_AT_ONCE = 1_000;
+
+/** What matches before anything is erased. */
+export interface Match {
+  readonly matching: number;
+  /** Events that were looked at: all that can be read. */
+  readonly total: number;
+  readonly days: readonly { readonly day: string; readonly events: number }[];
+}
+
+/**
+ * Counts the events of an app that meet conditions, by looking at all of them.
+ * @param isStopped asked between two steps
+ * @returns null if it was stopped
+ */
+export async function countMatching(
+  { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
+  app: number,
+  { filter }: ErasureConditions,
+  { onProgress, isStopped = () => false }: RunOptions = {},
+): Promise<Match | null> {
+  const search = storage.reader(sql).search(scopeOf(app, null), filter);
+  const days = new Map<string, number>();
+  let [matching, total] = [0, 0];
+  for (;;) {
+    const { events, looked, position } = await search.step(ROWS_AT_ONCE);
+    total += looked;
+    matching += events.length;
+    for (const { createdAt } of events) {
+      const day = createdAt.toISOString().slice(0, 10);
+      days.set(day, (days.get(day) ?? 0) + 1);
+    }
+    if (position === null) break;
+    onProgress?.({ at: position.at, erased: matching });
+    if (isStopped()) return null;
+  }
+  return { matching, total, days: [...days].map(([day, events]) => ({ day, events })) };
+}
+
+/** The instant after the newest event that there is: an erasure covers those ahead of the clock, too. */
+export async function coversUntil(
+  { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
+  app: number,
+  askedAt: number,
+): Promise<number> {
+  const { lastEventAt } = await storage.reader(sql).appSpan(app);
+  return Math.max(askedAt, (lastEventAt?.getTime() ?? 0) + 1);
+}
+
+/**
+ * Does an erasure, or what is left of it.
+ * @returns `busy` where another process does it, `stopped` where the caller wanted it
+ */
+export async function runErasure(
+  parts: ErasureParts,
+  erasureId: string,
+  options: RunOptions = {},
+): Promise<'finished' | 'busy' | 'stopped'> {
+  const { sql } = parts;
+  const { id } = await requireErasure(sql, erasureId);
+  return await alone(sql, id, async () => {
+    // Another process may have finished it since.
+    const erasure = await requireErasure(sql, erasureId);
+    if (erasure.finishedAt !== null) return 'finished';
+    const conditions = parseConditions(openConditions(parts.secret, erasure), erasure.action);
+    const journal = await untilJournalIsEmpty(parts.config.JOURNAL_DIR);
+    if (!(await eraseMatching(parts, erasure, conditions, options))) return 'stopped';
+    const quarantined = await eraseQuarantined(parts, erasure, conditions);
+    await finish(parts, erasure, { conditions, journal, quarantined, appliedAgain: [] });
+    return 'finished';
+  });
+}
+
+/** Holds the lock of an erasure. */
+async function alone<T>(sql: Sql, id: number, work: () => Promise<T>): Promise<T | 'busy'> {
+  const [lock] = await sql<{ isOurs: boolean }[]>`
+    SELECT pg_try_advisory_lock(hashtext('tidemark erasure'), ${id}::integer) AS "isOurs"`;
+  if (lock?.isOurs !== true) return 'busy';
+  try {
+    return await work();
+  } finally {
+    // Where the connection is gone, so is the lock.
+    await sql`SELECT pg_advisory_unlock(hashtext('tidemark erasure'), ${id}::integer)`.catch(() => undefined);
+  }
+}
+
+function scopeOf(appId: number, until: number | null): ScanRequest {
+  return { appId, typeIds: null, from: null, until, order: 'asc', after: null };
+}
+
+/**
+ * Looks through all events, again and again until a look finds none: what was stored meanwhile for times that were looked at already
+ * goes as well.
+ * @returns false if it was stopped
+ */
+async function eraseMatching(
+  parts: ErasureParts,
+  erasure: StoredErasure,
+  { filter, paths }: ErasureConditions,
+  { onProgress, isStopped = () => false }: RunOptions,
+): Promise<boolean> {
+  const change = erasure.action === 'delete' ? null : anonymizer(parts.secret, erasure.appId, paths);
+  let erased = 0;
+  for (;;) {
+    const search = parts.storage.reader(parts.sql).search(scopeOf(erasure.app, erasure.coversUntil), filter);
+    const before = erased;
+    for (;;) {
+      const { events, position } = await search.step(ROWS_AT_ONCE);
+      const found = events.map(({ id, createdAt, payload }) => ({ id, at: createdAt.getTime(), payload }));
+      erased += await eraseEvents(parts, erasure, found, change);
+      if (position === null) break;
+      onProgress?.({ at: position.at, erased });
+      if (isStopped()) return false;
+    }
+    if (erased === before) return true;
+  }
+}
+
+/** @param events in order of time @returns how many were there */
+async function eraseEvents(
+  { sql, storage }: ErasureParts,
+  { app, id }: StoredErasure,
+  events: readonly (ErasedEvent & { readonly payload: string })[],
+  change: ((payload: string) => string) | null,
+): Promise<number> {
+  let erased = 0;
+  for (let from = 0; from < events.length; from += ERASED_AT_ONCE) {
+    const some = events.slice(from, from + ERASED_AT_ONCE);
+    const payloads = change === null ? null : some.map(({ payload }) => change(payload));
+    erased += await storage.erase(sql, { appId: app, erasureId: id, events: some, payloads });
+  }
+  return erased;
+}
+
+/** Where files of the journal wait: their events are stored soon, and then found. @returns false if some wait for longer */
+async function untilJournalIsEmpty(folder: string): Promise<boolean> {
+  if (folder === '') return true;
+  for (let waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+    if (!(await hasSegments(folder))) return true;
+    await sleep(POLL_MS);
+  }
+  return false;
+}
+
+async function hasSegments(folder: string): Promise<boolean> {
+  const names = await namesIn(folder);
+  for (const name of names.filter((one) => /^writer-\d+$/.test(one)))
+    if ((await namesIn(join(folder, name))).some((one) => one.endsWith('.journal'))) return true;
+  return false;
+}
+
+async function namesIn(folder: string): Promise<readonly string[]> {
+  try {
+    return await readdir(folder);
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return [];
+    throw error;
+  }
+}
+
+/** @returns how many events of the quarantine were erased; null where it could not be rewritten */
+async function eraseQuarantined(
+  { config, secret, log }: ErasureParts,
+  { appId, action, coversUntil: until }: StoredErasure,
+  { filter, paths }: ErasureConditions,
+): Promise<number | null> {
+  if (config.JOURNAL_DIR === '') return 0;
+  const change = action === 'delete' ? null : anonymizer(secret, appId, paths);
+  let erased = 0;
+  try {
+    await rewriteQuarantine(
+      config.JOURNAL_DIR,
+      async (lines) =>
+        lines.flatMap(({ text, quarantined }) => {
+          if (quarantined === null) return [text];
+          const { event, why } = quarantined;
+          const isTaken = event.source.appId === appId && event.createdAt < until;
+          if (!isTaken || !filter.matches(event.payload)) return [text];
+          erased += 1;
+          return change === null
+            ? []
+            : [lineOf({ event: { ...event, payload: change(event.payload) }, why }).trimEnd()];
+        }),
+      LINES_AT_ONCE,
+    );
+    return erased;
+  } catch (error) {
+    log.warn(`erasure: the quarantine in ${config.JOURNAL_DIR} cannot be rewritten: ${String(error)}`);
+    return null;
+  }
+}
+
+interface Done {
+  /** Null where the events came from the ledger. */
+  readonly conditions: ErasureConditions | null;
+  /** Whether the journal was empty. */
+  readonly journal: boolean;
+  readonly quarantined: number | null;
+  readonly appliedAgain: readonly string[];
+}
+
+/** What follows the rows: answers, counts of fields, the ledger, the receipt. */
+async function finish(
+  parts: ErasureParts,
+  erasure: StoredErasure,
+  { conditions, journal, quarantined, appliedAgain }: Done,
+  paths = conditions?.paths ?? [],
+): Promise<void> {
+  const { sql, storage, now, config, log } = parts;
+  const { id, app, erasureId, action } = erasure;
+  const place = await storage.poolOfApp(sql, app);
+  const answers = action === 'delete' ? await forgetAnswers(place, app, id) : 0;
+  const of = { appId: app, erasureId: id, name: `erased:${erasureId}` };
+  await storage.recountErased(sql, of, conditions?.values ?? [], now());
+  const sending = await untilDelivered(place, app);
+  const finishedAt = now();
+  const summary = await readErasedSummary(place, app, id);
+  const replaced = action === 'delete' ? [] : paths;
+  const { receipt: _, id: __, app: ___, coversUntil: ____, sealedConditions: _____, ...shown } = erasure;
+  const head = { ...shown, paths: replaced, finishedAt: new Date(finishedAt) };
+  const isKept = await writeLedger(config.DATA_DIR, head, readErased(place, app, id)).then(
+    () => true,
+    (error: unknown) => {
+      log.warn(`erasure: ${erasureId} cannot be kept in DATA_DIR, in the database alone: ${String(error)}`);
+      return false;
+    },
+  );
+  const receipt = {
+    ...summary,
+    idsSha256: await digestOfErased(place, app, id),
+    paths: replaced,
+    answers,
+    quarantined: quarantined ?? 0,
+    notDone: [
+      ...(journal
+        ? []
+        : [leftOver('journal', null, 'events wait in JOURNAL_DIR and are stored later: erase again')]),
+      ...(quarantined !== null
+        ? []
+        : [leftOver('journal', null, 'the quarantine could not be rewritten: erase again')]),
+      ...sending.map((name) =>
+        leftOver('delivery', name, 'was still sending events that it had read before'),
+      ),
+      ...(isKept
+        ? []
+        : [
+            leftOver(
+              'ledger',
+              null,
+              'DATA_DIR could not be written: a backup that is restored has the events',
+            ),
+          ]),
+      ...(await copiesOutside(sql, place, app, new Date(finishedAt))),
+    ],
+    appliedAgain,
+  };
+  await sql.begin('isolation level read committed', (tx) => finishErasure(tx, erasure, receipt, finishedAt));
+}
+
+function leftOver(kind: NotDone['kind'], name: string | null, details: string): NotDone {
+  return { kind, name, details };
+}
+
+/** What an erasure cannot reach. */
+async function copiesOutside(sql: Sql, place: Sql, app: number, finishedAt: Date): Promise<NotDone[]> {
+  const consumers = await place<{ name: string; kind: string }[]>`
+    SELECT name, kind FROM consumers WHERE app_id = ${app} AND kind = 'consumer' ORDER BY name`;
+  const webhooks = await sql<{ name: string; url: string }[]>`
+    SELECT public_id AS name, url FROM webhooks WHERE app_id = ${app} ORDER BY id`;
+  return [
+    leftOver(
+      'backups',
+      null,
+      `made before ${finishedAt.toISOString()} have the events: where one is restored with this DATA_DIR, they are erased again`,
+    ),
+    ...consumers.map(({ name }) => leftOver('consumer', name, 'may have read events that are erased')),
+    ...webhooks.map(({ name, url }) =>
+      leftOver('webhook', name, `may have sent events that are erased to ${hostOf(url)}`),
+    ),
+    leftOver(
+      'disk',
+      null,
+      'dead rows and the write-ahead log hold the bytes until they are overwritten: docs/erasure.md',
+    ),
+  ];
+}
+
+function hostOf(url: string): string {
+  return URL.canParse(url) ? new URL(url).host : 'its address';
+}
+
+/**
+ * Webhooks that have read events before send them for a while: those turns are waited for.
+ * @returns the names of those that take longer
+ */
+async function untilDelivered(place: Sql, app: number): Promise<readonly string[]> {
+  const leased = (): Promise<{ name: string; lease: string }[]> =>
+    place<{ name: string; lease: string }[]>`
+      SELECT name, lease::text FROM consumers
+       WHERE app_id = ${app} AND kind = 'webhook' AND leased_to IS NOT NULL AND leased_until > now()`;
+  const before = await leased();
+  for (let waited = 0; before.length > 0; waited += POLL_MS) {
+    const now = await leased();
+    const left = before.filter(({ name, lease }) =>
+      now.some((one) => one.name === name && one.lease === lease),
+    );
+    if (left.length === 0) break;
+    if (waited >= WAIT_MS) return left.map(({ name }) => name);
+    await sleep(POLL_MS);
+  }
+  return [];
+}
+
+/**
+ * Erases again what was erased before a backup was restored: the ledger has it, and the database does not. And writes down what the
+ * database has and the ledger does not, as after an erasure on another host.
+ * @returns how many erasures were applied again
+ */
+export async function applyLedger(parts: ErasureParts): Promise<number> {
+  const { sql, config } = parts;
+  const known = await ledgerOf(config.DATA_DIR);
+  const finished = await finishedErasures(sql);
+  const done = new Set(finished.map(({ erasureId }) => erasureId));
+  let applied = 0;
+  for (const erasureId of known)
+    if (!done.has(erasureId) && (await applyAgain(parts, erasureId))) applied += 1;
+  for (const erasure of finished) if (!known.has(erasure.erasureId)) await writeDown(parts, erasure);
+  return applied;
+}
+
+/** @returns false where the database has no such app, or another process does it */
+async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boolean> {
+  const { sql, storage, config, secret, now } = parts;
+  const { head, events } = await readLedger(config.DATA_DIR, erasureId);
+  const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${head.appId}`;
+  if (app === undefined) return false;
+  await insertEarlier(sql, app.id, head);
+  const { id } = await requireErasure(sql, erasureId);
+  const outcome = await alone(sql, id, async () => {
+    const erasure = await requireErasure(sql, erasureId);
+    if (erasure.finishedAt !== null) return 'finished';
+    const change = head.action === 'delete' ? null : anonymizer(secret, head.appId, head.paths);
+    const place = await storage.poolOfApp(sql, app.id);
+    for await (const some of events) {
+      const found =
+        change === null
+          ? some.map((event) => ({ ...event, payload: '' }))
+          : await readPayloads(place, app.id, some);
+      await eraseEvents(parts, erasure, found, change);
+    }
+    const appliedAgain = [new Date(now()).toISOString()];
+    await finish(
+      parts,
+      erasure,
+      { conditions: null, journal: true, quarantined: 0, appliedAgain },
+      head.paths,
+    );
+    return 'finished';
+  });
+  return outcome !== 'busy';
+}
+
+async function writeDown({ sql, storage, config, log }: ErasureParts, erasure: StoredErasure): Promise<void> {
+  const { receipt, id, app, coversUntil: _, sealedConditions: __, ...shown } = erasure;
+  const place = await storage.poolOfApp(sql, app);
+  await writeLedger(
+    config.DATA_DIR,
+    { ...shown, paths: receipt?.paths ?? [] },
+    readErased(place, app, id),
+  ).catch((error: unknown) =>
+    log.warn(
+      `erasure: ${shown.erasureId} cannot be kept in DATA_DIR, in the database alone: ${String(error)}`,
+    ),
+  );
+}
+
+/** Does what earlier processes have left. @returns how many are left again */
+export async function continueErasures(parts: ErasureParts, isStopped: () => boolean): Promise<number> {
+  const left = await unfinishedErasures(parts.sql);
+  let remaining = 0;
+  for (const { erasureId } of left) {
+    const outcome = isStopped() ? 'stopped' : await runErasure(parts, erasureId, { isStopped });
+    if (outcome !== 'finished') remaining += 1;
+  }
+  return remaining;
+}
