@@ -30,6 +30,7 @@ export function readCopies(messages: Buffer): Copies {
     for (const fields of fieldsOf(messages.subarray(at + 5 + ROWS_HEADER_BYTES, at + 1 + bytes))) {
       if (table.startsWith('COPY events ')) events.push(eventOf(fields));
       else if (table.startsWith('COPY count_deltas ')) deltas.push(deltaOf(fields));
+      else if (table.startsWith('COPY grouped_deltas ')) deltas.push(...groupedOf(fields));
       else if (table.startsWith('COPY stale_buckets ')) marks.push(timeOf(fields[1]));
       else throw new Error(`The simulation has no such table: ${table}`);
     }
@@ -74,4 +75,19 @@ function deltaOf([app, type, bucket, count]: readonly Buffer[]): CopiedDelta {
     bucket: timeOf(bucket),
     count: Number(count?.readBigInt64BE() ?? 0n),
   };
+}
+
+function groupedOf([, bucket, apps, types, counts]: readonly Buffer[]): CopiedDelta[] {
+  const [typeIds, numbers] = [integersOf(types), integersOf(counts)];
+  return integersOf(apps).map((appId, n) => ({
+    appId,
+    typeId: typeIds[n] ?? 0,
+    bucket: timeOf(bucket),
+    count: numbers[n] ?? 0,
+  }));
+}
+
+/** Of an integer[]: dimensions, nulls and the type of its elements, their number and first index, and each with its length. */
+function integersOf(field: Buffer | undefined): number[] {
+  return Array.from({ length: field?.readInt32BE(12) ?? 0 }, (_, n) => field?.readInt32BE(24 + 8 * n) ?? 0);
 }

@@ -78,6 +78,7 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'schema_migrations',
   'events',
   'count_deltas',
+  'grouped_deltas',
   'folds',
   'minute_counts',
   'quarter_hour_counts',

@@ -1,6 +1,6 @@
 /** The stats of an app, from the counts: totals, today's count, first and last event. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot, readSnapshot } from '../read/snapshot.ts';
 import { bucketsOf } from './buckets.ts';
 import { countsIn, scopeOf } from './count-sql.ts';
 import { ALL_TIME, splitByLevel } from './intervals.ts';
@@ -76,7 +76,7 @@ export async function readTypeActivity(
 ): Promise<Map<string, readonly number[]>> {
   const firstHour = Math.floor(now / HOUR_MS) - (SPARKLINE_HOURS - 1);
   const hours = { from: firstHour * HOUR_MS, until: (firstHour + SPARKLINE_HOURS) * HOUR_MS };
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
       types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,
@@ -113,7 +113,7 @@ export interface AppSpan {
  * @param appId internal id
  */
 export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const sources = await exactSources(tx, splitByLevel(ALL_TIME));
     const [days] = await tx<{ total: number; first: Date | null; last: Date | null }[]>`
       SELECT coalesce(sum(count), 0)::float8 AS total, date_trunc('day', min(bucket), 'UTC') AS first,

@@ -16,7 +16,7 @@ import {
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
 import { MANY, OTHER } from '../fields/value-text.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot } from '../read/snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
 import type { Interval } from './intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from './levels.ts';
@@ -68,7 +68,7 @@ export async function readFilteredSeries(
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
@@ -82,7 +82,7 @@ export async function readFilteredTypes(
   request: FieldSeriesRequest,
   filter: FieldFilter,
 ): Promise<FieldSeries | Problem> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const all = await countPassing(tx, request, plan, filter);
@@ -170,7 +170,7 @@ export async function readValueSeries(
   path: readonly string[],
   only: FieldFilter | null = null,
 ): Promise<FieldSeries | Problem> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const scope = scopeOf(request, plan);

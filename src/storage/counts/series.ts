@@ -82,7 +82,7 @@ const TOP_TYPES = 9;
 
 /** @returns the problem if there would be too many buckets, or finer ones than are kept */
 export async function readSeries(sql: Sql, request: SeriesRequest): Promise<Series | BucketsProblem> {
-  return await readCounts(sql, async (tx) => {
+  return await readCounts(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const { appId, exceptTypes = [] } = request;
@@ -104,7 +104,7 @@ export type SeriesFrame = Pick<
 
 /** The buckets that a series would have. @returns the problem as {@link readSeries} */
 export async function readFrame(sql: Sql, request: SeriesRequest): Promise<SeriesFrame | BucketsProblem> {
-  return await readCounts(sql, async (tx) => {
+  return await readCounts(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     return typeof plan === 'string' ? plan : frameOf(request, plan);
   });

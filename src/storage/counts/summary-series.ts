@@ -30,7 +30,7 @@ import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import type { StoredEvent } from '../read/page-request.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
@@ -111,7 +111,7 @@ export async function readSummarySeries(
   sql: Sql,
   request: SummaryRequest,
 ): Promise<SummarySeries | BucketsProblem | NotCounted> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
     const { appId, typeIds } = request;

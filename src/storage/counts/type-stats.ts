@@ -1,6 +1,6 @@
 /** The stats of apps and of their types: how many events each has, and when the last of them was. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot } from '../read/snapshot.ts';
 import { type CountScope, countsIn, type Fragment } from './count-sql.ts';
 import { ALL_TIME, type SourceInterval } from './intervals.ts';
 import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
@@ -18,7 +18,7 @@ export interface TypeStats {
  * @param appId internal id
  */
 export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string, TypeStats>> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const scope = {
       apps: tx`${[appId]}::integer[]`,
       types: tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId})`,

@@ -11,7 +11,7 @@ import {
   type NotCounted,
   resolveFieldScope,
 } from '../fields/field-scope.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot, readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { valuesWithin } from './field-series.ts';
@@ -69,7 +69,7 @@ export async function readRecentValues(
   { appId, typeIds, by }: Pick<WindowRequest, 'appId' | 'typeIds'> & { readonly by: readonly string[] },
   until: number,
 ): Promise<ReadonlySet<string> | NotCounted> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const interval = { from: floorTo(until, DAY_MS) - 7 * DAY_MS, until: floorTo(until, DAY_MS) + DAY_MS };
     // What was not counted is not missed: a value that is absent has been counted before.
     const asked = {

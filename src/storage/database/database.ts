@@ -34,6 +34,8 @@ export interface SnapshotRules {
   readonly keepsPlans: boolean;
   /** The counts of every bucket are exact; otherwise the engine says which buckets are stale. */
   readonly isExact: boolean;
+  /** What transactions add to the counts of several apps may share rows, which readers of one app unpack once. */
+  readonly groupsDeltas: boolean;
 }
 
 /** What an engine has to say of a database beside its statements. */
@@ -45,7 +47,7 @@ export interface DatabaseEngine {
 
 /** What is right for every engine: of a database whose engine has not been detected. */
 const UNKNOWN: DatabaseEngine = {
-  snapshots: { locks: true, keepsPlans: false, isExact: false },
+  snapshots: { locks: true, keepsPlans: false, isExact: false, groupsDeltas: false },
   hasNodes: true,
 };
 

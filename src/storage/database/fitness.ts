@@ -24,7 +24,15 @@ const LIBRARIES: Readonly<Record<Engine, { readonly extension: string; readonly 
 const DURABLE = ['fsync', 'full_page_writes'];
 
 /** Tables whose loss is that of acknowledged events, beside partitions, chunks and shards of `events`. */
-const KEPT = ['events', 'apps', 'event_types', 'idempotency_keys', 'count_deltas', 'stale_buckets'];
+const KEPT = [
+  'events',
+  'apps',
+  'event_types',
+  'idempotency_keys',
+  'count_deltas',
+  'grouped_deltas',
+  'stale_buckets',
+];
 
 const list = (names: readonly string[]): string => names.map((name) => `'${name}'`).join(', ');
 

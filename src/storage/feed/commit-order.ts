@@ -11,7 +11,7 @@
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import type { EventKey, FeedPosition } from './position.ts';
 
@@ -72,7 +72,7 @@ export async function readCommitted(
   sql: Sql,
   request: FeedRequest,
 ): Promise<CommittedEvents> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const place = (await engine.placeOf?.(tx, request.appId)) ?? 0;
     const compressedUntil = (await engine.compressedUntil?.(tx)) ?? null;
     const boundary = await readBoundary(tx);

@@ -6,7 +6,7 @@ import { ALL_TIME, splitByLevel } from '../counts/intervals.ts';
 import { ALL_TYPES } from '../counts/levels.ts';
 import { exactSources } from '../counts/stale.ts';
 import { isUnavailable, type Sql } from '../database/connect.ts';
-import { readSnapshot } from '../read/snapshot.ts';
+import { readAppSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
 import { readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
@@ -18,7 +18,7 @@ import { giveGenerations } from './upkeep.ts';
  * @param appId internal id
  */
 export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyMap<number, number>> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const left = new Map<number, number>();
     const boundary = await readBoundary(tx);
     for (const { id, typeId, backfill, completeFrom } of await readFieldStates(tx, appId)) {

@@ -93,7 +93,7 @@ export class FieldUpkeep implements FieldStats {
     this.#sql = sql;
     this.#givesGenerations = !isPart;
     this.#now = now;
-    this.#deadMinutes = new DeadRows(pool, vacuums, nameOf('uncounted_minutes'), VACUUM_AFTER);
+    this.#deadMinutes = new DeadRows(pool, vacuums, [nameOf('uncounted_minutes')], VACUUM_AFTER);
   }
 
   get waitingSeconds(): number {

@@ -1,11 +1,11 @@
-/** Vacuums a table that lives on deleting, unless a snapshot in use would keep its dead rows anyway. */
+/** Vacuums tables that live on deleting, unless a snapshot in use would keep its dead rows anyway. */
 import type { Sql } from '../database/connect.ts';
 import { snapshotsBefore } from './oldest-snapshot.ts';
 
 export class DeadRows {
   readonly #sql: Sql;
   readonly #vacuums: Sql;
-  readonly #table: string;
+  readonly #tables: readonly string[];
   readonly #threshold: number;
   /** Deleted since the last VACUUM, or since one became due. */
   #rows = 0;
@@ -18,10 +18,10 @@ export class DeadRows {
    * @param vacuums   a pool on which a VACUUM keeps nothing waiting that is due each second
    * @param threshold dead rows that are worth a VACUUM
    */
-  constructor(sql: Sql, vacuums: Sql, table: string, threshold: number) {
+  constructor(sql: Sql, vacuums: Sql, tables: readonly string[], threshold: number) {
     this.#sql = sql;
     this.#vacuums = vacuums;
-    this.#table = table;
+    this.#tables = tables;
     this.#threshold = threshold;
   }
 
@@ -49,14 +49,15 @@ export class DeadRows {
     }
     if (this.#deletedBefore === null || (await snapshotsBefore(sql, this.#deletedBefore))) return;
     this.#deletedBefore = null;
-    this.#running = this.#vacuums`VACUUM ${sql(this.#table)}`
-      .then(
-        () => undefined,
-        (error: unknown) => void this.#failures.push(error),
-      )
+    this.#running = this.#vacuum()
+      .catch((error: unknown) => void this.#failures.push(error))
       .finally(() => {
         this.#running = null;
       });
+  }
+
+  async #vacuum(): Promise<void> {
+    for (const table of this.#tables) await this.#vacuums`VACUUM ${this.#vacuums(table)}`;
   }
 
   /** Resolves when no VACUUM is under way. */

@@ -37,6 +37,8 @@ const FEW_DELTAS = 2_000;
 const WORTH_FOLDING = 16;
 /** What a fold waits for at most: readers go through the deltas of their app. */
 const LONGEST_WAIT_MS = 10_000;
+/** The same of adding up: readers go through the deltas that share rows with those of their app. */
+const LONGEST_WAIT_TO_ADD_UP_MS = 2_000;
 /** How often a round comes, in which deltas of few apps are folded. */
 const ROUND_MS = 1_000;
 
@@ -47,12 +49,14 @@ const ROUND_MS = 1_000;
  */
 export class FoldPace {
   readonly #now: () => number;
+  readonly #longestWaitMs: number;
   #foldedAt: number;
   #waitMs = 0;
 
   /** @param now milliseconds since 1970 */
-  constructor(now: () => number) {
+  constructor(now: () => number, longestWaitMs = LONGEST_WAIT_MS) {
     this.#now = now;
+    this.#longestWaitMs = longestWaitMs;
     this.#foldedAt = now();
   }
 
@@ -73,7 +77,7 @@ export class FoldPace {
     this.#waitMs =
       deltas < FEW_DELTAS
         ? 0
-        : Math.min(LONGEST_WAIT_MS, (gatheredMs * WORTH_FOLDING * Math.max(1, minutes)) / deltas);
+        : Math.min(this.#longestWaitMs, (gatheredMs * WORTH_FOLDING * Math.max(1, minutes)) / deltas);
   }
 }
 
@@ -101,7 +105,7 @@ export class Folding {
     this.#deltas = deltas;
     this.#now = now;
     this.#isFollowed = isFollowed;
-    this.#pace = new FoldPace(now);
+    this.#pace = new FoldPace(now, LONGEST_WAIT_TO_ADD_UP_MS);
   }
 
   /**

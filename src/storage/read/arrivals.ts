@@ -12,7 +12,7 @@ import { ALL_TIME, type Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
-import { readSnapshot } from './snapshot.ts';
+import { readAppSnapshot } from './snapshot.ts';
 
 export interface NewEvent {
   readonly id: string;
@@ -102,7 +102,7 @@ export async function readFeed<T>(
   read: (snapshot: FeedSnapshot) => Promise<T>,
   placeOf?: (tx: Transaction) => Promise<number>,
 ): Promise<T> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, appId, async (tx) => {
     const [text, place = 0] = await Promise.all([readSnapshotText(tx), placeOf?.(tx)]);
     return await read({
       text,

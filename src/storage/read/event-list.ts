@@ -13,7 +13,7 @@ import { matchingRows } from '../fields/matching-rows.ts';
 import { ofTypes } from './count-descent.ts';
 import { countScope, readPageIn } from './event-page.ts';
 import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
-import { readCounts, readSnapshot } from './snapshot.ts';
+import { readAppSnapshot, readCounts, readSnapshot } from './snapshot.ts';
 
 /**
  * A position between two events: after the event of this time and id, in this order. It names nothing of one database but
@@ -57,7 +57,7 @@ export interface EventList {
  * counts, so that a rare type costs no more than a common one.
  */
 export async function readEventList(sql: Sql, request: EventListRequest): Promise<EventList> {
-  return await readCounts(sql, (tx) => readListIn(tx, request));
+  return await readCounts(sql, request.appId, (tx) => readListIn(tx, request));
 }
 
 /** The same of events that pass a filter. */
@@ -66,7 +66,7 @@ export async function readFilteredList(
   request: EventListRequest,
   filter: FieldFilter,
 ): Promise<EventList | NotCounted> {
-  return await readSnapshot(sql, async (tx) => {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
     const isCountedAlone = request.withTotal === true;
     const field = await resolveFieldScope(tx, { ...request, isCountedAlone }, filter);
     return typeof field === 'string' ? field : await readListIn(tx, request, field);

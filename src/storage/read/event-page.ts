@@ -38,7 +38,9 @@ const LATEST = Date.UTC(9999, 11, 31);
 
 /** Reads one page. Rejects where the database fails. */
 export async function readEventPage(sql: Sql, request: PageRequest): Promise<EventPage> {
-  return isEmpty(request.scope) ? NO_EVENTS : await readCounts(sql, (tx) => readPageIn(tx, request));
+  return isEmpty(request.scope)
+    ? NO_EVENTS
+    : await readCounts(sql, request.scope.appId, (tx) => readPageIn(tx, request));
 }
 
 const NO_EVENTS: EventPage = { total: 0, events: [], hasMore: false };

@@ -14,7 +14,7 @@ import { passes, type TextTest, textLiteral } from '../fields/row-filter.ts';
 import { readBoundary } from '../retention.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import type { Order } from './page-request.ts';
-import { readSnapshot } from './snapshot.ts';
+import { readAppSnapshot } from './snapshot.ts';
 
 /** Between two events: after the one of this time and id. */
 export interface Position {
@@ -177,7 +177,7 @@ export class EventScan {
     const buffer = this.#buffer;
     const page = this.#page(interval, limit);
     try {
-      return await readSnapshot(this.#sql, async (tx) => {
+      return await readAppSnapshot(this.#sql, this.#request.appId, async (tx) => {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
         limited.catch(() => undefined); // What follows fails too.
         if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);

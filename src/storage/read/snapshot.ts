@@ -2,6 +2,7 @@
 import type postgres from 'postgres';
 import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
+import type { SnapshotRules } from '../database/database.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';
@@ -11,17 +12,24 @@ export const SNAPSHOT_LOCK = 'snapshot_lock';
  * that would remove rows from older snapshots either commits before it or waits until the reads have ended.
  */
 export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
-  if (isOpen(sql)) return await read(sql);
-  return await beginSnapshot(sql, false, read);
+  return await beginSnapshot(sql, { appId: null, asksForPlans: false }, read);
+}
+
+/** The same for reads of one app's counts, which do not look at the pending deltas of others. @param appId internal id */
+export async function readAppSnapshot<T>(
+  sql: Sql,
+  appId: number,
+  read: (tx: Snapshot) => Promise<T>,
+): Promise<T> {
+  return await beginSnapshot(sql, { appId, asksForPlans: false }, read);
 }
 
 /**
  * The same for reads that find what they need in the counts, each statement of which costs more to plan than to run:
  * {@link withKeptPlan} keeps the plans of those that ask for it.
  */
-export async function readCounts<T>(sql: Sql, read: (tx: Snapshot) => Promise<T>): Promise<T> {
-  if (isOpen(sql)) return await read(sql);
-  return await beginSnapshot(sql, sql.pool.database.engine.snapshots.keepsPlans, read);
+export async function readCounts<T>(sql: Sql, appId: number, read: (tx: Snapshot) => Promise<T>): Promise<T> {
+  return await beginSnapshot(sql, { appId, asksForPlans: true }, read);
 }
 
 /** Runs several reads in one snapshot. @param read gets what stands for a pool: reads with it see this snapshot */
@@ -56,18 +64,21 @@ const keptPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
 const ownPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
   tx`set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true)`;
 
+/** @param appId whose counts are read; null: those of several apps */
 async function beginSnapshot<T>(
   sql: Sql,
-  keepsPlans: boolean,
+  { appId, asksForPlans }: { readonly appId: number | null; readonly asksForPlans: boolean },
   read: (tx: Snapshot) => Promise<T>,
 ): Promise<T> {
-  const { locks, isExact } = sql.pool.database.engine.snapshots;
+  if (isOpen(sql)) return await read(sql);
+  const rules = sql.pool.database.engine.snapshots;
+  const keepsPlans = rules.keepsPlans && asksForPlans;
   const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
-    const tx = Object.assign(began, { stale: new StaleBuckets(began, isExact), keepsPlans });
-    if (!locks) return { value: await read(tx) };
+    const tx = Object.assign(began, { stale: new StaleBuckets(began, rules.isExact), keepsPlans });
+    if (!rules.locks) return { value: await read(tx) };
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
-    const prepared = skipFolded(tx).execute();
+    const prepared = tellViews(tx, rules, appId).execute();
     const [value] = await Promise.all([read(tx), locked, prepared]);
     // Wrapped in an object, because the client awaits each element of an array.
     return { value };
@@ -75,9 +86,16 @@ async function beginSnapshot<T>(
   return outcome.value;
 }
 
-/** Tells the views of counts which deltas are folded in this snapshot (sql/0002), so that they need not be looked at. */
-function skipFolded(tx: Transaction): postgres.PendingQuery<postgres.Row[]> {
-  return tx`
-    SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true)
-      FROM last_fold`;
+/**
+ * Tells the views of counts by settings of the transaction which deltas are folded in this snapshot (sql/0002), so that they need not
+ * be looked at; and those of an app that share rows with others (sql/0019), so that no statement need unpack them again.
+ */
+function tellViews(
+  tx: Transaction,
+  { groupsDeltas }: SnapshotRules,
+  appId: number | null,
+): postgres.PendingQuery<postgres.Row[]> {
+  return groupsDeltas
+    ? tx`SELECT tell_views(${appId}::integer)`
+    : tx`SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true) FROM last_fold`;
 }

@@ -25,6 +25,9 @@ const UUID_CHARACTERS = 36;
 const EVENT_BYTES = 2 + 5 * 4 + UUID_BYTES + 4 + 4 + 8;
 /** UTF-8 takes at most three bytes for a UTF-16 unit. */
 export const BYTES_PER_UNIT = 3;
+/** Size of an integer[] without its elements, with its length; and the type of these. */
+const ARRAY_BYTES = 4 + 5 * 4;
+const INT4_OID = 23;
 /** Message type and length, and what begins and ends rows. */
 const MESSAGE_BYTES = 64;
 
@@ -33,6 +36,15 @@ const DIGITS = new Uint8Array(128);
 for (const [value, digit] of [...'0123456789abcdef'].entries()) {
   DIGITS[digit.charCodeAt(0)] = value;
   DIGITS[digit.toUpperCase().charCodeAt(0)] = value;
+}
+
+/** What events of one type of an app add to the count of a minute. */
+export interface Delta {
+  readonly appId: number;
+  readonly typeId: number;
+  /** The minute's start, milliseconds since 1970. */
+  readonly bucket: number;
+  readonly count: number;
 }
 
 /** Text in UTF-8, in a part of a buffer. */
@@ -151,6 +163,21 @@ export class CopyMessages {
     this.#int4(count);
   }
 
+  /** A row of `grouped_deltas` (part, bucket, apps, types, counts). */
+  groupedDeltasRow(part: number, bucket: number, deltas: readonly Delta[]): void {
+    this.#reserve(3 * (ARRAY_BYTES + 8 * deltas.length) + MESSAGE_BYTES);
+    this.#int2(5);
+    this.#int4(2);
+    this.#int2(part);
+    this.#timestamp(bucket);
+    this.#beginArray(deltas.length);
+    for (const { appId } of deltas) this.#element(appId);
+    this.#beginArray(deltas.length);
+    for (const { typeId } of deltas) this.#element(typeId);
+    this.#beginArray(deltas.length);
+    for (const { count } of deltas) this.#element(count);
+  }
+
   /** A row of `stale_buckets` (level, bucket). */
   markRow(level: number, bucket: number): void {
     this.#reserve(MESSAGE_BYTES);
@@ -196,6 +223,21 @@ export class CopyMessages {
 
   #type(type: string): void {
     this.#bytes[this.#at++] = type.charCodeAt(0);
+  }
+
+  /** The head of an integer[]: its length, dimensions, nulls, type, elements and first index. */
+  #beginArray(elements: number): void {
+    this.#int4(ARRAY_BYTES - 4 + 8 * elements);
+    this.#int4(1);
+    this.#int4(0);
+    this.#int4(INT4_OID);
+    this.#int4(elements);
+    this.#int4(1);
+  }
+
+  #element(value: number): void {
+    this.#int4(4);
+    this.#int4(value);
   }
 
   #int2(value: number): void {

@@ -10,8 +10,10 @@ import { CopyMessages } from './copy-messages.ts';
 export interface EngineWrites {
   /** The table for changes of the counts, with its columns. */
   readonly changes: string;
-  /** Writes the changes of events as rows of a COPY into that table. */
-  readonly copyChanges: (events: readonly EventRow[], into: CopyMessages) => void;
+  /** The changes of events, for a COPY. */
+  readonly changesOf: (events: readonly EventRow[]) => CopiedChanges;
+  /** All tables that changes are written into. */
+  readonly changeTables: readonly string[];
   /**
    * Counts events of one app, in order of time. What it returns adds them to the counts themselves, in the transaction of their
    * rows, in place of their changes: for writers of many events at once. Absent: nothing is cheaper than changes.
@@ -43,6 +45,13 @@ export interface EngineWrites {
   readonly session: Readonly<Record<string, string>>;
 }
 
+/** Changes of the counts as rows of a COPY. */
+export interface CopiedChanges {
+  /** Their table, with its columns. */
+  readonly table: string;
+  readonly copy: (into: CopyMessages) => void;
+}
+
 /** Locks of other sessions in this database, granted or requested: both come before one that is requested now. */
 export const OF_OTHERS = `
   locktype = 'relation' AND pid <> pg_backend_pid()
@@ -65,9 +74,10 @@ const ALL: readonly Part[] = ['rows', 'changes'];
 export function copyGroup(engine: EngineWrites, events: readonly EventRow[], parts = ALL): CopyGroup {
   const withRows = parts.includes('rows');
   const withChanges = parts.includes('changes');
+  const changes = withChanges ? engine.changesOf(events) : null;
   const tables = [
     ...(withRows ? [`events (${EVENT_COLUMNS})`] : []),
-    ...(withChanges ? [engine.changes] : []),
+    ...(changes !== null ? [changes.table] : []),
   ];
   const messages = new CopyMessages((withRows ? sizeOf(events) + ROW_BYTES * events.length : 0) + 1_024);
   messages.query(tables.map((table) => `COPY ${table} FROM STDIN (FORMAT binary)`).join(';'));
@@ -76,9 +86,9 @@ export function copyGroup(engine: EngineWrites, events: readonly EventRow[], par
     for (const event of events) messages.eventRow(event);
     messages.endRows();
   }
-  if (withChanges) {
+  if (changes !== null) {
     messages.beginRows();
-    engine.copyChanges(events, messages);
+    changes.copy(messages);
     messages.endRows();
   }
   return { messages: messages.bytes, commands: tables.length, release: () => messages.release() };

@@ -64,8 +64,7 @@ const TRIAL_LOCK_MS = 200;
 
 /** The tables into which events, keys and new types are inserted. */
 export function tablesOfWrites(engine: EngineWrites): readonly string[] {
-  const [changes = ''] = engine.changes.split(' ', 1);
-  return ['events', changes, 'idempotency_keys', 'event_types'];
+  return ['events', ...engine.changeTables, 'idempotency_keys', 'event_types'];
 }
 
 /** Counts of commit groups, for metrics. */

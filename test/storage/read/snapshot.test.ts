@@ -12,7 +12,7 @@ test('a statement on events is planned with its values, and one on counts keeps 
   });
   const now = new Date();
   for (const _ of [1, 2])
-    await readCounts(sql, async (tx) => {
+    await readCounts(sql, 1, async (tx) => {
       // Nothing is awaited between them: the plan of one is not that of its neighbors.
       await Promise.all([
         tx`SELECT count(*) AS before FROM events WHERE app_id = 1 AND created_at < ${now}`,

@@ -16,7 +16,7 @@ import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
   name: 'citus',
-  snapshots: { locks: false, keepsPlans: false, isExact: true },
+  snapshots: { locks: false, keepsPlans: false, isExact: true, groupsDeltas: false },
   hasNodes: true,
   nodesOf: clusterOf,
   routes: clusterRoutes,

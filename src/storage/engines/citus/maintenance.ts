@@ -347,7 +347,7 @@ export function clusterMaintenance(
             const dead = deadDeltas.of(
               pool,
               table,
-              () => new DeadRows(pool, poolBeside(pool, sql, slow), table, VACUUM_AFTER_DELTAS),
+              () => new DeadRows(pool, poolBeside(pool, sql, slow), [table], VACUUM_AFTER_DELTAS),
             );
             dead.deleted(deltas);
             await dead.vacuumIfDue();

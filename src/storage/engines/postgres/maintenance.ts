@@ -64,15 +64,27 @@ const NOTED = { deltas: 20, transactions: 200 } as const;
  * @param sums what there is to tell of these: columns
  */
 const takeDeltas = (into: string, sums: string): string => `
-    WITH folded AS (
+    WITH single AS (
       DELETE FROM count_deltas
        WHERE written >= (SELECT pending_from FROM last_fold)
       RETURNING app_id, type_id, bucket, count, fields
     ),
+    grouped AS (
+      DELETE FROM grouped_deltas
+       WHERE part = ANY (every_part()) AND written >= (SELECT groups_from FROM last_fold)
+      RETURNING bucket, apps, types, counts
+    ),
+    folded AS (
+      SELECT app_id, type_id, bucket, count, fields FROM single
+      UNION ALL
+      SELECT delta.app_id, delta.type_id, bucket, delta.count::bigint, 0
+        FROM grouped CROSS JOIN LATERAL unnest(apps, types, counts) AS delta (app_id, type_id, count)
+    ),
     ${noteUncounted('folded', { apps: true })},
     ${noteTicks('SELECT app_id, bucket, count FROM folded')},
     noted AS (
-      UPDATE folds SET (pending_from, running) = (SELECT pending_from, running FROM next_fold)
+      UPDATE folds SET (pending_from, running, groups_from, groups_running) =
+                       (SELECT pending_from, running, pending_from, running FROM next_fold)
        WHERE (SELECT count(*) >= ${NOTED.deltas}
                      OR count(*) > 0 AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric
                                          - (SELECT pending_from FROM last_fold)::text::numeric >= ${NOTED.transactions}
@@ -113,9 +125,11 @@ const ADD_UP = takeDeltas(
   '(SELECT 2 * count(*) FROM added_up)::float8 AS minutes, (SELECT count(*) FROM added_up)::float8 AS sums',
 );
 
+/** The number of pending deltas: a SELECT of one column. */
 const PENDING = `
-    SELECT count(*)::float8 AS deltas, 0 AS minutes, 0 AS sums FROM count_deltas
-     WHERE written >= (SELECT pending_from FROM last_fold)`;
+    SELECT ((SELECT count(*) FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold))
+            + (SELECT coalesce(sum(cardinality(apps)), 0) FROM grouped_deltas
+                WHERE part = ANY (every_part()) AND written >= (SELECT groups_from FROM last_fold)))::float8 AS deltas`;
 
 /** Rounds in which others have the lock of counts, after which a fold waits for its turn; and for how long at most. */
 const MOST_MISSES = 5;
@@ -182,6 +196,12 @@ export function waitedInVain(waitMs: number): OperatorError {
   );
 }
 
+/** The number of pending deltas. */
+export async function countPending(sql: Sql): Promise<number> {
+  const { deltas } = await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING));
+  return deltas;
+}
+
 /** The planner underestimates dead rows here: the index of pending deltas is forced. */
 async function onlyByIndex(tx: Transaction, statement: string): Promise<AddedUp> {
   const [, [result]] = await Promise.all([
@@ -244,8 +264,7 @@ export function countDeltas(sql: Sql): DeltaSource {
   return {
     fold: () => take(FOLD),
     compact: () => take(ADD_UP),
-    pending: async () =>
-      (await sql.begin('isolation level read committed', (tx) => onlyByIndex(tx, PENDING))).deltas,
+    pending: () => countPending(sql),
   };
 }
 
@@ -482,7 +501,7 @@ export function postgresMaintenance(
   const { retentionDays, reachMs, now } = options;
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
   const consumers = new ConsumerUpkeep(sql, reachMs, now);
-  const deadDeltas = new DeadRows(sql, slow, 'count_deltas', VACUUM_AFTER_DELTAS);
+  const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
   const profiler = new PrefixSumBuilder(sql, now);

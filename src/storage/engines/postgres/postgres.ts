@@ -4,12 +4,19 @@ import { countTable, HOUR_MS } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
-import { createPartitions, eraseSlice, foldCounts, postgresMaintenance, recountDay } from './maintenance.ts';
+import {
+  countPending,
+  createPartitions,
+  eraseSlice,
+  foldCounts,
+  postgresMaintenance,
+  recountDay,
+} from './maintenance.ts';
 import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
-  snapshots: { locks: true, keepsPlans: true, isExact: true },
+  snapshots: { locks: true, keepsPlans: true, isExact: true, groupsDeltas: true },
   hasNodes: false,
   routes: oneServerRoutes,
   maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
@@ -27,11 +34,7 @@ export const postgres: StorageEngine = {
   },
   settlesBesideWriters: true,
   recountDay,
-  pending: async (sql) => {
-    const [row] = await sql<{ waiting: number }[]>`
-      SELECT count(*)::float8 AS waiting FROM count_deltas WHERE written >= (SELECT pending_from FROM last_fold)`;
-    return row?.waiting ?? 0;
-  },
+  pending: countPending,
   totalsOfAllApps: ({ view }) => view,
   materializedCounts: ({ view }) => view,
   keepsFieldCounts: true,

@@ -1,60 +1,105 @@
 /** What the writer adds to the counts on PostgreSQL: deltas, by insert alone, so that writers never wait for one another. */
 import { MINUTE_MS } from '../../counts/levels.ts';
 import type { EventRow } from '../../write/accepted-event.ts';
-import type { CopyMessages } from '../../write/copy-messages.ts';
-import { AGAINST_ROWS, type EngineWrites, OF_OTHERS } from '../../write/engine-writes.ts';
+import type { Delta } from '../../write/copy-messages.ts';
+import { AGAINST_ROWS, type CopiedChanges, type EngineWrites, OF_OTHERS } from '../../write/engine-writes.ts';
 import { countDirectly } from './direct-counts.ts';
 
-interface Delta {
-  readonly appId: number;
-  readonly typeId: number;
-  /** The minute's start, milliseconds since 1970. */
-  readonly bucket: number;
+/** Deltas in rows of their own, which readers find by their app. */
+const DELTAS = 'count_deltas (app_id, type_id, bucket, count)';
+/** Several deltas in a row, of those of a minute and of one of some parts of all apps. */
+const GROUPED_DELTAS = 'grouped_deltas (part, bucket, apps, types, counts)';
+
+/** The number of parts (sql/0019). */
+const PARTS = 4;
+/** Deltas to a row that are worth grouping: readers have to unpack it. */
+const WORTH_GROUPING = 6;
+
+interface CountedDelta extends Delta {
   count: number;
+  /** Another app's of the same type and minute: types belong to one app, so there is none. */
+  readonly next: CountedDelta | undefined;
 }
 
 /** One delta for each app, type and minute. The fold adds them to the counts; until then readers do. */
-function copyDeltas(events: readonly EventRow[], into: CopyMessages): void {
-  const deltas: Delta[] = [];
-  // Minute → app → type.
-  const minutes = new Map<number, Map<number, Map<number, Delta>>>();
+function deltasOf(events: readonly EventRow[]): readonly Delta[] {
+  const deltas: CountedDelta[] = [];
+  // Minute → type.
+  const minutes = new Map<number, Map<number, CountedDelta>>();
   // Neighbors mostly share their minute, and often all of it.
   let minute = Number.NaN;
-  let apps = new Map<number, Map<number, Delta>>();
-  let last: Delta | undefined;
+  let types = new Map<number, CountedDelta>();
+  let last: CountedDelta | undefined;
   for (const { appId, typeId, createdAt } of events) {
     const bucket = Math.floor(createdAt / MINUTE_MS) * MINUTE_MS;
     if (bucket !== minute) {
       minute = bucket;
-      apps = entryOf(minutes, bucket);
+      types = minutes.get(bucket) ?? new Map<number, CountedDelta>();
+      minutes.set(bucket, types);
       last = undefined;
     }
     if (last === undefined || last.typeId !== typeId || last.appId !== appId) {
-      const types = entryOf(apps, appId);
-      last = types.get(typeId);
+      const first = types.get(typeId);
+      last = first;
+      while (last !== undefined && last.appId !== appId) last = last.next;
       if (last === undefined) {
-        last = { appId, typeId, bucket, count: 0 };
+        last = { appId, typeId, bucket, count: 0, next: first };
         types.set(typeId, last);
         deltas.push(last);
       }
     }
     last.count += 1;
   }
-  for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
+  return deltas;
 }
 
-function entryOf<Value>(maps: Map<number, Map<number, Value>>, key: number): Map<number, Value> {
-  let map = maps.get(key);
-  if (map === undefined) {
-    map = new Map();
-    maps.set(key, map);
+/** The same by minute and part of the apps. */
+function groupsOf(deltas: readonly Delta[]): readonly (readonly Delta[])[] {
+  const groups = new Map<number, Delta[]>();
+  for (const delta of deltas) {
+    const key = (delta.bucket / MINUTE_MS) * PARTS + (delta.appId % PARTS);
+    const group = groups.get(key);
+    if (group === undefined) groups.set(key, [delta]);
+    else group.push(delta);
   }
-  return map;
+  return [...groups.values()];
+}
+
+/** Deltas of events, each in a row of its own. */
+export function deltaRows(events: readonly EventRow[]): CopiedChanges {
+  return rowsOf(deltasOf(events));
+}
+
+function rowsOf(deltas: readonly Delta[]): CopiedChanges {
+  return {
+    table: DELTAS,
+    copy: (into) => {
+      for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
+    },
+  };
+}
+
+/** Where many apps send, a row for each delta would cost as much as its event: those of several apps share a row. */
+function changesOf(events: readonly EventRow[]): CopiedChanges {
+  const deltas = deltasOf(events);
+  if (deltas.length < WORTH_GROUPING) return rowsOf(deltas);
+  const groups = groupsOf(deltas);
+  if (deltas.length < WORTH_GROUPING * groups.length) return rowsOf(deltas);
+  return {
+    table: GROUPED_DELTAS,
+    copy: (into) => {
+      for (const group of groups) {
+        const [{ appId, bucket } = { appId: 0, bucket: 0 }] = group;
+        into.groupedDeltasRow(appId % PARTS, bucket, group);
+      }
+    },
+  };
 }
 
 export const writes: EngineWrites = {
-  changes: 'count_deltas (app_id, type_id, bucket, count)',
-  copyChanges: copyDeltas,
+  changes: DELTAS,
+  changesOf,
+  changeTables: ['count_deltas', 'grouped_deltas'],
   countDirectly,
   deltasOfInserted: `
     SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM inserted GROUP BY 1, 2, 3`,

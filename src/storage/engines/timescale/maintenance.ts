@@ -366,7 +366,7 @@ class Marks {
   /** @param vacuums a pool on which a VACUUM keeps nothing waiting */
   constructor(sql: Sql, vacuums: Sql) {
     this.#sql = sql;
-    this.#deadRows = new DeadRows(sql, vacuums, 'stale_buckets', VACUUM_AFTER_MARKS);
+    this.#deadRows = new DeadRows(sql, vacuums, ['stale_buckets'], VACUUM_AFTER_MARKS);
   }
 
   async merge(): Promise<void> {

@@ -14,7 +14,7 @@ const STAGED = 'staged_counts';
 
 export const timescale: StorageEngine = {
   name: 'timescale',
-  snapshots: { locks: true, keepsPlans: false, isExact: false },
+  snapshots: { locks: true, keepsPlans: false, isExact: false, groupsDeltas: false },
   hasNodes: false,
   routes: oneServerRoutes,
   maintenance: timescaleMaintenance,

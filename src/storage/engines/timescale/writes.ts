@@ -7,6 +7,8 @@ import { AGAINST_ROWS, type EngineWrites, OF_OTHERS } from '../../write/engine-w
 /** The level of minutes (sql/0002). */
 const MINUTE_LEVEL = 0;
 
+const MARKS = 'stale_buckets (level, bucket)';
+
 function copyMarks(events: readonly EventRow[], into: CopyMessages): void {
   const minutes = new Set<number>();
   for (const { createdAt } of events) minutes.add(Math.floor(createdAt / MINUTE_MS));
@@ -14,8 +16,9 @@ function copyMarks(events: readonly EventRow[], into: CopyMessages): void {
 }
 
 export const writes: EngineWrites = {
-  changes: 'stale_buckets (level, bucket)',
-  copyChanges: copyMarks,
+  changes: MARKS,
+  changesOf: (events) => ({ table: MARKS, copy: (into) => copyMarks(events, into) }),
+  changeTables: ['stale_buckets'],
   deltasOfInserted: `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM inserted`,
   changesOfErased: () =>
     `SELECT DISTINCT ${MINUTE_LEVEL}, date_bin('1 minute', created_at, 'epoch') FROM erased`,

@@ -231,7 +231,7 @@ describe.each([
 
 test('a VACUUM that waits for a lock keeps the connection of folds free', async () => {
   const alone = connect(database.address, { connections: 1, name: 'test maintenance' });
-  const dead = new DeadRows(alone, sql, 'count_deltas', 1);
+  const dead = new DeadRows(alone, sql, ['count_deltas'], 1);
   await sql.begin(async (tx) => {
     await tx`LOCK TABLE count_deltas IN SHARE UPDATE EXCLUSIVE MODE`;
     dead.deleted(1);
