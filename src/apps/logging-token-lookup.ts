@@ -95,6 +95,7 @@ export class LoggingTokens {
       ttlMs: options.cacheMs,
       now: options.now,
       outage,
+      refresh: (token) => this.#lookup.get(token),
     });
   }
 
