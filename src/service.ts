@@ -10,6 +10,7 @@ import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
 import { Usage } from './apps/usage.ts';
 import { withTimeout } from './base/timeout.ts';
+import { Window } from './base/window.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
 import type { Config } from './config.ts';
 import { configRoutes, configSchemaRoute, MANAGEMENT_LIMIT_PER_MINUTE } from './configuration/routes.ts';
@@ -29,7 +30,6 @@ import { createAnnotationRoute } from './ingest/create-annotation.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
-import { SlidingLog } from './limits/sliding-log.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { statsOfAllWorkers } from './metrics/worker-stats.ts';
@@ -438,7 +438,7 @@ function routesOf(
     ...configRoutes({
       ...{ config, secret, onChange: () => forget(parts, null) },
       tokens: new ManagementTokens({ sql: pools.readerLookups, now: clock.wall }),
-      limiter: new SlidingLog({ limit: MANAGEMENT_LIMIT_PER_MINUTE, now: clock.monotonic }),
+      limiter: new Window<number>({ limit: MANAGEMENT_LIMIT_PER_MINUTE, now: clock.monotonic }),
       engine: storage.engine,
       sql: pools.reads,
       open: () => connect(database, { connections: 1, name: 'tidemark configuration', kind: 'maintenance' }),

@@ -1,10 +1,10 @@
 /** Creates event types that producers name: those of many apps in one transaction, in turns of accounts and apps. */
 
 import type { Path } from '../base/turns.ts';
+import { Window } from '../base/window.ts';
 import { type LookupQueue, LookupTurns, type Queued } from '../cache/batched-lookup.ts';
 import { answerInTime, LookupBusy, type LookupOutage, LookupUnavailable } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import { SlidingLog } from '../limits/sliding-log.ts';
 import type { CreatedTypes, StoredType } from './event-types.ts';
 
 export interface TypeCreationOptions {
@@ -44,13 +44,13 @@ interface Waiting extends Queued {
  */
 export class TypeCreation {
   readonly #options: TypeCreationOptions;
-  readonly #limit: SlidingLog;
+  readonly #limit: Window<number>;
   readonly #queue = new LookupTurns<Waiting>();
   #isRunning = false;
 
   constructor(options: TypeCreationOptions) {
     this.#options = options;
-    this.#limit = new SlidingLog({ limit: options.limitPerMinute, now: options.now });
+    this.#limit = new Window<number>({ limit: options.limitPerMinute, now: options.now });
   }
 
   get queue(): LookupQueue {

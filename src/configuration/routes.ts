@@ -2,13 +2,13 @@
 import { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { ManagementScope, ManagementToken, ManagementTokens } from '../apps/management-tokens.ts';
 import type { Secret } from '../apps/secret.ts';
+import type { Window } from '../base/window.ts';
 import type { Config } from '../config.ts';
 import { Refused, Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Query } from '../http/query.ts';
 import type { Declaration, Route } from '../http/route.ts';
-import type { SlidingLog } from '../limits/sliding-log.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { ConsumerStore, type Engine } from '../storage/storage.ts';
 import { ApplyFailure, applyConfig, showConfig } from './apply.ts';
@@ -101,7 +101,7 @@ export const PUT_CONFIG: Declaration = {
 export interface ConfigRouteOptions {
   readonly tokens: ManagementTokens;
   /** By the internal id of the token. */
-  readonly limiter: SlidingLog;
+  readonly limiter: Window<number>;
   readonly engine: Engine;
   readonly secret: Secret;
   readonly config: Config;

@@ -9,7 +9,7 @@ import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
 import type { Secret } from '../apps/secret.ts';
 import { Rounds } from '../base/rounds.ts';
 import { HOUR_MS } from '../base/time-units.ts';
-import { Window } from '../base/window.ts';
+import { MOST_CLIENTS, Window } from '../base/window.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
@@ -82,7 +82,12 @@ export class Outbox {
         if (isFirst) options.log.warn({ code, err: error }, 'delivery: cannot look for messages, retrying');
       },
     });
-    this.#ofMailbox = new Window({ limit: MAILS_PER_HOUR, ms: HOUR_MS, now: options.now });
+    this.#ofMailbox = new Window({
+      limit: MAILS_PER_HOUR,
+      ms: HOUR_MS,
+      maxKeys: MOST_CLIENTS,
+      now: options.now,
+    });
   }
 
   start(): void {
@@ -165,7 +170,7 @@ export class Outbox {
     const { mailer } = this.#options;
     if (mailer === null) return 'gone';
     const email: Email = parseEmail(target) ?? { text: target, key: target };
-    const wait = this.#ofMailbox.take(mailboxOf(email));
+    const wait = this.#ofMailbox.wait(mailboxOf(email));
     if (wait > 0) return { problem: 'the mailbox has had too many mails in an hour', retryAfterMs: wait };
     const { subject, text } = JSON.parse(body) as { subject: string; text: string };
     const problem = await mailer.deliver({ to: target, subject, text });

@@ -240,7 +240,7 @@ class Server implements HttpServer {
       cutForPace: stats.cutForPace - before.cutForPace,
       refused: stats.refused - before.refused,
     };
-    if (Object.values(changes).every((count) => count === 0) || this.#cutLines.take() > 0) return;
+    if (Object.values(changes).every((count) => count === 0) || this.#cutLines.wait('all') > 0) return;
     this.#loggedCuts = stats;
     const { heaviestAddress } = stats;
     this.#options.log.warn(

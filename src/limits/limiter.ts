@@ -1,14 +1,7 @@
 /** The interface of a rate limiter: an exact sliding window of one minute per key. */
+import type { WindowDecision } from '../base/window.ts';
 
-export interface LimitDecision {
-  readonly accepted: boolean;
-  /** Accepted requests allowed in any 60 seconds. */
-  readonly limit: number;
-  /** Further requests that would be accepted now. */
-  readonly remaining: number;
-  /** Seconds until the oldest request leaves the window (rounded up, at least 1); 0 if the window is empty. */
-  readonly resetSeconds: number;
-}
+export type LimitDecision = WindowDecision;
 
 export interface Limiter {
   /**

@@ -1,5 +1,6 @@
 /** The rate limits of the API: shared through Redis if REDIS_URL is set, else per process. */
 import type { Logger } from 'pino';
+import { Window } from '../base/window.ts';
 import type { Config } from '../config.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { installationId } from '../storage/database/installation-id.ts';
@@ -7,7 +8,6 @@ import { DayCounts, type DayCountsOptions, type DayLimiter } from './day-counts.
 import type { Limiter } from './limiter.ts';
 import { SharedLimits, type SharedLimitsStats } from './redis-sliding-log.ts';
 import { type ShareRecords, unshared } from './shared-records.ts';
-import { SlidingLog } from './sliding-log.ts';
 
 export interface Limits {
   /** Create requests, by the app's internal id. */
@@ -25,7 +25,7 @@ export interface Limits {
   /** Requests with a browser key, by its internal id. */
   readonly browserKey: Limiter;
   /** The same by the key and the network of the client, of this process alone. */
-  readonly browserNetwork: SlidingLog<string>;
+  readonly browserNetwork: Window<string>;
   /** Records that processes have in common, such as the attempts to sign in. */
   readonly share: ShareRecords;
   readonly stats: () => SharedLimitsStats;
@@ -70,16 +70,16 @@ export async function openLimits({ config, sql, log, ofApps, now, wall }: Limits
     wall,
   };
   const network = notAbove(config.BROWSER_NETWORK_LIMIT_PER_MINUTE, create);
-  const browserNetwork = new SlidingLog<string>({ limit: network, now });
+  const browserNetwork = new Window<string>({ limit: network, now });
   if (config.REDIS_URL === '') {
     return {
-      create: new SlidingLog({ limit: create, limitOf, now }),
+      create: new Window<number>({ limit: create, limitOf, now }),
       createBytes: new DayCounts(bytes),
-      read: new SlidingLog({ limit: read, now }),
-      readOfAccount: new SlidingLog({ limit: readOfAccount, now }),
-      query: new SlidingLog({ limit: query, now }),
-      queryOfAccount: new SlidingLog({ limit: queryOfAccount, now }),
-      browserKey: new SlidingLog({ limit: browserKey, now }),
+      read: new Window<number>({ limit: read, now }),
+      readOfAccount: new Window<number>({ limit: readOfAccount, now }),
+      query: new Window<number>({ limit: query, now }),
+      queryOfAccount: new Window<number>({ limit: queryOfAccount, now }),
+      browserKey: new Window<number>({ limit: browserKey, now }),
       browserNetwork,
       share: unshared,
       stats: () => ({ shared: false, fallbacks: 0, ownDecisions: 0 }),

@@ -7,12 +7,12 @@
  * accept.
  */
 import type { Logger } from 'pino';
+import { Window } from '../base/window.ts';
 import { DayCounts, type DayCountsOptions, type DayDecision, type DayLimiter } from './day-counts.ts';
 import type { LimitDecision, Limiter } from './limiter.ts';
 import { describeRedisError, RedisConnection, type RedisScript, redisScript } from './redis-connection.ts';
 import { SLIDING_LOG_SCRIPT } from './redis-script.ts';
 import { SharedRecords } from './shared-records.ts';
-import { SlidingLog } from './sliding-log.ts';
 
 export interface SharedLimitsOptions {
   readonly url: string;
@@ -350,14 +350,14 @@ interface RedisSlidingLogOptions {
 class RedisSlidingLog implements Limiter, Asking {
   readonly #name: string;
   readonly #shared: SharedLimits;
-  readonly #own: SlidingLog;
+  readonly #own: Window<number>;
   #waiting = new Map<number, Resolve[]>();
   ownDecisions = 0;
 
   constructor(shared: SharedLimits, options: RedisSlidingLogOptions) {
     this.#name = options.name;
     this.#shared = shared;
-    this.#own = new SlidingLog(options);
+    this.#own = new Window<number>(options);
   }
 
   take(key: number): LimitDecision | null | Promise<LimitDecision> {

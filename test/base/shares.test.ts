@@ -7,20 +7,26 @@ import { Window } from '../../src/base/window.ts';
 test('any window has at most the limit of a key, and keys do not count for each other', () => {
   let now = 0;
   const window = new Window({ limit: 2, ms: 1_000, now: () => now });
-  expect([window.take('a'), window.take('b')]).toEqual([0, 0]);
+  expect([window.wait('a'), window.wait('b')]).toEqual([0, 0]);
   now = 600;
-  expect([window.take('a'), window.take('a')]).toEqual([0, 400]);
+  expect([window.wait('a'), window.wait('a')]).toEqual([0, 400]);
   now = 999;
-  expect(window.take('a')).toBe(1);
+  expect(window.wait('a')).toBe(1);
   now = 1_000;
-  expect([window.take('a'), window.take('a'), window.take('b')]).toEqual([0, 600, 0]);
+  expect([window.wait('a'), window.wait('a'), window.wait('b')]).toEqual([0, 600, 0]);
   window.giveBack('a');
-  expect([window.take('a'), window.take('a')]).toEqual([0, 600]);
+  expect([window.wait('a'), window.wait('a')]).toEqual([0, 600]);
+});
+
+test('of many keys the one that was used longest ago is forgotten, and no other', () => {
+  const window = new Window({ limit: 1, ms: 1_000, maxKeys: 2, now: () => 0 });
+  expect([window.wait('a'), window.wait('b'), window.wait('a')]).toEqual([0, 0, 1_000]);
+  expect([window.wait('c'), window.wait('a'), window.wait('b')]).toEqual([0, 1_000, 0]);
 });
 
 test('a limit of 0 lifts it', () => {
   const window = new Window({ limit: 0, ms: 1_000, now: () => 0 });
-  expect([window.take(), window.take(), window.take()]).toEqual([0, 0, 0]);
+  expect([window.wait('a'), window.wait('a'), window.wait('a')]).toEqual([0, 0, 0]);
 });
 
 test('a debt is forgiven at its rate, and is never remembered beyond its limit', () => {

@@ -2,9 +2,9 @@ import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
 import { PublicIds } from '../../src/apps/public-ids.ts';
 import { ResourceTokens } from '../../src/apps/resource-token-lookup.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { Window } from '../../src/base/window.ts';
 import { Exchange, type Outcome } from '../../src/http/exchange.ts';
 import { ReadSlots } from '../../src/http/read-slots.ts';
-import { SlidingLog } from '../../src/limits/sliding-log.ts';
 import { createGetEvents } from '../../src/read/get-events.ts';
 import { ResourceTokenAccess } from '../../src/read/resource-token-access.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
@@ -44,8 +44,8 @@ beforeEach(async () => {
   const apps = new PublicIds(common);
   const access = new ResourceTokenAccess({
     resourceTokens: new ResourceTokens({ ...common, onError: (error) => expect.unreachable(String(error)) }),
-    limiter: new SlidingLog({ limit: READS_PER_MINUTE, now: () => 0 }),
-    limiterOfAccounts: new SlidingLog({ limit: 0, now: () => 0 }),
+    limiter: new Window<number>({ limit: READS_PER_MINUTE, now: () => 0 }),
+    limiterOfAccounts: new Window<number>({ limit: 0, now: () => 0 }),
     apps,
   });
   const { reader } = await openStorage(sql);

@@ -5,7 +5,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import type { Logger } from 'pino';
-import { Window } from '../../base/window.ts';
+import { MOST_CLIENTS, Window } from '../../base/window.ts';
 import { atMost } from '../../cache/lookup-cache.ts';
 
 /** Every event with its level and message. A name that the audit log also uses has the same meaning there. */
@@ -126,7 +126,7 @@ export class AuthLog {
   constructor(options: AuthLogOptions) {
     this.#options = options;
     const { now } = options;
-    this.#ofClient = new Window({ limit: 1, ms: REFUSAL_EVERY_MS, now });
+    this.#ofClient = new Window({ limit: 1, ms: REFUSAL_EVERY_MS, maxKeys: MOST_CLIENTS, now });
     this.#ofAll = new Window({ limit: MAX_REFUSALS_PER_SECOND, ms: 1_000, now });
   }
 
@@ -157,8 +157,8 @@ export class AuthLog {
   }
 
   #mayWrite(key: string): boolean {
-    if (this.#ofClient.take(key) > 0) return false;
-    if (this.#ofAll.take() === 0) return true;
+    if (this.#ofClient.wait(key) > 0) return false;
+    if (this.#ofAll.wait('all') === 0) return true;
     this.#ofClient.giveBack(key);
     return false;
   }

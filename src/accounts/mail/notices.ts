@@ -5,7 +5,7 @@
  */
 import type { Logger } from 'pino';
 import { HOUR_MS } from '../../base/time-units.ts';
-import { Window } from '../../base/window.ts';
+import { MOST_CLIENTS, Window } from '../../base/window.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { AuthEvent, AuthFields, AuthSource } from '../log/auth-log.ts';
 import { type Email, parseEmail } from '../people/email.ts';
@@ -105,7 +105,7 @@ export class Notices {
     this.#options = options;
     // By the whole address, which is verified: another one that looks like a spelling of it may be another person's.
     const limit = (mails: number): Window =>
-      new Window({ limit: mails, ms: HOUR_MS, now: options.monotonic });
+      new Window({ limit: mails, ms: HOUR_MS, maxKeys: MOST_CLIENTS, now: options.monotonic });
     this.#signIns = limit(MAX_SIGN_INS_PER_HOUR);
     this.#changes = limit(MAX_CHANGES_PER_HOUR);
     this.#ofApps = limit(MAX_OF_APPS_PER_HOUR);
@@ -170,7 +170,7 @@ export class Notices {
 
   #send(mailer: Pick<Mailer, 'send'>, to: string, subject: string, text: string, event: NoticeEvent): void {
     const email: Email = parseEmail(to) ?? { text: to, key: to };
-    if (this.#limitOf(event).take(email.key) > 0)
+    if (this.#limitOf(event).wait(email.key) > 0)
       this.#options.log.warn({ event }, 'mail: notice not sent, the mailbox has had too many in an hour');
     else mailer.send({ to, subject, text }, { isSecurity: isOfAccount(event) });
   }

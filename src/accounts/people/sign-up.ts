@@ -1,6 +1,6 @@
 /** Creates accounts: the first one, by invitation, and by open sign-up with or without verification of the email. */
 import { HOUR_MS } from '../../base/time-units.ts';
-import { Window } from '../../base/window.ts';
+import { MOST_CLIENTS, Window } from '../../base/window.ts';
 import type { Config } from '../../config.ts';
 import { Rejection, refused } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
@@ -79,7 +79,12 @@ export class SignUp {
   constructor(options: SignUpOptions) {
     this.#options = options;
     this.#ofClient = new NetworkBackoff(CLIENT_LEVELS, options.monotonic);
-    this.#ofMailbox = new Window({ limit: options.mailsPerHour, ms: HOUR_MS, now: options.monotonic });
+    this.#ofMailbox = new Window({
+      limit: options.mailsPerHour,
+      ms: HOUR_MS,
+      maxKeys: MOST_CLIENTS,
+      now: options.monotonic,
+    });
     this.#ofLink = new Backoff({ free: 5, longestMs: 60_000, now: options.monotonic });
   }
 
@@ -104,7 +109,7 @@ export class SignUp {
 
     const mailsVerification = way === 'open' && mailer !== null;
     // Before the expensive work, and the same for addresses with and without an account.
-    const tooEarly = mailsVerification ? this.#ofMailbox.take(mailboxOf(email)) : 0;
+    const tooEarly = mailsVerification ? this.#ofMailbox.wait(mailboxOf(email)) : 0;
     if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
     const passwordHash = await passwords.hash(given.password, { ...client, isKnown: false, failures });
     if (passwordHash instanceof Rejection) {

@@ -198,7 +198,7 @@ export class Passwords {
   }
 
   #warn(): void {
-    if (this.#warnings.take() === 0)
+    if (this.#warnings.wait('all') === 0)
       this.#log?.warn(this.stats, 'passwords: hashes refused, too many are waiting');
   }
 

@@ -3,11 +3,11 @@
  * origin are judged before the body is parsed, then the limits of the network and of the key, and only then those of the app.
  */
 import type { BrowserKeys, KnownKey } from '../../apps/browser-key-lookup.ts';
+import type { Window } from '../../base/window.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange, Outcome } from '../../http/exchange.ts';
 import { decode } from '../../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../../limits/limiter.ts';
-import type { SlidingLog } from '../../limits/sliding-log.ts';
 import type { Result } from '../batch-answer.ts';
 import { type CreateBatchSteps, storeSent } from '../create-batch.ts';
 import { collect } from '../formats/collect.ts';
@@ -18,7 +18,7 @@ export interface BrowserLimits {
   /** By the key's internal id. */
   readonly ofKeys: Limiter;
   /** By key and network. Its memory is bounded: a network is counted only after its key has let the request through. */
-  readonly ofNetworks: SlidingLog<string>;
+  readonly ofNetworks: Window<string>;
 }
 
 export interface BrowserSteps extends CreateBatchSteps {

@@ -3,12 +3,12 @@ import pino from 'pino';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { QueryGroup, QueryLine } from '../../../src/api-types/answers.ts';
 import { declareField } from '../../../src/apps/fields.ts';
+import { Window } from '../../../src/base/window.ts';
 import { Rejection } from '../../../src/errors.ts';
 import type { Outcome } from '../../../src/http/exchange.ts';
 import { ReadSlots } from '../../../src/http/read-slots.ts';
 import { AnswerStream, type StreamAnswer } from '../../../src/http/stream.ts';
 import type { Limiter } from '../../../src/limits/limiter.ts';
-import { SlidingLog } from '../../../src/limits/sliding-log.ts';
 import type { ReadCall } from '../../../src/read/app-read.ts';
 import { Exports, QUERIES } from '../../../src/read/export/exports.ts';
 import { QueryBudget } from '../../../src/read/query/query-budget.ts';
@@ -232,7 +232,7 @@ export function queries(open: OpenFieldDatabase): void {
   });
 
   test('a query whose budget is spent ends with what it has, and the next one is refused', async () => {
-    const ofHolder = new SlidingLog({ limit: 20, now: () => 5 });
+    const ofHolder = new Window<number>({ limit: 20, now: () => 5 });
     const budget = new QueryBudget({ ofHolder, ofAccount: NO_LIMIT });
     const line = await answer({ by: 'key', ...RANGE }, { budget, monotonic: slowClock() });
     expect(line).toMatchObject({ complete: false, stopped: 'budget', retryAfterSeconds: 60 });

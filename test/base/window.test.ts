@@ -1,12 +1,12 @@
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
-import { SlidingLog } from '../../src/limits/sliding-log.ts';
-import { limiterContract } from './limiter.contract.ts';
+import { Window } from '../../src/base/window.ts';
+import { limiterContract } from '../limits/limiter.contract.ts';
 
 limiterContract('the sliding log in memory', async (limit) => {
   const clock = { ms: 0 };
-  return { limiter: new SlidingLog({ limit, now: () => clock.ms }), clock };
+  return { limiter: new Window<number>({ limit, now: () => clock.ms }), clock };
 });
 
 /** Bytes of buffers that are still reachable. */
@@ -20,7 +20,7 @@ function bufferBytes(): number {
 
 test('the sliding log takes 8 bytes a request, and gives them back when a key has been silent for its window', () => {
   const clock = { ms: 0 };
-  const limiter = new SlidingLog({ limit: 1_000, now: () => clock.ms });
+  const limiter = new Window<number>({ limit: 1_000, now: () => clock.ms });
   const keys = 1_000;
   const before = bufferBytes();
   for (let key = 0; key < keys; key += 1) for (let index = 0; index < 1_000; index += 1) limiter.take(key);
@@ -33,7 +33,7 @@ test('the sliding log takes 8 bytes a request, and gives them back when a key ha
 });
 
 test('a key with few requests takes little memory, however high its limit', () => {
-  const limiter = new SlidingLog({ limit: 1_000_000, now: () => 0 });
+  const limiter = new Window<number>({ limit: 1_000_000, now: () => 0 });
   const before = bufferBytes();
   for (let key = 0; key < 100; key += 1) for (let index = 0; index < 17; index += 1) limiter.take(key);
   expect(bufferBytes() - before).toBeLessThan(100 * 1_000_000);
@@ -41,7 +41,7 @@ test('a key with few requests takes little memory, however high its limit', () =
 
 test('the sliding log keeps the window of a key that is not silent when others give their memory back', () => {
   const clock = { ms: 0 };
-  const limiter = new SlidingLog({ limit: 2, now: () => clock.ms });
+  const limiter = new Window<number>({ limit: 2, now: () => clock.ms });
   limiter.take(1);
   clock.ms += 30_000;
   limiter.take(1);
@@ -53,7 +53,7 @@ test('the sliding log keeps the window of a key that is not silent when others g
 
 test('what was accepted elsewhere counts, and never for more than the limit', () => {
   const clock = { ms: 0 };
-  const limiter = new SlidingLog({ limit: 3, now: () => clock.ms });
+  const limiter = new Window<number>({ limit: 3, now: () => clock.ms });
   expect(limiter.refusal(1)).toBeNull();
   limiter.note(1);
   clock.ms = 10_000;
@@ -78,7 +78,7 @@ test('what was accepted elsewhere counts, and never for more than the limit', ()
 
 test('without a limit nothing is refused, counted or kept', () => {
   const before = bufferBytes();
-  const limiter = new SlidingLog({ limit: 0, now: () => 0 });
+  const limiter = new Window<number>({ limit: 0, now: () => 0 });
   for (let key = 0; key < 10_000; key += 1) limiter.note(key);
   expect(limiter.refusal(1)).toBeNull();
   expect(limiter.take(1)).toBeNull();
@@ -87,7 +87,7 @@ test('without a limit nothing is refused, counted or kept', () => {
 
 test('what was accepted elsewhere gives its memory back when its key has been silent for its window', () => {
   const clock = { ms: 0 };
-  const limiter = new SlidingLog({ limit: 1_000, now: () => clock.ms });
+  const limiter = new Window<number>({ limit: 1_000, now: () => clock.ms });
   const before = bufferBytes();
   for (let key = 0; key < 10_000; key += 1) limiter.note(key);
   const full = bufferBytes() - before;
@@ -99,7 +99,7 @@ test('what was accepted elsewhere gives its memory back when its key has been si
 
 test('a window that grows keeps the order of its times, wherever it begins in its memory', () => {
   const clock = { ms: 0 };
-  const limiter = new SlidingLog({ limit: 40, now: () => clock.ms });
+  const limiter = new Window<number>({ limit: 40, now: () => clock.ms });
   for (let index = 0; index < 16; index += 1) {
     clock.ms = index * 1_000;
     limiter.take(1);
