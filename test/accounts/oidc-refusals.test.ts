@@ -1,6 +1,6 @@
 /** Answers of an issuer that are refused: each leads to the sign-in page with a code, makes no session and no account, and is logged. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
+import { type OidcIdentity, OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
 import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
 import { readConfig } from '../../src/config.ts';
 import { Callbacks } from '../support/callbacks.ts';
@@ -156,6 +156,64 @@ describe('an answer of the issuer is refused', () => {
   });
 });
 
+describe('what an issuer says of a user', () => {
+  const identity = async (lie: Lie): Promise<OidcIdentity> => {
+    const log = captured([]);
+    const options = {
+      clientId: CLIENT_ID,
+      clientSecret: CLIENT_SECRET,
+      scopes: 'openid',
+      publicUrl: PUBLIC_URL,
+    };
+    const client = new OidcIssuer({
+      ...options,
+      issuer: issuer.url,
+      groupsClaim: 'groups',
+      log,
+      now: Date.now,
+    });
+    const checks = { state: 's'.repeat(43), nonce: 'n'.repeat(43), verifier: 'v'.repeat(43) };
+    const query = issuer.answer(await client.authorizationUrl(checks));
+    issuer.lie = lie;
+    try {
+      return await client.identity(query.toString(), checks);
+    } finally {
+      issuer.lie = {};
+    }
+  };
+  const claims = (values: Claims): Lie => ({ claims: (given) => void Object.assign(given, values) });
+
+  test('an address is verified by what stands beside it alone', async () => {
+    const other = { userInfo: { sub: 'ada', email: 'boss@liar.example' } };
+    expect(await identity({ ...claims({ email: undefined, email_verified: true }), ...other })).toMatchObject(
+      {
+        email: 'boss@liar.example',
+        emailVerified: false,
+      },
+    );
+    const verified = { userInfo: { ...other.userInfo, email_verified: true } };
+    expect(await identity({ ...claims({ email_verified: undefined }), ...verified })).toMatchObject({
+      email: 'ada@liar.example',
+      emailVerified: false,
+    });
+    expect(await identity(claims({ email_verified: 'true' }))).toMatchObject({ emailVerified: false });
+  });
+
+  test('groups are all of them or a refusal: those that are left out would take their access away', async () => {
+    expect((await identity(claims({ groups: ['a', 'a', 7, 'b', null, 'x'.repeat(201)] }))).groups).toEqual([
+      'a',
+      'b',
+    ]);
+    expect((await identity(claims({ groups: 'a' }))).groups).toEqual(['a']);
+    expect((await identity({})).groups).toEqual([]);
+    const many = Array.from({ length: 1_001 }, (_, index) => `g${index}`);
+    await expect(identity(claims({ groups: many }))).rejects.toThrow('more than 1000 groups');
+    await expect(identity(claims({ _claim_names: { groups: 'src1' } }))).rejects.toThrow(
+      'more groups than the issuer',
+    );
+  });
+});
+
 describe('a callback is refused', () => {
   type Change = (query: URLSearchParams) => void;
   const change = (query: URLSearchParams, values: Readonly<Record<string, string>>): void => {
@@ -174,6 +232,11 @@ describe('a callback is refused', () => {
     ['with an access token in the address', (query) => query.set('token', 'made up')],
     ['with a signed answer in place of its parameters', (query) => query.set('response', 'made up')],
     ['of an error with another state', (query) => change(query, { error: 'access_denied', state: 'x' })],
+    [
+      'of an error that is long',
+      (query) => change(query, { error: `long${'x'.repeat(500)}`, code: '' }),
+      'OIDC_DENIED',
+    ],
     ['of an error', (query) => change(query, { error: 'access_denied', code: '' }), 'OIDC_DENIED'],
   ];
   test.each(withCode(QUERIES))('%s', async (_, spoil, code) => {
@@ -309,6 +372,20 @@ describe('an issuer that cannot be used', () => {
       }
     },
   );
+
+  test('and the doctor says so, with the redirect address', async () => {
+    const settings = { ...config, OIDC_ISSUER: issuer.url };
+    for (const [off, text] of [
+      [120_000, /12[01] seconds ahead of the issuer's: set both by NTP/],
+      [-120_000, /1(?:19|20) seconds behind the issuer's: set both by NTP/],
+    ] as const) {
+      const facts = await oidcFacts(readConfig(settings), () => Date.now() + off);
+      expect(facts).toMatchObject({
+        redirectUri: `${PUBLIC_URL}/sign-in/oidc/callback`,
+        problem: expect.stringMatching(text),
+      });
+    }
+  });
 
   test('but a minute is allowed for, and the doctor finds nothing', async () => {
     const options = { clientId: CLIENT_ID, clientSecret: CLIENT_SECRET, scopes: 'openid', groupsClaim: '' };

@@ -126,6 +126,10 @@ test.each([
   ['/apps\r\nSet-Cookie: a=b', '/'],
   ['/api/session', '/'],
   ['/sign-in/oidc', '/'],
+  ['/./sign-in/oidc', '/'],
+  ['/apps/%2e%2e/api/session', '/'],
+  ['/.//evil.example', '/'],
+  ['/apps/..//evil.example', '/'],
   ['/apps/app_1?range=7d#x', '/apps/app_1?range=7d#x'],
 ])('after a sign-in %s leads to %s', async (next, page) => {
   become();

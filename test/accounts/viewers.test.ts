@@ -2,6 +2,7 @@
 
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { suspendApp } from '../../src/apps/apps.ts';
 import { ReadSlots } from '../../src/http/read-slots.ts';
 import type { Declaration } from '../../src/http/route.ts';
 import { unshared } from '../../src/limits/shared-records.ts';
@@ -221,6 +222,18 @@ describe('every route of an app', () => {
       });
       expect(status, nameOf(route)).toBe(401);
     }
+  });
+
+  test('is closed to its owner, too, while the operator has suspended the app', async () => {
+    await suspendApp(service.sql, { appId: app.appId, isSuspended: true });
+    const before = await content();
+    for (const route of declared) {
+      const reply = await ask(owner, route);
+      expect([reply.status, reply.code], nameOf(route)).toEqual([403, 'ACCESS_DENIED']);
+      expect(reply.text, nameOf(route)).toContain('suspended the app');
+    }
+    expect(await content()).toBe(before);
+    await suspendApp(service.sql, { appId: app.appId, isSuspended: false });
   });
 });
 

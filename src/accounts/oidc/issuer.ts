@@ -28,6 +28,8 @@ export function oidcSettings(config: Config): OidcSettings | string | null {
   const { OIDC_ISSUER: issuer, OIDC_CLIENT_ID: clientId, OIDC_CLIENT_SECRET: clientSecret } = config;
   if (issuer === '') {
     if (config.OIDC_ONLY) return 'OIDC_ONLY is true, and OIDC_ISSUER is not set: set it, or remove OIDC_ONLY';
+    if (config.OIDC_TRUST_EMAIL || config.OIDC_GROUPS_CLAIM !== '')
+      return 'OIDC_TRUST_EMAIL or OIDC_GROUPS_CLAIM is set without OIDC_ISSUER';
     return clientId === '' && clientSecret === ''
       ? null
       : 'OIDC_CLIENT_ID or OIDC_CLIENT_SECRET is set without OIDC_ISSUER';
@@ -104,6 +106,11 @@ const MAX_LOGOUT_AGE = '10m';
 const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout';
 const MAX_GROUPS = 1_000;
 const MAX_GROUP_CHARACTERS = 200;
+/** Those of OAuth are shorter. */
+const MAX_ERROR_CHARACTERS = 60;
+
+/** What an issuer says of a user, by the claims' names. */
+type Claims = Readonly<Record<string, unknown>>;
 
 interface Discovered {
   readonly config: oidc.Configuration;
@@ -165,7 +172,7 @@ export class OidcIssuer {
       if (claims === undefined) throw new OidcFailure('invalid', 'the answer has no ID token');
       const hasUserInfo = config.serverMetadata().userinfo_endpoint !== undefined;
       const more = hasUserInfo ? await oidc.fetchUserInfo(config, tokens.access_token, claims.sub) : {};
-      return this.#identityOf({ ...more, ...claims }, claims.iss, claims.sub);
+      return this.#identityOf(claims, more);
     } catch (error) {
       throw failureOf(error);
     }
@@ -216,15 +223,20 @@ export class OidcIssuer {
     return this.#options.publicUrl + CALLBACK_PATH;
   }
 
-  #identityOf(claims: Readonly<Record<string, unknown>>, issuer: string, subject: string): OidcIdentity {
+  /** @param more of the userinfo endpoint, for what the ID token does not say */
+  #identityOf(claims: oidc.IDToken, more: Claims): OidcIdentity {
     const { groupsClaim } = this.#options;
+    const all: Claims = { ...more, ...claims };
+    // "Verified" is said of the address beside it.
+    const { email, email_verified: emailVerified } =
+      textOf(claims.email) === null ? more : (claims as Claims);
     return {
-      issuer,
-      subject,
+      issuer: claims.iss,
+      subject: claims.sub,
       sid: textOf(claims.sid),
-      email: textOf(claims.email),
-      emailVerified: claims.email_verified === true,
-      groups: groupsClaim === '' ? null : groupsOf(claims[groupsClaim]),
+      email: textOf(email),
+      emailVerified: emailVerified === true,
+      groups: groupsClaim === '' ? null : groupsOf(all, groupsClaim),
     };
   }
 
@@ -321,11 +333,18 @@ function failureOf(error: unknown): OidcFailure {
   if (error instanceof OidcFailure) return error;
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof oidc.AuthorizationResponseError)
-    return new OidcFailure('denied', `the issuer refused: ${error.error}`, { cause: error });
+    return new OidcFailure('denied', `the issuer refused: ${shortened(error.error)}`, { cause: error });
   if (error instanceof oidc.ResponseBodyError)
-    return new OidcFailure('invalid', `the issuer refused the code: ${error.error}`, { cause: error });
+    return new OidcFailure('invalid', `the issuer refused the code: ${shortened(error.error)}`, {
+      cause: error,
+    });
   const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
   return new OidcFailure(isOutage(error) ? 'unreachable' : 'invalid', message + cause, { cause: error });
+}
+
+/** An error code, which an address may have made as long as it likes. */
+function shortened(code: string): string {
+  return code.slice(0, MAX_ERROR_CHARACTERS);
 }
 
 /** Whether nothing was answered: a connection that failed, a timeout, or a status of a server in trouble. */
@@ -341,9 +360,22 @@ function textOf(value: unknown): string | null {
   return typeof value === 'string' && value !== '' && !value.includes('\0') ? value : null;
 }
 
-/** Groups are texts; some issuers send one text in place of a list. */
-function groupsOf(value: unknown): readonly string[] {
+/**
+ * Groups are texts; some issuers send one text in place of a list.
+ * @throws OidcFailure where the claim does not have all of them: the access by those that are left out would end
+ */
+function groupsOf(claims: Claims, name: string): readonly string[] {
+  const value = claims[name];
+  // OpenID Connect Core 1.0, 5.6.2: the claim is elsewhere. Entra ID does so with more groups than a token holds.
+  const elsewhere = claims._claim_names;
+  if (value === undefined && typeof elsewhere === 'object' && elsewhere !== null && name in elsewhere)
+    throw new OidcFailure(
+      'invalid',
+      `the user has more groups than the issuer puts into the claim ${name}: let it send those of this application alone`,
+    );
   const list: readonly unknown[] = Array.isArray(value) ? value : [value];
+  if (list.length > MAX_GROUPS)
+    throw new OidcFailure('invalid', `the claim ${name} has more than ${MAX_GROUPS} groups`);
   const texts = list.map(textOf).filter((text) => text !== null && text.length <= MAX_GROUP_CHARACTERS);
-  return [...new Set(texts as string[])].slice(0, MAX_GROUPS);
+  return [...new Set(texts as string[])];
 }

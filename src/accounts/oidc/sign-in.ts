@@ -89,9 +89,10 @@ const NO_PAGE = /^\/(?:sign-in|api|v1|public)(?:[/?#]|$)/;
 
 /** The page to come back to: what was asked for if it is a page of this origin, else the start page. */
 export function ownPage(asked: string | null): string {
-  const isOwn =
-    asked !== null && asked.length <= MAX_PAGE_CHARACTERS && OWN_PAGE.test(asked) && !NO_PAGE.test(asked);
-  return isOwn ? asked : '/';
+  if (asked === null || asked.length > MAX_PAGE_CHARACTERS || !OWN_PAGE.test(asked)) return '/';
+  // As browsers resolve it: "/./api" is "/api", and "/.//host" a path that names another host when it is resolved again.
+  const { pathname } = new URL(asked, 'http://own.invalid');
+  return NO_PAGE.test(pathname) || pathname.startsWith('//') ? '/' : asked;
 }
 
 export class OidcSignIn {

@@ -11,14 +11,17 @@ export interface OidcFacts {
   readonly problem: string | null;
 }
 
-/** Facts of the issuer of OIDC_ISSUER; null without any setting of it. */
-export async function oidcFacts(config: Config): Promise<OidcFacts | null> {
+/**
+ * Facts of the issuer of OIDC_ISSUER; null without any setting of it.
+ * @param now milliseconds since the Unix epoch
+ */
+export async function oidcFacts(config: Config, now: () => number = Date.now): Promise<OidcFacts | null> {
   const settings = oidcSettings(config);
   if (settings === null) return null;
   const facts = { issuer: config.OIDC_ISSUER, redirectUri: config.PUBLIC_URL + CALLBACK_PATH };
   if (typeof settings === 'string') return { ...facts, problem: settings };
   try {
-    await new OidcIssuer({ ...settings, log: pino({ enabled: false }), now: Date.now }).check();
+    await new OidcIssuer({ ...settings, log: pino({ enabled: false }), now }).check();
     return { ...facts, problem: null };
   } catch (error) {
     if (error instanceof OidcFailure) return { ...facts, problem: error.message };
