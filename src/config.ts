@@ -105,6 +105,28 @@ function publicUrl(value: string): string {
   return url.origin;
 }
 
+/** Where archives lie: a folder, or a bucket. Credentials are in the variables of AWS. */
+function archiveUrl(value: string): string {
+  if (value === '') return '';
+  const url = URL.canParse(value) ? new URL(value) : null;
+  const isFolder = url?.protocol === 'file:' && url.host === '' && url.pathname.length > 1;
+  const isBucket = url?.protocol === 's3:' && /^[a-z0-9][a-z0-9.-]{1,62}$/.test(url.host);
+  if (url === null || !(isFolder || isBucket) || url.search + url.hash + url.username + url.port !== '')
+    throw new Error(
+      'must be like file:///var/lib/tidemark-archive or s3://bucket/prefix, without credentials',
+    );
+  return value;
+}
+
+/** The address of a server, without what would be lost or shown. */
+function serverUrl(value: string): string {
+  if (value === '') return '';
+  const url = URL.canParse(value) ? new URL(value) : null;
+  if (url === null || !/^https?:$/.test(url.protocol) || url.search + url.hash + url.username !== '')
+    throw new Error(`must be like https://s3.example.com, not "${value}"`);
+  return value.endsWith('/') ? value.slice(0, -1) : value;
+}
+
 function smtpUrl(value: string): string {
   // The value contains a password, so it is not quoted.
   if (value !== '' && !(URL.canParse(value) && /^smtps?:\/\//.test(value)))
@@ -473,6 +495,39 @@ export const SETTINGS = {
     unit: 'days',
     meaning: 'Events older than this are removed, whole UTC days at a time. 0 keeps all events.',
     parse: integer(0, 36_500),
+  },
+  ARCHIVE_URL: {
+    default: '',
+    unit: '',
+    meaning:
+      'Where days of events are archived as Parquet: file:///folder, or s3://bucket/prefix, which needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY. Empty: nowhere.',
+    parse: archiveUrl,
+  },
+  ARCHIVE_AFTER_DAYS: {
+    default: '2',
+    unit: 'days',
+    meaning: 'How many days after its end a UTC day is archived.',
+    parse: integer(0, 36_500),
+  },
+  AWS_ACCESS_KEY_ID: {
+    default: '',
+    unit: '',
+    meaning: 'Access key for the bucket of ARCHIVE_URL.',
+    parse: text,
+  },
+  AWS_SECRET_ACCESS_KEY: { default: '', unit: '', meaning: 'Secret of this access key.', parse: text },
+  AWS_SESSION_TOKEN: {
+    default: '',
+    unit: '',
+    meaning: 'Token that belongs to an access key for a limited time.',
+    parse: text,
+  },
+  AWS_REGION: { default: 'us-east-1', unit: '', meaning: 'Region of the bucket.', parse: text },
+  AWS_ENDPOINT_URL: {
+    default: '',
+    unit: '',
+    meaning: 'Server of the bucket, where it is not one of Amazon, such as https://s3.example.com.',
+    parse: serverUrl,
   },
   CONSUMER_REACH_HOURS: {
     default: '168',

@@ -48,6 +48,7 @@ export async function serve(config: Config): Promise<void> {
   try {
     await checkTransport(config.HTTP_TRANSPORT);
     await checkPortOfNew(config);
+    await checkArchive(config);
     const database = await openDatabase(config, log, { supervise: true, mayMake: true });
     try {
       const { address } = database;
@@ -103,6 +104,13 @@ async function checkPortOfNew(config: Config): Promise<void> {
   if (config.PORT === 0 || config.DATABASE_URL !== '' || existsSync(config.DATA_DIR)) return;
   const code = await listenProblem(config.HOST, config.PORT);
   if (code !== null) throw listenError(config.HOST, config.PORT, code);
+}
+
+/** @throws OperatorError where ARCHIVE_URL cannot be written and read back: days would be missing from it unnoticed */
+async function checkArchive(config: Config): Promise<void> {
+  if (config.ARCHIVE_URL === '') return;
+  const { openArchiveStore, probeArchive } = await import('./archive/store.ts');
+  await probeArchive(openArchiveStore(config));
 }
 
 /** Prepares the database and collects what the start needs to know of it. */

@@ -9,6 +9,7 @@ import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
 import { Usage } from './apps/usage.ts';
+import { ArchiveRounds } from './archive/rounds.ts';
 import { withTimeout } from './base/timeout.ts';
 import { Window } from './base/window.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
@@ -161,32 +162,24 @@ export async function startService(options: ServiceOptions): Promise<Service> {
   }
 }
 
-/** What knows of a database, once it is made: until then nothing is remembered that could be wrong. */
-interface Remembered {
-  caches: Caches | null;
-  journal: Journal | null;
-  usage: Usage | null;
-}
-
-function watchServer({ address, storage, log }: ServiceOptions, remembered: Remembered): ServerWatch {
-  return new ServerWatch(address, {
-    log,
-    engine: storage.engine,
-    onMoved: () => {
-      if (remembered.caches !== null) forget(remembered.caches, null);
-      remembered.usage?.forget();
-    },
-    onForeign: (isForeign) => {
-      if (remembered.journal !== null) remembered.journal.wrongDatabase = isForeign;
-    },
-  });
-}
-
 /** @param opened takes the way to close each part, as soon as that part is open */
 async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const { config, log, clock = SYSTEM_CLOCK } = given;
-  const remembered: Remembered = { caches: null, journal: null, usage: null };
-  const watch = watchServer(given, remembered);
+  // What is made below; until then nothing is remembered that could be wrong.
+  let caches: Caches | null = null;
+  let journal: Journal | null = null;
+  let usage: Usage | null = null;
+  const watch = new ServerWatch(given.address, {
+    log,
+    engine: given.storage.engine,
+    onMoved: () => {
+      if (caches !== null) forget(caches, null);
+      usage?.forget();
+    },
+    onForeign: (isForeign) => {
+      if (journal !== null) journal.wrongDatabase = isForeign;
+    },
+  });
   opened.push(() => watch.stop());
   const options = { ...given, database: watch.database };
   const pools = openPools(options);
@@ -199,8 +192,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   const installation = await readInstallation(pools.maintenance);
   watch.start();
-  const journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
-  remembered.journal = journal;
+  journal = config.JOURNAL_DIR === '' ? null : await openJournal(options, installation);
   opened.push(() => journal?.close());
   const accounts = new AppAccounts();
   const limits = await openLimits({
@@ -210,16 +202,16 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   opened.push(() => limits.stop());
 
-  const usage = openUsage(options, pools.reads);
-  remembered.usage = usage;
-  opened.push(() => withTimeout(usage.stop(), 1_000, undefined));
+  usage = openUsage(options, pools.reads);
+  const counted = usage;
+  opened.push(() => withTimeout(counted.stop(), 1_000, undefined));
   const nodes = options.storage.nodesOf(watch.database);
   await nodes.ready().catch(() => undefined); // It is read again soon; until then the coordinator takes all events.
   const writePath = openWritePath(options, { accounts, pools, limits, journal, watch, nodes, usage });
   const { availability } = writePath;
   const reads = openReads(options, { pools, limits, outage: writePath.outage });
   const known = { writePath, ...reads };
-  remembered.caches = known;
+  caches = known;
   await followChanges(known, { pools, watch, opened });
   const maintenance = startMaintenance(options, pools.maintenance, tasks);
   opened.push(() =>
@@ -236,7 +228,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   const dashboard = await openDashboard(options, opened, {
     installation,
     limits,
-    usage,
+    usage: counted,
     caches: known,
     reads,
   });
@@ -245,19 +237,21 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   writePath.start();
   opened.push(() => writePath.stop());
-  const parts = {
-    pools,
-    journal,
-    limits,
-    writePath,
-    maintenance,
-    dashboard,
-    watch,
-    nodes,
-    usage,
-    deliveries,
-  };
-  return await serve(options, opened, { ...parts, ...reads });
+  return await serve(options, opened, {
+    ...{
+      pools,
+      journal,
+      limits,
+      writePath,
+      maintenance,
+      dashboard,
+      watch,
+      nodes,
+      usage,
+      deliveries,
+    },
+    ...reads,
+  });
 }
 
 function openDashboard(
@@ -390,6 +384,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
     alerts: parts.deliveries.alerts.stats,
     outbox: parts.deliveries.outbox.stats,
     audit: parts.deliveries.audit.stats,
+    archive: parts.deliveries.archive.stats,
     exports: parts.exports,
     queries: parts.queries,
     reads: parts.slots.stats,
@@ -717,6 +712,7 @@ interface Deliveries {
   readonly alerts: AlertRounds;
   readonly outbox: Outbox;
   readonly audit: AuditOutput;
+  readonly archive: ArchiveRounds;
   stop(): Promise<void>;
 }
 
@@ -742,12 +738,14 @@ function openDeliveries(
   const alerts = new AlertRounds({ ...common, storage, publicUrl });
   const outbox = new Outbox({ ...common, mailer });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
-  for (const part of [webhooks, alerts, outbox, audit]) part.start();
+  const archive = new ArchiveRounds({ ...common, config });
+  const parts = [webhooks, alerts, outbox, audit, archive];
+  for (const part of parts) part.start();
   const stop = async (): Promise<void> => {
-    await Promise.all([webhooks, alerts, outbox, audit].map((part) => part.stop()));
+    await Promise.all(parts.map((part) => part.stop()));
     await mailer?.close();
   };
-  return { webhooks, alerts, outbox, audit, stop };
+  return { webhooks, alerts, outbox, audit, archive, stop };
 }
 
 /** The journal of this process, which takes over what an earlier one has left. */

@@ -73,15 +73,23 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   } as const;
   const writesOfAll: LoadReport[] = [];
   const turn = async (size: number): Promise<Turn> => {
-    const measured = await measureTurn(bench, service, {
-      write: () => write(size, { seconds }),
-      read: () =>
-        generator.run({
-          ...{ kind: 'closed', port, connections: READERS, seconds: READ_SECONDS, requests: [page] },
-        }),
+    const stored = await withCost(bench, service, () => write(size, { seconds }));
+    const reads = await generator.run({
+      kind: 'closed',
+      port,
+      connections: READERS,
+      seconds: READ_SECONDS,
+      requests: [page],
     });
-    writesOfAll.push(measured.writes);
-    return measured;
+    const folded = await withCost(bench, service, () => untilFolded(bench));
+    writesOfAll.push(stored.result);
+    const events = answersOf(stored.result);
+    return {
+      writes: stored.result,
+      reads,
+      server: ((stored.serverMs + folded.serverMs) * 1_000) / events,
+      database: ((stored.databaseMs + folded.databaseMs) * 1_000) / events,
+    };
   };
   // Looks up every token and every type.
   for (const size of sizes) writesOfAll.push(await write(size, { seconds, once: true }));
@@ -100,23 +108,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const ids = apps.map(({ id }) => id);
   checkLedger(findings, 'many-apps', writesOfAll, await sumOfTable(bench.sql, 'events', ids));
   for (const [size, some] of turns) addFindings(findings, size, some, turns.get(FEWEST) ?? []);
-}
-
-async function measureTurn(
-  bench: Workbench,
-  service: Parameters<typeof withCost>[1],
-  { write, read }: { readonly write: () => Promise<LoadReport>; readonly read: () => Promise<LoadReport> },
-): Promise<Turn> {
-  const stored = await withCost(bench, service, write);
-  const reads = await read();
-  const folded = await withCost(bench, service, () => untilFolded(bench));
-  const events = answersOf(stored.result);
-  return {
-    writes: stored.result,
-    reads,
-    server: ((stored.serverMs + folded.serverMs) * 1_000) / events,
-    database: ((stored.databaseMs + folded.databaseMs) * 1_000) / events,
-  };
 }
 
 function addFindings(

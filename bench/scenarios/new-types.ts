@@ -186,7 +186,32 @@ async function runHerd(bench: Workbench, findings: Findings, options: RunOptions
       batches.set(suffix, [...(batches.get(suffix) ?? []), batchMs]);
     }
   }
-  for (const [name, herds] of measured) addHerds(findings, name, herds);
+  for (const [name, herds] of measured) {
+    const each = (of: (herd: Herd) => number): number[] => herds.map(of);
+    const rate = each(({ report }) => answersOf(report, /^2/) / report.seconds);
+    findings.figure(`${name}: events`, '/s', rate);
+    findings.figure(
+      `${name}: p99`,
+      'ms',
+      each(({ report }) => report.latency?.p99 ?? Number.NaN),
+    );
+    findings.figure(
+      `${name}: server CPU`,
+      'µs/event',
+      each(({ serverMicros }) => serverMicros),
+    );
+    findings.figure(
+      `${name}: database CPU`,
+      'µs/event',
+      each(({ databaseMicros }) => databaseMicros),
+    );
+    findings.figure(
+      `${name}: refused`,
+      '',
+      each(({ report }) => answersOf(report, /^[45]/)),
+    );
+    if (!name.endsWith('busy')) findings.goal(`${name}: events`, '/s', Math.min(...rate), HERD_GOAL);
+  }
   for (const [suffix, ms] of batches)
     findings.figure(`a batch of ${BATCH_TYPES} new types${suffix}`, 'ms', ms);
   checkStatuses(findings, 'cold-herd', reports, [201]);
@@ -195,33 +220,6 @@ async function runHerd(bench: Workbench, findings: Findings, options: RunOptions
     SELECT count(*)::float8 AS names FROM (
       SELECT FROM event_types WHERE app_id = ANY(${ids}::integer[]) GROUP BY app_id HAVING count(*) <> 1) AS more`;
   findings.check('cold-herd: each app has one type', doubled?.names === 0, `${doubled?.names} have not`);
-}
-
-function addHerds(findings: Findings, name: string, herds: readonly Herd[]): void {
-  const each = (of: (herd: Herd) => number): number[] => herds.map(of);
-  const rate = each(({ report }) => answersOf(report, /^2/) / report.seconds);
-  findings.figure(`${name}: events`, '/s', rate);
-  findings.figure(
-    `${name}: p99`,
-    'ms',
-    each(({ report }) => report.latency?.p99 ?? Number.NaN),
-  );
-  findings.figure(
-    `${name}: server CPU`,
-    'µs/event',
-    each(({ serverMicros }) => serverMicros),
-  );
-  findings.figure(
-    `${name}: database CPU`,
-    'µs/event',
-    each(({ databaseMicros }) => databaseMicros),
-  );
-  findings.figure(
-    `${name}: refused`,
-    '',
-    each(({ report }) => answersOf(report, /^[45]/)),
-  );
-  if (!name.endsWith('busy')) findings.goal(`${name}: events`, '/s', Math.min(...rate), HERD_GOAL);
 }
 
 export const COLD_HERD: Scenario = {

@@ -53,14 +53,6 @@ function usersTable(users: Awaited<ReturnType<typeof listUsers>>): string {
 /** `user create`, `user list`, `user verify`, `user reset-password`, `user remove-second-factor`, `user suspend` and the rest. */
 export function addUserCommands(program: Command): void {
   const user = program.command('user').description('user accounts');
-  addCreateCommand(user);
-  addEmailCommands(user);
-  addSecondFactorCommand(user);
-  addIdentityCommand(user);
-  for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
-}
-
-function addCreateCommand(user: Command): void {
   user
     .command('create')
     .description('create an account with a verified email')
@@ -84,10 +76,6 @@ function addCreateCommand(user: Command): void {
         };
       }),
     );
-}
-
-/** `user list`, `user verify` and `user reset-password`. */
-function addEmailCommands(user: Command): void {
   user
     .command('list')
     .description('list all accounts')
@@ -131,6 +119,9 @@ function addEmailCommands(user: Command): void {
         };
       }),
     );
+  addSecondFactorCommand(user);
+  addIdentityCommand(user);
+  for (const isSuspended of [true, false]) addSuspendCommand(user, isSuspended);
 }
 
 /** `user suspend` and `user resume`. */

@@ -14,7 +14,16 @@ const ENV_FILE = '--env-file';
 const HELP = '--help';
 
 /** Settings that are or may hold a secret: other users of a machine see the arguments of its processes. */
-const SECRETS: readonly string[] = ['SECRET', 'METRICS_TOKEN', 'DATABASE_URL', 'REDIS_URL', 'SMTP_URL'];
+const SECRETS: readonly string[] = [
+  'SECRET',
+  'METRICS_TOKEN',
+  'DATABASE_URL',
+  'REDIS_URL',
+  'SMTP_URL',
+  'AWS_SECRET_ACCESS_KEY',
+  'AWS_SESSION_TOKEN',
+  'OIDC_CLIENT_SECRET',
+];
 
 /**
  * Puts the settings of `--env-file FILE` and of options such as `--port 19500` into the environment: an option wins over the

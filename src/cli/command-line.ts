@@ -4,6 +4,7 @@ import { Command } from 'commander';
 import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addAlertCommands } from './alert-command.ts';
+import { addArchiveCommands } from './archive-command.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
 import { addAppCommands, addTypeCommands } from './commands.ts';
@@ -76,6 +77,7 @@ export function commandLine(): Command {
   addExportCommand(program);
   addRestoreCommand(program);
   addCopyCommand(program);
+  addArchiveCommands(program);
   addJournalCommands(program);
   addRecountCommand(program);
   addRecoverRowsCommand(program);

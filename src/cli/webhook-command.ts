@@ -1,19 +1,18 @@
+/** What webhooks need is loaded with the first of their commands. */
+const loadWebhooks = (): Promise<typeof import('../delivery/webhooks.ts')> =>
+  import('../delivery/webhooks.ts');
+
 /** The commands for webhooks, and the one that has a restored installation send again. */
 import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
-import type { Sql } from '../storage/database/connect.ts';
 import { ConsumerStore } from '../storage/storage.ts';
 import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from './consumer-command.ts';
 import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { type Answer, runCommand, type Session } from './session.ts';
-
-/** What webhooks need is loaded with the first of their commands. */
-const loadWebhooks = (): Promise<typeof import('../delivery/webhooks.ts')> =>
-  import('../delivery/webhooks.ts');
 
 interface WebhookOptions {
   readonly json?: true;
@@ -51,7 +50,41 @@ export function addWebhookCommands(program: Command): void {
     .description('list the webhooks of an app, with their states')
     .requiredOption(...APP_OPTION)
     .option(...JSON_OPTION)
-    .action((options: WebhookOptions) => runCommand(options, ({ sql }) => list(sql, options.app)));
+    .action((options: WebhookOptions) =>
+      runCommand(options, async ({ sql }) => {
+        const webhooks = await (await loadWebhooks()).listWebhooks(
+          sql,
+          await internalAppId(sql, options.app),
+        );
+        const shown = await Promise.all(
+          webhooks.map(async (one) => ({
+            ...shownWebhook(one),
+            tries: await (await loadWebhooks()).listTries(sql, one.id),
+          })),
+        );
+        const rows = shown.map((one) => [
+          one.webhookId,
+          one.url,
+          one.state,
+          String(one.delivered),
+          one.failingSince,
+          one.nextTryAt,
+          one.blockedBy,
+          one.tries[0]?.problem ?? null,
+        ]);
+        const head = [
+          'Webhook',
+          'URL',
+          'State',
+          'Delivered',
+          'Failing since',
+          'Next try',
+          'Blocked by',
+          'Problem',
+        ];
+        return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
+      }),
+    );
   one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found) => {
     await (await loadWebhooks()).setWebhookState(sql, found, 'paused');
     return result(found, { state: 'paused' });
@@ -83,11 +116,6 @@ export function addWebhookCommands(program: Command): void {
     await (await loadWebhooks()).removeWebhook(session.sql, storeOf(session), found);
     return result(found, { removed: true });
   });
-  addResumeCommand(program);
-}
-
-/** `deliveries resume` */
-function addResumeCommand(program: Command): void {
   const deliveries = program.command('deliveries').description('what the installation sends');
   deliveries
     .command('resume')
@@ -99,23 +127,6 @@ function addResumeCommand(program: Command): void {
         return { json: { resumed }, text: resumed ? 'Deliveries go on.' : 'Deliveries were not stopped.' };
       }),
     );
-}
-
-async function list(sql: Sql, app: string): Promise<Answer> {
-  const { listTries, listWebhooks } = await loadWebhooks();
-  const webhooks = await listWebhooks(sql, await internalAppId(sql, app));
-  const shown = await Promise.all(
-    webhooks.map(async (one) => ({ ...shownWebhook(one), tries: await listTries(sql, one.id) })),
-  );
-  const rows = shown.map((one) => [
-    ...[one.webhookId, one.url, one.state, String(one.delivered)],
-    ...[one.failingSince, one.nextTryAt, one.blockedBy, one.tries[0]?.problem ?? null],
-  ]);
-  const head = [
-    ...['Webhook', 'URL', 'State', 'Delivered'],
-    ...['Failing since', 'Next try', 'Blocked by', 'Problem'],
-  ];
-  return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
 }
 
 async function add(session: Session, options: WebhookOptions): Promise<Answer> {

@@ -4,14 +4,7 @@ import type { LimitDecision } from '../limits/limiter.ts';
 import type { ArrivingLines } from './arriving-lines.ts';
 import type { BodyRoom } from './body-room.ts';
 import type { ListMember } from './intrusive-list.ts';
-import {
-  type BodyOptions,
-  type BodyOwner,
-  type BodyWire,
-  decode,
-  type ReceivedBody,
-  RequestBody,
-} from './request-body.ts';
+import { type BodyOptions, type BodyOwner, decode, type ReceivedBody, RequestBody } from './request-body.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
@@ -40,8 +33,8 @@ interface AnswerHead {
   readonly headers?: AnswerHeaders | undefined;
 }
 
-/** A transport's side of one request. Headers may be read at any time. */
-export interface Wire extends BodyWire {
+/** A transport's side of one request. */
+export interface Wire {
   readonly method: string;
   /** The path as sent, without the query. */
   readonly path: string;
@@ -49,8 +42,15 @@ export interface Wire extends BodyWire {
   readonly query: string;
   /** The peer address of the connection; empty if the route does not ask for it. */
   readonly remoteAddress: string;
+  /** A request header by its lower-case name, empty if absent. May be called at any time. */
+  header(name: string): string;
   /** The request headers with the route's `headerPrefix`, by their lower-case names. */
   prefixedHeaders?(): ReadonlyMap<string, string>;
+  /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
+  /** Stops reading the body, and continues. What the transport has read already still arrives. */
+  pauseBody(): void;
+  resumeBody(): void;
   /**
    * Writes the whole response.
    * @param headers complete header lines, `Name: value`, joined by CR LF
@@ -72,7 +72,7 @@ export interface ExchangeLimits {
   /** Memory of all bodies, each held from its first chunk until the response. */
   readonly bodies: BodyRoom;
   /** The key under which a client is counted. */
-  readonly clientKeyOf: (exchange: Exchange) => string;
+  readonly addressOf: (exchange: Exchange) => string;
   /** Header lines of every response, each ended by CR LF; may be empty. */
   readonly everyAnswer: string;
   /** Bytes of responses that wait for slow readers. */
@@ -192,20 +192,13 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     return this.#wire.remoteAddress;
   }
 
-  /** The key under which the client is counted. */
-  get clientKey(): string {
-    return this.#limits.clientKeyOf(this);
-  }
-
   /**
    * Starts to receive the body, within the limit of one body and the memory of all. Must be called before the first await:
    * a transport drops a body that is not read.
    */
   receive(options: BodyOptions = {}): void {
-    const { bodies: room, maxBodyBytes } = this.#limits;
-    const { maxBytes = maxBodyBytes } = options;
-    const source = { wire: this.#wire, owner: this, room, maxBytes, startedAt: this.startedAt };
-    this.#body = new RequestBody(source, options);
+    const { bodies, maxBodyBytes } = this.#limits;
+    this.#body = new RequestBody(this, bodies, options.maxBytes ?? maxBodyBytes, options, this.startedAt);
   }
 
   /**
@@ -239,6 +232,26 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   /** Counts memory of the request beside its body until the response. @returns the refusal if there is none */
   hold(bytes: number): Rejection | null {
     return this.#body?.holdMore(bytes) ?? null;
+  }
+
+  readBody(onChunk: (chunk: Buffer, last: boolean) => void): void {
+    this.#wire.readBody(onChunk);
+  }
+
+  pauseBody(): void {
+    this.#wire.pauseBody();
+  }
+
+  resumeBody(): void {
+    this.#wire.resumeBody();
+  }
+
+  address(): string {
+    return this.#limits.addressOf(this);
+  }
+
+  refuse(refusal: Rejection): void {
+    this.answer(refusal);
   }
 
   /** Writes the response; further calls and calls after an abort do nothing. */

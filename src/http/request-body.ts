@@ -24,36 +24,21 @@ export interface BodyOptions {
   };
 }
 
-/** The connection that a body comes from. */
-export interface BodyWire {
+/** The request, as its body needs it. */
+export interface BodyOwner {
   /** A request header by its lower-case name, empty if absent. */
   header(name: string): string;
-  /** Starts to receive the body. A chunk's memory is only valid during the call. Called at most once. */
+  /** The key under which the client is counted. */
+  address(): string;
+  /** Starts to receive the body. A chunk's memory is only valid during the call. */
   readBody(onChunk: (chunk: Buffer, last: boolean) => void): void;
-  /** Stops reading from the connection, and continues. What the transport has read already still arrives. */
+  /** Stops reading from the connection, and continues. A few more chunks may come in between. */
   pauseBody(): void;
   resumeBody(): void;
-}
-
-/** The request that a body is of. */
-export interface BodyOwner {
-  /** The key under which the client is counted. */
-  readonly clientKey: string;
   /** Closes the connection after the response. */
   closeAfterAnswer(): void;
   /** Responds at once. */
-  answer(refusal: Rejection): void;
-}
-
-/** What a body is received from, and where it is counted. */
-export interface BodySource {
-  readonly wire: BodyWire;
-  readonly owner: BodyOwner;
-  readonly room: BodyRoom;
-  /** Limit in bytes, after decompression. */
-  readonly maxBytes: number;
-  /** When the request arrived, in milliseconds of the clock of {@link RequestBody.checkPace}. */
-  readonly startedAt: number;
+  refuse(refusal: Rejection): void;
 }
 
 /**
@@ -107,7 +92,6 @@ export function isSmallBody(body: ReceivedBody): body is string {
 }
 
 export class RequestBody {
-  readonly #wire: BodyWire;
   readonly #owner: BodyOwner;
   readonly #room: BodyRoom;
   readonly #maxBytes: number;
@@ -147,9 +131,12 @@ export class RequestBody {
   #result: ReceivedBody | ArrivingLines | Rejection | null = null;
   #resolve: ((body: ReceivedBody | ArrivingLines | Rejection) => void) | null = null;
 
-  /** Starts to receive. */
-  constructor({ wire, owner, room, maxBytes, startedAt }: BodySource, options: BodyOptions) {
-    this.#wire = wire;
+  /**
+   * Starts to receive.
+   * @param maxBytes  limit in bytes, after decompression
+   * @param startedAt when the request arrived, in milliseconds of the clock of {@link checkPace}
+   */
+  constructor(owner: BodyOwner, room: BodyRoom, maxBytes: number, options: BodyOptions, startedAt: number) {
     this.#owner = owner;
     this.#room = room;
     this.#maxBytes = Math.min(maxBytes, room.largestBody);
@@ -157,7 +144,7 @@ export class RequestBody {
     this.#paceSince = startedAt;
     this.#isBinary = options.binary === true;
     this.#lineLimits = options.lines;
-    const encoding = wire.header('content-encoding');
+    const encoding = owner.header('content-encoding');
     this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
     if (this.#encoding === null && encoding !== '' && encoding.toLowerCase() !== 'identity') {
       const others = options.compressed === true ? `, or with one of ${ENCODINGS.join(', ')}` : '';
@@ -166,7 +153,7 @@ export class RequestBody {
         `Send the body without Content-Encoding${others}.`,
       );
     }
-    wire.readBody((chunk, last) => this.#onChunk(chunk, last));
+    owner.readBody((chunk, last) => this.#onChunk(chunk, last));
   }
 
   /**
@@ -345,14 +332,14 @@ export class RequestBody {
     if (this.#isPaused) return;
     this.#isPaused = true;
     this.#compressed?.pause();
-    this.#wire.pauseBody();
+    this.#owner.pauseBody();
   }
 
   #resume(): void {
     if (!this.#isPaused) return;
     this.#isPaused = false;
     this.#compressed?.resume();
-    this.#wire.resumeBody();
+    this.#owner.resumeBody();
   }
 
   /** Decompresses what has arrived, and what arrives from now on. */
@@ -422,7 +409,7 @@ export class RequestBody {
 
   /** Content-Length; NaN or 0 if it is missing or invalid. */
   get #announcedBytes(): number {
-    return Number(this.#wire.header('content-length'));
+    return Number(this.#owner.header('content-length'));
   }
 
   #hold(bytes: number, isWhole: boolean): boolean {
@@ -431,7 +418,7 @@ export class RequestBody {
       this.#countedBytes += bytes;
       return true;
     }
-    this.#account ??= this.#room.open(this.#owner.clientKey, this.#usesReserve, () =>
+    this.#account ??= this.#room.open(this.#owner.address(), this.#usesReserve, () =>
       this.#refuseAtOnce(CUT_FOR_ROOM),
     );
     if (this.#hasEnded) this.#room.arrived(this.#account);
@@ -499,11 +486,11 @@ export class RequestBody {
       return false;
     if (this.#refusalPause === 'none') {
       this.#refusalPause = 'paused';
-      this.#wire.pauseBody();
+      this.#owner.pauseBody();
       setTimeout(() => {
         this.#refusalPause = 'over';
         if (this.#isOver) return;
-        this.#wire.resumeBody();
+        this.#owner.resumeBody();
         this.#drain(0, this.#hasEnded, refusal);
       }, PAUSE_MS);
     }
@@ -513,7 +500,7 @@ export class RequestBody {
   /** Responds without waiting for the rest of the body, and closes the connection. */
   #refuseAtOnce(refusal: Rejection): void {
     this.#owner.closeAfterAnswer();
-    if (this.#lines === null) this.#owner.answer(refusal);
+    if (this.#lines === null) this.#owner.refuse(refusal);
     else this.#fail(this.#lines, refusal);
   }
 

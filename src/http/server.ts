@@ -117,7 +117,7 @@ class Server implements HttpServer {
     this.#limits = {
       maxBodyBytes: options.maxBodyBytes,
       bodies: new BodyRoom(options.maxBodiesBytes),
-      clientKeyOf: (exchange) => addressKey(clientAddress(exchange, options.trustedProxies)),
+      addressOf: (exchange) => addressKey(clientAddress(exchange, options.trustedProxies)),
       everyAnswer: options.strictTransport === true ? STRICT_TRANSPORT : '',
       unsentBytes: 0,
       openStreams: new Set(),

@@ -1,7 +1,7 @@
 /** POST /public/create_event: the steps of a write. The first one that refuses the request determines the response. */
 
 import type { KeyObject } from 'node:crypto';
-import type { EventType, EventTypes } from '../apps/event-type-lookup.ts';
+import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
@@ -90,8 +90,11 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const payload =
       type.redaction === null ? body.payload : type.redaction.apply(body.payload, steps.redactionKey);
     if (type.schema !== null) {
-      const violation = await violationOf(steps, appId, { type, payload }, request);
-      if (violation !== null) return violation;
+      const [violation = null] = await steps.payloadChecks.refusalsOf(appId, [{ type, payload }]);
+      // What was stored before the schema was set is answered as it was then.
+      const repeated =
+        violation === null || request === null ? null : await steps.findRepeated(appId, request);
+      if (violation !== null) return repeated ?? violation;
     }
     const { keyed } = body;
     const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
@@ -100,10 +103,12 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
     const answer = created(id, type.publicIdJson, createdAt, body.ignoresTime ? TIME_IGNORED : CREATED);
-    const admitted =
-      request === null
-        ? admitBytes(steps, appId, [{ payload }])
-        : admitRepeated(steps, appId, payload, request);
+    // A repeated request brings no more bytes.
+    if (request !== null && steps.accounts.limits.of(appId, 'bytesPerDay') !== null) {
+      const repeated = await steps.findRepeated(appId, request);
+      if (repeated !== null) return repeated;
+    }
+    const admitted = admitBytes(steps, appId, [{ payload }]);
     const full = admitted instanceof Promise ? await admitted : admitted;
     if (full !== null) return full;
     // Between the lookups the database has become another one: the ids do not belong together.
@@ -111,40 +116,18 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     // The deadline has passed, and its response said that nothing is stored.
     if (exchange.settled) return exchange.late;
     exchange.late = OVERDUE;
-    const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, STORED_BEFORE);
-    const isPlain = request === null && keyed === null;
-    const stored = isPlain
-      ? await steps.queues.add(event)
-      : await storeOnce(steps.queues, event, { request, acceptedAt, answer, repeated });
-    const outcome = stored === null || stored === 'repeated' ? answer : stored;
+    let outcome: Outcome;
+    if (request === null && keyed === null) {
+      const stored = await steps.queues.add(event);
+      outcome = stored instanceof Rejection ? stored : answer;
+    } else {
+      const repeated = (): KeptAnswer => created(id, type.publicIdJson, createdAt, STORED_BEFORE);
+      outcome = await storeOnce(steps.queues, event, { request, acceptedAt, answer, repeated });
+    }
     stopwatch?.lap('commit');
     if (type.schema !== null && outcome === answer) steps.payloadChecks.note(appId, { type, payload });
     return outcome;
   };
-}
-
-/** As {@link admitBytes}, but a repeated request brings no more bytes: it gets its response. */
-async function admitRepeated(
-  steps: CreateEventSteps,
-  appId: number,
-  payload: string,
-  request: RequestIdentity,
-): Promise<Outcome | null> {
-  const isLimited = steps.accounts.limits.of(appId, 'bytesPerDay') !== null;
-  const repeated = isLimited ? await steps.findRepeated(appId, request) : null;
-  return repeated ?? (await admitBytes(steps, appId, [{ payload }]));
-}
-
-/** Why a payload is refused by the schema of its type; what was stored before the schema was set is answered as it was then. */
-async function violationOf(
-  { payloadChecks, findRepeated }: CreateEventSteps,
-  appId: number,
-  checked: { readonly type: EventType; readonly payload: string },
-  request: RequestIdentity | null,
-): Promise<Outcome | null> {
-  const [violation = null] = await payloadChecks.refusalsOf(appId, [checked]);
-  if (violation === null || request === null) return violation;
-  return (await findRepeated(appId, request)) ?? violation;
 }
 
 async function timeProblem(

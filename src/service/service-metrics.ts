@@ -4,6 +4,7 @@ import type { AuditOutputStats } from '../accounts/log/audit-output.ts';
 import type { PasswordStats } from '../accounts/sign-in/passwords.ts';
 import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
+import type { ArchiveStats } from '../archive/rounds.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
 import type { AlertStats } from '../delivery/alerts/rounds.ts';
@@ -39,6 +40,7 @@ export interface ServiceParts {
   readonly alerts: AlertStats;
   readonly outbox: OutboxStats;
   readonly audit: AuditOutputStats;
+  readonly archive: ArchiveStats;
   readonly exports: Exports;
   readonly queries: Pick<QueryReadOptions, 'queries' | 'budget' | 'stats'>;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
@@ -396,7 +398,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 
 function registerDatabase(
   metrics: Metrics,
-  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox, audit }: ServiceParts,
+  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox, audit, archive }: ServiceParts,
 ): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
@@ -456,6 +458,14 @@ function registerDatabase(
     'tidemark_audit_log_failures_total',
     'Attempts to write to AUDIT_LOG that failed, and are made again.',
     () => audit.failures,
+  );
+  metrics.counter('tidemark_archive_days_total', 'Days of apps that were archived.', () => archive.days);
+  metrics.counter('tidemark_archive_events_total', 'Events of these days.', () => archive.events);
+  metrics.counter('tidemark_archive_bytes_total', 'Bytes of their files.', () => archive.bytes);
+  metrics.counter(
+    'tidemark_archive_failures_total',
+    'Days that could not be archived, and runs that failed; both are tried again.',
+    () => archive.failures,
   );
 }
 

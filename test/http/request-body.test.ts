@@ -3,21 +3,10 @@ import fc from 'fast-check';
 import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest';
 import { BufferPool } from '../../src/base/buffer-pool.ts';
 import { BodyRoom } from '../../src/http/body-room.ts';
-import {
-  type BodyOwner,
-  type BodyWire,
-  type ReceivedBody,
-  RequestBody,
-} from '../../src/http/request-body.ts';
+import { type ReceivedBody, RequestBody } from '../../src/http/request-body.ts';
 import { runs } from '../support/fuzz.ts';
 
 const MAX_BYTES = 65_536;
-
-const OWNER: BodyOwner = {
-  clientKey: '127.0.0.1',
-  closeAfterAnswer: () => undefined,
-  answer: () => undefined,
-};
 
 /** A body, its text, and what is still to come of it. */
 class Sender {
@@ -31,15 +20,23 @@ class Sender {
     this.text = text;
     this.#rest = Buffer.from(text);
     const length = String(this.#rest.length);
-    const wire: BodyWire = {
-      header: (name) => (name === 'content-length' ? length : ''),
-      pauseBody: () => undefined,
-      resumeBody: () => undefined,
-      readBody: (onChunk) => {
-        this.#onChunk = onChunk;
+    this.body = new RequestBody(
+      {
+        header: (name) => (name === 'content-length' ? length : ''),
+        address: () => '127.0.0.1',
+        pauseBody: () => undefined,
+        resumeBody: () => undefined,
+        readBody: (onChunk) => {
+          this.#onChunk = onChunk;
+        },
+        closeAfterAnswer: () => undefined,
+        refuse: () => undefined,
       },
-    };
-    this.body = new RequestBody({ wire, owner: OWNER, room, maxBytes: MAX_BYTES, startedAt: 0 }, {});
+      room,
+      MAX_BYTES,
+      {},
+      0,
+    );
     void this.body.read().then((result) => {
       if (typeof result === 'string' || Buffer.isBuffer(result)) this.result = result;
     });
@@ -127,15 +124,18 @@ describe('a body for which there is no room', () => {
     room.arrived(full);
     const pauses: string[] = [];
     let onChunk: (chunk: Buffer, last: boolean) => void = () => undefined;
-    const wire: BodyWire = {
-      header: (name) => (name === 'content-length' ? String(bytes) : ''),
-      readBody: (listener) => {
+    const owner = {
+      header: (name: string) => (name === 'content-length' ? String(bytes) : ''),
+      address: () => '127.0.0.1',
+      readBody: (listener: typeof onChunk) => {
         onChunk = listener;
       },
-      pauseBody: () => void pauses.push('paused'),
-      resumeBody: () => void pauses.push('resumed'),
+      pauseBody: () => pauses.push('paused'),
+      resumeBody: () => pauses.push('resumed'),
+      closeAfterAnswer: () => undefined,
+      refuse: () => undefined,
     };
-    const body = new RequestBody({ wire, owner: OWNER, room, maxBytes: bytes, startedAt: 0 }, {});
+    const body = new RequestBody(owner, room, bytes, {}, 0);
     const results: unknown[] = [];
     void body.read().then((result) => results.push(result));
     onChunk(Buffer.alloc(200_000, 'a'), false);

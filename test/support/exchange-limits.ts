@@ -10,7 +10,7 @@ export function exchangeLimits(maxBodyBytes: number, maxBodiesBytes = 4 * maxBod
   return {
     maxBodyBytes,
     bodies: new BodyRoom(maxBodiesBytes),
-    clientKeyOf: ({ remoteAddress }) => remoteAddress,
+    addressOf: ({ remoteAddress }) => remoteAddress,
     everyAnswer: '',
     unsentBytes: 0,
     openStreams: new Set(),

@@ -1,5 +1,6 @@
 /** All checks of an installation. */
 import { resolve } from 'node:path';
+import { archiveFindings } from './archive-facts.ts';
 import { DATABASE_CHECKS } from './database-checks.ts';
 import { deliveryFindings } from './delivery-facts.ts';
 import { erasureFindings } from './erasure-facts.ts';
@@ -14,6 +15,7 @@ export function findings(facts: Facts): readonly Finding[] {
     ...fullDisks(facts),
     ...SETTINGS_CHECKS.flatMap((check) => check(facts)),
     ...aboutDatabase(facts),
+    ...archiveFindings(facts),
     ...deliveryFindings(facts),
     ...erasureFindings(facts),
   ];

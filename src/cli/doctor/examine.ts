@@ -6,6 +6,7 @@ import { OperatorError } from '../../errors.ts';
 import { connect, errorCode } from '../../storage/database/connect.ts';
 import { openDatabase } from '../../storage/database/open.ts';
 import { hasSchema, openStorage } from '../../storage/storage.ts';
+import { archiveFacts } from './archive-facts.ts';
 import { findings } from './checks.ts';
 import { deliveryFacts } from './delivery-facts.ts';
 import { leftErasures } from './erasure-facts.ts';
@@ -50,7 +51,7 @@ async function database(
   config: Config,
   { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
-): Promise<Pick<Facts, 'database' | 'deliveries' | 'erasures'>> {
+): Promise<Pick<Facts, 'database' | 'deliveries' | 'erasures' | 'archive'>> {
   try {
     if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR)))
       return { database: null };
@@ -63,7 +64,8 @@ async function database(
       // Earlier schemas have no such tables.
       const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql);
       const erasures = facts.pendingMigrations > 0 ? null : await leftErasures(sql);
-      return { database: facts, deliveries, erasures };
+      const archive = facts.pendingMigrations > 0 ? null : await archiveFacts(config, sql);
+      return { archive, database: facts, deliveries, erasures };
     } finally {
       await sql.end({ timeout: 5 });
       await opened.close();

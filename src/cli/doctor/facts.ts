@@ -1,6 +1,7 @@
 /** The facts that the checks of the doctor work on. */
 import type { Config } from '../../config.ts';
 import type { DatabaseFacts } from '../../storage/storage.ts';
+import type { ArchiveFacts } from './archive-facts.ts';
 import type { DeliveryFacts } from './delivery-facts.ts';
 import type { LeftErasure } from './erasure-facts.ts';
 import type { MachineFacts } from './machine-facts.ts';
@@ -23,6 +24,8 @@ export interface Facts {
   readonly deliveries?: DeliveryFacts | null;
   /** The same. */
   readonly erasures?: readonly LeftErasure[] | null;
+  /** Null without ARCHIVE_URL; absent where it was not looked at. */
+  readonly archive?: ArchiveFacts | null;
   /** Milliseconds since the Unix epoch. */
   readonly now: number;
 }

@@ -141,7 +141,7 @@ async function takeLimits(
   { id, appId }: KnownKey,
 ): Promise<Rejection | null> {
   const { ofKeys, ofNetworks } = browserLimits;
-  const network = `${id} ${exchange.clientKey}`;
+  const network = `${id} ${exchange.address()}`;
   const full = ofNetworks.refusal(network);
   if (full !== null) {
     exchange.rateLimit = full;

@@ -108,7 +108,20 @@ export class DurableWriter {
     const onBlocked = async (): Promise<void> => {
       if (!(await keyTable.suspect())) this.availability.writeFailed();
     };
-    this.#requests = new ByNode(nodes, (node) => requestWriters(options, node, keyTable, onBlocked));
+    this.#requests = new ByNode(nodes, (node) => {
+      const common = { node, engine, log, now };
+      return {
+        event: new IdempotentWriter({ ...common, name: 'tidemark idempotent events', onBlocked }),
+        batch: new IdempotentWriter({ ...common, name: 'tidemark idempotent batches', onBlocked }),
+        past: new IdempotentWriter({
+          ...common,
+          name: 'tidemark idempotent past',
+          past: true,
+          // That may be a lock on one of the past days.
+          onBlocked: async () => void (await keyTable.suspect()),
+        }),
+      };
+    });
     const replayWriter =
       journal && new ReplayWriter({ nodes, engine, identity: journal.installation.identity, log, now });
     this.#replayWriter = replayWriter;
@@ -240,25 +253,4 @@ export class DurableWriter {
     const outcome = refused !== null && refusal.reason === 'outcomeUnknown' ? refusal : refused;
     return group.map(() => outcome);
   }
-}
-
-/** The writers of a server's requests, of each lane. @param onBlocked called when one could not get a lock in time */
-function requestWriters(
-  { engine, log, now }: DurableWriterOptions,
-  node: DataNode,
-  keyTable: KeyTable,
-  onBlocked: () => Promise<void>,
-): Readonly<Record<Lane, IdempotentWriter>> {
-  const common = { node, engine, log, now };
-  return {
-    event: new IdempotentWriter({ ...common, name: 'tidemark idempotent events', onBlocked }),
-    batch: new IdempotentWriter({ ...common, name: 'tidemark idempotent batches', onBlocked }),
-    past: new IdempotentWriter({
-      ...common,
-      name: 'tidemark idempotent past',
-      past: true,
-      // That may be a lock on one of the past days.
-      onBlocked: async () => void (await keyTable.suspect()),
-    }),
-  };
 }

@@ -3,8 +3,17 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import { readAppSnapshot, readSnapshot } from '../read/snapshot.ts';
 import { bucketsOf } from './buckets.ts';
 import { countsIn, scopeOf } from './count-sql.ts';
-import { ALL_TIME, splitByLevel } from './intervals.ts';
-import { ALL_TYPES, DAY_MS, floorTo, HOUR_MS, HOURS, QUARTER_HOUR_MS, QUARTER_HOURS } from './levels.ts';
+import { ALL_TIME, type Interval, splitByLevel } from './intervals.ts';
+import {
+  ALL_TYPES,
+  DAY_MS,
+  DAYS,
+  floorTo,
+  HOUR_MS,
+  HOURS,
+  QUARTER_HOUR_MS,
+  QUARTER_HOURS,
+} from './levels.ts';
 import { coarseSources, exactSources } from './stale.ts';
 import { selectLastEvents } from './type-stats.ts';
 
@@ -126,6 +135,26 @@ export async function readAppSpan(sql: Sql, appId: number): Promise<AppSpan> {
       readEventTime(tx, appId, days.last, 'last'),
     ]);
     return { total: days.total, firstEventAt, lastEventAt };
+  });
+}
+
+/**
+ * How many events an app has of each UTC day that has some, by the first millisecond of the day.
+ * @param appId    internal id
+ * @param interval of whole UTC days
+ */
+export async function readDayCounts(
+  sql: Sql,
+  appId: number,
+  interval: Interval,
+): Promise<ReadonlyMap<number, number>> {
+  return await readSnapshot(sql, async (tx) => {
+    const sources = await exactSources(tx, [{ level: DAYS, ...interval }]);
+    const days = await tx<{ day: number; count: number }[]>`
+      SELECT extract(epoch FROM date_trunc('day', bucket, 'UTC'))::float8 * 1000 AS day, sum(count)::float8 AS count
+        FROM (${countsIn(tx, scopeOf(tx, appId, [ALL_TYPES]), sources)}) counts
+       GROUP BY 1 HAVING sum(count) > 0 ORDER BY 1`;
+    return new Map(days.map(({ day, count }) => [day, count]));
   });
 }
 

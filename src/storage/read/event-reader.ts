@@ -5,6 +5,7 @@ import {
   type AppStats,
   readAppSpan,
   readAppStats,
+  readDayCounts,
   readTypeActivity,
 } from '../counts/app-stats.ts';
 import type { BucketsProblem } from '../counts/buckets.ts';
@@ -15,6 +16,7 @@ import {
   readFilteredTypes,
   readValueSeries,
 } from '../counts/field-series.ts';
+import type { Interval } from '../counts/intervals.ts';
 import {
   readFrame,
   readSeries,
@@ -114,6 +116,8 @@ export interface EventReader {
   ): Promise<ReadonlyMap<number, AppStats>>;
   /** How many events an app has, and from when to when. */
   appSpan(appId: number): Promise<AppSpan>;
+  /** How many events an app has of each UTC day of an interval of whole days, by its first millisecond; days without events are left out. */
+  dayCounts(appId: number, interval: Interval): Promise<ReadonlyMap<number, number>>;
   /** The stats of each type of an app, by public id; types without events are left out. */
   typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
   /** Events of each of the last 24 hours, of the types that have some, by public id. */
@@ -187,6 +191,7 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
     appStats: (appIds, when) =>
       together === null ? readStatsOfApps(appIds, when, routes) : readAppStats(together, appIds, when),
     appSpan: async (appId) => readAppSpan(await at(appId), appId),
+    dayCounts: async (appId, interval) => readDayCounts(await at(appId), appId, interval),
     typeStats: async (appId) => readTypeStats(await at(appId), appId),
     typeActivity: async (appId, now) => readTypeActivity(await at(appId), appId, now),
     snapshotText: async (appId) => readSnapshotText(await at(appId)),

@@ -1,0 +1,345 @@
+/** Writes days of events to the archive, reads them back, and says whether both agree with the counts. */
+import { createHash } from 'node:crypto';
+import { listFields } from '../apps/fields.ts';
+import { DAY_MS } from '../base/time-units.ts';
+import { spellPath } from '../read/fields/payload-paths.ts';
+import type { Sql } from '../storage/database/connect.ts';
+import type { Storage } from '../storage/storage.ts';
+import {
+  type ArchivedDay,
+  type ArchivedPart,
+  alone,
+  type DayFilter,
+  forgetDay,
+  listArchivedDays,
+  noteArchived,
+  noteAttempt,
+  noteRemoved,
+  noteVerified,
+} from './days.ts';
+import {
+  type ArchivedEvent,
+  type ArchivedField,
+  EventDigest,
+  type ParquetPart,
+  PartWriter,
+  readPart,
+} from './parquet.ts';
+import { ArchiveError, type ArchiveStore } from './store.ts';
+
+export interface ArchivingOptions {
+  /** A pool of one connection, whose session holds the lock. */
+  readonly sql: Sql;
+  readonly storage: Storage;
+  readonly store: ArchiveStore;
+  /** Of this database alone: objects of another one are read and never removed. */
+  readonly installationId: string;
+}
+
+/** A day of an app, and what became of it. */
+export interface DayOutcome {
+  /** Public id. */
+  readonly appId: string;
+  /** A day of UTC as YYYY-MM-DD. */
+  readonly day: string;
+  readonly events: number;
+  /** Of all its objects. */
+  readonly bytes: number;
+  /** Null: it is in the archive, and what was read back equals the count. */
+  readonly problem: string | null;
+}
+
+/** An app with its internal id. */
+interface ArchivedApp {
+  readonly id: number;
+  readonly publicId: string;
+}
+
+/** A part ends with the group that takes it beyond either. */
+const EVENTS_OF_PART = 500_000;
+const BYTES_OF_PART = 64 * 1_048_576;
+/** Events that are read in one step. */
+const ROWS_AT_ONCE = 5_000;
+
+/**
+ * Archives the days that are due: those with events that are not in the archive, or that have changed since.
+ * @param options.until the end of the last day, milliseconds since 1970
+ * @param options.onDay called after each day
+ * @returns false where another process archives
+ */
+export async function archiveDueDays(
+  options: ArchivingOptions & {
+    readonly filter: DayFilter;
+    readonly until: number;
+    readonly onDay: (outcome: DayOutcome) => void;
+    readonly isStopped?: () => boolean;
+  },
+): Promise<boolean> {
+  const { sql, filter, until, onDay, isStopped = () => false } = options;
+  const ended = await alone(sql, async () => {
+    await removeObsolete(options);
+    for (const app of await appsOf(sql, filter)) {
+      for (const { day, counted } of await dueDays(options, app, until)) {
+        if (isStopped()) return true;
+        onDay(await archiveDay(options, app, day, counted));
+      }
+    }
+    return true;
+  });
+  return ended === true;
+}
+
+/** Apps whose events can be read. */
+async function appsOf(sql: Sql, { app }: DayFilter): Promise<readonly ArchivedApp[]> {
+  return await sql<ArchivedApp[]>`
+    SELECT id, public_id AS "publicId" FROM apps
+     WHERE removed_at IS NULL AND ${app === undefined ? sql`true` : sql`public_id = ${app}`} ORDER BY id`;
+}
+
+/** Days that the archive does not have, or has with another count. */
+async function dueDays(
+  { sql, storage, filter }: ArchivingOptions & { readonly filter: DayFilter },
+  app: ArchivedApp,
+  until: number,
+): Promise<readonly { readonly day: string; readonly counted: number }[]> {
+  const from = Math.max(await readFirstDay(sql, storage, app.id), timeOf(filter.from) ?? 0);
+  const end = Math.min(until, (timeOf(filter.to) ?? Number.POSITIVE_INFINITY) + DAY_MS);
+  if (from >= end) return [];
+  const counts = await storage.reader(sql).dayCounts(app.id, { from, until: end });
+  const known = new Map(
+    (await listArchivedDays(sql, { app: app.publicId })).map(({ day, counted }) => [day, counted]),
+  );
+  return [...counts]
+    .map(([at, counted]) => ({ day: dateOf(at), counted }))
+    .filter(({ day, counted }) => known.get(day) !== counted);
+}
+
+/** The first day whose events can be read: before it, counts are all that is left. */
+async function readFirstDay(sql: Sql, storage: Storage, appId: number): Promise<number> {
+  const step = await storage.reader(sql).list({
+    appId,
+    typeIds: null,
+    from: null,
+    until: null,
+    order: 'asc',
+    after: null,
+    limit: 1,
+    maxBytes: 1,
+  });
+  const [first] = step.events;
+  return first === undefined
+    ? Number.POSITIVE_INFINITY
+    : Math.floor(first.createdAt.getTime() / DAY_MS) * DAY_MS;
+}
+
+/** A day is in the archive once it was read back from there, and has as many events as the counts say. */
+async function archiveDay(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  day: string,
+  counted: number,
+): Promise<DayOutcome> {
+  const { sql, store, installationId } = options;
+  const parts: ArchivedPart[] = [];
+  const outcome = (problem: string | null): DayOutcome => ({
+    ...{ appId: app.publicId, day, problem },
+    events: parts.reduce((sum, { events }) => sum + events, 0),
+    bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
+  });
+  try {
+    for await (const part of partsOf(options, app, day)) {
+      const sha256 = createHash('sha256').update(part.bytes).digest('hex');
+      const key = `${installationId}/${app.publicId}/${day}/${parts.length}-${sha256.slice(0, 16)}.parquet`;
+      await noteAttempt(sql, app.id, day, [key]);
+      await store.put(key, part.bytes);
+      const { events, digest, firstAt, lastAt } = part;
+      const stored = { key, events, bytes: part.bytes.byteLength, sha256, digest, firstAt, lastAt };
+      const problem = await problemOf(store, stored);
+      if (problem !== null) return outcome(`${key} was read back, and ${problem}`);
+      parts.push(stored);
+    }
+    const expected = await countOf(options, app, day);
+    const found = outcome(null);
+    if (found.events !== expected)
+      return outcome(
+        `${expected} events are counted and ${found.events} were read: it is archived again later`,
+      );
+    const manifest = `${installationId}/${app.publicId}/${day}/manifest.json`;
+    await store.put(manifest, Buffer.from(`${JSON.stringify(manifestOf(app, day, parts), null, 2)}\n`));
+    await noteArchived(sql, { appId: app.id, day, counted, parts });
+    await removeObsolete(options, { app: app.publicId, from: day, to: day });
+    return found;
+  } catch (error) {
+    if (error instanceof ArchiveError) return outcome(`${store.place}: ${error.message}`);
+    throw error;
+  }
+}
+
+function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[]): object {
+  return {
+    ...{ format: 1, appId: app.publicId, day, events: parts.reduce((sum, { events }) => sum + events, 0) },
+    parts: parts.map(({ key, firstAt, lastAt, ...part }) => ({
+      file: key.slice(key.lastIndexOf('/') + 1),
+      ...part,
+      first: new Date(firstAt).toISOString(),
+      last: new Date(lastAt).toISOString(),
+    })),
+  };
+}
+
+/** How many events of a day can be read, by the counts. */
+async function countOf({ sql, storage }: ArchivingOptions, app: ArchivedApp, day: string): Promise<number> {
+  const scope = { appId: app.id, typeIds: null, ...intervalOf(day) };
+  const page = await storage.reader(sql).page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1 });
+  return page.total;
+}
+
+/** The events of a day, in files. Each is made when it is asked for. */
+async function* partsOf(
+  { sql, storage }: ArchivingOptions,
+  app: ArchivedApp,
+  day: string,
+): AsyncGenerator<ParquetPart> {
+  let names = await readTypeNames(sql, app.id);
+  const fields = await fieldsOf(sql, app.id);
+  const begin = (): PartWriter => new PartWriter(fields, { format: '1', app: app.publicId, day });
+  const request = { appId: app.id, typeIds: null, ...intervalOf(day), order: 'asc', after: null } as const;
+  const search = storage.reader(sql).search(request, null);
+  let writer = begin();
+  for (let isOver = false; !isOver; ) {
+    const { events, position } = await search.step(ROWS_AT_ONCE);
+    isOver = position === null;
+    // A type may have come since.
+    if (events.some(({ typeId }) => !names.has(typeId))) names = await readTypeNames(sql, app.id);
+    await writer.add(
+      events.map(
+        ({ id, typeId, createdAt, payload }): ArchivedEvent => ({
+          ...{ id, typeId, payload, at: createdAt.getTime() },
+          typeName: names.get(typeId) ?? '',
+        }),
+      ),
+    );
+    if (writer.events >= EVENTS_OF_PART || writer.bytes >= BYTES_OF_PART) {
+      yield await writer.end();
+      writer = begin();
+    }
+  }
+  if (writer.events > 0) yield await writer.end();
+}
+
+async function readTypeNames(sql: Sql, appId: number): Promise<ReadonlyMap<string, string>> {
+  const types = await sql<{ typeId: string; name: string }[]>`
+    SELECT public_id AS "typeId", name FROM event_types WHERE app_id = ${appId}`;
+  return new Map(types.map(({ typeId, name }) => [typeId, name]));
+}
+
+/** Each path once: what is declared of one type, or by another path, has the same values. */
+async function fieldsOf(sql: Sql, appId: number): Promise<readonly ArchivedField[]> {
+  const fields = new Map<string, ArchivedField>();
+  for (const { path, kind } of await listFields(sql, appId)) {
+    const name = spellPath(path);
+    const known = fields.get(name);
+    fields.set(name, { path, name, isNumber: kind === 'number' && known?.isNumber !== false });
+  }
+  return [...fields.values()];
+}
+
+/** Whether an object is what it should be. @returns what is wrong with it; null: nothing */
+async function problemOf(store: ArchiveStore, part: ArchivedPart): Promise<string | null> {
+  const bytes = await store.get(part.key);
+  const sha256 = createHash('sha256').update(bytes).digest('hex');
+  if (sha256 !== part.sha256) return `it has ${bytes.length} bytes that are not those that were written`;
+  const events = await readPart(bytes);
+  const digest = new EventDigest();
+  for (const event of events) digest.add(event);
+  return events.length === part.events && digest.end() === part.digest
+    ? null
+    : `its ${events.length} events are not those that were written`;
+}
+
+/** The key of a day's manifest, by that of one of its files. */
+function manifestBeside(key: string): string {
+  return `${key.slice(0, key.lastIndexOf('/') + 1)}manifest.json`;
+}
+
+/** Removes objects that are no parts, and days of apps that are gone. What the store does not remove now stays noted for the next run. */
+async function removeObsolete(options: ArchivingOptions, filter: DayFilter = {}): Promise<void> {
+  for (const day of await listArchivedDays(options.sql, filter)) {
+    try {
+      await removeObsoleteOf(options, day);
+    } catch (error) {
+      if (!(error instanceof ArchiveError)) throw error;
+    }
+  }
+}
+
+async function removeObsoleteOf(
+  { sql, store, installationId }: ArchivingOptions,
+  { appId, publicId, day, parts, obsolete, archivedAt }: ArchivedDay,
+): Promise<void> {
+  const isGone = publicId === null;
+  const keys = isGone ? [...obsolete, ...parts.map(({ key }) => key)] : obsolete;
+  if (keys.length === 0 && !isGone) return;
+  const own = keys.filter((key) => key.startsWith(`${installationId}/`));
+  for (const key of own) await store.remove(key);
+  const [first] = own;
+  if (isGone && first !== undefined) await store.remove(manifestBeside(first));
+  if (isGone || archivedAt === null) await forgetDay(sql, appId, day);
+  else await noteRemoved(sql, appId, day);
+}
+
+/**
+ * Reads days of the archive, and compares them with what was written and with the counts.
+ * @param onDay called after each day
+ */
+export async function verifyArchive(
+  options: ArchivingOptions & { readonly filter: DayFilter; readonly onDay: (outcome: DayOutcome) => void },
+): Promise<void> {
+  const { sql, store, filter, onDay } = options;
+  for (const archived of await listArchivedDays(sql, filter)) {
+    if (archived.archivedAt === null || archived.publicId === null) continue;
+    const problem = await problemOfDay(store, archived);
+    if (problem === null) await noteVerified(sql, archived.appId, archived.day);
+    const bytes = archived.parts.reduce((sum, part) => sum + part.bytes, 0);
+    onDay({ appId: archived.publicId, day: archived.day, events: archived.events, bytes, problem });
+  }
+}
+
+async function problemOfDay(store: ArchiveStore, { parts }: ArchivedDay): Promise<string | null> {
+  for (const part of parts) {
+    try {
+      const problem = await problemOf(store, part);
+      if (problem !== null) return `${part.key}: ${problem}`;
+    } catch (error) {
+      return `${part.key}: ${error instanceof Error ? error.message : String(error)}`;
+    }
+  }
+  return null;
+}
+
+/** Reads the events of a day, part by part. @throws ArchiveError where an object is missing or not what was written */
+export async function* readArchivedDay(
+  store: ArchiveStore,
+  { parts }: Pick<ArchivedDay, 'parts'>,
+): AsyncGenerator<readonly ArchivedEvent[]> {
+  for (const part of parts) {
+    const bytes = await store.get(part.key);
+    if (createHash('sha256').update(bytes).digest('hex') !== part.sha256)
+      throw new ArchiveError(`${part.key} is not what was written`);
+    yield await readPart(bytes);
+  }
+}
+
+function intervalOf(day: string): { from: number; until: number } {
+  const from = timeOf(day) ?? 0;
+  return { from, until: from + DAY_MS };
+}
+
+function timeOf(day: string | undefined): number | null {
+  return day === undefined ? null : Date.parse(`${day}T00:00:00Z`);
+}
+
+/** The UTC day that an instant is in. */
+export function dateOf(at: number): string {
+  return new Date(at).toISOString().slice(0, 'YYYY-MM-DD'.length);
+}

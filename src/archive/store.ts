@@ -1,0 +1,211 @@
+/** Where archives lie: a folder, or a bucket that speaks S3. An object is there whole, or not at all. */
+import { createHash, randomBytes } from 'node:crypto';
+import { open, readFile, rename, rm } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { AwsClient } from 'aws4fetch';
+import { makeFolder, syncFolder } from '../base/make-folder.ts';
+import type { Config } from '../config.ts';
+import { OperatorError } from '../errors.ts';
+
+/** Objects by key. A key is names of letters, digits and `._-`, separated by slashes. */
+export interface ArchiveStore {
+  /** For people: without credentials. */
+  readonly place: string;
+  /** Stores an object, in place of one that has the key. @throws ArchiveError */
+  put(key: string, bytes: Uint8Array): Promise<void>;
+  /** Reads a whole object. @throws ArchiveError, with `isMissing` where there is none */
+  get(key: string): Promise<Buffer>;
+  /** Removes an object, if there is one. @throws ArchiveError */
+  remove(key: string): Promise<void>;
+}
+
+/** What the store could not do, in a sentence for the operator. */
+export class ArchiveError extends Error {
+  /** Whether the store answered that it has no such object. */
+  readonly isMissing: boolean;
+
+  constructor(message: string, { isMissing = false, cause }: { isMissing?: boolean; cause?: unknown } = {}) {
+    super(message, { cause });
+    this.isMissing = isMissing;
+  }
+}
+
+/** A request to S3 that has no answer by then has failed. */
+const REQUEST_TIMEOUT_MS = 60_000;
+/** For the owner of the process alone: objects have payloads. */
+const MODE = 0o600;
+const FOLDER_MODE = 0o700;
+const NOT_FOUND = 404;
+
+export type ArchiveSettings = Pick<
+  Config,
+  | 'ARCHIVE_URL'
+  | 'AWS_ACCESS_KEY_ID'
+  | 'AWS_SECRET_ACCESS_KEY'
+  | 'AWS_SESSION_TOKEN'
+  | 'AWS_REGION'
+  | 'AWS_ENDPOINT_URL'
+>;
+
+/** Opens what ARCHIVE_URL names. @throws OperatorError where a setting is missing */
+export function openArchiveStore(config: ArchiveSettings): ArchiveStore {
+  const {
+    ARCHIVE_URL: place,
+    AWS_ACCESS_KEY_ID: accessKeyId,
+    AWS_SECRET_ACCESS_KEY: secretAccessKey,
+  } = config;
+  const { protocol, host: bucket, pathname } = new URL(place);
+  if (protocol === 'file:') return new FolderStore(resolve(fileURLToPath(place)));
+  if (accessKeyId === '' || secretAccessKey === '')
+    throw new OperatorError(
+      'ARCHIVE_URL: a bucket needs AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY: set both.',
+    );
+  const { AWS_SESSION_TOKEN: sessionToken, AWS_REGION: region, AWS_ENDPOINT_URL: endpoint } = config;
+  const client = new AwsClient({
+    ...{ accessKeyId, secretAccessKey, region, service: 's3', retries: 3 },
+    ...(sessionToken !== '' && { sessionToken }),
+  });
+  // Other servers than those of Amazon mostly know buckets by path alone.
+  const origin = endpoint === '' ? `https://${bucket}.s3.${region}.amazonaws.com` : `${endpoint}/${bucket}`;
+  const prefix = pathname
+    .split('/')
+    .filter((name) => name !== '')
+    .join('/');
+  return new BucketStore(client, prefix === '' ? origin : `${origin}/${prefix}`, place);
+}
+
+/** @throws OperatorError where what is written cannot be read back */
+export async function probeArchive(store: ArchiveStore): Promise<void> {
+  const key = `probe-${randomBytes(8).toString('hex')}`;
+  const sent = randomBytes(32);
+  try {
+    await store.put(key, sent);
+    const found = await store.get(key);
+    if (!found.equals(sent)) throw new ArchiveError('what was read back is not what was written');
+    await store.remove(key);
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    throw new OperatorError(
+      `ARCHIVE_URL: ${store.place} cannot be written and read back: ${error.message}. Correct the address or the rights.`,
+      { isRetryable: true },
+    );
+  }
+}
+
+class FolderStore implements ArchiveStore {
+  readonly place: string;
+
+  constructor(folder: string) {
+    this.place = folder;
+  }
+
+  put(key: string, bytes: Uint8Array): Promise<void> {
+    return this.#attempt(async () => {
+      const path = join(this.place, key);
+      await makeFolder(dirname(path), FOLDER_MODE);
+      const temporary = `${path}.${randomBytes(6).toString('hex')}.tmp`;
+      const file = await open(temporary, 'wx', MODE);
+      try {
+        await file.writeFile(bytes);
+        await file.sync();
+      } finally {
+        await file.close();
+      }
+      await rename(temporary, path);
+      await syncFolder(dirname(path));
+    });
+  }
+
+  get(key: string): Promise<Buffer> {
+    return this.#attempt(() => readFile(join(this.place, key)));
+  }
+
+  remove(key: string): Promise<void> {
+    return this.#attempt(() => rm(join(this.place, key), { force: true }));
+  }
+
+  async #attempt<T>(work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      const code = error instanceof Error && 'code' in error ? error.code : undefined;
+      const isMissing = code === 'ENOENT';
+      const reason = isMissing ? 'there is no such file' : `${code ?? String(error)}`;
+      throw new ArchiveError(reason, { isMissing, cause: error });
+    }
+  }
+}
+
+class BucketStore implements ArchiveStore {
+  readonly #client: AwsClient;
+  readonly #base: string;
+  readonly place: string;
+
+  constructor(client: AwsClient, base: string, place: string) {
+    this.#client = client;
+    this.#base = base;
+    this.place = place;
+  }
+
+  async put(key: string, bytes: Uint8Array): Promise<void> {
+    // The server refuses what does not have this digest.
+    const digest = createHash('sha256').update(bytes).digest('hex');
+    const headers = { 'x-amz-content-sha256': digest, 'content-type': 'application/octet-stream' };
+    await this.#request('PUT', key, { body: Buffer.from(bytes), headers });
+  }
+
+  async get(key: string): Promise<Buffer> {
+    const response = await this.#request('GET', key, {});
+    const bytes = await answered(() => response.arrayBuffer());
+    const length = response.headers.get('content-length');
+    if (
+      length !== null &&
+      response.headers.get('content-encoding') === null &&
+      Number(length) !== bytes.byteLength
+    )
+      throw new ArchiveError(`the answer was cut off after ${bytes.byteLength} of ${length} bytes`);
+    return Buffer.from(bytes);
+  }
+
+  async remove(key: string): Promise<void> {
+    await this.#request('DELETE', key, {}, [NOT_FOUND]);
+  }
+
+  /** @param allowed statuses that are no failure, beside 200 to 299 */
+  async #request(
+    method: string,
+    key: string,
+    init: RequestInit,
+    allowed: readonly number[] = [],
+  ): Promise<Response> {
+    const signal = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
+    const response = await answered(() =>
+      // A redirect would take the signature to another host.
+      this.#client.fetch(`${this.#base}/${key}`, { ...init, method, signal, redirect: 'manual' }),
+    );
+    if (response.ok || allowed.includes(response.status)) return response;
+    const text = await answered(() => response.text());
+    // The code of S3 alone: the rest of the answer may quote the request.
+    const code = /<Code>(\w{1,64})<\/Code>/.exec(text)?.[1];
+    throw new ArchiveError(
+      `${method} was answered with ${response.status}${code === undefined ? '' : ` ${code}`}`,
+      {
+        isMissing: response.status === NOT_FOUND && code !== 'NoSuchBucket',
+      },
+    );
+  }
+}
+
+async function answered<T>(request: () => Promise<T>): Promise<T> {
+  try {
+    return await request();
+  } catch (error) {
+    const cause = error instanceof Error && error.cause instanceof Error ? error.cause : error;
+    const reason =
+      error instanceof Error && error.name === 'TimeoutError'
+        ? `no answer within ${REQUEST_TIMEOUT_MS / 1_000} s`
+        : `no answer (${cause instanceof Error ? ('code' in cause ? String(cause.code) : cause.message) : String(cause)})`;
+    throw new ArchiveError(reason, { cause: error });
+  }
+}

@@ -1,0 +1,237 @@
+/** `tidemark archive`: days of events as Parquet files. */
+import { type Command, InvalidArgumentError } from 'commander';
+import type { ArchivingOptions, DayOutcome } from '../archive/archiving.ts';
+import type { ArchivedDay, DayFilter } from '../archive/days.ts';
+import { DAY_MS } from '../base/time-units.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
+import { installationId, readInstallation } from '../storage/database/installation-id.ts';
+import { ReplayWriter } from '../storage/write/replay-writer.ts';
+import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
+import { formatFields, formatTable } from './output.ts';
+import { type Installation, withInstallation } from './transfer/installation.ts';
+import { grouped } from './transfer/progress.ts';
+
+const HELP = `
+ARCHIVE_URL says where: file:///folder or s3://bucket/prefix. A running service archives by itself, once an hour, the days
+that ended ARCHIVE_AFTER_DAYS ago. Every object is read back, and a day is archived when it has as many events as are
+counted. Days are those of UTC. A day that changes later is archived again.`;
+
+const RESTORE_HELP = `
+Events that are stored already stay as they are, so a restore may be repeated. Days before the retention boundary
+cannot be restored: their events could not be read.`;
+
+/** Something in the archive is not what it should be. */
+const PROBLEM_EXIT_CODE = 2;
+/** As many as a replay stores in one transaction. */
+const EVENTS_AT_ONCE = 1_000;
+
+interface Options {
+  readonly json?: true;
+  readonly app?: string;
+  readonly from?: string;
+  readonly to?: string;
+}
+
+const FROM_OPTION = ['--from <day>', 'the first day, such as 2026-01-31', parseDay] as const;
+const TO_OPTION = ['--to <day>', 'the last day, inclusive', parseDay] as const;
+
+export function addArchiveCommands(program: Command): void {
+  const archive = program
+    .command('archive')
+    .description('days of events as Parquet files in a folder or a bucket')
+    .addHelpText('after', HELP);
+  archive
+    .command('run')
+    .description('archive the days that are due now')
+    .option(...APP_OPTION)
+    .option(...FROM_OPTION)
+    .option(...TO_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Options) => withArchive(options, (opened) => run(opened, options)));
+  archive
+    .command('list')
+    .description('list the archived days')
+    .option(...APP_OPTION)
+    .option(...FROM_OPTION)
+    .option(...TO_OPTION)
+    .option(...JSON_LIST)
+    .action((options: Options) =>
+      withInstallation(async ({ sql }) => {
+        const { listArchivedDays } = await import('../archive/days.ts');
+        const days = (await listArchivedDays(sql, filterOf(options))).filter(isWhole).map(shown);
+        const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Archived', 'Verified'];
+        const rows = days.map((one) => [
+          ...[one.appId, one.day, grouped(one.events), grouped(one.bytes), String(one.files.length)],
+          ...[one.archivedAt, one.verifiedAt],
+        ]);
+        print(options, { days }, formatTable(head, rows, 'No day is archived.'));
+      }),
+    );
+  archive
+    .command('verify')
+    .description('read archived days, and compare them with what was written')
+    .option(...APP_OPTION)
+    .option(...FROM_OPTION)
+    .option(...TO_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: Options) => withArchive(options, (opened) => verify(opened, options)));
+  archive
+    .command('restore')
+    .description('store the events of an archived day that are not there any more')
+    .argument('<day>', 'such as 2026-01-31', parseDay)
+    .option(...APP_OPTION)
+    .option(...JSON_OPTION)
+    .addHelpText('after', RESTORE_HELP)
+    .action((day: string, options: Options) =>
+      withArchive(options, (opened) => restore(opened, day, options)),
+    );
+}
+
+type Opened = Installation & ArchivingOptions;
+
+/** Opens the database and the archive, and checks the app. The libraries of the archive are loaded here: they are large. */
+async function withArchive({ app }: Options, work: (opened: Opened) => Promise<void>): Promise<void> {
+  await withInstallation(async (installation) => {
+    const { config, sql } = installation;
+    if (config.ARCHIVE_URL === '')
+      throw new OperatorError(
+        'ARCHIVE_URL is not set: there is no archive. Set it to file:///folder or s3://bucket/prefix.',
+      );
+    const { openArchiveStore } = await import('../archive/store.ts');
+    const store = openArchiveStore(config);
+    if (app !== undefined) {
+      const [found] = await sql`SELECT FROM apps WHERE public_id = ${app}`;
+      if (found === undefined) throw new WrongInput(`there is no app with the id ${JSON.stringify(app)}`);
+    }
+    await work({ ...installation, store, installationId: await installationId(sql) });
+  });
+}
+
+async function run(opened: Opened, options: Options): Promise<void> {
+  const { archiveDueDays } = await import('../archive/archiving.ts');
+  const { probeArchive } = await import('../archive/store.ts');
+  await probeArchive(opened.store);
+  const days: DayOutcome[] = [];
+  const until = Math.floor(Date.now() / DAY_MS - opened.config.ARCHIVE_AFTER_DAYS) * DAY_MS;
+  let isStopped = false;
+  process.once('SIGTERM', () => {
+    isStopped = true;
+  });
+  const wasFree = await archiveDueDays({
+    ...opened,
+    ...{ filter: filterOf(options), until, onDay: (day) => days.push(day), isStopped: () => isStopped },
+  });
+  if (!wasFree) throw new OperatorError('another process archives now: try again when it has ended');
+  report(options, days, 'No day is due.');
+}
+
+async function verify(opened: Opened, options: Options): Promise<void> {
+  const { verifyArchive } = await import('../archive/archiving.ts');
+  const days: DayOutcome[] = [];
+  await verifyArchive({ ...opened, filter: filterOf(options), onDay: (day) => days.push(day) });
+  report(options, days, 'No day is archived.');
+}
+
+/** Prints what became of each day; a problem is the exit code. */
+function report(options: Options, days: readonly DayOutcome[], empty: string): void {
+  const problems = days.filter(({ problem }) => problem !== null);
+  const head = ['App', 'Day', 'Events', 'Bytes', 'Problem'];
+  const rows = days.map(({ appId, day, events, bytes, problem }) => [
+    ...[appId, day, grouped(events), grouped(bytes), problem ?? 'none'],
+  ]);
+  print(options, { days, problems: problems.length }, formatTable(head, rows, empty));
+  if (problems.length > 0) process.exitCode = PROBLEM_EXIT_CODE;
+}
+
+async function restore(opened: Opened, day: string, options: Options): Promise<void> {
+  const { sql, storage, database, store } = opened;
+  const { listArchivedDays } = await import('../archive/days.ts');
+  const { readArchivedDay } = await import('../archive/archiving.ts');
+  const { readBoundary } = await import('../storage/storage.ts');
+  const found = (await listArchivedDays(sql, { app: options.app, from: day, to: day })).filter(isWhole);
+  if (found.length === 0)
+    throw new WrongInput(`the archive has nothing of ${day}: see "tidemark archive list"`);
+  if (Date.parse(`${day}T00:00:00Z`) < (await readBoundary(sql)))
+    throw new OperatorError(
+      `${day} is before the retention boundary: its events could not be read. Raise RETENTION_DAYS first.`,
+    );
+  const { identity } = await readInstallation(sql);
+  const log = { warn: () => undefined, error: () => undefined };
+  const writer = new ReplayWriter({
+    ...{ nodes: storage.nodesOf(database), engine: storage.writes, identity, log },
+    now: () => performance.now(),
+  });
+  const counts = { days: found.length, events: 0, refused: 0 };
+  try {
+    for (const { publicId: appId, parts } of found) {
+      for await (const events of readArchivedDay(store, { parts })) {
+        for (let start = 0; start < events.length; start += EVENTS_AT_ONCE) {
+          const group = events.slice(start, start + EVENTS_AT_ONCE);
+          const outcomes = await writer.write(
+            group.map(({ id, at, payload, typeId, typeName }) => ({
+              ...{ id, createdAt: at, payload, source: { appId, typeId, typeName } },
+            })),
+          );
+          for (const why of outcomes) {
+            if (why === 'stored') counts.events += 1;
+            else if (typeof why === 'object') counts.refused += 1;
+            else
+              throw new OperatorError(
+                'the database takes no writes now: run the same restore again, which may be repeated',
+              );
+          }
+        }
+      }
+    }
+  } finally {
+    await writer.close();
+  }
+  await storage.settleCounts(sql, Date.now());
+  const fields = { Day: day, Apps: grouped(counts.days), 'Events in place': grouped(counts.events) };
+  const refused = counts.refused > 0 ? { 'Events refused': grouped(counts.refused) } : {};
+  print(options, { day, ...counts }, formatFields({ ...fields, ...refused }));
+  if (counts.refused > 0) process.exitCode = PROBLEM_EXIT_CODE;
+}
+
+/** A day that was archived, of an app that is there. */
+function isWhole(day: ArchivedDay): day is ArchivedDay & { publicId: string; archivedAt: Date } {
+  return day.archivedAt !== null && day.publicId !== null;
+}
+
+function shown({
+  publicId,
+  day,
+  events,
+  parts,
+  archivedAt,
+  verifiedAt,
+}: ArchivedDay & { publicId: string }): {
+  readonly appId: string;
+  readonly day: string;
+  readonly events: number;
+  readonly bytes: number;
+  readonly files: readonly { readonly key: string; readonly events: number; readonly bytes: number }[];
+  readonly archivedAt: Date | null;
+  readonly verifiedAt: Date | null;
+} {
+  const files = parts.map(({ key, events: ofFile, bytes }) => ({ key, events: ofFile, bytes }));
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
+  return { appId: publicId, day, events, bytes, files, archivedAt, verifiedAt };
+}
+
+function filterOf({ app, from, to }: Options): DayFilter {
+  return { app, from, to };
+}
+
+function print(options: Options, json: object, text: string): void {
+  process.stdout.write(`${options.json === true ? JSON.stringify(json) : text}\n`);
+}
+
+/** A day of UTC. */
+function parseDay(text: string): string {
+  const day = /^\d{4}-\d\d-\d\d$/.test(text) ? new Date(`${text}T00:00:00Z`) : null;
+  // An impossible day overflows into the next month.
+  if (day === null || Number.isNaN(day.getTime()) || !day.toISOString().startsWith(text))
+    throw new InvalidArgumentError('Write a day as 2026-01-31.');
+  return text;
+}

@@ -1,0 +1,47 @@
+/** What the doctor knows of the archive. */
+import type { Config } from '../../config.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import { type Finding, note, ok, problem } from './finding.ts';
+
+export interface ArchiveFacts {
+  readonly days: number;
+  readonly bytes: number;
+  /** Days whose attempts have not ended, or that changed since. */
+  readonly unfinished: number;
+  /** Null: it can be written and read back. */
+  readonly trouble: string | null;
+}
+
+/** @returns null without ARCHIVE_URL */
+export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFacts | null> {
+  if (config.ARCHIVE_URL === '') return null;
+  const { openArchiveStore, probeArchive } = await import('../../archive/store.ts');
+  let trouble: string | null = null;
+  try {
+    await probeArchive(openArchiveStore(config));
+  } catch (error) {
+    trouble = error instanceof Error ? error.message : String(error);
+  }
+  const [row] = await sql<Omit<ArchiveFacts, 'trouble'>[]>`
+    SELECT count(archived_at)::float8 AS days,
+           coalesce(sum((SELECT sum((part ->> 'bytes')::bigint) FROM jsonb_array_elements(parts) AS every (part))), 0)::float8 AS bytes,
+           count(*) FILTER (WHERE archived_at IS NULL OR counted < 0)::float8 AS unfinished
+      FROM archived_days`;
+  return { ...(row ?? { days: 0, bytes: 0, unfinished: 0 }), trouble };
+}
+
+export function archiveFindings({
+  archive = null,
+}: {
+  readonly archive?: ArchiveFacts | null | undefined;
+}): readonly Finding[] {
+  if (archive === null) return [];
+  const { days, bytes, unfinished, trouble } = archive;
+  if (trouble !== null) return [problem('archive', trouble, 'Nothing is archived until it can be written.')];
+  const found = `${days} days in ${bytes} bytes`;
+  if (unfinished > 0)
+    return [
+      note('archive', `${found}, and ${unfinished} days to archive again`, 'Run "tidemark archive run".'),
+    ];
+  return [ok('archive', found)];
+}

@@ -1,0 +1,533 @@
+/** Days of events in an archive: each is whole, read back and equal to the counts, whatever fails on the way. */
+
+import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import { DuckDBInstance } from '@duckdb/node-api';
+import S3rver from 's3rver';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createApp } from '../../src/apps/apps.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { declareField } from '../../src/apps/fields.ts';
+import { archiveDueDays, type DayOutcome, verifyArchive } from '../../src/archive/archiving.ts';
+import { listArchivedDays, noteChanged } from '../../src/archive/days.ts';
+import { ArchiveRounds } from '../../src/archive/rounds.ts';
+import { ArchiveError, type ArchiveStore } from '../../src/archive/store.ts';
+import { archiveFacts, archiveFindings } from '../../src/cli/doctor/archive-facts.ts';
+import { readConfig } from '../../src/config.ts';
+import { createEventIds } from '../../src/ingest/event-id.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { eraseApp, openStorage } from '../../src/storage/storage.ts';
+import { build, LAUNCHER, type Outcome, tidemark, tidemarkProcess } from '../support/command-line.ts';
+import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import { captured, testSecret, until } from '../support/service.ts';
+import { storeRows } from '../support/stored-events.ts';
+
+const DAY_MS = 86_400_000;
+const DAY = '2026-03-28';
+const START = Date.parse(`${DAY}T00:00:00Z`);
+/** After all days of the tests. */
+const UNTIL = START + 10 * DAY_MS;
+const PAYLOADS = [
+  '{"user":{"id":42,"plan":"pro"},"ms":12.5,"path":"/a"}',
+  '{ "user": {"id": 42.0, "plan": "free"} , "ms":1e400, "text":"\\u0000 \\ud800 ä 😀"}',
+  '{"ms":7,"ms":8,"path":["/a","/b"]}',
+  '[1, 2]',
+  '"text"',
+];
+
+const newId = createEventIds();
+
+interface World {
+  readonly database: TestDatabase;
+  readonly sql: Sql;
+  readonly app: { readonly appId: string; readonly id: number };
+  readonly typeIds: readonly number[];
+}
+
+async function openWorld(engine: TestEngine = 'postgres18'): Promise<World> {
+  const database = await testDatabase(engine, { prepared: true });
+  const { sql } = database;
+  const { appId } = await createApp(sql, await testSecret(), { name: 'archived' });
+  for (const name of ['page view', 'order']) await createEventType(sql, { appId, name, maxTypes: 10 });
+  const [row] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+  const types = await sql<
+    { id: number }[]
+  >`SELECT id FROM event_types WHERE app_id = ${row?.id ?? 0} ORDER BY id`;
+  await ENGINES[database.engine].createPartitions(sql, { from: START, until: UNTIL });
+  return { database, sql, app: { appId, id: row?.id ?? 0 }, typeIds: types.map(({ id }) => id) };
+}
+
+/** Stores events, evenly over a day. */
+async function store({ database, sql, app, typeIds }: World, count: number, day = START): Promise<void> {
+  const rows = Array.from({ length: count }, (_, index) => {
+    const at = day + Math.floor((index * DAY_MS) / count);
+    const typeId = typeIds[index % typeIds.length] ?? 0;
+    return { id: newId(at), appId: app.id, typeId, at, payload: PAYLOADS[index % PAYLOADS.length] ?? '{}' };
+  });
+  await storeRows(sql, database.engine, rows);
+}
+
+/** An archive in memory that fails when it is told to. */
+class MemoryStore implements ArchiveStore {
+  readonly place = 'memory';
+  readonly objects = new Map<string, Buffer>();
+  /** Operations that succeed before one fails. */
+  failsAfter = Number.POSITIVE_INFINITY;
+  /** Whether the operation that fails has been done nevertheless. */
+  failsLate = false;
+
+  async put(key: string, bytes: Uint8Array): Promise<void> {
+    if (this.failsLate) this.objects.set(key, Buffer.from(bytes));
+    this.#count();
+    this.objects.set(key, Buffer.from(bytes));
+  }
+
+  async get(key: string): Promise<Buffer> {
+    this.#count();
+    const found = this.objects.get(key);
+    if (found === undefined) throw new ArchiveError('there is no such object', { isMissing: true });
+    return found;
+  }
+
+  async remove(key: string): Promise<void> {
+    if (this.failsLate) this.objects.delete(key);
+    this.#count();
+    this.objects.delete(key);
+  }
+
+  #count(): void {
+    this.failsAfter -= 1;
+    if (this.failsAfter < 0) throw new ArchiveError('the store is away');
+  }
+}
+
+/** Archives all days that are due. */
+async function archive(
+  { database }: World,
+  into: ArchiveStore,
+  installationId = 'here',
+): Promise<DayOutcome[]> {
+  const sql = connect(database.address, { connections: 1, name: 'test archive' });
+  const days: DayOutcome[] = [];
+  try {
+    const storage = await openStorage(sql);
+    const onDay = (day: DayOutcome): void => {
+      days.push(day);
+    };
+    await archiveDueDays({ sql, storage, store: into, installationId, filter: {}, until: UNTIL, onDay });
+  } finally {
+    await sql.end();
+  }
+  return days;
+}
+
+/** The events of a day, as DuckDB reads them. */
+async function read(files: readonly Buffer[], query: string): Promise<unknown[][]> {
+  const folder = await mkdtemp(join(tmpdir(), 'tidemark-parquet-'));
+  const duck = await DuckDBInstance.create(':memory:');
+  try {
+    for (const [index, file] of files.entries()) await writeFile(join(folder, `${index}.parquet`), file);
+    const connection = await duck.connect();
+    await connection.run("SET TimeZone = 'UTC'");
+    const result = await connection.runAndReadAll(query.replaceAll('FILES', `'${folder}/*.parquet'`));
+    return result.getRowsJson();
+  } finally {
+    duck.closeSync();
+    await rm(folder, { recursive: true });
+  }
+}
+
+const filesOf = ({ objects }: MemoryStore): Buffer[] =>
+  [...objects].filter(([key]) => key.endsWith('.parquet')).map(([, bytes]) => bytes);
+
+describe.each(availableEngines())('an archive of %s', (engine) => {
+  let world: World;
+  let memory: MemoryStore;
+
+  beforeEach(async () => {
+    world = await openWorld(engine);
+    memory = new MemoryStore();
+  });
+
+  afterEach(() => world.database.drop());
+
+  test('has every event of a day with its exact payload, and fields as columns', async () => {
+    const { sql, app } = world;
+    await declareField(sql, {
+      appId: app.id,
+      path: ['user', 'plan'],
+      kind: 'value',
+      typeName: null,
+      backfill: true,
+    });
+    await declareField(sql, { appId: app.id, path: ['ms'], kind: 'number', typeName: null, backfill: true });
+    await store(world, 12_003);
+    expect(await archive(world, memory)).toMatchObject([{ day: DAY, events: 12_003, problem: null }]);
+    const found = await read(
+      filesOf(memory),
+      'SELECT id::text, type, epoch_ms("time")::text, payload FROM read_parquet(FILES) ORDER BY "time", id',
+    );
+    const expected = await sql<{ id: string; name: string; at: string; payload: string }[]>`
+      SELECT events.id::text, name, round(extract(epoch FROM events.created_at) * 1000)::bigint::text AS at, payload::text
+        FROM events JOIN event_types ON event_types.id = type_id ORDER BY events.created_at, events.id`;
+    expect(found).toEqual(expected.map(({ id, name, at, payload }) => [id, name, at, payload]));
+    const columns = await read(
+      filesOf(memory),
+      'SELECT payload, any_value("field.user.plan"), any_value("field.ms") FROM read_parquet(FILES) GROUP BY 1 ORDER BY 1',
+    );
+    expect(new Map(columns.map(([payload, ...values]) => [payload, values]))).toEqual(
+      new Map([
+        [PAYLOADS[0], ['pro', 12.5]],
+        // A number beyond those of the column, several values at a path, and none are nothing there.
+        [PAYLOADS[1], ['free', null]],
+        [PAYLOADS[2], [null, 8]],
+        [PAYLOADS[3], [null, null]],
+        [PAYLOADS[4], [null, null]],
+      ]),
+    );
+    expect(await archive(world, memory)).toEqual([]);
+  });
+
+  test('a day that has changed is archived again, and nothing of before is left', async () => {
+    const { sql, app } = world;
+    await store(world, 20);
+    await store(world, 10, START + DAY_MS);
+    await archive(world, memory);
+    const before = [...memory.objects.keys()];
+    await store(world, 5);
+    expect(await archive(world, memory)).toMatchObject([{ day: DAY, events: 25, problem: null }]);
+    await noteChanged(sql, app.id, DAY);
+    expect(await archive(world, memory)).toMatchObject([{ day: DAY, events: 25, problem: null }]);
+    expect(memory.objects.size).toBe(before.length);
+    expect(
+      await read(filesOf(memory), 'SELECT count(*)::text, count(DISTINCT id)::text FROM read_parquet(FILES)'),
+    ).toEqual([['35', '35']]);
+  });
+});
+
+test('the queries of the documentation answer', async () => {
+  const page = await readFile(new URL('../../docs/life-cycle.md', import.meta.url), 'utf8');
+  const [view = '', ...queries] = [...page.matchAll(/```sql\n(.*?);\n```/gs)].map(([, query = '']) => query);
+  expect(view).toContain("'/var/lib/tidemark-archive/*/*/*/*.parquet'");
+  expect(queries).toHaveLength(5);
+  const world = await openWorld();
+  const memory = new MemoryStore();
+  try {
+    await store(world, 40);
+    await archive(world, memory);
+    const shape = [];
+    for (const query of queries) {
+      const events = view
+        .replace(/^CREATE VIEW events AS/, '')
+        .replace("'/var/lib/tidemark-archive/*/*/*/*.parquet'", 'FILES');
+      shape.push((await read(filesOf(memory), `WITH events AS (${events}) ${query}`)).length);
+    }
+    // Of 40 events: a day and two types; "/a", an array and nothing; the hours of those with a number; a week; no such order.
+    expect(shape).toEqual([2, 3, 16, 1, 0]);
+  } finally {
+    await world.database.drop();
+  }
+});
+
+describe('what fails', () => {
+  let world: World;
+  let memory: MemoryStore;
+
+  beforeAll(async () => {
+    world = await openWorld();
+    await store(world, 50);
+  });
+
+  beforeEach(async () => {
+    memory = new MemoryStore();
+    await world.sql`DELETE FROM archived_days`;
+  });
+
+  afterAll(() => world.database.drop());
+
+  test.each([false, true])(
+    'at any operation of the store (done nevertheless: %s) leaves one whole day',
+    async (late) => {
+      for (let step = 0; step < 8; step += 1) {
+        await archive(world, memory);
+        await noteChanged(world.sql, world.app.id, DAY);
+        await store(world, 1);
+        Object.assign(memory, { failsAfter: step, failsLate: late });
+        const failed = await archive(world, memory).catch(() => []);
+        memory.failsAfter = Number.POSITIVE_INFINITY;
+        const [known] = await listArchivedDays(world.sql, {});
+        // What the database calls archived is there, whenever the store has failed.
+        for (const { key } of known?.parts ?? []) expect(memory.objects.has(key)).toBe(true);
+        if (failed.some(({ problem }) => problem !== null)) expect(known?.counted).toBe(-1);
+      }
+      await archive(world, memory);
+      const rows = await world.sql<{ count: string }[]>`SELECT count(*)::text FROM events`;
+      expect(await read(filesOf(memory), 'SELECT count(*)::text FROM read_parquet(FILES)')).toEqual([
+        [rows[0]?.count],
+      ]);
+      expect(memory.objects.size).toBe(2);
+    },
+  );
+
+  test('an object that is read back as another one is not archived', async () => {
+    const get = memory.get.bind(memory);
+    memory.get = async (key) => (await get(key)).subarray(0, -1);
+    const [outcome] = await archive(world, memory);
+    expect(outcome?.problem).toMatch(
+      /was read back, and it has \d+ bytes that are not those that were written/,
+    );
+    expect((await listArchivedDays(world.sql, {}))[0]?.archivedAt).toBeNull();
+  });
+
+  test('verify finds what was changed or lost since', async () => {
+    await archive(world, memory);
+    const [key = ''] = [...memory.objects.keys()].filter((one) => one.endsWith('.parquet'));
+    const { database, sql } = world;
+    const verify = async (): Promise<(string | null)[]> => {
+      const problems: (string | null)[] = [];
+      const options = {
+        sql,
+        storage: await openStorage(sql),
+        store: memory,
+        installationId: 'here',
+        filter: {},
+      };
+      await verifyArchive({ ...options, onDay: ({ problem }) => problems.push(problem) });
+      return problems;
+    };
+    expect(await verify()).toEqual([null]);
+    const good = memory.objects.get(key) ?? Buffer.alloc(0);
+    const bad = Buffer.from(good);
+    bad[100] = (bad[100] ?? 0) ^ 1;
+    memory.objects.set(key, bad);
+    expect((await verify())[0]).toContain('not those that were written');
+    memory.objects.delete(key);
+    expect((await verify())[0]).toContain('there is no such object');
+    expect(database.engine).toBe('postgres');
+  });
+
+  test('an app that is gone takes its objects with it, and none of another installation', async () => {
+    const other = await openWorld();
+    try {
+      await store(other, 5);
+      await archive(other, memory, 'there');
+      await store(other, 5);
+      // A restored copy knows the objects of the first one, and writes its own.
+      await archive(other, memory, 'here');
+      const keys = [...memory.objects.keys()];
+      expect(keys.filter((key) => key.startsWith('there/'))).toHaveLength(2);
+      await other.sql.begin((tx) => eraseApp(tx, other.app.id));
+      await archive(other, memory, 'here');
+      expect([...memory.objects.keys()]).toEqual(keys.filter((key) => key.startsWith('there/')));
+      expect(await listArchivedDays(other.sql, {})).toEqual([]);
+    } finally {
+      await other.database.drop();
+    }
+  });
+});
+
+describe('tidemark archive', () => {
+  let world: World;
+  let folder: string;
+
+  beforeEach(async () => {
+    [world, folder] = [await openWorld(), await mkdtemp(join(tmpdir(), 'tidemark-archive-'))];
+    await store(world, 30);
+    await store(world, 12, START + DAY_MS);
+  });
+
+  afterEach(async () => {
+    await world.database.drop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const settings = (): Record<string, string> => ({
+    ...{ DATABASE_URL: world.database.url, DATA_DIR: folder },
+    ARCHIVE_URL: pathToFileURL(join(folder, 'archive')).href,
+  });
+
+  async function run(...args: string[]): Promise<Outcome & { readonly answer: Record<string, unknown> }> {
+    const outcome = await tidemark(['archive', ...args, '--json'], settings());
+    return { ...outcome, answer: outcome.stdout === '' ? {} : JSON.parse(outcome.stdout) };
+  }
+
+  test('run, list, verify and restore', async () => {
+    const { sql, app } = world;
+    expect(await run('run')).toMatchObject({
+      code: 0,
+      answer: { problems: 0, days: [{ appId: app.appId, day: DAY, events: 30 }, { events: 12 }] },
+    });
+    expect((await run('list', '--from', '2026-03-29')).answer).toMatchObject({
+      days: [{ appId: app.appId, day: '2026-03-29', events: 12, files: [{ events: 12 }] }],
+    });
+    expect(await run('verify')).toMatchObject({ code: 0, answer: { problems: 0, days: [{}, {}] } });
+    const rows = (): Promise<unknown> =>
+      sql`SELECT id, payload::text AS payload FROM events WHERE created_at < ${new Date(START + DAY_MS)} ORDER BY id`;
+    const before = await rows();
+    await sql`DELETE FROM events WHERE created_at < ${new Date(START + DAY_MS / 2)}`;
+    expect((await tidemark(['recount', '--from', DAY], settings())).code).toBe(0);
+    expect((await run('restore', DAY)).answer).toEqual({ day: DAY, days: 1, events: 30, refused: 0 });
+    expect((await run('restore', DAY)).code).toBe(0);
+    expect(await rows()).toEqual(before);
+    const reader = (await openStorage(sql)).reader(sql);
+    expect((await reader.appSpan(app.id)).total).toBe(42);
+    const files = await readdir(join(folder, 'archive'), { recursive: true });
+    const damaged = files.find((file) => file.includes(DAY) && file.endsWith('.parquet')) ?? '';
+    await writeFile(join(folder, 'archive', damaged), 'damaged');
+    expect(await run('verify')).toMatchObject({ code: 2, answer: { problems: 1 } });
+    const refused = await run('restore', DAY);
+    expect([refused.code, refused.stderr]).toEqual([1, expect.stringContaining('is not what was written')]);
+    expect(archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) })).toEqual([
+      expect.objectContaining({ check: 'archive', level: 'ok', found: expect.stringContaining('2 days') }),
+    ]);
+  });
+
+  test('a manifest says what the files of a day hold', async () => {
+    await run('run');
+    const files = await readdir(join(folder, 'archive'), { recursive: true });
+    const path = files.find((file) => file.includes(DAY) && file.endsWith('manifest.json')) ?? '';
+    const manifest = JSON.parse(await readFile(join(folder, 'archive', path), 'utf8'));
+    expect(manifest).toMatchObject({
+      ...{ format: 1, appId: world.app.appId, day: DAY, events: 30 },
+      parts: [{ events: 30, first: `${DAY}T00:00:00.000Z`, sha256: expect.stringMatching(/^[0-9a-f]{64}$/) }],
+    });
+    expect(files).toContain(join(path, '..', manifest.parts[0].file));
+  });
+
+  test.each([
+    [['restore', '2026-02-30'], 1, 'Write a day as 2026-01-31'],
+    [['restore', '2025-01-01'], 2, 'the archive has nothing of 2025-01-01'],
+    [['run', '--app', 'app_none'], 2, 'there is no app with the id "app_none"'],
+  ])('%s is refused', async (args, code, message) => {
+    const outcome = await run(...args);
+    expect([outcome.code, outcome.stderr]).toEqual([code, expect.stringContaining(message)]);
+  });
+
+  test.each([
+    ['ftp://host/folder', 78, 'must be like file:///'],
+    ['s3://bucket/prefix', 78, 'needs AWS_ACCESS_KEY_ID'],
+    ['file:///proc/none', 1, 'cannot be written and read back'],
+  ])('a service with ARCHIVE_URL=%s does not start', async (url, code, message) => {
+    const outcome = await tidemarkProcess(['serve'], { ...settings(), PORT: '0', ARCHIVE_URL: url });
+    expect([outcome.code, outcome.stderr]).toEqual([code, expect.stringContaining(message)]);
+  });
+
+  test('a service archives by itself, in a process of its own that ends with it', async () => {
+    build();
+    const lines: Record<string, unknown>[] = [];
+    const rounds = new ArchiveRounds({
+      config: readConfig({ ...settings(), ARCHIVE_AFTER_DAYS: '1' }),
+      ...{ log: captured(lines), isLeader: () => true, everyMs: 1 },
+      commandLine: [process.execPath, LAUNCHER],
+    });
+    rounds.start();
+    await until(() => rounds.stats.days === 2, 'both days are archived', 60_000);
+    await rounds.stop();
+    expect(rounds.stats).toMatchObject({ days: 2, events: 42, failures: 0 });
+    expect(lines).toContainEqual(expect.objectContaining({ msg: 'archive: days were archived', days: 2 }));
+  });
+});
+
+describe('a bucket', () => {
+  let world: World;
+  let folder: string;
+  let s3: S3rver;
+  let endpoint: string;
+
+  beforeAll(async () => {
+    [world, folder] = [await openWorld(), await mkdtemp(join(tmpdir(), 'tidemark-s3-'))];
+    await store(world, 30);
+    s3 = new S3rver({
+      port: 0,
+      address: '127.0.0.1',
+      silent: true,
+      directory: folder,
+      configureBuckets: [{ name: 'events', configs: [] }],
+    });
+    const { port } = await s3.run();
+    endpoint = `http://127.0.0.1:${port}`;
+  });
+
+  afterAll(async () => {
+    await s3.close();
+    await world.database.drop();
+    await rm(folder, { recursive: true, force: true });
+  });
+
+  const run = (args: readonly string[], more: Record<string, string> = {}): Promise<Outcome> =>
+    tidemark(['archive', ...args, '--json'], {
+      ...{ DATABASE_URL: world.database.url, DATA_DIR: folder, ARCHIVE_URL: 's3://events/a/prefix' },
+      ...{ AWS_ACCESS_KEY_ID: 'S3RVER', AWS_SECRET_ACCESS_KEY: 'S3RVER', AWS_ENDPOINT_URL: endpoint },
+      ...more,
+    });
+
+  test('takes days, and gives them back', async () => {
+    expect(JSON.parse((await run(['run'])).stdout)).toMatchObject({ problems: 0, days: [{ events: 30 }] });
+    expect(JSON.parse((await run(['verify'])).stdout)).toMatchObject({ problems: 0, days: [{ events: 30 }] });
+    expect(JSON.parse((await run(['restore', DAY])).stdout)).toMatchObject({ events: 30 });
+  });
+
+  test.each([
+    [{ AWS_ACCESS_KEY_ID: 'other' }, '403 InvalidAccessKeyId'],
+    [{ ARCHIVE_URL: 's3://other/prefix' }, '404 NoSuchBucket'],
+  ])('that refuses (%o) is said', async (more, reason) => {
+    const outcome = await run(['run'], more);
+    expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining(reason)]);
+    expect(outcome.stderr).not.toContain('S3RVER');
+  });
+
+  test('that does not answer is said', async () => {
+    const front = await faulty(endpoint, 'cut');
+    const { port } = front.address() as AddressInfo;
+    await new Promise((resolve) => {
+      front.close(resolve);
+    });
+    const outcome = await run(['run'], { AWS_ENDPOINT_URL: `http://127.0.0.1:${port}` });
+    expect([outcome.code, outcome.stderr]).toEqual([1, expect.stringContaining('no answer (ECONNREFUSED)')]);
+  });
+
+  test.each(['cut', 'lie', 'redirect'] as const)(
+    'that does this to answers: %s, is not believed',
+    async (what) => {
+      const front = await faulty(endpoint, what);
+      try {
+        const { port } = front.address() as AddressInfo;
+        const outcome = await run(['verify'], { AWS_ENDPOINT_URL: `http://127.0.0.1:${port}` });
+        expect([outcome.code, JSON.parse(outcome.stdout).problems]).toEqual([2, 1]);
+      } finally {
+        front.closeAllConnections();
+        front.close();
+      }
+    },
+  );
+});
+
+/** In front of a server of S3: answers to GET are cut off, changed, or lead elsewhere. */
+async function faulty(endpoint: string, what: 'cut' | 'lie' | 'redirect'): Promise<Server> {
+  const server = createServer((request, response) => {
+    void (async () => {
+      const headers = {
+        authorization: request.headers.authorization ?? '',
+        'x-amz-date': String(request.headers['x-amz-date']),
+      };
+      const bytes = Buffer.from(await (await fetch(`${endpoint}${request.url}`, { headers })).arrayBuffer());
+      if (what === 'redirect') {
+        response.writeHead(307, { location: `${endpoint}${request.url}` }).end();
+      } else if (what === 'lie') {
+        response.end(Buffer.alloc(bytes.length || 100));
+      } else {
+        response.writeHead(200, { 'content-length': 1_000 });
+        response.write(bytes.subarray(0, 10), () => response.destroy());
+      }
+    })();
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, '127.0.0.1', resolve);
+  });
+  return server;
+}
