@@ -646,6 +646,7 @@ const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
   'event_types',
   'logging_tokens',
   'redaction_rules',
+  'retention_rules',
   'type_schemas',
 ]);
 

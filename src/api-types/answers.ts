@@ -443,7 +443,33 @@ export interface AnnotationPage {
   readonly hasMore: boolean;
 }
 
-/** What an app uses, and its limits. */
+/** For how long events of an app are kept. */
+export interface RetentionAnswer {
+  /** That of the app first, then those of its types that have their own. */
+  readonly rules: readonly RetentionEntry[];
+  /** The most days that an app may choose; null: any. */
+  readonly longest: number | null;
+}
+
+export interface RetentionEntry {
+  readonly appId: string;
+  /** Null: all types without a rule of their own. */
+  readonly typeId: string | null;
+  readonly typeName: string | null;
+  readonly days: number | 'forever' | 'default';
+  /** Earlier events cannot be read; null: all can. */
+  readonly readableFrom: string | null;
+  /** Whether the rows of earlier events are all removed. */
+  readonly isRemoved: boolean;
+}
+
+/** What a change would hide. */
+export interface RetentionPreview {
+  readonly readableFrom: string | null;
+  /** Events that could no longer be read. */
+  readonly hidden: number;
+}
+
 /** Limits of an app; null: none. */
 export interface AppLimits {
   readonly appId: string;
@@ -462,6 +488,7 @@ export interface LimitValues {
   readonly types: number | null;
 }
 
+/** What an app uses, and its limits. */
 export interface Usage {
   readonly limits: {
     /** Requests per minute of the app and of a resource token; 0: no limit. */

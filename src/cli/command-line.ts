@@ -24,6 +24,7 @@ import { addRecountCommand } from './recount-command.ts';
 import { addRecoverRowsCommand } from './recover-rows-command.ts';
 import { addRedactCommands } from './redact-command.ts';
 import { addRestoreCommand } from './restore-command.ts';
+import { addRetentionCommands } from './retention-command.ts';
 import { addServeCommand } from './serve-command.ts';
 import { addTokenCommands } from './token-commands.ts';
 import { withInstallation } from './transfer/installation.ts';
@@ -68,6 +69,7 @@ export function commandLine(): Command {
   addFieldCommands(program);
   addRedactCommands(program);
   addErasureCommands(program);
+  addRetentionCommands(program);
   addTokenCommands(program);
   addConsumerCommands(program);
   addWebhookCommands(program);

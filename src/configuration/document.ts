@@ -2,6 +2,7 @@
 import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { REDACTIONS, type RedactionAction } from '../apps/redaction.ts';
+import type { KeptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import type { FieldKind } from '../storage/storage.ts';
 
@@ -17,6 +18,7 @@ export interface TypeEntry {
   readonly schema?: object;
   readonly schemaMode?: SchemaMode;
   readonly redact?: readonly RedactionEntry[];
+  readonly retention?: KeptDays;
 }
 
 export interface FieldEntry {
@@ -67,6 +69,7 @@ export interface AppEntry {
   readonly owner?: string;
   readonly renamedFrom?: string;
   readonly limits?: Partial<OwnLimits>;
+  readonly retention?: KeptDays;
   readonly types?: readonly TypeEntry[];
   readonly fields?: readonly FieldEntry[];
   readonly views?: readonly ViewEntry[];
@@ -112,6 +115,11 @@ const GROUP = entry(
   ['group', 'role'],
 );
 
+const RETENTION = {
+  oneOf: [{ type: 'integer', minimum: 1 }, { enum: ['forever', 'default'] }],
+  description: 'For how many days events are kept; default: what the app, or RETENTION_DAYS, says.',
+} as const;
+
 const TYPE = entry(
   {
     name: NAME,
@@ -122,6 +130,7 @@ const TYPE = entry(
       enum: ['warn', 'refuse'],
       description: 'Whether payloads that violate the schema are counted (the default), or refused too.',
     },
+    retention: RETENTION,
     redact: list(
       'Values that leave payloads before anything stores, checks or logs them.',
       entry({ path: PATH, action: { enum: REDACTIONS } }, ['path', 'action']),
@@ -181,6 +190,7 @@ const APP = entry(
       description: 'The account that owns the app: with the name, it says which app is meant.',
     },
     renamedFrom: RENAMED_FROM,
+    retention: RETENTION,
     limits: {
       ...entry({ createPerMinute: LIMIT, bytesPerDay: LIMIT, types: LIMIT }, []),
       description: 'Limits of this app in the place of those of the settings; null: the setting.',

@@ -5,6 +5,7 @@ import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { eventTypeNameProblem } from '../apps/event-types.ts';
 import { checkName } from '../apps/name.ts';
+import type { KeptDays } from '../apps/retention.ts';
 import { isRuleProblem, parseRule } from '../delivery/alerts/rule.ts';
 import { deliveryNameProblem } from '../delivery/consumers.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
@@ -103,6 +104,7 @@ function planApp(draft: Draft, path: Path, entry: AppEntry, stored: StoredApp | 
   if (stored === null) draft.steps.push(steps.createApp(app, entry.owner ?? null));
   else if (stored.name !== entry.name) draft.steps.push(steps.renameApp(app, stored.name));
   planLimits(draft, app, entry, stored);
+  planRetention(draft, app, null, entry.retention, stored);
   const typeNames = planTypes(draft, [...path, 'types'], app, entry.types ?? [], stored?.types ?? []);
   planFields(draft, [...path, 'fields'], { app, typeNames }, entry.fields ?? [], stored);
   planViews(draft, [...path, 'views'], app, entry, stored);
@@ -122,6 +124,19 @@ function planLimits(draft: Draft, app: AppTarget, { limits = {} }: AppEntry, sto
   const before = stored?.limits ?? NO_LIMITS;
   const after = { ...(draft.options.prune ? NO_LIMITS : before), ...limits };
   if (!isDeepStrictEqual(before, after)) draft.steps.push(steps.setLimits(app, after));
+}
+
+/** @param type its name; null: of the app */
+function planRetention(
+  draft: Draft,
+  app: AppTarget,
+  type: string | null,
+  wanted: KeptDays | undefined,
+  stored: { readonly retention: KeptDays } | null,
+): void {
+  const before = stored?.retention ?? 'default';
+  const after = wanted ?? (draft.options.prune ? 'default' : before);
+  if (before !== after) draft.steps.push(steps.setRetention(app, type, after));
 }
 
 /** @returns the names of all types that there are afterwards */
@@ -170,6 +185,7 @@ function planType(
   const { prune } = draft.options;
   const hidden = entry.hidden ?? (prune ? false : (stored?.isHidden ?? false));
   if (hidden !== (stored?.isHidden ?? false)) draft.steps.push(steps.hideType(app, entry.name, hidden));
+  planRetention(draft, app, entry.name, entry.retention, stored);
   if (entry.schema === undefined && entry.schemaMode === undefined) {
     if ((stored?.schema ?? null) === null) return;
     if (prune) draft.removals.push(steps.removeSchema(app, entry.name));

@@ -2,6 +2,7 @@
 import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
+import { type KeptDays, keptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -24,6 +25,7 @@ export interface StoredType {
   readonly schema: object | null;
   readonly mode: SchemaMode | null;
   readonly redactions: readonly RedactionEntry[];
+  readonly retention: KeptDays;
 }
 
 export interface StoredField {
@@ -75,6 +77,7 @@ export interface StoredApp {
   readonly appId: string;
   readonly name: string;
   readonly limits: OwnLimits;
+  readonly retention: KeptDays;
   readonly types: readonly StoredType[];
   readonly fields: readonly StoredField[];
   readonly views: readonly StoredView[];
@@ -96,10 +99,12 @@ type ByApp<T> = ReadonlyMap<number, readonly T[]>;
 
 /** Reads the whole configuration: a few statements, whatever the number of apps. */
 export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredState> {
-  const apps = await sql<{ id: number; appId: string; name: string; limits: OwnLimits }[]>`
-    SELECT id, public_id AS "appId", name,
+  const apps = await sql<
+    { id: number; appId: string; name: string; limits: OwnLimits; days: number | null }[]
+  >`
+    SELECT id, (SELECT days FROM retention_rules WHERE retention_rules.app_id = apps.id AND type_id IS NULL) AS days, public_id AS "appId", name,
            json_build_object('createPerMinute', create_per_minute, 'bytesPerDay', bytes_per_day, 'types', types) AS limits
-      FROM apps LEFT JOIN app_limits ON app_id = id WHERE removed_at IS NULL ORDER BY id`;
+      FROM apps LEFT JOIN app_limits ON app_limits.app_id = id WHERE removed_at IS NULL ORDER BY id`;
   const types = await readTypes(sql);
   const fields = await readFields(sql);
   const views = byApp(
@@ -115,8 +120,9 @@ export async function readState(sql: Sql, store: ConsumerStore): Promise<StoredS
   const webhooks = await readWebhooks(sql, store);
   const alerts = await readAlerts(sql);
   return {
-    apps: apps.map((app) => ({
+    apps: apps.map(({ days, ...app }) => ({
       ...app,
+      retention: keptDays(days),
       types: types.get(app.id) ?? [],
       fields: fields.get(app.id) ?? [],
       views: views.get(app.id) ?? [],
@@ -141,7 +147,8 @@ function byApp<T extends { readonly app: number }>(rows: readonly T[]): ByApp<Om
 
 async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
   const rows = await sql<
-    (Omit<StoredType, 'schema' | 'redactions'> & {
+    (Omit<StoredType, 'schema' | 'redactions' | 'retention'> & {
+      readonly days: number | null;
       readonly app: number;
       readonly schema: string | null;
       readonly rules:
@@ -150,12 +157,14 @@ async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
     })[]
   >`
     SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", schema, mode,
+           (SELECT days FROM retention_rules WHERE retention_rules.type_id = event_types.id) AS days,
            ${redactionColumn(sql, 'event_types.id')} AS rules
-      FROM event_types LEFT JOIN type_schemas ON type_id = event_types.id
+      FROM event_types LEFT JOIN type_schemas ON type_schemas.type_id = event_types.id
      ORDER BY app_id, event_types.id`;
   return byApp(
-    rows.map(({ rules, schema, ...row }) => ({
+    rows.map(({ rules, schema, days, ...row }) => ({
       ...row,
+      retention: keptDays(days),
       schema: schema === null ? null : (JSON.parse(schema) as object),
       redactions: (rules ?? []).map(({ path, action }) => ({ path: spellPath(path), action })),
     })),
@@ -229,6 +238,7 @@ function appEntry(app: StoredApp): AppEntry {
   return {
     name: app.name,
     ...(owner !== null && { owner: owner.email }),
+    ...retentionEntry(app),
     ...limitsEntry(app.limits),
     ...some('types', app.types.map(typeEntry)),
     ...some('fields', app.fields.map(fieldEntry)),
@@ -259,17 +269,22 @@ function some<K extends string, T>(name: K, list: readonly T[]): { readonly [P i
   return list.length === 0 ? {} : ({ [name]: list } as { readonly [P in K]: readonly T[] });
 }
 
+function retentionEntry({ retention }: Pick<StoredApp, 'retention'>): Pick<AppEntry, 'retention'> {
+  return retention === 'default' ? {} : { retention };
+}
+
 function limitsEntry(limits: OwnLimits): Pick<AppEntry, 'limits'> {
   const own = Object.entries(limits).filter(([, limit]) => limit !== null);
   return own.length === 0 ? {} : { limits: Object.fromEntries(own) };
 }
 
-function typeEntry({ name, isHidden, schema, mode, redactions }: StoredType): TypeEntry {
+function typeEntry({ name, isHidden, schema, mode, redactions, retention }: StoredType): TypeEntry {
   return {
     name,
     ...(isHidden && { hidden: true }),
     ...(schema !== null && { schema }),
     ...(mode !== null && { schemaMode: mode }),
+    ...retentionEntry({ retention }),
     ...some('redact', redactions),
   };
 }

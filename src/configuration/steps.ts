@@ -9,6 +9,7 @@ import { createEventTypes, hideEventType, internalAppId, renameEventType } from 
 import { removeField as endField, type FieldReference, declareField as insertField } from '../apps/fields.ts';
 import { unmapGroup as endGroup, mapGroup as setGroup, setOwnRole } from '../apps/groups.ts';
 import { addRedaction, removeRedaction as endRedaction, type RedactionAction } from '../apps/redaction.ts';
+import { type KeptDays, setRetention as keepEvents, type RetentionSettings } from '../apps/retention.ts';
 import { removeView as endView, saveView as setView } from '../apps/saved-views.ts';
 import type { Secret } from '../apps/secret.ts';
 import { removeTypeSchema, type SchemaMode, setTypeSchema } from '../apps/type-schemas.ts';
@@ -36,6 +37,7 @@ export type ConfigKind =
   | 'account'
   | 'app'
   | 'limits'
+  | 'retention'
   | 'type'
   | 'schema'
   | 'redaction'
@@ -79,6 +81,7 @@ export interface StepContext {
   readonly store: ConsumerStore;
   readonly secret: Secret;
   readonly config: LimitSettings &
+    RetentionSettings &
     Pick<Config, 'MAX_ALERT_RULES_PER_APP' | 'MAX_WEBHOOKS_PER_APP' | 'SMTP_URL' | 'WEBHOOK_ALLOW_PRIVATE'>;
   readonly prover: Pick<SchemaProver, 'prove'>;
   /** The hash of a password that nobody knows. */
@@ -199,6 +202,17 @@ export function removeSchema(app: AppTarget, name: string): Step {
   return step({ action: 'remove', kind: 'schema', app: app.name, name }, async ({ sql, by }) => {
     await removeTypeSchema(sql, { appId: app.appId ?? '', typeId: typeIdOf(app, name), by });
   });
+}
+
+/** @param type its name; null: of the app */
+export function setRetention(app: AppTarget, type: string | null, days: KeptDays): Step {
+  const detail = typeof days === 'number' ? `${days} days` : days;
+  const name = type ?? app.name;
+  const change = { action: 'update', kind: 'retention', app: app.name, name, detail } as const;
+  const run: Step['run'] = async ({ sql, config, by }) => {
+    await keepEvents(sql, config, { appId: app.appId ?? '', type, days, now: Date.now(), by });
+  };
+  return step(change, run, ALONE);
 }
 
 /** A rule of redaction of a type, by the names that lead to the value. */

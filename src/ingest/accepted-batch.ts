@@ -156,7 +156,7 @@ async function accept(
   const slices = new TimeSlice(steps.accounts.holderOf(appId));
   const acceptedAt = steps.now();
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
-  const boundary = isDated ? await steps.retentionBoundary.boundary() : 0;
+  const boundary = isDated ? await steps.retentionBoundary.of(appId) : NO_BOUNDARY;
   // Ids begin with the time: ids of past events come from a generator of their own, in order of time.
   const newPastId = createEventIds();
   const results = new Array<Result>(events.length);
@@ -199,18 +199,20 @@ async function accept(
   return { appId, acceptedAt, types, warns, accepted, past, keyed, results, indexes, publicIds };
 }
 
+const NO_BOUNDARY = (): number => 0;
+
 /** The type of an event, or the first thing that is wrong with the event. */
 function typeOf(
   event: BatchEvent | Rejection,
   types: Types,
   acceptedAt: number,
-  boundary: number,
+  boundary: (typeId: number) => number,
 ): EventType | Rejection {
   if (event instanceof Rejection) return event;
   const type = types.get(event.type);
   if (type === undefined) throw new Error('A type was not looked up.');
   if (type instanceof Rejection || event.createdAt === null) return type;
-  return refusalOfTime(event.createdAt, acceptedAt, boundary) ?? type;
+  return refusalOfTime(event.createdAt, acceptedAt, boundary(type.id)) ?? type;
 }
 
 /** @param index of an accepted event among them */

@@ -98,7 +98,8 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     }
     const { keyed } = body;
     const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
-    const problem = keyed === null ? null : await timeProblem(steps, createdAt, acceptedAt);
+    const problem =
+      keyed === null ? null : await timeProblem(steps, { id: type.id, appId }, createdAt, acceptedAt);
     if (problem !== null) return problem;
     const id = keyed === null ? steps.newEventId(createdAt) : keyedEventId(createdAt, type.source, keyed.key);
     const event = { id, appId, typeId: type.id, createdAt, payload, source: type.source };
@@ -132,10 +133,11 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
 
 async function timeProblem(
   { retentionBoundary }: CreateEventSteps,
+  { id, appId }: { readonly id: number; readonly appId: number },
   createdAt: number,
   acceptedAt: number,
 ): Promise<Rejection | null> {
-  return refusalOfTime(createdAt, acceptedAt, await retentionBoundary.boundary());
+  return refusalOfTime(createdAt, acceptedAt, (await retentionBoundary.of(appId))(id));
 }
 
 /** Stores an event with a key, or of a request with an Idempotency-Key, unless it is stored already. */

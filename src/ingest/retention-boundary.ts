@@ -2,14 +2,14 @@
 
 import { answerInTime, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { readBoundary } from '../storage/storage.ts';
+import { type Retention, readRules } from '../storage/storage.ts';
 import { boundaryOf } from './event-time.ts';
 
 export interface RetentionBoundaryOptions {
   readonly sql: Sql;
   /** RETENTION_DAYS */
   readonly retentionDays: number;
-  /** How long the boundary is cached, in milliseconds. It moves once a day, by whole days. */
+  /** How long what was read is cached, in milliseconds. Boundaries move once a day, by whole days, or when a rule is set. */
   readonly cacheMs: number;
   /** How lookups behave during an outage of the database. */
   readonly outage?: LookupOutage;
@@ -17,15 +17,18 @@ export interface RetentionBoundaryOptions {
   readonly now: () => number;
 }
 
+/** Apps whose retention is kept in memory: those that send events with times of their own. */
+const MAX_APPS = 10_000;
+
 export class RetentionBoundary {
   readonly #options: RetentionBoundaryOptions;
-  readonly #boundary: LookupCache<number>;
+  readonly #retentions: LookupCache<Retention>;
 
   constructor(options: RetentionBoundaryOptions) {
     this.#options = options;
-    this.#boundary = new LookupCache({
-      load: () => answerInTime(readBoundary(options.sql), options.outage),
-      max: 1,
+    this.#retentions = new LookupCache({
+      load: (appId) => answerInTime(readRules(options.sql, Number(appId)), options.outage),
+      max: MAX_APPS,
       maxNegatives: 1,
       ttlMs: options.cacheMs,
       now: options.now,
@@ -33,9 +36,24 @@ export class RetentionBoundary {
     });
   }
 
-  /** Milliseconds since 1970, at least 0: the later one of the database's boundary and that of RETENTION_DAYS. */
-  async boundary(): Promise<number> {
+  /**
+   * The boundary of each type of an app, in milliseconds since 1970, at least 0: the latest one of the database's and that of RETENTION_DAYS.
+   * @param appId internal id
+   */
+  async of(appId: number): Promise<(typeId: number) => number> {
     const { retentionDays, now } = this.#options;
-    return Math.max((await this.#boundary.get('')) ?? 0, boundaryOf(retentionDays, now()));
+    const ofAll = boundaryOf(retentionDays, now());
+    const retention = await this.#retentions.get(String(appId));
+    return (typeId) => Math.max(retention?.boundaryOf(typeId) ?? 0, ofAll);
+  }
+
+  /** Forgets what is cached: a rule has changed. */
+  dropAll(): void {
+    this.#retentions.dropAll();
+  }
+
+  /** Forgets it but for an outage. */
+  invalidate(): void {
+    this.#retentions.invalidateAll();
   }
 }

@@ -106,6 +106,7 @@ export class WritePath {
   /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
   readonly payloadChecks: PayloadChecks;
+  readonly #retention: RetentionBoundary;
 
   constructor(options: WritePathOptions) {
     const { accounts, config, engine, journal, watch, log, monotonic, wall } = options;
@@ -145,6 +146,7 @@ export class WritePath {
       monotonic,
     });
     this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
+    this.#retention = new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS });
     this.routes = this.#openRoutes(options);
   }
 
@@ -167,10 +169,7 @@ export class WritePath {
       epoch: () => watch.epoch,
       queues: this.queues,
       newEventId: createEventIds(),
-      retentionBoundary: new RetentionBoundary({
-        ...lookupOptions(options, this.outage),
-        retentionDays: config.RETENTION_DAYS,
-      }),
+      retentionBoundary: this.#retention,
       now: wall,
     };
     const createEvent = createCreateEvent({
@@ -216,6 +215,7 @@ export class WritePath {
     if (isOfApps || table === 'logging_tokens') this.loggingTokens.dropAll();
     if (isOfApps || table === 'browser_keys') this.browserKeys.dropAll();
     if (table === null || OF_TYPES.has(table)) this.eventTypes.dropAll();
+    if (table === null || table === 'retention_rules') this.#retention.dropAll();
     if (table === null || table === 'type_schemas') this.payloadChecks.forget();
   }
 
@@ -224,6 +224,7 @@ export class WritePath {
     this.loggingTokens.invalidateAll();
     this.browserKeys.invalidateAll();
     this.eventTypes.invalidateAll();
+    this.#retention.invalidate();
   }
 
   /** Commits the waiting events, and closes. Call it when no request is in progress. */

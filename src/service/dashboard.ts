@@ -30,6 +30,7 @@ import type { OidcShown } from '../api-types/answers.ts';
 import { applyGroups, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
 import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
+import { retentionRoutes } from '../apps/routes/retention.ts';
 import { savedViewRoutes } from '../apps/routes/saved-views.ts';
 import { tokenRoutes } from '../apps/routes/tokens.ts';
 import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
@@ -162,6 +163,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       ...{ now: wall, monotonic },
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
+    ...retentionRoutes({ api, sql, settings: config, now: wall }),
     ...usageRoutes({
       api,
       sql,

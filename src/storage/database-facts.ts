@@ -49,6 +49,8 @@ export interface DatabaseFacts {
   readonly compression: CompressionFacts | null;
   /** The retention boundary in milliseconds since 1970; null if there is none. */
   readonly retentionBoundary: number | null;
+  /** Public ids of apps whose rows before a boundary of their own have waited for more than a day; null if migrations are pending. */
+  readonly expiredApps: readonly string[] | null;
   /** Counts of a sample of days, compared with their rows; null if migrations are pending. */
   readonly counts: CountCheck | null;
 }
@@ -90,6 +92,7 @@ export async function readDatabaseFacts(
     pendingCounts: await engine.pending(sql),
     compression: pending > 0 ? null : ((await engine.readCompression?.(sql)) ?? null),
     strayRows: pending > 0 ? null : ((await engine.strayRows?.find(sql)) ?? []),
+    expiredApps: pending > 0 ? null : await readExpiredApps(sql),
     counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
 }
@@ -98,6 +101,16 @@ async function pendingMigrations(sql: Sql, engine: Engine): Promise<number> {
   const applied = await sql<{ number: number }[]>`SELECT number FROM schema_migrations`;
   const done = new Set(applied.map((row) => row.number));
   return (await readMigrations(engine)).filter(({ number }) => !done.has(number)).length;
+}
+
+/** Rows of apps are removed within minutes: what waits for a day is kept by something. */
+async function readExpiredApps(sql: Sql): Promise<readonly string[]> {
+  const waiting = await sql<{ id: number }[]>`
+    SELECT DISTINCT app_id AS id FROM app_boundaries
+     WHERE removed_until < readable_from AND moved_at < now() - interval '1 day'`;
+  const apps = await sql<{ appId: string }[]>`
+    SELECT public_id AS "appId" FROM apps WHERE id = ANY(${waiting.map(({ id }) => id)}::integer[]) ORDER BY id`;
+  return apps.map(({ appId }) => appId);
 }
 
 type ServerFacts = Pick<

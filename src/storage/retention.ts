@@ -1,6 +1,12 @@
-/** The retention boundary: the time before which events are gone. Every read applies it in its own snapshot. */
+/**
+ * The retention boundary: the time before which events are gone. Every read applies it in its own snapshot.
+ *
+ * That of all apps follows RETENTION_DAYS. An app may have a later one, and types of it other ones than the app: then a read of several
+ * types is cut in time where their boundaries are, and each part is of all types, of all but some, or of a list ({@link Retention.parts}).
+ */
 
-import { DAY_MS } from './counts/levels.ts';
+import type { Fragment } from './counts/count-sql.ts';
+import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
@@ -12,6 +18,157 @@ export async function readBoundary(sql: Sql | Transaction): Promise<number> {
     SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary FROM retention`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
   return row.boundary;
+}
+
+/** Which types: internal ids; null: all of an app, but for those that are left out. */
+export interface TypeScope {
+  readonly typeIds: readonly number[] | null;
+  readonly exceptTypes?: readonly number[];
+}
+
+/** What can be read from one instant on, up to the next part. */
+export interface ReadablePart {
+  /** Milliseconds since 1970. */
+  readonly from: number;
+  readonly until: number;
+  readonly typeIds: readonly number[] | null;
+  readonly exceptTypes: readonly number[];
+}
+
+/** From where on the events of an app can be read. Times are milliseconds since 1970, at least 0. */
+export class Retention {
+  /** That of all types that have none of their own. */
+  readonly boundary: number;
+  /** Internal id of a type → its own boundary. */
+  readonly own: ReadonlyMap<number, number>;
+
+  constructor(boundary: number, own: ReadonlyMap<number, number> = new Map()) {
+    this.boundary = boundary;
+    this.own = own;
+  }
+
+  boundaryOf(typeId: number): number {
+    return this.own.get(typeId) ?? this.boundary;
+  }
+
+  /** Before it no event of these types can be read. */
+  first(types: TypeScope = ALL_OF_APP): number {
+    return Math.min(...this.#boundariesOf(types));
+  }
+
+  /** From it on all of them can. */
+  whole(types: TypeScope = ALL_OF_APP): number {
+    return Math.max(...this.#boundariesOf(types));
+  }
+
+  /** What of an interval can be read, in order of time. */
+  parts(
+    types: TypeScope,
+    { from, until }: { readonly from: number; readonly until: number } = ALWAYS,
+  ): ReadablePart[] {
+    const cuts = this.#boundariesOf(types);
+    return cuts
+      .map((cut, index) => ({
+        from: Math.max(from, cut),
+        until: Math.min(until, cuts[index + 1] ?? until),
+        ...this.#readableAt(types, cut),
+      }))
+      .filter((part) => part.from < part.until && part.typeIds?.length !== 0);
+  }
+
+  /** The boundaries of types, each once, ascending. */
+  #boundariesOf({ typeIds, exceptTypes = [] }: TypeScope): readonly number[] {
+    const boundaries =
+      typeIds === null
+        ? [
+            this.boundary,
+            ...[...this.own.keys()]
+              .filter((id) => !exceptTypes.includes(id))
+              .map((id) => this.boundaryOf(id)),
+          ]
+        : typeIds.map((id) => this.boundaryOf(id));
+    if (boundaries.length === 0) return [this.boundary];
+    return [...new Set(boundaries)].sort((a, b) => a - b);
+  }
+
+  #readableAt(
+    { typeIds, exceptTypes = [] }: TypeScope,
+    at: number,
+  ): Pick<ReadablePart, 'typeIds' | 'exceptTypes'> {
+    if (typeIds !== null)
+      return { typeIds: typeIds.filter((id) => this.boundaryOf(id) <= at), exceptTypes: [] };
+    const own = [...this.own].filter(([id]) => !exceptTypes.includes(id));
+    if (this.boundary > at)
+      return { typeIds: own.filter(([, own]) => own <= at).map(([id]) => id), exceptTypes: [] };
+    return {
+      typeIds: null,
+      exceptTypes: [...exceptTypes, ...own.filter(([, own]) => own > at).map(([id]) => id)],
+    };
+  }
+
+  /** A condition on rows of `events` of the app. */
+  readable(tx: Sql | Transaction): Fragment {
+    const first = new Date(this.first());
+    if (this.own.size === 0) return tx`created_at >= ${first}`;
+    const types = [...this.own.keys()];
+    const boundaries = types.map((id) => new Date(this.boundaryOf(id)).toISOString());
+    return tx`(created_at >= ${first} AND created_at >= coalesce(
+                (${boundaries}::timestamptz[])[array_position(${types}::integer[], type_id)], ${new Date(this.boundary)}))`;
+  }
+
+  /** The same as text. */
+  readableText(): string {
+    const first = `created_at >= ${literal(this.first())}`;
+    if (this.own.size === 0) return first;
+    const types = [...this.own].map(([id, own]) => `WHEN ${id} THEN created_at >= ${literal(own)}`);
+    return `(${first} AND CASE type_id ${types.join(' ')} ELSE created_at >= ${literal(this.boundary)} END)`;
+  }
+}
+
+function literal(ms: number): string {
+  return `'${new Date(ms).toISOString()}'::timestamptz`;
+}
+
+const ALL_OF_APP: TypeScope = { typeIds: null };
+const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
+
+/** The retention of an app, in a transaction that of its snapshot. @param appId internal id */
+export async function readRetention(sql: Sql | Transaction, appId: number): Promise<Retention> {
+  const [row] = await sql<{ all: number; types: number[]; boundaries: number[] }[]>`
+    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS all,
+           ARRAY(SELECT type_id FROM app_boundaries WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS types,
+           ARRAY(SELECT (extract(epoch FROM greatest(app_boundaries.readable_from, '1970-01-01Z')) * 1000)::float8 FROM app_boundaries
+                  WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS boundaries
+      FROM retention`;
+  if (row === undefined) throw new Error('The table retention has lost its row.');
+  const { all, types, boundaries } = row;
+  return retentionOf(
+    all,
+    types.map((typeId, index) => ({ typeId, boundary: boundaries[index] ?? 0 })),
+  );
+}
+
+/**
+ * The retention of an app from its rows.
+ * @param all  the boundary of all apps, of which and their own the later one applies
+ * @param rows that of type {@link ALL_TYPES} is of all types without one
+ */
+export function retentionOf(
+  all: number,
+  rows: readonly { readonly typeId: number; readonly boundary: number }[],
+): Retention {
+  const own = new Map(rows.map(({ typeId, boundary }) => [typeId, Math.max(all, boundary)]));
+  const ofApp = own.get(ALL_TYPES) ?? all;
+  own.delete(ALL_TYPES);
+  return new Retention(ofApp, own);
+}
+
+/** A SELECT of `readable_from`, from where on the types of an app that have no boundary of their own can be read. */
+export function selectBoundary(tx: Transaction, appId: number): Fragment {
+  return tx`
+    SELECT greatest(readable_from, (SELECT own.readable_from FROM app_boundaries AS own
+                                     WHERE own.app_id = ${appId} AND own.type_id = ${ALL_TYPES})) AS readable_from
+      FROM retention`;
 }
 
 /**
@@ -54,6 +211,106 @@ export async function hasNoOlderSnapshot(sql: Sql, table = 'retention'): Promise
        AND pid <> pg_backend_pid()
      LIMIT 1`;
   return older === undefined;
+}
+
+/** A rule of an app or a type, as it is stored. */
+interface RuleRow {
+  /** Internal id; {@link ALL_TYPES}: of all types without a rule of their own. */
+  readonly typeId: number;
+  /** 0: forever; null: no longer a rule, but what it has hidden stays so. */
+  readonly days: number | null;
+  /** Milliseconds since 1970. */
+  readonly readableFrom: number;
+}
+
+/** The retention of an app as its rules have it, where the apps are: for writers. @param appId internal id */
+export async function readRules(sql: Sql | Transaction, appId: number): Promise<Retention> {
+  const [all, rows] = await Promise.all([readBoundary(sql), selectRules(sql, appId)]);
+  return retentionOf(
+    all,
+    rows.map(({ typeId, readableFrom }) => ({ typeId, boundary: readableFrom })),
+  );
+}
+
+function selectRules(sql: Sql | Transaction, appId: number): PromiseLike<RuleRow[]> {
+  return sql<RuleRow[]>`
+    SELECT coalesce(type_id, ${ALL_TYPES}) AS "typeId", days,
+           (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS "readableFrom"
+      FROM retention_rules WHERE app_id = ${appId} ORDER BY 1`;
+}
+
+/**
+ * Moves the boundaries of an app forward to where its rules have them, at the start of a UTC day. They never move back. The app is locked:
+ * imports hold it until they commit, so that none stores what is hidden by then.
+ * @param appId internal id
+ * @param now   milliseconds since 1970
+ */
+export async function moveBoundariesOf(tx: Transaction, appId: number, now: number): Promise<void> {
+  const [all, rules] = [await readBoundary(tx), await selectRules(tx, appId)];
+  const due = ({ days, readableFrom }: RuleRow): number =>
+    days === null || days === 0 ? readableFrom : Math.max(readableFrom, startOfDay(now - days * DAY_MS));
+  const ofApp = rules.find(({ typeId }) => typeId === ALL_TYPES);
+  const below = Math.max(all, ofApp === undefined ? 0 : due(ofApp));
+  const [removed = { until: '-infinity' }] = await tx<{ until: string }[]>`
+    SELECT removed_until::text AS until FROM app_boundaries WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
+  const isOver = (rule: RuleRow): boolean =>
+    rule.days === null && due(rule) <= (rule.typeId === ALL_TYPES ? all : below);
+  for (const rule of rules) if (isOver(rule)) await endRule(tx, appId, rule.typeId);
+  const kept = rules.filter((rule) => !isOver(rule));
+  if (kept.length === 0) return;
+  const types = kept.map(({ typeId }) => typeId);
+  const boundaries = kept.map((rule) => new Date(due(rule)).toISOString());
+  await tx`
+    INSERT INTO app_boundaries AS known (app_id, type_id, readable_from, removed_until, moved_at)
+    SELECT ${appId}::integer, type_id, readable_from, ${removed.until}::text::timestamptz, ${new Date(now)}::timestamptz
+      FROM unnest(${types}::integer[], ${boundaries}::timestamptz[]) AS moved (type_id, readable_from)
+    ON CONFLICT (app_id, type_id) DO UPDATE SET readable_from = excluded.readable_from, moved_at = excluded.moved_at
+     WHERE known.readable_from < excluded.readable_from`;
+  await tx`
+    UPDATE retention_rules SET readable_from = moved.readable_from
+      FROM unnest(${types}::integer[], ${boundaries}::timestamptz[]) AS moved (type_id, readable_from)
+     WHERE app_id = ${appId} AND coalesce(retention_rules.type_id, ${ALL_TYPES}) = moved.type_id
+       AND retention_rules.readable_from < moved.readable_from`;
+}
+
+/** Removes what a rule has left, where it hides no more than another one. Rows that it has kept are due to go with those of the app. */
+async function endRule(tx: Transaction, appId: number, typeId: number): Promise<void> {
+  await tx`DELETE FROM retention_rules WHERE app_id = ${appId} AND coalesce(type_id, ${ALL_TYPES}) = ${typeId}`;
+  const [ended] = await tx<{ until: string }[]>`
+    SELECT removed_until::text AS until FROM app_boundaries WHERE app_id = ${appId} AND type_id = ${typeId}`;
+  if (ended === undefined) return;
+  await tx`DELETE FROM app_boundaries WHERE app_id = ${appId} AND type_id = ${typeId}`;
+  await tx`
+    UPDATE app_boundaries SET removed_until = least(removed_until, ${ended.until}::text::timestamptz)
+     WHERE app_id = ${appId} AND type_id = ${ALL_TYPES}`;
+}
+
+/**
+ * Moves the boundaries of all apps that are due. An app that others hold is moved by a later call.
+ * @param now milliseconds since 1970
+ */
+export async function moveAppBoundaries(sql: Sql, now: number): Promise<void> {
+  const due = await sql<{ id: number }[]>`
+    SELECT DISTINCT app_id AS id FROM retention_rules AS rule CROSS JOIN retention
+     WHERE days > 0 AND rule.readable_from < date_trunc('day', ${new Date(now)}::timestamptz - days * interval '24 hours', 'UTC')
+        OR days IS NULL AND rule.readable_from <= greatest(retention.readable_from, (
+             SELECT ofapp.readable_from FROM retention_rules AS ofapp
+              WHERE ofapp.app_id = rule.app_id AND ofapp.type_id IS NULL AND rule.type_id IS NOT NULL))
+     ORDER BY id`;
+  for (const { id } of due)
+    try {
+      await sql.begin('isolation level read committed', async (tx) => {
+        await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+        await tx`SELECT FROM apps WHERE id = ${id} FOR UPDATE`;
+        await moveBoundariesOf(tx, id, now);
+      });
+    } catch (error) {
+      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
+    }
+}
+
+function startOfDay(ms: number): number {
+  return Math.floor(ms / DAY_MS) * DAY_MS;
 }
 
 /** The UTC day of an instant, as YYYY-MM-DD. */

@@ -101,7 +101,7 @@ export type { EventReader } from './read/event-reader.ts';
 export type { Position, ScanRequest } from './read/event-scan.ts';
 export type { EventSearch, SearchStep } from './read/event-search.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
-export { readBoundary } from './retention.ts';
+export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } from './retention.ts';
 export type { EngineWrites } from './write/engine-writes.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */

@@ -22,6 +22,7 @@ const SECRET = new Set([
   'GET /api/apps/:appId/browser-keys',
   'GET /api/apps/:appId/erasures',
   'GET /api/apps/:appId/limits',
+  'GET /api/apps/:appId/retention/preview',
   'GET /api/apps/:appId/producers',
   'GET /api/apps/:appId/producers/:tokenId/token',
   'GET /api/apps/:appId/audit/export',

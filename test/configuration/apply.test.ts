@@ -56,7 +56,7 @@ async function appOf(on: TestService, name: string, owner?: string): Promise<Nod
 
 const TABLES =
   'apps event_types type_schemas saved_views app_members users group_mappings audit_entries logging_tokens ' +
-  'redaction_rules webhooks';
+  'redaction_rules retention_rules webhooks';
 
 /** Every version of every row of tables that nothing else writes to meanwhile: any write changes it. */
 async function versions(on: TestService): Promise<unknown[]> {
@@ -71,11 +71,13 @@ const SHOP = {
   name: 'Shop',
   owner: 'ann@config.example',
   limits: { bytesPerDay: 1_000_000, types: 50 },
+  retention: 30,
   types: [
     { name: 'purchase', schema: { type: 'object', required: ['amount'] }, schemaMode: 'refuse' },
     {
       name: 'noise',
       hidden: true,
+      retention: 'forever',
       redact: [
         { path: 'card.number', action: 'mask' },
         { path: 'user', action: 'hmac' },
@@ -154,6 +156,8 @@ test('nothing is removed without --prune; with it, what the file does not have, 
     'remove webhook https://hooks.example/a',
     'remove webhook https://hooks.example/b',
     'update limits Pruned',
+    'update retention Pruned',
+    'update retention noise',
     'update type noise',
   ]);
   expect(await appOf(service, 'Pruned', owner)).toEqual({

@@ -84,6 +84,7 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'field.remove': ({ path }) => `removed the field “${fieldOf(path)}”`,
   'redaction.add': ({ path, name, what }) => `has “${fieldOf(path)}” of “${name}” redacted: ${what}`,
   'redaction.remove': ({ path, name }) => `stopped to redact “${fieldOf(path)}” of “${name}”`,
+  'retention.set': ({ name, days }) => `set the retention of ${name ? `“${name}”` : 'the app'}: ${days}`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
   'resource-token.create': ({ name }) => `created the resource token “${name}”`,
   'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,

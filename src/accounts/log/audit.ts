@@ -27,6 +27,7 @@ export type AuditAction =
   | 'redaction.remove'
   | 'erasure.ask'
   | 'erasure.finish'
+  | 'retention.set'
   | 'consumer.add'
   | 'consumer.seek'
   | 'consumer.remove'

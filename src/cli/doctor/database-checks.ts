@@ -202,7 +202,20 @@ function clock({ clockAheadMs, clockErrorMs, eventsInFuture }: DatabaseFacts): F
   return found.length > 0 ? found : [ok('clock', 'the clocks of the database and this machine agree')];
 }
 
-function retention(database: DatabaseFacts, { config, now }: Facts): Finding[] {
+function retention(database: DatabaseFacts, facts: Facts): Finding[] {
+  const { expiredApps } = database;
+  if (expiredApps === null || expiredApps.length === 0) return retentionOfAll(database, facts);
+  return [
+    ...retentionOfAll(database, facts),
+    warning(
+      'retention of apps',
+      `rows that the retention of ${expiredApps.slice(0, 3).join(', ')}${expiredApps.length > 3 ? ` and ${expiredApps.length - 3} more` : ''} hides are not removed after more than a day`,
+      'The running service removes them: check that it runs, that no "tidemark copy" is in progress, and its log for failures of "expired rows".',
+    ),
+  ];
+}
+
+function retentionOfAll(database: DatabaseFacts, { config, now }: Facts): Finding[] {
   if (config.RETENTION_DAYS === 0)
     return [
       note('retention', 'events are kept forever', 'Set RETENTION_DAYS if a law or the disk requires it.'),

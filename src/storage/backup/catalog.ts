@@ -85,6 +85,9 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'hour_counts',
   'day_counts',
   'month_counts',
+  'outlived_quarter_hour_counts',
+  'outlived_hour_counts',
+  'outlived_day_counts',
   'daily_prefix_sums',
   'profiled_days',
   'stale_buckets',
@@ -170,6 +173,33 @@ export async function readEventIntervals(
 export function identifiers(names: readonly string[]): string {
   return names.map((name) => `"${name.replaceAll('"', '""')}"`).join(', ');
 }
+
+/**
+ * SELECT of the counts that outlive their rows: those before the retention boundary, and those of apps and types before their own.
+ * @param counts     a table or view of counts of a level
+ * @param boundary   the retention boundary, as an expression
+ * @param boundaries the name of app_boundaries there
+ */
+export function selectOutlived(counts: string, boundary: string, boundaries = 'app_boundaries'): string {
+  return `
+    SELECT app_id, type_id, bucket, sum(count)::bigint FROM (
+      SELECT app_id, type_id, bucket, count FROM ${counts} AS counts WHERE bucket < ${boundary}
+       UNION ALL
+      SELECT counts.app_id, kind, bucket, count FROM ${counts} AS counts
+        ${joinBoundaries('counts', boundaries)}
+       CROSS JOIN LATERAL (VALUES (counts.type_id), (0)) AS kinds (kind)
+       WHERE counts.type_id <> 0 AND bucket >= ${boundary} AND bucket < ${OWN_BOUNDARY}) AS outlived
+     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`;
+}
+
+/** Joins the boundary of a row's type, or else of its app; {@link OWN_BOUNDARY} is NULL where there is none. */
+export function joinBoundaries(rows: string, boundaries: string): string {
+  return `
+        LEFT JOIN ${boundaries} AS of_type ON of_type.app_id = ${rows}.app_id AND of_type.type_id = ${rows}.type_id
+        LEFT JOIN ${boundaries} AS of_app ON of_app.app_id = ${rows}.app_id AND of_app.type_id = 0`;
+}
+
+export const OWN_BOUNDARY = 'coalesce(of_type.readable_from, of_app.readable_from)';
 
 /**
  * Computes months from counts by day that outlive their rows. Later days are added when they are settled.

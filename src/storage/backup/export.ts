@@ -10,12 +10,15 @@ import { EVENT_COLUMN_NAMES } from '../write/accepted-event.ts';
 import {
   COUNT_COLUMNS,
   isOfFieldCounts,
+  joinBoundaries,
+  OWN_BOUNDARY,
   type RowSection,
   readEventIntervals,
   readSequences,
   readTables,
   type SequenceValue,
   selectKept,
+  selectOutlived,
 } from './catalog.ts';
 
 /** Bytes in COPY's text format; the number of rows is known after they are read. */
@@ -158,6 +161,8 @@ async function sectionsOf(
     (table) => engine.keepsFieldCounts || !isOfFieldCounts(table),
   );
   const intervals = await readEventIntervals(client, engine, boundary);
+  const { rows: apps } = await client.query('SELECT FROM app_boundaries LIMIT 1');
+  const hasBoundaries = apps.length > 0;
   const time = (text: string): string => `'${text}'::timestamptz`;
   const exported = (
     section: RowSection,
@@ -177,9 +182,8 @@ async function sectionsOf(
       exported(
         { section: 'counts', level: level.name, columns: COUNT_COLUMNS },
         countTable(level.name),
-        ({ selectCounts }) => `
-          SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${selectCounts(level)} AS counts
-           WHERE bucket < ${time(boundary)} GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+        ({ selectCounts, nameOf }) =>
+          selectOutlived(selectCounts(level), time(boundary), nameOf('app_boundaries')),
       ),
     ),
     ...intervals.map(({ from, until }) =>
@@ -188,8 +192,10 @@ async function sectionsOf(
         'events',
         // In physical order: nearly that of time, and without a sort on disk.
         ({ nameOf }) => `
-          SELECT ${EVENT_COLUMN_NAMES.join(', ')} FROM ${nameOf('events')}
-           WHERE created_at >= ${time(from)} AND created_at < ${time(until)}`,
+          SELECT ${EVENT_COLUMN_NAMES.map((name) => `events.${name}`).join(', ')} FROM ${nameOf('events')} AS events
+           ${hasBoundaries ? joinBoundaries('events', nameOf('app_boundaries')) : ''}
+           WHERE created_at >= ${time(from)} AND created_at < ${time(until)}
+           ${hasBoundaries ? `AND created_at >= coalesce(${OWN_BOUNDARY}, '-infinity')` : ''}`,
       ),
     ),
   ];

@@ -36,7 +36,7 @@ import {
 } from './endpoint.ts';
 import { closeSource, openSource, refuseOtherTarget } from './fence.ts';
 import { copyInterval, Merger } from './rows.ts';
-import { copyOutlivedCounts, copySettings } from './settings.ts';
+import { copyOutlivedCounts, copySettings, keepRows } from './settings.ts';
 
 /** What is shown while it copies. */
 export interface CopyProgress {
@@ -88,6 +88,7 @@ export async function copyDatabase(options: CopyOptions, isSwitch: boolean): Pro
     const identity = await checkSource(from);
     await refuseOtherTarget(from.sql, nameOf(options.to));
     await refuseComplete(from, to, identity);
+    await keepRows(from);
     await prepareTarget(to, identity, () => copyOutlivedCounts({ from, to }));
     const copy = new Copy({ from, to, options });
     try {

@@ -1,4 +1,6 @@
 /** Copies everything that is not events or counts: apps, types, tokens, people. It replaces what the target had of it. */
+
+import { OperatorError } from '../../errors.ts';
 import {
   COUNT_COLUMNS,
   isOfFieldCounts,
@@ -6,10 +8,12 @@ import {
   readSequences,
   readTables,
   selectKept,
+  selectOutlived,
 } from '../backup/catalog.ts';
 import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { anchorConsumers, continueConsumers, isOfConsumers } from '../feed/restored.ts';
+import { KEEP_ROWS } from '../maintenance/expired-rows.ts';
 import type { CopyEndpoint } from './endpoint.ts';
 import { copyTable } from './rows.ts';
 
@@ -57,6 +61,7 @@ export async function copyOutlivedCounts(sides: {
 }): Promise<void> {
   const { from, to } = sides;
   const boundary = await boundaryOf(from);
+  await expectRemoved(from);
   await to.client.query('UPDATE retention SET readable_from = $1', [boundary]);
   // What is to be settled is of readable days.
   await from.engine.settleCounts(from.sql, Date.now());
@@ -66,9 +71,25 @@ export async function copyOutlivedCounts(sides: {
         sides,
         table,
         COUNT_COLUMNS,
-        `SELECT app_id, type_id, bucket, sum(count)::bigint FROM ${from.engine.materializedCounts(level)} AS counts
-          WHERE bucket < '${boundary}'::timestamptz GROUP BY 1, 2, 3 ORDER BY 1, 2, 3`,
+        selectOutlived(from.engine.materializedCounts(level), `'${boundary}'::timestamptz`),
       ),
+    );
+}
+
+/** Keeps the source from removing rows of apps until the connection ends: what the retention of an app hides meanwhile is copied as all else. */
+export async function keepRows({ client }: CopyEndpoint): Promise<void> {
+  await client.query(`SELECT pg_advisory_lock_shared(hashtext('${KEEP_ROWS}'))`);
+}
+
+/** Counts are copied where their rows are gone, and made of the rows elsewhere: there is nothing in between. */
+async function expectRemoved({ client }: CopyEndpoint): Promise<void> {
+  const { rows } = await client.query<{ app: number }>(
+    'SELECT app_id AS app FROM app_boundaries WHERE removed_until < readable_from LIMIT 1',
+  );
+  if (rows.length > 0)
+    throw new OperatorError(
+      'rows that the retention of apps has made unreadable are being removed from the source: copy again when ' +
+        '"tidemark retention list" shows that all are removed',
     );
 }
 

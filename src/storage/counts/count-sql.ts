@@ -79,7 +79,10 @@ function countsFrom(
             WHERE type_id = ANY(${types}) AND ${within(tx`bucket`)}`
       : tx`SELECT app_id, kind AS type_id, created_at AS bucket, 1::bigint AS count
              FROM events CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind)
-            WHERE app_id = ANY(${apps}) AND kind = ANY(${types}) AND ${within(tx`created_at`)}`;
+            WHERE app_id = ANY(${apps}) AND kind = ANY(${types}) AND ${within(tx`created_at`)}
+            UNION ALL
+           SELECT app_id, type_id, bucket, count FROM outlived_counts
+            WHERE app_id = ANY(${apps}) AND type_id = ANY(${types}) AND ${within(tx`bucket`)}`;
   const counts =
     view === null
       ? ofRows

@@ -87,10 +87,12 @@ function differencesOfDay(
   appId: number | null,
   relation: RelationOf = (name) => sql`${sql(name)}`,
 ): Fragment {
+  // Nor are those of which retention has removed a part of the day.
+  const cut = sql`SELECT app_id FROM ${relation('app_boundaries')} AS own WHERE readable_from > ${new Date(day)}`;
   const ofApps =
     appId === null
-      ? sql`app_id NOT IN (SELECT app_id FROM ${relation('deleted_apps')} AS deleted)`
-      : sql`app_id = ${appId}`;
+      ? sql`app_id NOT IN (SELECT app_id FROM ${relation('deleted_apps')} AS deleted) AND app_id NOT IN (${cut})`
+      : sql`app_id = ${appId} AND app_id NOT IN (${cut} AND own.app_id = ${appId})`;
   const within = (time: Fragment): Fragment =>
     sql`${time} >= ${new Date(day)} AND ${time} < ${new Date(day + DAY_MS)} AND ${ofApps}`;
   const ofLevels = LEVELS.flatMap(({ name, view, ms }, level) => {

@@ -1,7 +1,7 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
 import type { Sql, Transaction } from '../database/connect.ts';
 import { readCounts, withKeptPlan } from '../read/snapshot.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
 import {
   type Buckets,
@@ -132,7 +132,8 @@ export interface SeriesPlan {
 /** Plans a series in the snapshot of a transaction. */
 export async function planSeries(tx: Snapshot, request: SeriesRequest): Promise<SeriesPlan | BucketsProblem> {
   // Looked for once, whatever the parts of the series ask for.
-  const [boundary] = await Promise.all([readBoundary(tx), tx.stale.within(ALL_TIME)]);
+  const [retention] = await Promise.all([readRetention(tx, request.appId), tx.stale.within(ALL_TIME)]);
+  const boundary = retention.whole(request);
   const wanted = request.from ?? (await firstHour(tx, request.appId)) ?? request.until - 1;
   const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
   const buckets = chooseBuckets(request, asked, boundary);

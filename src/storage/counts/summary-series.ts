@@ -31,7 +31,7 @@ import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import type { StoredEvent } from '../read/page-request.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, coarsestLevel, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
@@ -244,7 +244,7 @@ async function minutesFromRows(
   asked: FieldScopeRequest,
   { field, ambiguous }: SummaryScope,
 ): Promise<readonly number[] | NotCounted> {
-  const boundary = await readBoundary(tx);
+  const boundary = (await readRetention(tx, asked.appId)).whole(asked);
   if (ambiguous.length > 0 && boundary > (asked.from ?? 0)) {
     const [lost] = await tx`
       SELECT FROM fields_per_day WHERE app_id = ${asked.appId} AND type_id = ANY(${[...ambiguous]}) AND count > 0

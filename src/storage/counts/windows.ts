@@ -12,7 +12,7 @@ import {
   resolveFieldScope,
 } from '../fields/field-scope.ts';
 import { readAppSnapshot, readSnapshot } from '../read/snapshot.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { valuesWithin } from './field-series.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
@@ -58,9 +58,9 @@ export async function readWindows(
 }
 
 /** The end of the first window all of whose minutes are kept: minutes before the retention boundary are not. */
-export async function readFirstWindow(sql: Sql, windowMs: number): Promise<number> {
-  const boundary = await readSnapshot(sql, (tx) => readBoundary(tx));
-  return boundary + windowMs;
+export async function readFirstWindow(sql: Sql, appId: number, windowMs: number): Promise<number> {
+  const retention = await readSnapshot(sql, (tx) => readRetention(tx, appId));
+  return retention.whole() + windowMs;
 }
 
 /** The values of a declared field that events had since the start of the UTC day a week before; null where it is not declared. */

@@ -13,6 +13,7 @@ export type ChangedTable =
   | 'type_schemas'
   | 'logging_tokens'
   | 'redaction_rules'
+  | 'retention_rules'
   | 'resource_tokens'
   | 'resource_token_apps'
   | 'users';

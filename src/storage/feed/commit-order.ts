@@ -12,7 +12,7 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
-import { readBoundary } from '../retention.ts';
+import { type Retention, readRetention } from '../retention.ts';
 import type { EventKey, FeedPosition } from './position.ts';
 
 export interface CommittedEvent {
@@ -75,8 +75,8 @@ export async function readCommitted(
   return await readAppSnapshot(sql, request.appId, async (tx) => {
     const place = (await engine.placeOf?.(tx, request.appId)) ?? 0;
     const compressedUntil = (await engine.compressedUntil?.(tx)) ?? null;
-    const boundary = await readBoundary(tx);
-    const reader = new CommitReader(tx, request, { place, compressedUntil, boundary });
+    const retention = await readRetention(tx, request.appId);
+    const reader = new CommitReader(tx, request, { place, compressedUntil, retention });
     return await reader.read();
   });
 }
@@ -84,7 +84,7 @@ export async function readCommitted(
 interface Scene {
   readonly place: number;
   readonly compressedUntil: string | null;
-  readonly boundary: number;
+  readonly retention: Retention;
 }
 
 class CommitReader {
@@ -202,7 +202,8 @@ class CommitReader {
 
   /** Minutes that are read as a whole, and those whose rows tell their transaction. */
   #split(before: Tick, group: readonly Tick[]): { whole: readonly Minute[]; exact: readonly Minute[] } {
-    const { boundary, compressedUntil } = this.#scene;
+    const { retention, compressedUntil } = this.#scene;
+    const boundary = retention.first();
     const counts = new Map<number, number>();
     for (const { minutes, counts: added } of group)
       for (const [index, minute] of minutes.entries()) {
@@ -237,6 +238,7 @@ class CommitReader {
              SELECT id, created_at FROM events
               WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
                 AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
+                AND ${this.#scene.retention.readable(tx)}
                 ${from === null ? tx`` : tx`AND (created_at, id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`}
               ORDER BY created_at, id LIMIT ${most}) AS found
        ORDER BY found.created_at, found.id LIMIT ${most}`;
@@ -266,6 +268,7 @@ class CommitReader {
              SELECT id, created_at, xmin AS writer FROM events
               WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
                 AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
+                AND ${this.#scene.retention.readable(tx)}
                 AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
                      OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
                 AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
@@ -282,9 +285,8 @@ class CommitReader {
     const { appId, limit } = this.#request;
     const [start] = await this.#ticks(tick);
     if (start === undefined) throw new Error('The tick of a position is gone.');
-    const { compressedUntil, place, boundary } = this.#scene;
+    const { compressedUntil, place, retention } = this.#scene;
     const isInside = compressedUntil !== null && Date.parse(after.createdAt) < Date.parse(compressedUntil);
-    const from = new Date(boundary).toISOString();
     const known =
       isInside || start.place !== place
         ? tx``
@@ -292,7 +294,7 @@ class CommitReader {
                       OR xmin = ANY(${start.cursor.running.map(xidOf)}::text[]::xid[]))`;
     const keys = await tx<Key[]>`
       SELECT id, created_at::text AS at, NULL::float8 AS xid FROM events
-       WHERE app_id = ${appId} AND created_at >= ${from} AND created_at >= ${after.createdAt}::text::timestamptz
+       WHERE app_id = ${appId} AND ${retention.readable(tx)} AND created_at >= ${after.createdAt}::text::timestamptz
          AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
          ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
        ORDER BY created_at, id LIMIT ${limit + 1}`;

@@ -18,7 +18,7 @@ import {
 } from '../counts/levels.ts';
 import { bytesArray } from '../database/array-types.ts';
 import type { Transaction } from '../database/connect.ts';
-import { utcDay } from '../retention.ts';
+import { readRetention, utcDay } from '../retention.ts';
 import type { DeclaredField, FieldState } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { NumberSummary } from './number-summary.ts';
@@ -204,11 +204,12 @@ export async function cellsOfRows(
 ): Promise<{ readonly cells: readonly CountedCell[]; readonly rows: number }> {
   const minutes = new MinuteCells(fields);
   let count = 0;
+  const retention = await readRetention(tx, appId);
   const rows = tx<{ typeId: number; at: number; payload: string }[]>`
     SELECT type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, payload::text AS payload
       FROM events
      WHERE app_id = ${appId} AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
-       AND created_at >= (SELECT readable_from FROM retention)`;
+       AND ${retention.readable(tx)}`;
   for await (const page of rows.cursor(ROWS_AT_ONCE)) {
     count += page.length;
     for (const row of page) minutes.addRow(row);
@@ -238,8 +239,9 @@ export async function countMinutes(
 ): Promise<CountedMinutes> {
   if (fields.length === 0) return { rows: 0, others: 0 };
   const { cells, rows } = await cellsOfRows(tx, appId, fields, interval);
-  const wanted = await inSeries(tx, cells, now);
   const stored = await readStored(tx, appId, fields, interval);
+  const hidden = await hiddenCells(tx, appId, fields, [...stored.values()]);
+  const wanted = await inSeries(tx, [...cells, ...hidden], now);
   const changed: StoredCell[] = [];
   let others = 0;
   for (const [key, cell] of wanted) {
@@ -253,6 +255,38 @@ export async function countMinutes(
   await deleteCells(tx, appId, gone);
   await rebuildLevels(tx, appId, interval, [...changed, ...gone], gone.length > 0);
   return { rows, others };
+}
+
+/**
+ * What is counted of types that can no longer be read at that time. There are no rows of them, or soon none: what was counted stays, beside
+ * what the rows of other types say.
+ */
+async function hiddenCells(
+  tx: Transaction,
+  appId: number,
+  fields: readonly DeclaredField[],
+  stored: readonly StoredCell[],
+): Promise<CountedCell[]> {
+  const retention = await readRetention(tx, appId);
+  const earlier = stored.filter(({ bucket }) => bucket < retention.whole());
+  if (earlier.length === 0) return [];
+  const series = await tx<{ id: number; fieldId: number; typeId: number; value: string; by: string }[]>`
+    SELECT id, field_id AS "fieldId", type_id AS "typeId", value, by_value AS by FROM field_series
+     WHERE id = ANY(${[...new Set(earlier.map(({ seriesId }) => seriesId))]}::integer[])`;
+  const ofId = new Map(series.map((one) => [one.id, one]));
+  return earlier.flatMap(({ seriesId, bucket, count, summary: bytes }): CountedCell[] => {
+    const found = ofId.get(seriesId);
+    const field = fields.find(({ id }) => id === found?.fieldId);
+    if (found === undefined || field === undefined) return [];
+    // A field for one type has its series under that of all.
+    const typeId = field.typeId ?? found.typeId;
+    if (typeId === ALL_TYPES || bucket >= retention.boundaryOf(typeId)) return [];
+    const summary = newSummary(field.kind);
+    if (bytes !== null) summary?.addBytes(bytes);
+    const cell = { field, bucket, value: found.value, by: found.by, count, summary };
+    const own = { ...cell, typeId: found.typeId };
+    return field.typeId === null ? [own, { ...cell, typeId: ALL_TYPES }] : [own];
+  });
 }
 
 /** A cell of a series. */

@@ -9,7 +9,7 @@
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
-import { readBoundary } from '../retention.ts';
+import { type Retention, readRetention, selectBoundary } from '../retention.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { hasMoreRows, type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
@@ -99,21 +99,21 @@ export async function resolveFieldScope(
   filter: FieldFilter,
 ): Promise<FieldScope | NotCounted> {
   const texts = [...filter.values, MANY, OTHER];
-  const [found, boundary] = await Promise.all([
+  const [found, retention] = await Promise.all([
     findFieldWithSeries(tx, request, filter.path, texts),
-    readBoundary(tx),
+    readRetention(tx, request.appId),
   ]);
-  if (found === null) return 'not counted';
+  if (found === null || !haveOneBoundary(retention, request)) return 'not counted';
   const { field, series } = found;
   const { typeIds } = request;
-  const start = Math.max(request.from ?? 0, boundary);
+  const start = Math.max(request.from ?? 0, retention.first(request));
   const wanted = series.filter(({ value }) => filter.values.includes(value));
   if (wanted.length > MOST_SERIES) return 'not counted';
   const ambiguous = ambiguousSeries(field, filter, series);
   // Sent together: none waits for the answers to the others.
   const [isWhole, isPartLost, minutes] = await Promise.all([
-    isCompleteFrom(tx, request, field, boundary),
-    isLost(tx, request, ambiguous, boundary),
+    isCompleteFrom(tx, request, field, retention),
+    isLost(tx, request, ambiguous, retention.whole(request)),
     minutesWithin(tx, request, field, { ambiguous, from: Math.max(start, field.completeFrom) }),
   ]);
   if (!isWhole || isPartLost) return 'not counted';
@@ -122,6 +122,22 @@ export async function resolveFieldScope(
   const scope = { appId: request.appId, typeIds, filter: filter.rows };
   const corrections = await correctionsOf(tx, scope, { ids, minutes, seriesOf });
   return { ids, typeIds, corrections, filter: filter.rows, seriesOf, typeOf };
+}
+
+/**
+ * Whether the counts of values are of what can be read: not where some of the types can be read for longer than others. Then the rows are
+ * searched. Counts alone are of all that there was.
+ */
+function haveOneBoundary(
+  retention: Retention,
+  { typeIds, from, until, withCountsOnly = false }: FieldScopeRequest,
+): boolean {
+  if (withCountsOnly || retention.own.size === 0) return true;
+  const parts = retention.parts({ typeIds }, { from: from ?? 0, until: until ?? Number.POSITIVE_INFINITY });
+  return (
+    parts.length <= 1 &&
+    parts.every((part) => part.exceptTypes.length === 0 && part.typeIds?.length === typeIds?.length)
+  );
 }
 
 type Chosen = Pick<FieldScope, 'ids' | 'seriesOf' | 'typeOf'>;
@@ -227,17 +243,18 @@ export async function isComplete(
   request: FieldScopeRequest,
   field: FieldRow,
 ): Promise<boolean> {
-  return await isCompleteFrom(tx, request, field, await readBoundary(tx));
+  return await isCompleteFrom(tx, request, field, await readRetention(tx, request.appId));
 }
 
 async function isCompleteFrom(
   tx: Transaction,
   { appId, typeIds, from, until, withCountsOnly = false }: FieldScopeRequest,
   { completeFrom }: FieldRow,
-  boundary: number,
+  retention: Retention,
 ): Promise<boolean> {
+  const boundary = retention.whole({ typeIds });
   const end = Math.min(until ?? completeFrom, completeFrom);
-  const start = Math.max(from ?? 0, boundary);
+  const start = Math.max(from ?? 0, retention.first({ typeIds }));
   if (start < end) {
     const isOfType = typeIds === null ? tx`true` : tx`type_id = ANY(${[...typeIds]}::integer[])`;
     const [row] = await tx`
@@ -324,7 +341,8 @@ export async function minutesWithin(
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
   const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
-      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes, retention
+      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes,
+           (${selectBoundary(tx, appId)}) AS retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${mostMinutes(request) + 1}`;
   return await withinBudget(tx, request, minutes);

@@ -3,6 +3,7 @@
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
+import { type Retention, readRetention } from '../retention.ts';
 import type { Fragment } from './counts-relation.ts';
 import { passes, type RowFilter } from './row-filter.ts';
 
@@ -44,10 +45,12 @@ export async function* matchingRows(
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
 ): AsyncGenerator<MatchingRow[]> {
+  if (intervals.length === 0) return;
+  const retention = await readRetention(tx, scope.appId);
   for (let first = 0; first < intervals.length; first += INTERVALS_AT_ONCE) {
     const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
     for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {
-      const rows: Candidate[] = await readCandidates(tx, scope, some, order, last);
+      const rows: Candidate[] = await readCandidates(tx, { ...scope, retention }, some, order, last);
       // The number of the last row shows whether the statement came to its limits before it.
       isOver = rows.at(-1)?.isLast ?? true;
       last = rows.at(-1);
@@ -89,7 +92,7 @@ interface Candidate extends MatchingRow {
 
 async function readCandidates(
   tx: Transaction,
-  { appId, typeIds, filter }: RowScope,
+  { appId, typeIds, filter, retention }: RowScope & { readonly retention: Retention },
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
   after: MatchingRow | undefined,
@@ -107,7 +110,7 @@ async function readCandidates(
       FROM (SELECT id, type_id, created_at, payload::text AS text FROM events
              WHERE app_id = ${appId} AND ${isOfType} AND ${isBeyond}
                AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
-               AND created_at >= (SELECT readable_from FROM retention) ${within} OFFSET 0) AS texts
+               AND ${retention.readable(tx)} ${within} OFFSET 0) AS texts
      WHERE ${tx.unsafe(passes('text', filter.contains))}`;
   const ofGroup = (group: readonly Interval[]): Fragment => {
     const whole = spanOf(group);

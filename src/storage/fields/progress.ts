@@ -7,7 +7,7 @@ import { ALL_TYPES } from '../counts/levels.ts';
 import { exactSources } from '../counts/stale.ts';
 import { isUnavailable, type Sql } from '../database/connect.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import { readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { giveGenerations } from './upkeep.ts';
@@ -20,7 +20,7 @@ import { giveGenerations } from './upkeep.ts';
 export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyMap<number, number>> {
   return await readAppSnapshot(sql, appId, async (tx) => {
     const left = new Map<number, number>();
-    const boundary = await readBoundary(tx);
+    const boundary = (await readRetention(tx, appId)).first();
     for (const { id, typeId, backfill, completeFrom } of await readFieldStates(tx, appId)) {
       if (!backfill || completeFrom === null) continue;
       const interval = { from: Math.max(boundary, ALL_TIME.from), until: completeFrom };

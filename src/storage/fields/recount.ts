@@ -8,7 +8,7 @@ import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/di
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level } from '../counts/levels.ts';
 import type { Sql, Transaction, Transactions } from '../database/connect.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import {
   addSummary,
   cellsOfRows,
@@ -71,6 +71,8 @@ export async function compareFieldDay(
   const ofRows: Difference[] = [];
   const ofLevels = await differencesOfCounts(tx, states, day);
   for (const id of new Set(states.map((state) => state.appId))) {
+    // Of a part of the day there are no rows to compare with.
+    if ((await readRetention(tx, id)).whole() > day) continue;
     const ofApp = states.filter((state) => state.appId === id);
     const uncounted = await uncountedMinutes(tx, id, day);
     for (const step of await stepsOf(tx, id, [{ from: day, until: day + DAY_MS }])) {
@@ -380,7 +382,7 @@ async function whenFree(sql: Transactions, work: (tx: Transaction) => Promise<nu
 }
 
 async function countStep(tx: Transaction, appId: number, interval: Interval, now: number): Promise<number> {
-  if (interval.from < (await readBoundary(tx))) return 0;
+  if (interval.from < (await readRetention(tx, appId)).whole()) return 0;
   const fields = (await readFieldStates(tx, appId)).filter(
     ({ completeFrom }) => completeFrom !== null && completeFrom < interval.until,
   );
@@ -391,7 +393,7 @@ async function countStep(tx: Transaction, appId: number, interval: Interval, now
 
 async function rebuildDay(tx: Transaction, appId: number, day: number): Promise<number> {
   // Before the boundary minutes are gone, and coarser counts are all that is left.
-  if (day < (await readBoundary(tx))) return 0;
+  if (day < (await readRetention(tx, appId)).whole()) return 0;
   const series = await tx<{ id: number; kind: string }[]>`
     SELECT series.id, kind FROM field_series AS series JOIN declared_fields AS field ON field.id = field_id
      WHERE field.app_id = ${appId} AND removed_at IS NULL`;

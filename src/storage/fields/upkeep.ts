@@ -7,7 +7,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { readBoundary } from '../retention.ts';
+import { readRetention } from '../retention.ts';
 import { countMinutes } from './count-minutes.ts';
 import { type FieldState, readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
@@ -172,7 +172,7 @@ export class FieldUpkeep implements FieldStats {
       // The fields, or their app, have just been removed.
       if (begin === Number.POSITIVE_INFINITY) return 0;
       // A backfill comes to what is before; and before the boundary there are no rows.
-      const from = Math.max(await readBoundary(tx), begin);
+      const from = Math.max((await readRetention(tx, appId)).first(), begin);
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, latest, MINUTES_AT_ONCE);
@@ -208,7 +208,7 @@ export class FieldUpkeep implements FieldStats {
       const until = Math.max(...fields.map(startOf));
       const together = fields.filter((field) => startOf(field) === until);
       if (together.length === 0) return STEP_ROWS;
-      const boundary = await readBoundary(tx);
+      const boundary = (await readRetention(tx, appId)).first();
       const last = await lastEventBefore(tx, appId, boundary, until);
       if (last === null) {
         await moveBack(tx, together, boundary, true);

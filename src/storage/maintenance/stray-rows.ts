@@ -7,6 +7,7 @@ import { OperatorError, Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import { BULK_TIMEOUTS } from '../database/copy-connection.ts';
 import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
+import { type Retention, readRules } from '../retention.ts';
 import { type AcceptedEvent, isKeyed } from '../write/accepted-event.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import { EventWriter } from '../write/event-writer.ts';
@@ -142,14 +143,15 @@ async function move(
            (extract(epoch FROM created_at) * 1000)::float8 AS "createdAt", payload::text
       FROM ${table} LIMIT ${BATCH}`);
   if (rows.length === 0) return null;
-  const apps = await tx<{ id: number; boundary: number }[]>`
-    SELECT apps.id, (extract(epoch FROM readable_from) * 1000)::float8 AS boundary
-      FROM apps CROSS JOIN retention
-     WHERE apps.id = ANY(${rows.map(({ appId }) => appId)})
-       FOR KEY SHARE OF apps`;
-  const boundaries = new Map(apps.map(({ id, boundary }) => [id, boundary]));
+  const apps = await tx<{ id: number }[]>`
+    SELECT id FROM apps WHERE id = ANY(${rows.map(({ appId }) => appId)}) FOR KEY SHARE`;
+  const retentions = new Map<number, Retention>();
+  for (const { id } of apps) retentions.set(id, await readRules(tx, id));
   const kept = rows
-    .filter(({ appId, createdAt }) => createdAt >= (boundaries.get(appId) ?? Number.POSITIVE_INFINITY))
+    .filter(({ appId, typeId, createdAt }) => {
+      const retention = retentions.get(appId);
+      return retention !== undefined && createdAt >= retention.boundaryOf(typeId);
+    })
     .map((row): AcceptedEvent => ({ ...row, source: SOURCE }));
   for (const part of [kept.filter(isKeyed), kept.filter((event) => !isKeyed(event))]) {
     if (part.length > 0) await write(part);

@@ -15,6 +15,8 @@ export interface SkipInterval extends Interval {
 }
 
 export interface CountedInterval extends LevelInterval {
+  /** What is counted in it: where the retention of types differs, fewer types the older it is. */
+  readonly scope: Scope;
   readonly count: number;
 }
 

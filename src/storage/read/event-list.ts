@@ -10,6 +10,7 @@ import {
   resolveFieldScope,
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
+import { readRetention } from '../retention.ts';
 import { ofTypes } from './count-descent.ts';
 import { countScope, readPageIn } from './event-page.ts';
 import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
@@ -114,10 +115,11 @@ async function countSameInstant(
       count += rows.filter((row) => (order === 'asc' ? row.id <= id : row.id >= id)).length;
     return count;
   }
+  const retention = await readRetention(tx, appId);
   const [row] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM events, retention
+    SELECT count(*)::integer AS count FROM events
      WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
-       AND created_at >= readable_from AND type_id <> ALL(${[...exceptTypes]}::integer[])
+       AND ${retention.readable(tx)} AND type_id <> ALL(${[...exceptTypes]}::integer[])
        ${typeIds === null ? tx`` : tx`AND ${ofTypes(tx, typeIds)}`}`;
   return row?.count ?? 0;
 }
@@ -155,16 +157,16 @@ const APART_MS = HOUR_MS;
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {
   if (!UUID.test(eventId)) return null;
   const at = Number.parseInt(eventId.replace('-', '').slice(0, 12), 16);
-  const [event] = await readSnapshot(
-    sql,
-    (tx) => tx<SingleEvent[]>`
+  const [event] = await readSnapshot(sql, async (tx) => {
+    const retention = await readRetention(tx, appId);
+    return await tx<SingleEvent[]>`
     SELECT events.id, type_names.public_id AS "typeId", type_names.name AS "typeName",
            events.created_at AS "createdAt", payload::text AS payload
       FROM events JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
      WHERE events.app_id = ${appId} AND events.id = ${eventId}
        AND events.created_at BETWEEN ${clampYear(at - APART_MS)} AND ${clampYear(at + APART_MS)}
-       AND events.created_at >= (SELECT readable_from FROM retention)`,
-  );
+       AND ${retention.readable(tx)}`;
+  });
   return event ?? null;
 }
 

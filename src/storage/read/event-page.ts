@@ -17,6 +17,7 @@ import { type Interval, type LevelInterval, splitByLevel } from '../counts/inter
 import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
 import { exactIntervals, type Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
+import { type Retention, readRetention, selectBoundary } from '../retention.ts';
 import {
   type CountedInterval,
   countFilter,
@@ -59,14 +60,17 @@ export async function readPageIn(
   alsoSkipped: Promise<number> | number = 0,
 ): Promise<EventPage> {
   const { scope } = given;
-  const [counted, skipped] = await Promise.all([isEmpty(scope) ? [] : countWhole(tx, scope), alsoSkipped]);
+  const [{ counted, retention }, skipped] = await Promise.all([
+    isEmpty(scope) ? NOTHING : countWhole(tx, scope),
+    alsoSkipped,
+  ]);
   const total = sumOfCounts(counted);
   const request = { ...given, offset: given.offset + skipped };
   if (request.offset >= total) return { total, events: [], hasMore: false };
   const size = Math.min(request.limit, total - request.offset);
   const events =
     scope.field === undefined
-      ? await readRows(tx, request, await locate(tx, request, counted, size), size)
+      ? await readRows(tx, request, retention, await locate(tx, request, counted, size), size)
       : await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
   // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
   const hasMore = events.length > 0 && request.offset + events.length < total;
@@ -75,24 +79,61 @@ export async function readPageIn(
 
 /** All events of a scope that can be read, in the snapshot of a transaction. */
 export async function countScope(tx: Snapshot, scope: Scope): Promise<number> {
-  return isEmpty(scope) ? 0 : sumOfCounts(await countWhole(tx, scope));
+  return isEmpty(scope) ? 0 : sumOfCounts((await countWhole(tx, scope)).counted);
 }
 
 function sumOfCounts(counted: readonly CountedInterval[]): number {
   return counted.reduce((sum, { count }) => sum + count, 0);
 }
 
-async function countWhole(tx: Snapshot, scope: Scope): Promise<CountedInterval[]> {
-  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
-  const counted = scope.field === undefined ? 'events' : 'values';
-  return await countIntervals(tx, scope, await exactIntervals(tx, splitByLevel(interval), counted));
+/** What of a scope can be read. */
+interface Counted {
+  /** The intervals that hold events, in order of time. */
+  readonly counted: readonly CountedInterval[];
+  /** Where it differs by type; null: the intervals have all that it lets be read. */
+  readonly retention: Retention | null;
 }
 
-/** Sums each interval, as far as retention lets it be read, and returns those that hold events. */
+const NOTHING: Counted = { counted: [], retention: null };
+
+async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
+  const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
+  const counted = scope.field === undefined ? 'events' : 'values';
+  const split = async (whole: Interval): Promise<LevelInterval[]> =>
+    await exactIntervals(tx, splitByLevel(whole), counted);
+  // Sent together: few apps have types whose retention differs, and the others do not wait for that answer.
+  const [retention, counts] = await Promise.all([
+    readRetention(tx, scope.appId),
+    split(interval).then((intervals) =>
+      countIntervals(tx, scope, intervals, selectBoundary(tx, scope.appId)),
+    ),
+  ]);
+  if (!differs(retention, scope)) return { counted: counts, retention: null };
+  const parts = retention.parts(scope, interval).map(async ({ typeIds, exceptTypes, ...part }) => {
+    const own = { ...scope, typeIds, exceptTypes };
+    const readable = tx`SELECT ${new Date(part.from)}::timestamptz AS readable_from`;
+    return await countIntervals(tx, own, await split(part), readable);
+  });
+  return { counted: (await Promise.all(parts)).flat(), retention };
+}
+
+/** Whether types of a scope have a boundary of their own. Values of fields are not counted by parts: their scopes have one boundary. */
+function differs({ own }: Retention, { typeIds, exceptTypes = [] }: Scope): boolean {
+  if (own.size === 0) return false;
+  return typeIds === null
+    ? [...own.keys()].some((id) => !exceptTypes.includes(id))
+    : typeIds.some((id) => own.has(id));
+}
+
+/**
+ * Sums each interval, as far as retention lets it be read, and returns those that hold events.
+ * @param retention SELECT of `readable_from`
+ */
 async function countIntervals(
   tx: Snapshot,
   scope: Scope,
   intervals: readonly LevelInterval[],
+  retention: Fragment,
 ): Promise<CountedInterval[]> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
   const sums = intervals.map((interval) => sumOf(tx, scope, interval));
@@ -101,7 +142,7 @@ async function countIntervals(
   const counting = tx<{ readableFrom: number; counts: number[] }[]>`
     SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
-      FROM retention`;
+      FROM (${retention}) AS retention`;
   const [[row], matching] = await Promise.all([
     intervals.some(({ level }) => level === null) ? counting : withKeptPlan(tx, counting),
     Promise.all(intervals.map(ofRows)),
@@ -111,6 +152,7 @@ async function countIntervals(
   return intervals
     .map((interval, i) => ({
       ...interval,
+      scope,
       from: Math.max(interval.from, readableFrom),
       count: (counts[i] ?? 0) + (matching[i] ?? 0),
     }))
@@ -163,10 +205,11 @@ async function locate(
  */
 async function findMinutes(
   tx: Snapshot,
-  request: PageRequest,
-  { level, from, until }: CountedInterval,
+  { order }: PageRequest,
+  { level, from, until, scope }: CountedInterval,
   skips: readonly number[],
 ): Promise<SkipInterval[]> {
+  const request = { scope, order };
   const whole = skips.map((skip) => ({ from, until, skip }));
   if (level === null) return whole;
   const isDays = level === DAYS && until - from > level.ms;
@@ -181,13 +224,15 @@ async function findMinutes(
 async function readRows(
   tx: Transaction,
   { scope, order, limit, maxBytes }: PageRequest,
+  retention: Retention | null,
   { from, until, skip }: SkipInterval,
   size: number,
 ): Promise<StoredEvent[]> {
   const inOrder = order === 'asc' ? tx`ORDER BY created_at, id` : tx`ORDER BY created_at DESC, id DESC`;
   const inInterval = tx`
     SELECT id, type_id, created_at, payload FROM events
-     WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}`;
+     WHERE ${rowsOf(tx, scope)} AND created_at >= ${from} AND created_at < ${until}
+           ${retention === null ? tx`` : tx`AND ${retention.readable(tx)}`}`;
   const rows =
     (scope.typeIds !== null || hasExceptions(scope)) && isSpread({ from, until }, size)
       ? rowsByMinute(tx, scope, { from, until }, inInterval)

@@ -186,7 +186,7 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
     summarySeries: (request) => counted(request.appId, (own) => readSummarySeries(own, request)),
     windows: (requests) =>
       together === null ? readWindowsOfApps(requests, routes) : readWindows(together, requests),
-    firstWindow: async (appId, windowMs) => readFirstWindow(await at(appId), windowMs),
+    firstWindow: async (appId, windowMs) => readFirstWindow(await at(appId), appId, windowMs),
     recentValues: (of, until) => counted(of.appId, (own) => readRecentValues(own, of, until)),
     appStats: (appIds, when) =>
       together === null ? readStatsOfApps(appIds, when, routes) : readAppStats(together, appIds, when),

@@ -11,7 +11,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { passes, type TextTest, textLiteral } from '../fields/row-filter.ts';
-import { readBoundary } from '../retention.ts';
+import { type Retention, readRetention } from '../retention.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import type { Order } from './page-request.ts';
 import { readAppSnapshot } from './snapshot.ts';
@@ -147,11 +147,12 @@ export class EventScan {
     if (this.#rest !== null) return this.#rest;
     const { appId, from, until, order, after } = this.#request;
     const isOpen = from === null || until === null;
-    const [boundary, span] = await Promise.all([
-      readBoundary(this.#sql),
+    const [retention, span] = await Promise.all([
+      readRetention(this.#sql, appId),
       isOpen ? readAppSpan(this.#sql, appId) : null,
     ]);
     const first = from ?? span?.firstEventAt?.getTime() ?? 0;
+    const boundary = retention.first(this.#request);
     const end = until ?? (span?.lastEventAt?.getTime() ?? -1) + 1;
     this.#rest =
       order === 'asc'
@@ -175,11 +176,11 @@ export class EventScan {
     contains: readonly TextTest[],
   ): Promise<Outcome | null> {
     const buffer = this.#buffer;
-    const page = this.#page(interval, limit);
     try {
       return await readAppSnapshot(this.#sql, this.#request.appId, async (tx) => {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
         limited.catch(() => undefined); // What follows fails too.
+        const page = this.#page(interval, limit, await readRetention(tx, this.#request.appId));
         if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);
         const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
         return { ...copied, looked: copied.rows.length, last: copied.rows.last };
@@ -214,7 +215,7 @@ export class EventScan {
   }
 
   /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
-  #page({ from, until }: Interval, rows: number): string {
+  #page({ from, until }: Interval, rows: number, retention: Retention): string {
     const { appId, order } = this.#request;
     const [inOrder, beyond] = order === 'asc' ? ['', '>'] : ['DESC', '<'];
     const position = this.#position;
@@ -225,7 +226,7 @@ export class EventScan {
     return `
       SELECT id, created_at, type_id, payload FROM events
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
-         AND created_at >= (SELECT readable_from FROM retention)
+         AND ${retention.readableText()}
        ORDER BY created_at ${inOrder}, id ${inOrder} LIMIT ${rows}`;
   }
 

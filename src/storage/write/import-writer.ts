@@ -10,6 +10,7 @@ import {
   type CopyGroup,
 } from '../database/copy-connection.ts';
 import type { Database } from '../database/database.ts';
+import { Retention, retentionOf } from '../retention.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
 import { copyGroup, type EngineWrites } from './engine-writes.ts';
 import { backOff } from './failures.ts';
@@ -42,8 +43,15 @@ export interface ImportWriterOptions {
 
 const BOUNDARY = "(extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS boundary";
 
+const RULES = `SELECT coalesce(type_id, 0) AS "typeId", ${BOUNDARY} FROM retention_rules WHERE app_id =`;
+
+interface RuleBoundary {
+  readonly typeId: number;
+  readonly boundary: number;
+}
+
 /**
- * Begins a transaction. Its locks keep the app from being removed, the retention boundary from moving, and new fields from being
+ * Begins a transaction. Its locks keep the app from being removed, the retention boundaries from moving, and new fields from being
  * counted, before the group is committed. One message: in between this process parses lines, and answers wait for that.
  */
 function beginGroup(appId: number, holdsFields: boolean): string {
@@ -53,6 +61,7 @@ function beginGroup(appId: number, holdsFields: boolean): string {
     FROM apps CROSS JOIN retention
    WHERE apps.id = ${appId}
      FOR KEY SHARE OF apps FOR SHARE OF retention;
+  ${RULES} ${appId};
   ${holdsFields ? 'SELECT generation FROM field_generation FOR SHARE' : ''}`;
 }
 
@@ -69,8 +78,7 @@ function minutesOf(events: readonly EventRow[]): readonly string[] {
 
 interface BegunGroup {
   readonly xid: string;
-  /** Milliseconds since 1970. */
-  readonly boundary: number;
+  readonly retention: Retention;
   /** The generation of declared fields. */
   readonly generation: number;
 }
@@ -86,8 +94,8 @@ export class ImportWriter<Event extends EventRow> {
   readonly #kind: GroupKind<Event, ImportOutcome<Event>>;
   /** Days that have partitions. */
   readonly #daysWithPartitions = new Set<string>();
-  /** The boundary that was last read. */
-  #boundary: number | null = null;
+  /** What was last read. */
+  #retention: Retention | null = null;
   /** True after a group of which some events were there already: then COPY would only find that out again. */
   #merging = false;
   /** The group that is being written, and its rows as a query where that is built already. */
@@ -170,23 +178,28 @@ export class ImportWriter<Event extends EventRow> {
     const holdsFields = this.#options.engine.countDirectly !== undefined;
     const results: unknown = await this.#connection.query(beginGroup(appId, holdsFields), []);
     // Each statement has a result, which the type of the connection does not tell.
-    const [, started, fields] = results as readonly { readonly rows: readonly Partial<BegunGroup>[] }[];
-    const [{ xid, boundary = 0 } = {}] = started?.rows ?? [];
-    if (xid === undefined) throw new OperatorError('the app was removed: its import ends here');
-    this.#boundary = Math.max(boundary, this.#options.boundary);
-    return { xid, boundary: this.#boundary, generation: fields?.rows[0]?.generation ?? 0 };
+    const [, started, rules, fields] = results as readonly [
+      unknown,
+      { readonly rows: readonly { readonly xid: string; readonly boundary: number }[] },
+      { readonly rows: readonly RuleBoundary[] },
+      { readonly rows: readonly { readonly generation: number }[] }?,
+    ];
+    const [begun] = started.rows;
+    if (begun === undefined) throw new OperatorError('the app was removed: its import ends here');
+    const retention = this.#retentionOf(begun.boundary, rules.rows);
+    return { xid: begun.xid, retention, generation: fields?.rows[0]?.generation ?? 0 };
   }
 
   /** Writes the events that retention keeps. */
   async #fill(
     events: readonly Event[],
-    { boundary, generation }: BegunGroup,
+    { retention, generation }: BegunGroup,
     uncertain: boolean,
   ): Promise<ImportOutcome<Event>> {
     const kept = this.#kept(events);
     const refused = events
-      .filter(({ createdAt }) => createdAt < boundary)
-      .map((event) => ({ event, reason: { boundary } }));
+      .filter(({ createdAt, typeId }) => createdAt < retention.boundaryOf(typeId))
+      .map((event) => ({ event, reason: { boundary: retention.boundaryOf(event.typeId) } }));
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
       await this.#copy(kept, generation);
@@ -218,25 +231,31 @@ export class ImportWriter<Event extends EventRow> {
 
   /** Creates missing partitions first: COPY would send a whole group to find the first of them missing. */
   async #createPartitions(events: readonly Event[]): Promise<void> {
-    this.#boundary ??= await this.#readBoundary();
+    this.#retention ?? (await this.#readRetention());
     const dates = datesOf(this.#kept(events)).filter((date) => !this.#daysWithPartitions.has(date));
     await this.#commit.createPartitions(this.#connection, dates);
     for (const date of dates) this.#daysWithPartitions.add(date);
   }
 
-  async #readBoundary(): Promise<number> {
+  async #readRetention(): Promise<void> {
     const { rows } = await this.#connection.query<{ boundary: number }>(
       `SELECT ${BOUNDARY} FROM retention`,
       [],
     );
-    return Math.max(rows[0]?.boundary ?? 0, this.#options.boundary);
+    const rules = await this.#connection.query<RuleBoundary>(`${RULES} ${this.#options.appId}`, []);
+    this.#retentionOf(rows[0]?.boundary ?? 0, rules.rows);
+  }
+
+  #retentionOf(boundary: number, rules: readonly RuleBoundary[]): Retention {
+    this.#retention = retentionOf(Math.max(boundary, this.#options.boundary), rules);
+    return this.#retention;
   }
 
   /** The events that retention keeps; the same list where it keeps all. */
   #kept(events: readonly Event[]): readonly Event[] {
-    const boundary = this.#boundary ?? this.#options.boundary;
-    if ((events[0]?.createdAt ?? boundary) >= boundary) return events;
-    return events.filter(({ createdAt }) => createdAt >= boundary);
+    const retention = this.#retention ?? new Retention(this.#options.boundary);
+    if ((events[0]?.createdAt ?? Number.POSITIVE_INFINITY) >= retention.whole()) return events;
+    return events.filter(({ createdAt, typeId }) => createdAt >= retention.boundaryOf(typeId));
   }
 
   /** The outcome of the transaction whose COMMIT got no response; null if it was not committed, or cannot be found out. */

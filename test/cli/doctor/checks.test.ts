@@ -58,6 +58,7 @@ const DATABASE: DatabaseFacts = {
   pendingCounts: 900,
   strayRows: [],
   compression: null,
+  expiredApps: [],
   retentionBoundary: NOW - 90 * DAY_MS,
   counts: { days: [{ day: Date.parse('2026-11-20'), differing: 0, examples: [] }], unfinished: [] },
 };
@@ -191,6 +192,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'warning',
     'retention',
     /still readable/,
+  ],
+  [
+    'rows that stay behind the boundary of an app',
+    { database: { expiredApps: ['app_1', 'app_2', 'app_3', 'app_4'] } },
+    'warning',
+    'retention of apps',
+    /app_3 and 1 more hide/,
   ],
   [
     'a disk that fills',

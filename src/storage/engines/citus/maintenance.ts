@@ -19,12 +19,18 @@ import {
   eraseRows,
   sumOf,
 } from '../../maintenance/erasing.ts';
+import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
 import { type Folded, FoldPace } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { removeRowsOfApp } from '../../maintenance/slices.ts';
-import { hasNoOlderSnapshot, moveBoundary } from '../../retention.ts';
+import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary } from '../../retention.ts';
 import { KEY_LIFE_MS } from '../../write/inserts.ts';
-import { FOLDED_TABLES, removal as onOneServer, withCountsLock } from '../postgres/app-removal.ts';
+import {
+  FOLDED_TABLES,
+  removal as onOneServer,
+  removeExpired,
+  withCountsLock,
+} from '../postgres/app-removal.ts';
 import {
   COMMAND_TIMEOUT_MS,
   COUNTS_TIMEOUT_MS,
@@ -281,7 +287,8 @@ export async function applyRetention(
   const dropped: string[] = [];
   const postponed: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary)) {
-    const free = (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition, ON_ALL_NODES));
+    const free =
+      (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition, { prepare: ON_ALL_NODES }));
     (free ? dropped : postponed).push(partition);
   }
   return { dropped, postponed };
@@ -322,6 +329,11 @@ export function clusterMaintenance(
 ): MaintenanceTasks {
   const { retentionDays, reachMs, now } = options;
   const expiredMinutes = new ExpiredMinutes();
+  const expiredRows = new ExpiredRows(
+    sql,
+    async (_, part, isOver) => await removeExpired(await poolOfApp(sql, part.appId), part, isOver),
+    now,
+  );
   const folds = new Map<Sql, NodeFolds>();
   const foldsOf = (pool: Sql): NodeFolds => {
     const known = folds.get(pool) ?? { lock: new FoldLock(), pace: new FoldPace(now) };
@@ -356,6 +368,7 @@ export function clusterMaintenance(
         fields: () => fields.everySecond(),
         consumers: () => unlessAway(sql, () => consumers.look()),
         profiles: () => profiler.profileSome(),
+        'expired rows': () => expiredRows.removeSome(now() + REMOVE_ROWS_MS),
       }),
     everyTenMinutes: async () => {
       let dropped: readonly string[] = [];
@@ -370,6 +383,13 @@ export function clusterMaintenance(
           dropped = applied?.dropped ?? [];
         },
         'retained partitions': () => clipPartitions(sql),
+        'retention of apps': async () => {
+          await unlessAway(sql, async () => {
+            await moveAppBoundaries(sql, now());
+            await expiredRows.look();
+          });
+          await expiredRows.removeSome(now() + REMOVE_APPS_MS);
+        },
         fields: () => fields.everyTenMinutes(),
       });
       return dropped;

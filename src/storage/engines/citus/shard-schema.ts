@@ -36,6 +36,7 @@ const VIEWS = [
   'stale_buckets',
   'pending_marks',
   'stamped_minutes',
+  'outlived_counts',
   'next_fold',
   ...['minute', 'quarter_hour', 'hour', 'day', 'month'].map((level) => `fields_per_${level}`),
 ];

@@ -1,9 +1,10 @@
 /** Removes the events and counts of a deleted app. */
-import { countTable, LEVELS } from '../../counts/levels.ts';
+import { countTable, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
-import { removeRowsOfApp } from '../../maintenance/slices.ts';
+import { inSlices, isOfTypes, type RemoveExpired, sliceEnd } from '../../maintenance/expired-rows.ts';
+import { bucketSlices, removeRowsOfApp } from '../../maintenance/slices.ts';
 
 /** Events that one statement removes. */
 const REMOVED_EVENTS = 10_000;
@@ -35,6 +36,34 @@ export const removal: AppRemoval = {
     (await removeRowsOfApp(withCountsLock(sql), FOLDED_TABLES, appId, isOver)) &&
     (await removeRowsOfApp((work) => sql.begin(work), TABLES_OF_APP, appId, isOver)),
 };
+
+/**
+ * Counts by the minute go where no type of the app can be read: those of all types together would not be right without those of some.
+ * Coarser counts stay.
+ */
+export const removeExpired: RemoveExpired = (sql, part, isOver) =>
+  inSlices(part, isOver, async (slice) => {
+    const { appId, from, until, typeIds, exceptTypes = [] } = slice;
+    const next = await sql.begin('isolation level read committed', async (tx) => {
+      const end = await sliceEnd(tx, slice, REMOVED_EVENTS);
+      await tx`
+        DELETE FROM events
+         WHERE app_id = ${appId} AND created_at >= ${from}::text::timestamptz
+           AND created_at < ${end ?? until}::text::timestamptz AND ${isOfTypes(tx, slice)}`;
+      return end;
+    });
+    if (typeIds !== null || exceptTypes.length > 0) return next;
+    const minutes = countTable(MINUTES.name);
+    const slices = await bucketSlices(sql, minutes, { from, until: next ?? until }, appId);
+    for (const { from: first, to } of slices)
+      await withCountsLock(sql)(async (tx) => {
+        const { count } = await tx`
+          DELETE FROM ${tx(minutes)}
+           WHERE app_id = ${appId} AND bucket BETWEEN ${first}::text::timestamptz AND ${to}::text::timestamptz`;
+        return count;
+      });
+    return next;
+  });
 
 /** Not while a fold adds to the same counts. */
 export function withCountsLock(sql: Sql): (work: (tx: Transaction) => Promise<number>) => Promise<number> {

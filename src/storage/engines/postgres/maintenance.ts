@@ -22,12 +22,13 @@ import {
   sumOf,
 } from '../../maintenance/erasing.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
+import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
 import { type AddedUp, type DeltaSource, Folding } from '../../maintenance/folding.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { bucketSlices } from '../../maintenance/slices.ts';
-import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
+import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, utcDay } from '../../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
-import { removal } from './app-removal.ts';
+import { removal, removeExpired } from './app-removal.ts';
 import { writes } from './writes.ts';
 
 /**
@@ -408,6 +409,28 @@ export async function partitionsBefore(sql: Sql, boundary: string): Promise<stri
   return rows.map((row) => row.name);
 }
 
+/**
+ * Drops the partitions of which the retention of apps has left no row, and whose days are over for some app: no new rows are expected there.
+ * A row that comes nevertheless has a partition made for it.
+ * @returns their names
+ */
+async function dropEmptyPartitions(sql: Sql): Promise<string[]> {
+  const [last] = await sql<{ boundary: string | null }[]>`
+    SELECT max(removed_until)::text AS boundary FROM app_boundaries WHERE isfinite(removed_until)`;
+  if (last === undefined || last.boundary === null || !(await hasNoOlderSnapshot(sql, 'app_boundaries')))
+    return [];
+  const dropped: string[] = [];
+  for (const partition of await partitionsBefore(sql, last.boundary))
+    if ((await isEmpty(sql, partition)) && (await dropPartition(sql, partition, { ifEmpty: true })))
+      dropped.push(partition);
+  return dropped;
+}
+
+async function isEmpty(sql: Sql | Transaction, partition: string): Promise<boolean> {
+  const [row] = await sql`SELECT FROM ${sql(partition)} LIMIT 1`;
+  return row === undefined;
+}
+
 /** Rows that one statement removes from a partition that is wider than a day, and statements of one call. */
 const CLIPPED_ROWS = 10_000;
 const CLIPS = 100;
@@ -465,17 +488,28 @@ export async function clipPartitions(sql: Sql): Promise<number> {
 }
 
 /**
- * @param prepare a statement before all others of its transaction
- * @returns false where the lock was not free in time
+ * @param options.prepare a statement before all others of its transaction
+ * @param options.ifEmpty whether it stays if a row has come meanwhile
+ * @returns false where the lock was not free in time, or it has a row
  */
-export async function dropPartition(sql: Sql, partition: string, prepare = ''): Promise<boolean> {
+export async function dropPartition(
+  sql: Sql,
+  partition: string,
+  { prepare = '', ifEmpty = false }: { readonly prepare?: string; readonly ifEmpty?: boolean } = {},
+): Promise<boolean> {
   try {
-    await sql.begin(async (tx: Transaction) => {
+    return await sql.begin('isolation level read committed', async (tx: Transaction) => {
       if (prepare !== '') await tx.unsafe(prepare);
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
+      if (ifEmpty) {
+        // In the order of writers, who lock the table of all first.
+        await tx`LOCK TABLE ONLY events IN ACCESS EXCLUSIVE MODE`;
+        await tx`LOCK TABLE ${tx(partition)} IN ACCESS EXCLUSIVE MODE`;
+        if (!(await isEmpty(tx, partition))) return false;
+      }
       await tx`DROP TABLE IF EXISTS ${tx(partition)}`;
+      return true;
     });
-    return true;
   } catch (error) {
     if (errorCode(error) === SQLSTATE.lockNotAvailable) return false;
     throw error;
@@ -504,6 +538,7 @@ export function postgresMaintenance(
   const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
+  const expiredRows = new ExpiredRows(sql, removeExpired, now);
   const profiler = new PrefixSumBuilder(sql, now);
   const fields = new FieldUpkeep(sql, now, slow);
   const prepare = (): Promise<void> =>
@@ -520,6 +555,7 @@ export function postgresMaintenance(
         vacuum: () => deadDeltas.vacuumIfDue(),
         fields: () => fields.everySecond(oldestSnapshotSeconds),
         consumers: () => consumers.look(),
+        'expired rows': () => expiredRows.removeSome(now() + REMOVE_ROWS_MS),
       }),
     everyTenMinutes: async () => {
       let dropped: readonly string[] = [];
@@ -531,6 +567,12 @@ export function postgresMaintenance(
           ({ dropped } = await applyRetention(sql, { days: retentionDays, now: now() }, expiredMinutes));
         },
         'retained partitions': () => clipPartitions(sql),
+        'retention of apps': async () => {
+          await moveAppBoundaries(sql, now());
+          await expiredRows.look();
+          await expiredRows.removeSome(now() + REMOVE_APPS_MS);
+          dropped = [...dropped, ...(await dropEmptyPartitions(sql))];
+        },
         fields: () => fields.everyTenMinutes(),
       });
       return dropped;

@@ -1,7 +1,15 @@
 /** Removes the events and counts of a deleted app. */
-import type { Sql, Transaction } from '../../database/connect.ts';
+import { ALL_TYPES, COARSE_LEVELS, countTable, type Level, MINUTES } from '../../counts/levels.ts';
+import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { type AppRemoval, FROM_DAYS } from '../../maintenance/deleted-apps.ts';
+import {
+  type ExpiredPart,
+  inSlices,
+  isOfTypes,
+  type RemoveExpired,
+  sliceEnd,
+} from '../../maintenance/expired-rows.ts';
 import { bucketSlices, removeRowsOfApp } from '../../maintenance/slices.ts';
 import { withCountsLock } from '../postgres/app-removal.ts';
 
@@ -24,11 +32,7 @@ export const removal: AppRemoval = {
     return true;
   },
   removeCounts: async (sql, appId, isOver) => {
-    const aggregates = await sql<{ table: string; hypertable: string }[]>`
-      SELECT materialization_hypertable_schema || '.' || materialization_hypertable_name AS table,
-             materialization_hypertable_name AS hypertable
-        FROM timescaledb_information.continuous_aggregates WHERE view_schema = current_schema()`;
-    for (const { table, hypertable } of aggregates)
+    for (const { table, hypertable } of await aggregatesOf(sql))
       for (const chunk of await chunksOf(sql, hypertable))
         for (const { from, to } of await bucketSlices(sql, table, chunk, appId)) {
           await sql.begin('isolation level read committed', async (tx) => {
@@ -41,10 +45,158 @@ export const removal: AppRemoval = {
         }
     return (
       (await removeRowsOfApp(withCountsLock(sql), FROM_DAYS, appId, isOver)) &&
-      (await removeRowsOfApp((work) => sql.begin(work), TABLES_OF_APP, appId, isOver))
+      (await removeRowsOfApp((work) => sql.begin(work), [...TABLES_OF_APP, ...OUTLIVED], appId, isOver))
     );
   },
 };
+
+/** The tables of counts of removed rows. */
+const outlived = (level: Level): string => `outlived_${countTable(level.name)}`;
+const OUTLIVED = COARSE_LEVELS.map(outlived);
+
+/** The hypertables in which the aggregates keep their counts, by the name of the aggregate. */
+async function aggregatesOf(
+  sql: Sql | Transaction,
+): Promise<readonly { readonly name: string; readonly table: string; readonly hypertable: string }[]> {
+  return await sql<{ name: string; table: string; hypertable: string }[]>`
+    SELECT view_name AS name, materialization_hypertable_schema || '.' || materialization_hypertable_name AS table,
+           materialization_hypertable_name AS hypertable
+      FROM timescaledb_information.continuous_aggregates WHERE view_schema = current_schema()`;
+}
+
+/**
+ * Removes expired rows. A refresh makes the aggregates what the rows are: so the counts of the rows that go move from the aggregates to tables
+ * of their own, in the same transaction, and a refresh finds nothing to change. Buckets that are marked as stale lack rows
+ * or have not been counted from them yet: they are refreshed first.
+ * @param refreshMarked refreshes what is marked
+ */
+export function removeExpiredWith(refreshMarked: () => Promise<void>): RemoveExpired {
+  return (sql, part, isOver) => {
+    let isStale = false;
+    return inSlices(
+      part,
+      () => isStale || isOver(),
+      async (slice) => {
+        const next = await removeSlice(sql, slice);
+        if (next !== 'stale') return next;
+        await refreshMarked();
+        const again = await removeSlice(sql, slice);
+        if (again !== 'stale') return again;
+        // Something of these days comes all the time: the next call tries again.
+        isStale = true;
+        return slice.from;
+      },
+    );
+  };
+}
+
+/** @returns where the next slice begins; null: it was the last; stale: nothing was done */
+async function removeSlice(sql: Sql, slice: ExpiredPart): Promise<string | null | 'stale'> {
+  const { appId, from, until, typeIds, exceptTypes = [] } = slice;
+  const isWhole = typeIds === null && exceptTypes.length === 0;
+  try {
+    return await sql.begin('isolation level repeatable read', async (tx) => {
+      await openColumnstore(tx);
+      const next = await sliceEnd(tx, slice, REMOVED_EVENTS);
+      const end = next ?? until;
+      const within = (time: string) =>
+        tx`app_id = ${appId} AND ${tx(time)} >= ${from}::text::timestamptz AND ${tx(time)} < ${end}::text::timestamptz`;
+      await tx`
+        CREATE TEMPORARY TABLE gone ON COMMIT DROP AS
+        SELECT type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS count
+          FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)} GROUP BY 1, 2`;
+      const [some] = await tx`SELECT FROM gone LIMIT 1`;
+      if (some === undefined) return next;
+      const [stale] = await tx`
+        SELECT FROM stale_buckets
+         WHERE bucket > (SELECT min(bucket) FROM gone) - interval '1 day' AND bucket <= (SELECT max(bucket) FROM gone) LIMIT 1`;
+      if (stale !== undefined) return 'stale';
+      await tx`INSERT INTO gone SELECT ${ALL_TYPES}, bucket, sum(count) FROM gone GROUP BY bucket`;
+      const tables = new Map((await aggregatesOf(tx)).map(({ name, table }) => [name, table]));
+      const tableOf = (name: string): string => {
+        const table = tables.get(name);
+        if (table === undefined) throw new Error(`The continuous aggregate ${name} is gone.`);
+        return table;
+      };
+      const [minutes, ofApp] = [
+        tableOf(countTable(MINUTES.name)),
+        tableOf(`app_${countTable(MINUTES.name)}`),
+      ];
+      await tx`DELETE FROM ${tx(minutes)} WHERE ${within('bucket')} AND ${isOfTypes(tx, slice)}`;
+      if (isWhole) await tx`DELETE FROM ${tx(ofApp)} WHERE ${within('bucket')}`;
+      else await takeAway(tx, ofApp, MINUTES, true, appId);
+      for (const level of COARSE_LEVELS) {
+        await tx`
+          INSERT INTO ${tx(outlived(level))} AS known (app_id, type_id, bucket, count)
+          SELECT ${appId}::integer, type_id, date_bin(${level.ms} * interval '1 ms', bucket, 'epoch'), sum(count)
+            FROM gone GROUP BY 2, 3 ORDER BY 2, 3
+              ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
+        await takeAway(tx, tableOf(countTable(level.name)), level, false, appId);
+        await takeAway(tx, tableOf(`app_${countTable(level.name)}`), level, true, appId);
+      }
+      await tx`DELETE FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)}`;
+      return next;
+    });
+  } catch (error) {
+    // Somebody else has refreshed these buckets meanwhile.
+    if (errorCode(error) === SQLSTATE.serializationFailure) return 'stale';
+    throw error;
+  }
+}
+
+/** Takes what is gone off the counts that an aggregate has. @param isTogether whether it counts all types together */
+async function takeAway(
+  tx: Transaction,
+  table: string,
+  { ms }: Level,
+  isTogether: boolean,
+  appId: number,
+): Promise<void> {
+  const type = isTogether ? tx`type_id = ${ALL_TYPES}` : tx`type_id <> ${ALL_TYPES}`;
+  const bounds = tx`
+    known.app_id = ${appId} AND known.bucket >= (SELECT date_bin(${ms} * interval '1 ms', min(bucket), 'epoch') FROM gone)
+                            AND known.bucket <= (SELECT max(bucket) FROM gone)`;
+  await tx`
+    UPDATE ${tx(table)} AS known SET count = known.count - taken.count
+      FROM (SELECT type_id, date_bin(${ms} * interval '1 ms', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
+              FROM gone WHERE ${type} GROUP BY 1, 2) AS taken
+     WHERE ${bounds} AND known.bucket = taken.bucket ${isTogether ? tx`` : tx`AND known.type_id = taken.type_id`}`;
+  await tx`DELETE FROM ${tx(table)} AS known WHERE ${bounds} AND known.count <= 0`;
+}
+
+/** Chunks of events that the retention of apps has left empty, before an instant. @returns the names of those that are gone */
+export async function dropEmptyChunks(sql: Sql, before: string): Promise<string[]> {
+  const dropped: string[] = [];
+  const chunks = await sql<{ name: string; from: string; until: string }[]>`
+    SELECT format('%I.%I', chunk_schema, chunk_name) AS name, range_start::text AS from, range_end::text AS until
+      FROM timescaledb_information.chunks
+     WHERE hypertable_schema = current_schema() AND hypertable_name = 'events' AND range_end <= ${before}::text::timestamptz`;
+  for (const { name, from, until } of chunks) {
+    if (!(await isEmpty(sql, name))) continue;
+    try {
+      const isGone = await sql.begin('isolation level read committed', async (tx) => {
+        await tx.unsafe(`SET LOCAL lock_timeout = ${CHUNK_LOCK_MS}`);
+        await tx.unsafe(`LOCK TABLE ${name} IN ACCESS EXCLUSIVE MODE`);
+        if (!(await isEmpty(tx, name))) return false;
+        await tx`
+          SELECT drop_chunks('events'::regclass, newer_than => ${from}::text::timestamptz, older_than => ${until}::text::timestamptz)`;
+        return true;
+      });
+      if (isGone) dropped.push(name);
+    } catch (error) {
+      if (errorCode(error) !== SQLSTATE.lockNotAvailable) throw error;
+    }
+  }
+  return dropped;
+}
+
+/** How long a drop waits for a lock: writers and readers of the chunk wait behind it. */
+const CHUNK_LOCK_MS = 200;
+
+async function isEmpty(sql: Sql | Transaction, chunk: string): Promise<boolean> {
+  const [row] = await sql.unsafe(`SELECT FROM ${chunk} LIMIT 1`);
+  return row === undefined;
+}
 
 /** `[from, until)` as PostgreSQL writes it. */
 interface ChunkInterval {

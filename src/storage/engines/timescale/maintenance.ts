@@ -12,12 +12,13 @@ import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import { discardProfiles, type ErasureSlice, eraseRows, sumOf } from '../../maintenance/erasing.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
+import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
-import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
+import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, readBoundary } from '../../retention.ts';
 import { COMMAND_TIMEOUT_MS, underCountsLock, waitedInVain } from '../postgres/maintenance.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
-import { openColumnstore, removal } from './app-removal.ts';
+import { dropEmptyChunks, openColumnstore, removal, removeExpiredWith } from './app-removal.ts';
 import { Compression } from './compression.ts';
 import { aggregatesOf, applyPolicies, RETAINED, removeColumnstorePolicies } from './policies.ts';
 import {
@@ -347,6 +348,15 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
   return dropped;
 }
 
+/** Drops the chunks that the retention of apps has left empty, once nobody has a snapshot in which they have rows. */
+async function dropEmptyOnes(sql: Sql): Promise<readonly string[]> {
+  const [last] = await sql<{ boundary: string | null }[]>`
+    SELECT max(removed_until)::text AS boundary FROM app_boundaries WHERE isfinite(removed_until)`;
+  if (last === undefined || last.boundary === null || !(await hasNoOlderSnapshot(sql, 'app_boundaries')))
+    return [];
+  return await dropEmptyChunks(sql, last.boundary);
+}
+
 /** Leaves a refresh to a later time where another program refreshes the same buckets. */
 async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<void> {
   try {
@@ -399,6 +409,13 @@ export function timescaleMaintenance(
   const expiredKeys = new ExpiredKeys(sql);
   const profiler = new PrefixSumBuilder(sql, now);
   const fields = new FieldUpkeep(sql, now, slow);
+  const refreshMarked = (): Promise<void> => unlessBeingRefreshed(() => marks.refresh(now(), 0));
+  const expiredRows = new ExpiredRows(sql, removeExpiredWith(refreshMarked), now);
+  // A refresh in another process would bring counts back, and a compression of one chunk and a removal would wait for each other.
+  const removeExpired = async (ms: number): Promise<void> => {
+    if (!expiredRows.hasSome || compression.isRunning) return;
+    await ifAlone(sql, () => expiredRows.removeSome(now() + ms));
+  };
   const compression = new Compression(slow, settings, now);
   const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now);
   return {
@@ -426,6 +443,7 @@ export function timescaleMaintenance(
         },
         fields: () => fields.everySecond(oldestSnapshotSeconds),
         consumers: () => consumers.look(),
+        'expired rows': () => removeExpired(REMOVE_ROWS_MS),
         compression: async () => compression.throwFailure(),
       }),
     everyTenMinutes: async () => {
@@ -443,6 +461,12 @@ export function timescaleMaintenance(
         retention: async () => {
           const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
           if (await hasNoOlderSnapshot(sql)) dropped = await dropChunksBefore(sql, boundary);
+        },
+        'retention of apps': async () => {
+          await moveAppBoundaries(sql, now());
+          await expiredRows.look();
+          await removeExpired(REMOVE_APPS_MS);
+          dropped = [...dropped, ...(await dropEmptyOnes(sql))];
         },
       });
       return dropped;

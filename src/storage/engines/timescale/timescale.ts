@@ -1,6 +1,5 @@
 /** TimescaleDB: events in a hypertable with a columnstore, counts in a hierarchy of continuous aggregates. */
-import type pg from 'pg';
-import { addMonthCounts, COUNT_COLUMNS } from '../../backup/catalog.ts';
+import { addMonthCounts } from '../../backup/catalog.ts';
 import { countTable } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -9,8 +8,6 @@ import { eraseSlice, recountDay, settleCounts, timescaleMaintenance } from './ma
 import { compressedUntil, readCompression } from './policies.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
-
-const STAGED = 'staged_counts';
 
 export const timescale: StorageEngine = {
   name: 'timescale',
@@ -49,39 +46,11 @@ export const timescale: StorageEngine = {
     );
     return rows.map(({ name }) => name);
   },
-  /**
-   * A continuous aggregate is kept in a hypertable of its own and never looks for rows before what it has materialized:
-   * counts that are put there are as good as its own, and readers find them there.
-   */
+  /** They stay beside the aggregates, which would lose them with the next refresh of other counts of the same time. */
   addCounts: async (client, level, copyTo) => {
-    await client.query(
-      `CREATE TEMPORARY TABLE ${STAGED} (app_id integer, type_id integer, bucket timestamptz, count bigint) ON COMMIT DROP`,
-    );
-    const rows = await copyTo(STAGED);
-    // All types together are an aggregate of their own.
-    const ofAllTypes = COUNT_COLUMNS.filter((column) => column !== 'type_id');
-    await insertStaged(client, countTable(level), COUNT_COLUMNS, 'type_id <> 0');
-    await insertStaged(client, `app_${countTable(level)}`, ofAllTypes, 'type_id = 0');
-    if (level === 'day' && rows > 0) await addMonthCounts(client, STAGED);
-    await client.query(`DROP TABLE ${STAGED}`);
+    const table = `outlived_${countTable(level)}`;
+    const rows = await copyTo(table);
+    if (level === 'day' && rows > 0) await addMonthCounts(client, table);
     return rows;
   },
 };
-
-async function insertStaged(
-  client: pg.Client,
-  aggregate: string,
-  columns: readonly string[],
-  condition: string,
-): Promise<void> {
-  const { rows } = await client.query<{ name: string }>(
-    `SELECT format('%I.%I', materialization_hypertable_schema, materialization_hypertable_name) AS name
-       FROM timescaledb_information.continuous_aggregates
-      WHERE view_schema = current_schema() AND view_name = $1`,
-    [aggregate],
-  );
-  const [table] = rows;
-  if (table === undefined) throw new Error(`The continuous aggregate ${aggregate} is gone.`);
-  const list = columns.join(', ');
-  await client.query(`INSERT INTO ${table.name} (${list}) SELECT ${list} FROM ${STAGED} WHERE ${condition}`);
-}

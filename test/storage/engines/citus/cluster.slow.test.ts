@@ -33,6 +33,7 @@ import { FaultyProxy } from '../../../support/proxy.ts';
 import type { RestartablePostgres } from '../../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../../support/service.ts';
 import { RoutedWriter } from '../../../support/writers.ts';
+import { retentionContract } from '../../retention.contract.ts';
 import { storageContract } from '../../storage.contract.ts';
 import { fleetOnCluster } from './fleet.ts';
 
@@ -49,6 +50,7 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   afterAll(() => cluster.stop());
 
   storageContract('citus', (options) => cluster.database(options));
+  retentionContract('citus', () => cluster.database());
   fleetOnCluster(() => cluster);
 
   test('a backup of one server is restored into a cluster, with exact counts', async () => {

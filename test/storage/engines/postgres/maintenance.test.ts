@@ -1,5 +1,6 @@
 import { afterEach, beforeEach, describe, expect, test } from 'vitest';
 import { connect, type Sql, type Transaction } from '../../../../src/storage/database/connect.ts';
+import { removeExpired } from '../../../../src/storage/engines/postgres/app-removal.ts';
 import {
   applyRetention,
   clipPartitions,
@@ -11,6 +12,7 @@ import {
 } from '../../../../src/storage/engines/postgres/maintenance.ts';
 import { writes } from '../../../../src/storage/engines/postgres/writes.ts';
 import { DeadRows } from '../../../../src/storage/maintenance/dead-rows.ts';
+import { ExpiredRows } from '../../../../src/storage/maintenance/expired-rows.ts';
 import { readEventPage } from '../../../../src/storage/read/event-page.ts';
 import { holdersInTurns } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
@@ -536,4 +538,33 @@ test('retention removes rows from a partition that its boundary lies in, and dro
   expect((await applyRetention(sql, { days: 10, now: Date.UTC(2025, 6, 11) })).dropped).toEqual([]);
   const { dropped } = await applyRetention(sql, { days: 10, now: Date.UTC(2025, 6, 11) });
   expect(dropped).toEqual(['events_20250601_20250701']);
+});
+
+test('expired rows of an app go slice by slice; one who has stopped in between leaves the rest to another', async () => {
+  await ensurePartitions(sql, START, START + DAY_MS);
+  for (const app of [1, 2]) {
+    const rows = sql`
+      SELECT gen_random_uuid(), ${app}::integer, 7, ${START}::timestamptz + n * interval '4 s', '{}'::json
+        FROM generate_series(1, 21000) AS n`;
+    await insertSelected(sql, 'postgres', rows);
+  }
+  await sql`
+    INSERT INTO app_boundaries (app_id, type_id, readable_from, moved_at) VALUES (1, 0, ${new Date(START + DAY_MS)}, now())`;
+  const left = async (app: number): Promise<number> =>
+    (await sql`SELECT FROM events WHERE app_id = ${app}`).length;
+  const times = [0, 10];
+  const stopped = new ExpiredRows(sql, removeExpired, () => times.shift() ?? 10);
+  await stopped.look();
+  await stopped.removeSome(10);
+  const half = await left(1);
+  expect(half).toBeGreaterThan(0);
+  expect(half).toBeLessThan(21_000);
+  const next = new ExpiredRows(sql, removeExpired, () => 0);
+  await next.look();
+  await next.removeSome(1);
+  expect([await left(1), await left(2)]).toEqual([0, 21_000]);
+  expect(next.hasSome).toBe(false);
+  const [boundary] = await sql<{ done: boolean }[]>`
+    SELECT removed_until = readable_from AS done FROM app_boundaries`;
+  expect(boundary?.done).toBe(true);
 });

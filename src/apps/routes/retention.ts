@@ -1,0 +1,71 @@
+/** /api/apps/:appId/retention: for how long events of an app and of its types are kept, and what a change would hide. */
+
+import type { Api } from '../../accounts/routes/api.ts';
+import { bodyOf } from '../../accounts/routes/body.ts';
+import type { RetentionAnswer, RetentionPreview } from '../../api-types/answers.ts';
+import { invalidField, WrongField } from '../../errors.ts';
+import { done } from '../../http/data.ts';
+import type { Outcome } from '../../http/exchange.ts';
+import type { Route } from '../../http/route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import {
+  countHidden,
+  listRetention,
+  parseKept,
+  planRetention,
+  type RetentionSettings,
+  setRetention,
+  shownRule,
+} from '../retention.ts';
+
+export interface RetentionRoutesOptions {
+  readonly api: Api;
+  readonly sql: Sql;
+  readonly settings: RetentionSettings;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+const PATH = '/api/apps/:appId/retention';
+const CHANGE = bodyOf(
+  { type: { type: 'string', maxLength: 1_000, nullable: true }, days: { type: 'string', maxLength: 20 } },
+  ['days'],
+);
+
+export function retentionRoutes({ api, sql, settings, now }: RetentionRoutesOptions): readonly Route[] {
+  const answer = async (appId: string): Promise<Outcome> =>
+    done<RetentionAnswer>({
+      rules: (await listRetention(sql, settings, appId)).map(shownRule),
+      longest: settings.RETENTION_DAYS === 0 ? null : settings.RETENTION_DAYS,
+    });
+  return [
+    api.read(PATH, 'viewer', ({ app: { appId } }) => answer(appId)),
+    api.readInTurn(`${PATH}/preview`, 'owner', ({ app: { appId }, exchange, events }) =>
+      inFields(async () => {
+        const query = new URLSearchParams(exchange.query);
+        const days = parseKept(query.get('days') ?? '');
+        const plan = await planRetention(sql, settings, { appId, type: query.get('type'), days, now: now() });
+        const hidden = await countHidden(events, plan);
+        return done<RetentionPreview>({
+          readableFrom: shownRule({ readableFrom: plan.boundary }).readableFrom,
+          hidden,
+        });
+      }),
+    ),
+    api.change('PUT', PATH, 'owner', CHANGE, ({ app: { appId }, by }, { type = null, days }) =>
+      inFields(async () => {
+        await setRetention(sql, settings, { appId, type, days: parseKept(days), now: now(), by });
+        return await answer(appId);
+      }),
+    ),
+  ];
+}
+
+async function inFields(work: () => Promise<Outcome>): Promise<Outcome> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof WrongField) return invalidField(error.field, error.problem);
+    throw error;
+  }
+}
