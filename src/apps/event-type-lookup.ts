@@ -101,13 +101,8 @@ export class EventTypes {
       now: options.now,
       outage,
     };
-    const findById = (key: string): Promise<EventType | null> => this.#find(this.#ids, key);
-    this.#byId = new LookupCache({ ...memory, load: findById, refresh: findById });
-    this.#byName = new LookupCache({
-      ...memory,
-      load: (key) => this.#findOrCreate(key),
-      refresh: (key) => this.#find(this.#names, key),
-    });
+    this.#byId = new LookupCache({ ...memory, load: (key) => this.#loadById(key) });
+    this.#byName = new LookupCache({ ...memory, load: (key) => this.#loadByName(key) });
   }
 
   /** The type that a producer names, synchronously if it is cached. A new name creates it. */
@@ -151,20 +146,20 @@ export class EventTypes {
     this.#counts.clear();
   }
 
-  async #find(lookup: BatchedLookup<StoredType>, key: string): Promise<EventType | null> {
-    const [appId, text] = splitKey(key);
+  async #loadById(key: string): Promise<EventType | null> {
+    const [appId, publicId] = splitKey(key);
     const epoch = this.#options.epoch?.();
     // PostgreSQL's text type cannot store NUL, so no identifier contains it.
-    if (text.includes('\0')) return null;
-    const found = await lookup.get(key, this.#holderOf(appId));
+    if (publicId.includes('\0')) return null;
+    const found = await this.#ids.get(key, this.#holderOf(appId));
     return found === null ? null : eventType(found, epoch);
   }
 
-  async #findOrCreate(key: string): Promise<EventType | null> {
+  async #loadByName(key: string): Promise<EventType | null> {
     const [appId, name] = splitKey(key);
     const epoch = this.#options.epoch?.();
-    const found = await this.#find(this.#names, key);
-    if (found !== null) return found;
+    const found = await this.#names.get(key, this.#holderOf(appId));
+    if (found !== null) return eventType(found, epoch);
     const type = await this.#creation.add(appId, name);
     if (type instanceof Rejection) throw new Refused(type);
     return type === 'too-many' ? null : eventType(type, epoch);

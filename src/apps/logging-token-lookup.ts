@@ -95,7 +95,6 @@ export class LoggingTokens {
       ttlMs: options.cacheMs,
       now: options.now,
       outage,
-      refresh: (token) => this.#lookup.get(token),
     });
   }
 

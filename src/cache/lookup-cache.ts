@@ -1,6 +1,5 @@
 /** Bounded caches of database lookups, for values that nearly every request needs and that rarely change. */
 import { LRUCache } from 'lru-cache';
-import { ownText } from '../base/own-text.ts';
 import { Rejection } from '../errors.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../storage/database/connect.ts';
 
@@ -20,16 +19,7 @@ export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   readonly now: () => number;
   /** How lookups behave during an outage of the database. */
   readonly outage?: LookupOutage | undefined;
-  /**
-   * As `load`, for values in use whose time is nearly over: it is called for many at once. Where thousands are in use, to look them
-   * up one by one would cost as much as what they are needed for. Absent: all are looked up when their time is over.
-   */
-  readonly refresh?: (key: string) => Promise<V | null>;
 }
-
-/** The share of its time after which a value in use is looked up again, and that for which such values are gathered. */
-const AHEAD = 0.8;
-const GATHERED = 0.1;
 
 /** The behavior of lookups during an outage. */
 export interface LookupOutage {
@@ -156,9 +146,6 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   #generation = 0;
   /** Running lookups whose result may be cached and shared. A drop removes them. */
   readonly #inFlight = new Map<string, Promise<V | null>>();
-  /** Keys of values that are to be looked up again together, and the lookups of these, which a drop removes. */
-  readonly #ageing = new Set<string>();
-  readonly #refreshing = new Map<string, Promise<V | null>>();
   #hits = 0;
   #misses = 0;
 
@@ -173,7 +160,6 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
     const cached = this.#positives.get(key) ?? this.#negatives.get(key);
     if (cached === undefined || !this.#isFresh(cached)) return undefined;
     this.#hits += 1;
-    if (this.#isAgeing(cached)) this.#refreshSoon(key);
     return cached.value;
   }
 
@@ -218,7 +204,6 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
 
   /** Drops everything. Later calls get the result of a lookup that begins after this one. */
   dropAll(): void {
-    this.#refreshing.clear();
     this.#inFlight.clear();
     this.#positives.clear();
     this.#negatives.clear();
@@ -229,7 +214,6 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
    * during an outage if stale values are.
    */
   invalidateAll(): void {
-    this.#refreshing.clear();
     this.#inFlight.clear();
     this.#negatives.clear();
     this.#generation += 1;
@@ -238,38 +222,6 @@ export class LookupCache<V extends NonNullable<unknown>> implements CacheStats {
   #isFresh(cached: Cached<V | null>): boolean {
     const age = this.#options.now() - cached.askedAt;
     return age >= 0 && age < this.#options.ttlMs && cached.generation === this.#generation;
-  }
-
-  #isAgeing({ value, askedAt }: Cached<V | null>): boolean {
-    const { refresh, now, ttlMs } = this.#options;
-    return refresh !== undefined && value !== null && now() - askedAt >= AHEAD * ttlMs;
-  }
-
-  #refreshSoon(key: string): void {
-    if (this.#ageing.has(key) || this.#refreshing.has(key)) return;
-    if (this.#ageing.size === 0) setTimeout(() => this.#refreshAll(), GATHERED * this.#options.ttlMs).unref();
-    // Copied: a slice would keep the whole request body in memory.
-    this.#ageing.add(ownText(key));
-  }
-
-  #refreshAll(): void {
-    const keys = [...this.#ageing];
-    this.#ageing.clear();
-    const { outage, refresh } = this.#options;
-    if (refresh === undefined || outage?.isUnreachable() === true) return;
-    for (const key of keys) void this.#refresh(key, refresh(key));
-  }
-
-  /** A lookup that fails, or finds nothing, is made again when the value is needed. */
-  async #refresh(key: string, asking: Promise<V | null>): Promise<void> {
-    const askedAt = this.#options.now();
-    this.#refreshing.set(key, asking);
-    const value = await asking.catch(() => undefined);
-    // A drop happened meanwhile.
-    if (this.#refreshing.get(key) !== asking) return;
-    this.#refreshing.delete(key);
-    if (value === null) this.#positives.delete(key);
-    else if (value !== undefined) this.#keep(key, value, askedAt);
   }
 
   #ask(key: string): Promise<V | null> {

@@ -1,4 +1,4 @@
-import { afterEach, describe, expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import {
   answerInTime,
   LookupBusy,
@@ -270,68 +270,4 @@ test('a stale value is served if the lookup fails because of an outage, and only
   const other = cache.get('a');
   asked.at(-1)?.reject(new Error('a fault'));
   await expect(other).rejects.toThrow('a fault');
-});
-
-describe('values in use whose time is nearly over', () => {
-  /** A cache that refreshes, with a value that is 800 of 1,000 ms old. */
-  async function age() {
-    vi.useFakeTimers();
-    const clock = { ms: 0 };
-    const asked: Pending[] = [];
-    const cache = new LookupCache<string>({
-      load: async (key) => `${key} loaded at ${clock.ms}`,
-      refresh: (key) => new Promise((resolve, reject) => asked.push({ key, resolve, reject })),
-      max: 10,
-      maxNegatives: 10,
-      ttlMs: 1_000,
-      now: () => clock.ms,
-    });
-    for (const key of ['a', 'b', 'c']) await cache.get(key);
-    clock.ms = 800;
-    return { cache, asked, clock };
-  }
-  afterEach(() => void vi.useRealTimers());
-
-  test('are looked up again together, and served meanwhile', async () => {
-    const { cache, asked, clock } = await age();
-    expect([cache.get('a'), cache.get('b'), cache.get('a')]).toEqual([
-      'a loaded at 0',
-      'b loaded at 0',
-      'a loaded at 0',
-    ]);
-    expect(asked).toEqual([]);
-    clock.ms = 900;
-    await vi.advanceTimersByTimeAsync(100);
-    expect(asked.map(({ key }) => key)).toEqual(['a', 'b']);
-    expect(cache.get('a')).toBe('a loaded at 0');
-    for (const { key, resolve } of asked) resolve(`${key} again`);
-    await vi.advanceTimersByTimeAsync(0);
-    clock.ms = 1_899;
-    expect([cache.get('a'), cache.get('b')]).toEqual(['a again', 'b again']);
-    // Nobody has used it.
-    expect(await cache.get('c')).toBe('c loaded at 1899');
-  });
-
-  test('that are gone, or could not be looked up, are loaded when they are needed', async () => {
-    const { cache, asked, clock } = await age();
-    cache.get('a');
-    cache.get('b');
-    await vi.advanceTimersByTimeAsync(100);
-    asked[0]?.resolve(null);
-    asked[1]?.reject(new Error('no answer'));
-    await vi.advanceTimersByTimeAsync(0);
-    expect(await cache.get('a')).toBe('a loaded at 800');
-    clock.ms = 1_000;
-    expect(await cache.get('b')).toBe('b loaded at 1000');
-  });
-
-  test('and were dropped while they were looked up are not kept', async () => {
-    const { cache, asked } = await age();
-    cache.get('a');
-    await vi.advanceTimersByTimeAsync(100);
-    cache.dropAll();
-    asked[0]?.resolve('a of before');
-    await vi.advanceTimersByTimeAsync(0);
-    expect(await cache.get('a')).toBe('a loaded at 800');
-  });
 });
