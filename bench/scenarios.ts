@@ -4,6 +4,7 @@ import { BAD_INPUT } from './scenarios/bad-input.ts';
 import { BATCHES } from './scenarios/batches.ts';
 import { CLUSTER } from './scenarios/cluster.ts';
 import { COMPARISONS } from './scenarios/comparisons.ts';
+import { DELIVERY } from './scenarios/delivery.ts';
 import { ENGINE_SEARCH } from './scenarios/engine-search.ts';
 import { ENGINES } from './scenarios/engines.ts';
 import { EXPORT } from './scenarios/export.ts';
@@ -53,6 +54,7 @@ export const SCENARIOS: readonly Scenario[] = [
   EXPORT,
   ...MIXED,
   IMPORT,
+  DELIVERY,
   ENGINES,
   CLUSTER,
   ENGINE_SEARCH,
