@@ -449,7 +449,7 @@ function isSameWebhook(entry: WebhookEntry, stored: StoredWebhook): boolean {
   );
 }
 
-/** An alert is known by its name. One that says something else is judged anew. */
+/** An alert is known by its name. One that says something else keeps its id and what it has said. */
 function planAlerts(
   draft: Draft,
   path: Path,

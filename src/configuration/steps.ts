@@ -15,7 +15,7 @@ import type { Secret } from '../apps/secret.ts';
 import { removeTypeSchema, type SchemaMode, setTypeSchema } from '../apps/type-schemas.ts';
 import type { Config } from '../config.ts';
 import {
-  checkRule,
+  changeAlert,
   removeAlert as endAlert,
   findAlert,
   addAlert as insertAlert,
@@ -326,7 +326,7 @@ export function removeWebhook(app: AppTarget, { webhookId, url }: StoredWebhook)
 }
 
 /**
- * Adds an alert, or one in the place of another, which is judged anew.
+ * Adds an alert, or has one say something else.
  * @param change.leaving public ids of webhooks that the plan removes: others of the same address are told
  */
 export function setAlert(
@@ -342,23 +342,21 @@ export function setAlert(
   const { before, paused, leaving } = change;
   const run: Step['run'] = async ({ sql, config, by }) => {
     const target = { id: idOf(app), appId: app.appId ?? '' };
-    if (before !== null) {
-      // An alert that cannot be added leaves the one before as it is.
-      await checkRule(sql, target, JSON.stringify(rule));
-      await endAlert(sql, await findAlert(sql, before.alertId), by);
-    }
     const known = await sql<{ id: string; url: string }[]>`
       SELECT public_id AS id, url FROM webhooks
        WHERE app_id = ${target.id} AND NOT public_id = ANY(${[...leaving]}::text[]) ORDER BY id`;
     const told = webhooks.map((url) => known.find((one) => one.url === new URL(url).href)?.id ?? url);
-    const { alertId } = await insertAlert(sql, target, {
+    const alert = {
       ...{ name, timezone, emails, alertmanager, by },
       rule: JSON.stringify(rule),
       webhooks: told,
       most: config.MAX_ALERT_RULES_PER_APP,
       allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
       sendsMail: config.SMTP_URL !== '',
-    });
+    };
+    if (before !== null)
+      return await changeAlert(sql, target, await findAlert(sql, before.alertId), alert, paused);
+    const { alertId } = await insertAlert(sql, target, alert);
     if (paused) await setAlertPaused(sql, await findAlert(sql, alertId), true, by);
   };
   const action = before === null ? 'create' : 'update';

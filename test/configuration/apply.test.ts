@@ -177,8 +177,32 @@ test('an alert that says something else is one change, and its mistakes have the
   const app = { name: 'Alerts', owner, webhooks: [{ url }], alerts: [alert] };
   const document = (changed: object) => ({ partial: true, apps: [{ ...app, ...changed }] });
   expect(await apply(service, document({}))).toContain('create alert Many');
+  await service.sql`
+    INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to)
+    SELECT 'said before', id, '', 'firing', now(), now(), now() FROM alert_rules WHERE name = 'Many'`;
+  const stored = async (): Promise<Record<string, unknown>> => {
+    const [row] = await service.sql`
+      SELECT id, public_id, rule, changed_at, is_paused,
+             (SELECT count(*)::integer FROM alert_transitions WHERE rule_id = alert_rules.id) AS said
+        FROM alert_rules WHERE name = 'Many'`;
+    return row ?? {};
+  };
+  const before = await stored();
+  expect(before).toMatchObject({ said: 1, changed_at: null });
   const other = { ...alert, rule: { ...alert.rule, above: 20 } };
   expect(await apply(service, document({ alerts: [other] }))).toEqual(['update alert Many']);
+  // It keeps its id and what it has said.
+  const { id, public_id } = before;
+  const changed = await stored();
+  expect(changed).toMatchObject({ id, public_id, said: 1, rule: JSON.stringify(other.rule) });
+  expect(changed.changed_at).toBeInstanceOf(Date);
+  expect(
+    await apply(service, document({ alerts: [{ ...other, timezone: 'Europe/Berlin', paused: true }] })),
+  ).toEqual(['update alert Many']);
+  expect(await stored()).toMatchObject({ id, is_paused: true });
+  expect(await apply(service, document({ alerts: [{ ...other, paused: false }] }))).toEqual([
+    'update alert Many',
+  ]);
   expect(await apply(service, document({ alerts: [{ ...other, paused: true }] }))).toEqual([
     'update alert Many',
   ]);

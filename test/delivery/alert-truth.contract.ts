@@ -2,7 +2,7 @@
 import pino from 'pino';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
-import { addAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
+import { addAlert, changeAlert, findAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
 import { AlertRounds, SETTLE_MS } from '../../src/delivery/alerts/rounds.ts';
 import { type Trial, tryRule } from '../../src/delivery/alerts/trial.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
@@ -12,6 +12,8 @@ import { seededRandom } from '../support/field-oracle.ts';
 
 /** In the week after the clocks of Berlin went back: 2026-10-25 01:00 UTC. */
 const START = Date.UTC(2026, 9, 28, 6);
+/** The same after they went forward: 2027-03-28 01:00 UTC. */
+const SPRING = Date.UTC(2027, 2, 31, 6);
 const BERLIN = 'Europe/Berlin';
 const MINUTES = 50;
 const WINDOW = 5;
@@ -75,7 +77,7 @@ export function alertTruth(open: OpenFieldDatabase): void {
   const random = seededRandom(20_261_028);
 
   beforeAll(async () => {
-    fields = await open({ now: START, from: START - 70 * DAY_MS, until: START + 2 * DAY_MS });
+    fields = await open({ now: START, from: START - 70 * DAY_MS, until: SPRING + 2 * DAY_MS });
     storage = await openStorage(fields.sql);
     for (const [name, kind] of [
       ['host', 'value'],
@@ -210,33 +212,70 @@ export function alertTruth(open: OpenFieldDatabase): void {
     await fields.sql`DELETE FROM alert_rules`;
   });
 
-  test('unusual compares the clock on the wall: across a change to winter time, and without an hour that there was not', async () => {
-    const quarter = (day: number, hour: number): number => Date.UTC(2026, 9, 28 - day, hour, 0);
-    const events: Written[] = [];
-    const several = (at: number, count: number): void => {
-      for (let n = 0; n < count; n += 1) events.push({ at: at + n * 1_000, typeId: 3, host: 'z', ms: 1 });
-    };
-    // 10:00 in Berlin: an hour later in UTC since the change. At 12:00 there are five times as many as usual.
-    for (let week = 0; week <= 8; week += 1) {
-      const summer = week === 0 ? 0 : 1;
-      several(quarter(7 * week, 9 - summer), 20);
-      several(quarter(7 * week, 11 - summer), week === 0 ? 100 : 20);
-    }
-    await fields.write(events.map(({ at }) => ({ id: fields.newId(at), at, typeId: 3, payload: '{}' })));
-    await fields.upkeep.everySecond();
-    const trial = async (timezone: string): Promise<Trial | null> =>
-      await tryRule(
-        storage.reader(fields.sql),
-        {
-          ...{ rule: requireRule('{"unusual":true,"type":"type3"}'), appId: 2, timezone },
-          types: new Map([['type3', 3]]),
-        },
-        { from: Date.UTC(2026, 9, 28, 8, 30), until: Date.UTC(2026, 9, 28, 13) },
-      );
-    const fires = (found: Trial | null): unknown =>
-      found?.firings.map(({ from, value, expected }) => [new Date(from).toISOString(), value, expected]);
-    expect(fires(await trial(BERLIN))).toEqual([['2026-10-28T11:15:00.000Z', 100, 20]]);
-    // By the clock of UTC the same events come an hour late.
-    expect(fires(await trial('UTC'))).toEqual(expect.arrayContaining([['2026-10-28T09:15:00.000Z', 20, 0]]));
+  test('a rule that says something else judges no minute before, and resolves what fires no more', async () => {
+    const begins = Math.ceil(now / (5 * MINUTE_MS)) * 5 * MINUTE_MS + HOUR_MS;
+    now = begins;
+    const rule = { of: 'count', type: 'type1', window: '2m', above: 0 };
+    await add('changed', rule);
+    await judge(begins);
+    await write([{ at: begins + 1_000, typeId: 1, host: 'a', ms: 1 }]);
+    await judge(begins + MINUTE_MS);
+    const found = await findAlert(fields.sql, 'changed', 1);
+    const text = JSON.stringify({ ...rule, above: 5 });
+    await changeAlert(
+      fields.sql,
+      app,
+      found,
+      {
+        ...{ name: 'changed', rule: text, timezone: 'UTC', webhooks: [], emails: [], alertmanager: null },
+        ...{ most: 100, allowPrivate: true, sendsMail: false },
+      },
+      false,
+    );
+    await fields.sql`UPDATE alert_rules SET changed_at = ${new Date(now)} WHERE name = 'changed'`;
+    for (let n = 2; n <= 14; n += 1) await judge(begins + n * MINUTE_MS);
+    const at = (n: number): string => new Date(begins + n * MINUTE_MS).toISOString();
+    expect(await said('changed')).toEqual([`${at(1)} firing `, `${at(2)} resolved `]);
+    expect((await findAlert(fields.sql, 'changed', 1)).alertId).toBe(found.alertId);
+    await fields.sql`DELETE FROM alert_rules`;
   });
+
+  test.each([
+    // 10:00 in Berlin is an hour later in UTC since the change of autumn, and an hour earlier since that of spring.
+    { season: 'winter', day: START, hour: 9, before: 8 },
+    { season: 'summer', day: SPRING, hour: 8, before: 9 },
+  ])(
+    'unusual compares the clock on the wall across a change to $season time',
+    async ({ day, hour, before }) => {
+      const midnight = Math.floor(day / DAY_MS) * DAY_MS;
+      const events: Written[] = [];
+      const several = (at: number, count: number): void => {
+        for (let n = 0; n < count; n += 1) events.push({ at: at + n * 1_000, typeId: 3, host: 'z', ms: 1 });
+      };
+      // Two hours later there are five times as many as usual.
+      for (let week = 0; week <= 8; week += 1) {
+        const start = midnight - week * 7 * DAY_MS + (week === 0 ? hour : before) * HOUR_MS;
+        several(start, 20);
+        several(start + 2 * HOUR_MS, week === 0 ? 100 : 20);
+      }
+      await fields.write(events.map(({ at }) => ({ id: fields.newId(at), at, typeId: 3, payload: '{}' })));
+      await fields.upkeep.everySecond();
+      await fields.settle();
+      const trial = async (timezone: string): Promise<Trial | null> =>
+        await tryRule(
+          storage.reader(fields.sql),
+          {
+            ...{ rule: requireRule('{"unusual":true,"type":"type3"}'), appId: 2, timezone },
+            types: new Map([['type3', 3]]),
+          },
+          { from: midnight + (hour - 0.5) * HOUR_MS, until: midnight + (hour + 4) * HOUR_MS },
+        );
+      const fires = (found: Trial | null): unknown =>
+        found?.firings.map(({ from, value, expected }) => [new Date(from).toISOString(), value, expected]);
+      const quarter = (hours: number): string => new Date(midnight + (hours + 0.25) * HOUR_MS).toISOString();
+      expect(fires(await trial(BERLIN))).toEqual([[quarter(hour + 2), 100, 20]]);
+      // By the clock of UTC the same events come an hour late or early.
+      expect(fires(await trial('UTC'))).toEqual(expect.arrayContaining([[quarter(hour), 20, 0]]));
+    },
+  );
 }

@@ -39,6 +39,7 @@ export type AuditAction =
   | 'webhook.disable'
   | 'webhook.remove'
   | 'alert.add'
+  | 'alert.change'
   | 'alert.pause'
   | 'alert.resume'
   | 'alert.remove'

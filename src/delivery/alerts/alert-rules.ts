@@ -28,6 +28,8 @@ export interface AlertRule {
   readonly alertmanager: string | null;
   readonly isPaused: boolean;
   readonly createdAt: Date;
+  /** Since when the rule says what it says: earlier minutes are not judged by it. */
+  readonly since: Date;
   /** The last minute that was judged. */
   readonly evaluatedAt: Date | null;
   /** Why it cannot be judged now; null: it can. */
@@ -110,6 +112,34 @@ export async function addAlert(
     await writeAudit(tx, { appId, by, action: 'alert.add', details: { alertId, name, rule: alert.rule } });
   });
   return { alertId };
+}
+
+/**
+ * Has an alert say something else, from the next minute on. What it has said stays: what fires now is resolved, or fires on.
+ * @param isPaused whether it is judged at all
+ * @throws WrongField
+ */
+export async function changeAlert(
+  sql: Sql,
+  app: { readonly id: number; readonly appId: string },
+  { id, alertId }: AlertRule,
+  alert: NewAlert,
+  isPaused: boolean,
+): Promise<void> {
+  const { name, rule, timezone, webhooks, emails, alertmanager, by = COMMAND_LINE } = alert;
+  await checkAlert(sql, app, alert);
+  await sql.begin('isolation level read committed', async (tx) => {
+    // Only what is judged otherwise begins anew.
+    await tx`
+      UPDATE alert_rules
+         SET changed_at = CASE WHEN rule = ${rule} AND timezone = ${timezone} THEN changed_at ELSE now() END,
+             evaluated_at = CASE WHEN rule = ${rule} AND timezone = ${timezone} AND is_paused = ${isPaused} THEN evaluated_at END,
+             rule = ${rule}, timezone = ${timezone}, webhooks = ${[...new Set(webhooks)]},
+             emails = ${[...new Set(emails.map((one) => one.trim()))]}, alertmanager = ${alertmanager},
+             is_paused = ${isPaused}, problem = NULL
+       WHERE id = ${id}`;
+    await writeAudit(tx, { appId: app.id, by, action: 'alert.change', details: { alertId, name, rule } });
+  });
 }
 
 async function checkAlert(
@@ -225,7 +255,7 @@ function isSame(a: readonly string[] | null, b: readonly string[] | null): boole
 
 const columns = (sql: Sql | Transaction) => sql`
   id, app_id AS "appId", public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused",
-  created_at AS "createdAt", evaluated_at AS "evaluatedAt", problem`;
+  created_at AS "createdAt", coalesce(changed_at, created_at) AS since, evaluated_at AS "evaluatedAt", problem`;
 
 /** The rules of an app, in order of creation. */
 export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
@@ -304,12 +334,12 @@ export async function listTransitions(sql: Sql, id: number): Promise<readonly Sh
 
 /** A rule, as commands and routes show it. */
 export function shownAlert(alert: ListedRule): ShownAlert {
-  const { id: _id, appId: _appId, isPaused, rule, firing, problem, ...shown } = alert;
+  const { id: _id, appId: _appId, since: _since, isPaused, rule, firing, problem, ...shown } = alert;
   const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
   return { ...shown, rule: JSON.parse(rule) as object, text: describeRule(rule), state, firing, problem };
 }
 
-export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'isPaused' | 'rule'> {
+export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule'> {
   readonly rule: object;
   readonly text: string;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';

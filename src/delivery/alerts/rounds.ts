@@ -247,7 +247,8 @@ export class AlertRounds {
         FROM alert_transitions
        WHERE kind = 'firing' AND corrected_at IS NULL AND at >= ${new Date(now() - CORRECTED_FOR_MS)} AND id > ${this.#correctedUpTo}
          AND window_to <= ${new Date(minute - RECHECKED_MINUTES * MINUTE_MS)}
-         AND rule_id IN (SELECT id FROM alert_rules WHERE NOT is_paused)
+         AND EXISTS (SELECT FROM alert_rules AS rule
+                      WHERE rule.id = rule_id AND NOT is_paused AND window_to >= coalesce(changed_at, created_at))
        ORDER BY id LIMIT ${MOST_CORRECTED}`;
     const last = firings.at(-1);
     this.#correctedUpTo = firings.length === MOST_CORRECTED && last !== undefined ? Number(last.id) : 0;
@@ -394,14 +395,14 @@ function disprove(
 
 /** The minutes of a rule that are due: those that are new, and some before them. */
 function minutesOf(
-  { evaluatedAt, createdAt }: AlertRule,
+  { evaluatedAt, since }: AlertRule,
   minute: number,
 ): { readonly from: number; readonly last: number } {
-  const created = Math.ceil(createdAt.getTime() / MINUTE_MS) * MINUTE_MS;
+  const begins = Math.ceil(since.getTime() / MINUTE_MS) * MINUTE_MS;
   const before = Math.max(evaluatedAt?.getTime() ?? minute - MINUTE_MS, minute - LONGEST_GAP_MS);
   const last = Math.min(minute, before + MOST_MINUTES * MINUTE_MS);
   const again = evaluatedAt === null ? before + MINUTE_MS : before - (RECHECKED_MINUTES - 2) * MINUTE_MS;
-  return { from: Math.min(Math.max(again, Math.min(created, before + MINUTE_MS)), last), last };
+  return { from: Math.min(Math.max(again, Math.min(begins, before + MINUTE_MS)), last), last };
 }
 
 async function judge(events: EventReader, judged: readonly Judging[]): Promise<readonly Outcome[]> {
