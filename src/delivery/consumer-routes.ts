@@ -17,11 +17,12 @@ import {
   type Engine,
   encodePosition,
   type Lease,
+  ReadAhead,
 } from '../storage/storage.ts';
 import { matcherOfChoice } from './consumers.ts';
 import { readBatch } from './read-batch.ts';
 
-const MAX_BATCH = 1_000;
+const MAX_BATCH = 10_000;
 const DEFAULT_BATCH = 100;
 const DEFAULT_LEASE_SECONDS = 30;
 const MAX_LEASE_SECONDS = 3_600;
@@ -157,6 +158,7 @@ export interface ConsumerRouteOptions {
   /** Payload bytes after which a batch ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
   readonly stats: ConsumerRouteStats;
+  readonly ahead: ReadAhead;
 }
 
 /** For metrics. */
@@ -172,7 +174,8 @@ interface Place {
   readonly name: string;
 }
 
-export function consumerRoutes(options: ConsumerRouteOptions): readonly Route[] {
+export function consumerRoutes(given: Omit<ConsumerRouteOptions, 'ahead'>): readonly Route[] {
+  const options = { ...given, ahead: new ReadAhead() };
   return [
     {
       ...READ_BATCH,
@@ -207,14 +210,16 @@ async function admitted(
 }
 
 async function inPlace(
-  { slots, engine }: ConsumerRouteOptions,
+  { slots, engine, ahead }: ConsumerRouteOptions,
   exchange: Exchange,
   { token, appId }: { readonly token: ResourceToken; readonly appId: number },
   work: (place: Place) => Promise<Outcome>,
 ): Promise<Outcome> {
   const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
   const name = exchange.parameters[1] ?? '';
-  return await slots.run(turn, ({ sql }) => work({ store: new ConsumerStore(engine, sql), appId, name }));
+  return await slots.run(turn, ({ sql }) =>
+    work({ store: new ConsumerStore(engine, sql, ahead), appId, name }),
+  );
 }
 
 const TEXT = { type: 'string', maxLength: 1_000 } as const;

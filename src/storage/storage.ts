@@ -58,6 +58,7 @@ export type { DatabaseFacts } from './database-facts.ts';
 export { hasSchema } from './database-facts.ts';
 export type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 export type { CommittedEvent, CommittedEvents } from './feed/commit-order.ts';
+export { ReadAhead } from './feed/commit-order.ts';
 export type { Consumer, ConsumerKind, Lease, StartingPoint } from './feed/consumers.ts';
 export { ConsumerStore } from './feed/consumers.ts';
 export type { FeedPosition } from './feed/position.ts';

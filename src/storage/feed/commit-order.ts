@@ -13,7 +13,7 @@ import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
-import type { EventKey, FeedPosition } from './position.ts';
+import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
 
 export interface CommittedEvent {
   readonly id: string;
@@ -60,25 +60,157 @@ interface Key {
   readonly xid: number | null;
 }
 
-/** A key with the tick before that of its event. */
-interface Found {
-  readonly key: Key;
-  readonly position: FeedPosition;
+/** An event's key, with the tick before that of the event. */
+interface Found extends Key {
+  readonly tick: string;
+  /** How the position of the event says where it is. */
+  readonly by: EventKey['by'];
 }
 
-/** Reads a batch in one snapshot. @param sql a pool where the app is */
+/** Keys of events in commit order, from a position on. They stay what they are: what is deleted is left out where payloads are read. */
+interface Run {
+  readonly found: readonly Found[];
+  /** The position behind everything that was looked for; null: there were more keys. */
+  readonly beyond: FeedPosition | null;
+  /** Whether there may be more behind it. */
+  readonly hasMore: boolean;
+}
+
+/** Pages whose keys are read at once: minutes have more rows than a page, and are gone through for each run. */
+const PAGES_AHEAD = 20;
+const MOST_AHEAD = 50_000;
+/** Keys that are kept, of all runs: about 160 bytes each. */
+const MOST_KEPT = 150_000;
+
+/** Keys that were read ahead, by the position that they follow. The longest unused go first. */
+export class ReadAhead {
+  readonly #kept = new Map<string, { readonly run: Run; readonly from: number }>();
+  #keys = 0;
+
+  /** What follows a position, if it is known. */
+  find(appId: number, position: FeedPosition): { readonly run: Run; readonly from: number } | null {
+    const key = keyOf(appId, position);
+    const kept = this.#kept.get(key);
+    if (kept === undefined) return null;
+    this.#kept.delete(key);
+    this.#kept.set(key, kept);
+    return kept;
+  }
+
+  keep(appId: number, position: FeedPosition, kept: { readonly run: Run; readonly from: number }): void {
+    const key = keyOf(appId, position);
+    this.#forget(key);
+    this.#kept.set(key, kept);
+    this.#keys += kept.run.found.length;
+    for (const oldest of this.#kept.keys()) {
+      if (this.#keys <= MOST_KEPT || oldest === key) return;
+      this.#forget(oldest);
+    }
+  }
+
+  /** A client that goes on does not come back to the position before. */
+  forget(appId: number, position: FeedPosition): void {
+    this.#forget(keyOf(appId, position));
+  }
+
+  #forget(key: string): void {
+    const kept = this.#kept.get(key);
+    if (kept === undefined) return;
+    this.#kept.delete(key);
+    this.#keys -= kept.run.found.length;
+  }
+}
+
+function keyOf(appId: number, position: FeedPosition): string {
+  return `${appId} ${encodePosition(position)}`;
+}
+
+function positionOf({ tick, by, at, id }: Found): FeedPosition {
+  return { tick, after: { by, createdAt: at, id } };
+}
+
+/** Reads a batch. @param sql a pool where the app is */
 export async function readCommitted(
   engine: StorageEngine,
   sql: Sql,
   request: FeedRequest,
+  ahead: ReadAhead,
 ): Promise<CommittedEvents> {
-  return await readAppSnapshot(sql, request.appId, async (tx) => {
-    const place = (await engine.placeOf?.(tx, request.appId)) ?? 0;
+  const { appId, position, limit } = request;
+  const known = ahead.find(appId, position);
+  if (known !== null) return await readPage(sql, request, known, ahead);
+  return await readAppSnapshot(sql, appId, async (tx) => {
+    const place = (await engine.placeOf?.(tx, appId)) ?? 0;
     const compressedUntil = (await engine.compressedUntil?.(tx)) ?? null;
-    const retention = await readRetention(tx, request.appId);
-    const reader = new CommitReader(tx, request, { place, compressedUntil, retention });
-    return await reader.read();
+    const retention = await readRetention(tx, appId);
+    const most = Math.max(limit, Math.min(limit * PAGES_AHEAD, MOST_AHEAD));
+    const reader = new CommitReader(tx, { appId, position, most }, { place, compressedUntil, retention });
+    const run = await reader.read();
+    return await readPage(tx, request, { run, from: 0 }, ahead);
   });
+}
+
+/** Reads the events of the keys that come next. */
+async function readPage(
+  sql: Sql | Transaction,
+  request: FeedRequest,
+  { run, from }: { readonly run: Run; readonly from: number },
+  ahead: ReadAhead,
+): Promise<CommittedEvents> {
+  const { appId, position, limit } = request;
+  const { found, beyond, hasMore } = run;
+  const page = found.slice(from, from + limit);
+  const isEnd = from + page.length === found.length;
+  const last = page.at(-1);
+  if (last === undefined) return { events: [], position: beyond ?? position, hasMore };
+  const { events, read } = await readPayloads(sql, request, page);
+  if (read === page.length && isEnd && beyond !== null) {
+    ahead.forget(appId, position);
+    return { events, position: beyond, hasMore };
+  }
+  const after = positionOf(page[read - 1] ?? last);
+  if (from + read < found.length) ahead.keep(appId, after, { run, from: from + read });
+  ahead.forget(appId, position);
+  return { events, position: after, hasMore: true };
+}
+
+/** @returns the events that are there, and how many of the keys they are of: fewer where their payloads are too long */
+async function readPayloads(
+  sql: Sql | Transaction,
+  { appId, maxBytes }: FeedRequest,
+  page: readonly Found[],
+): Promise<{ readonly events: readonly CommittedEvent[]; readonly read: number }> {
+  const times = page.map(({ at }) => Date.parse(at));
+  const first = new Date(Math.min(...times)).toISOString();
+  const end = new Date(Math.max(...times) + 1).toISOString();
+  const rows = await sql<{ place: number; typeId: string; typeName: string; payload: string | null }[]>`
+    SELECT place::integer, "typeId", "typeName", CASE WHEN bytes <= ${maxBytes} OR bytes = own THEN payload END AS payload FROM (
+      SELECT wanted.place, type_names.public_id AS "typeId", type_names.name AS "typeName", events.payload::text AS payload,
+             octet_length(events.payload::text) AS own,
+             sum(octet_length(events.payload::text)) OVER (ORDER BY wanted.place) AS bytes
+        FROM unnest(${page.map(({ id }) => id)}::uuid[], ${page.map(({ at }) => at)}::text[]::timestamptz[])
+             WITH ORDINALITY AS wanted (id, at, place)
+        JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
+                   AND events.created_at >= ${first} AND events.created_at <= ${end}
+        JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = events.type_id) AS read
+     ORDER BY place`;
+  const events: CommittedEvent[] = [];
+  for (const { place, typeId, typeName, payload } of rows) {
+    const key = page[place - 1];
+    if (key === undefined) continue;
+    if (payload === null) return { events, read: place - 1 };
+    const createdAt = new Date(times[place - 1] ?? 0);
+    events.push({ id: key.id, typeId, typeName, createdAt, payload, position: positionOf(key) });
+  }
+  return { events, read: page.length };
+}
+
+/** What a run is read for. */
+interface Reading {
+  readonly appId: number;
+  readonly position: FeedPosition;
+  /** Most keys. */
+  readonly most: number;
 }
 
 interface Scene {
@@ -89,34 +221,34 @@ interface Scene {
 
 class CommitReader {
   readonly #tx: Transaction;
-  readonly #request: FeedRequest;
+  readonly #reading: Reading;
   readonly #scene: Scene;
 
-  constructor(tx: Transaction, request: FeedRequest, scene: Scene) {
+  constructor(tx: Transaction, reading: Reading, scene: Scene) {
     this.#tx = tx;
-    this.#request = request;
+    this.#reading = reading;
     this.#scene = scene;
   }
 
-  async read(): Promise<CommittedEvents> {
-    const { position, limit } = this.#request;
+  async read(): Promise<Run> {
+    const { position, most } = this.#reading;
     if (position.after?.by === 'history') return await this.#readHistory(position.tick, position.after);
     const [before, ...next] = await this.#ticks(position.tick);
     if (before === undefined) throw new Error('The tick of a position is gone.');
-    const joined = groupOf(next, limit);
+    const joined = groupOf(next, most);
     const group = this.#split(before, joined).whole.length > 0 ? joined.slice(0, 1) : joined;
     const last = group.at(-1);
-    if (last === undefined) return { events: [], position, hasMore: false };
+    if (last === undefined) return { found: [], beyond: null, hasMore: false };
     const found =
       group.length === 1
         ? await this.#keysOfTick(before, last, position.after)
         : await this.#keysOfGroup(before, group, position.after);
-    const hasMore = found.length >= limit || next.length > group.length;
-    return await this.#withPayloads(
-      found.slice(0, limit),
-      found.length > limit ? null : { tick: last.tick, after: null },
-      hasMore,
-    );
+    const isAll = found.length <= most;
+    return {
+      found: isAll ? found : found.slice(0, most),
+      beyond: isAll ? { tick: last.tick, after: null } : null,
+      hasMore: !isAll || next.length > group.length,
+    };
   }
 
   /** The tick of a position, and those after it. */
@@ -125,7 +257,7 @@ class CommitReader {
       { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
     >`
       SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
-       WHERE app_id = ${this.#request.appId} AND tick >= ${tick}::text::bigint ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
+       WHERE app_id = ${this.#reading.appId} AND tick >= ${tick}::text::bigint ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
     if (rows[0]?.tick !== tick) return [];
     return rows.map(({ snapshot, counts, ...row }) => ({
       ...row,
@@ -140,26 +272,19 @@ class CommitReader {
     return before.place === place && last.place === place;
   }
 
-  /** One more than the limit, if there are as many, of one tick. */
+  /** One more than wanted, if there are as many, of one tick. */
   async #keysOfTick(before: Tick, tick: Tick, after: EventKey | null): Promise<readonly Found[]> {
-    const { limit } = this.#request;
+    const { most } = this.#reading;
     const { whole, exact } = this.#split(before, [tick]);
     const found: Found[] = [];
     const add = (keys: readonly Key[], by: 'minute' | null): void => {
-      for (const key of keys)
-        found.push({
-          key,
-          position: {
-            tick: before.tick,
-            after: { by: by ?? key.xid ?? 0, createdAt: key.at, id: key.id },
-          },
-        });
+      for (const key of keys) found.push({ ...key, tick: before.tick, by: by ?? key.xid ?? 0 });
     };
     if (whole.length > 0 && typeof after?.by !== 'number')
-      add(await this.#wholeMinutes(whole, after, limit + 1), 'minute');
-    if (found.length <= limit && exact.length > 0) {
+      add(await this.#wholeMinutes(whole, after, most + 1), 'minute');
+    if (found.length <= most && exact.length > 0) {
       const from = typeof after?.by === 'number' ? after : null;
-      add(await this.#newRows(before, tick, exact, { from, most: limit + 1 - found.length }), null);
+      add(await this.#newRows(before, tick, exact, { from, most: most + 1 - found.length }), null);
     }
     return found;
   }
@@ -175,29 +300,22 @@ class CommitReader {
     const { exact } = this.#split(before, group);
     const rows = await this.#newRows(before, last, exact, { from: null, most: null });
     const ticks = [before, ...group];
+    const { xmax } = last.cursor;
+    const tickOf = new Map<number, number>();
     const placed = rows.flatMap((key) => {
-      const full = fullXid(key.xid ?? 0, last.cursor.xmax);
-      const at = ticks.findIndex(({ cursor }) => hasXid(cursor, full));
-      return at <= 0 ? [] : [{ key, full, at }];
+      const xid = key.xid ?? 0;
+      const at = tickOf.get(xid) ?? firstWith(ticks, fullXid(xid, xmax));
+      tickOf.set(xid, at);
+      return at === 0 || at === ticks.length ? [] : [{ key, at }];
     });
-    placed.sort(
-      (a, b) =>
-        a.at - b.at ||
-        (a.full < b.full ? -1 : a.full > b.full ? 1 : 0) ||
-        compareText(a.key.at, b.key.at) ||
-        compareText(a.key.id, b.key.id),
-    );
+    // They come in the order of transactions, which a stable sort keeps.
+    placed.sort((a, b) => a.at - b.at);
     const found = placed.map(({ key, at }): Found => {
-      const previous = ticks[at - 1] ?? before;
-      const after = { by: key.xid ?? 0, createdAt: key.at, id: key.id };
-      return { key, position: { tick: previous.tick, after } };
+      return { ...key, tick: (ticks[at - 1] ?? before).tick, by: key.xid ?? 0 };
     });
-    if (after === null) return found;
     // The position is inside the first tick: its events are there, as nothing of a snapshot changes.
-    const at = found.findIndex(
-      ({ position, key }) => position.tick === before.tick && isAfter(key, after, last.cursor.xmax),
-    );
-    return found.filter(({ position }, index) => position.tick !== before.tick || (at !== -1 && index >= at));
+    if (after === null) return found;
+    return found.filter((key) => key.tick !== before.tick || isAfter(key, after, xmax));
   }
 
   /** Minutes that are read as a whole, and those whose rows tell their transaction. */
@@ -236,7 +354,7 @@ class CommitReader {
         FROM unnest(${minutes.map(({ start }) => start / 1_000)}::float8[]) AS minute (start)
        CROSS JOIN LATERAL (
              SELECT id, created_at FROM events
-              WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
+              WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
                 AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
                 AND ${this.#scene.retention.readable(tx)}
                 ${from === null ? tx`` : tx`AND (created_at, id) > (${from.createdAt}::text::timestamptz, ${idOf(from)}::text::uuid)`}
@@ -266,7 +384,7 @@ class CommitReader {
                     ${minutes.map(({ most }) => (most === 0 ? ALL : Math.min(most, ALL)))}::bigint[]) AS minute (start, most)
        CROSS JOIN LATERAL (
              SELECT id, created_at, xmin AS writer FROM events
-              WHERE app_id = ${this.#request.appId} AND created_at >= ${first} AND created_at < ${end}
+              WHERE app_id = ${this.#reading.appId} AND created_at >= ${first} AND created_at < ${end}
                 AND created_at >= to_timestamp(start) AND created_at < to_timestamp(start) + interval '1 minute'
                 AND ${this.#scene.retention.readable(tx)}
                 AND (age(xmin) BETWEEN 0 AND age(${xidOf(before.cursor.xmax)}::text::xid)
@@ -280,9 +398,9 @@ class CommitReader {
   }
 
   /** Events that the snapshot of a tick has, in order of time. */
-  async #readHistory(tick: string, after: EventKey): Promise<CommittedEvents> {
+  async #readHistory(tick: string, after: EventKey): Promise<Run> {
     const tx = this.#tx;
-    const { appId, limit } = this.#request;
+    const { appId, most } = this.#reading;
     const [start] = await this.#ticks(tick);
     if (start === undefined) throw new Error('The tick of a position is gone.');
     const { compressedUntil, place, retention } = this.#scene;
@@ -297,52 +415,15 @@ class CommitReader {
        WHERE app_id = ${appId} AND ${retention.readable(tx)} AND created_at >= ${after.createdAt}::text::timestamptz
          AND (created_at, id) > (${after.createdAt}::text::timestamptz, ${idOf(after)}::text::uuid)
          ${isInside ? tx`AND created_at < ${compressedUntil}::text::timestamptz` : tx``} ${known}
-       ORDER BY created_at, id LIMIT ${limit + 1}`;
-    const found = keys.map((key): Found => {
-      return { key, position: { tick, after: { by: 'history', createdAt: key.at, id: key.id } } };
-    });
-    const isLast = keys.length <= limit;
+       ORDER BY created_at, id LIMIT ${most + 1}`;
+    const found = keys.map((key): Found => ({ ...key, tick, by: 'history' }));
+    const isLast = keys.length <= most;
     const beyond: FeedPosition | null = !isLast
       ? null
       : isInside
         ? { tick, after: { by: 'history', createdAt: compressedUntil, id: '' } }
         : { tick, after: null };
-    return await this.#withPayloads(found.slice(0, limit), beyond, true);
-  }
-
-  /** @param beyond the position behind everything that was looked for; null: there was more than the limit */
-  async #withPayloads(
-    found: readonly Found[],
-    beyond: FeedPosition | null,
-    hasMore: boolean,
-  ): Promise<CommittedEvents> {
-    const { appId, maxBytes, position } = this.#request;
-    if (found.length === 0) return { events: [], position: beyond ?? position, hasMore };
-    const times = found.map(({ key }) => Date.parse(key.at));
-    const first = new Date(Math.min(...times)).toISOString();
-    const end = new Date(Math.max(...times) + 1).toISOString();
-    const rows = await this.#tx<(Omit<CommittedEvent, 'position'> & { place: number })[]>`
-      SELECT * FROM (
-        SELECT wanted.place::float8 AS place, events.id, type_names.public_id AS "typeId", type_names.name AS "typeName",
-               events.created_at AS "createdAt", events.payload::text AS payload,
-               sum(octet_length(events.payload::text)) OVER (ORDER BY wanted.place) AS bytes
-          FROM unnest(${found.map(({ key }) => key.id)}::uuid[], ${found.map(({ key }) => key.at)}::text[]::timestamptz[])
-               WITH ORDINALITY AS wanted (id, at, place)
-          JOIN events ON events.app_id = ${appId} AND events.created_at = wanted.at AND events.id = wanted.id
-                     AND events.created_at >= ${first} AND events.created_at <= ${end}
-          JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = events.type_id) AS read
-       WHERE bytes <= ${maxBytes} OR place = 1 ORDER BY place`;
-    const events = rows.flatMap(({ place, ...row }): CommittedEvent[] => {
-      const at = found[place - 1];
-      if (at === undefined) return [];
-      const { id, typeId, typeName, createdAt, payload } = row;
-      return [{ id, typeId, typeName, createdAt, payload, position: at.position }];
-    });
-    const isCut = events.length < found.length;
-    // The first is always read, unless nothing of them is left.
-    const lastPosition = events.at(-1)?.position ?? found.at(-1)?.position ?? position;
-    if (isCut || beyond === null) return { events, position: lastPosition, hasMore: true };
-    return { events, position: beyond, hasMore };
+    return { found: isLast ? found : found.slice(0, most), beyond, hasMore: true };
   }
 }
 
@@ -356,8 +437,8 @@ interface Minute {
 const MINUTE_MS = 60_000;
 const ALL = 1_000_000_000;
 
-/** The ticks that one batch may take: one, or as many as have no more events than the limit together. */
-function groupOf(ticks: readonly Tick[], limit: number): readonly Tick[] {
+/** The ticks that one run may take: one, or as many as have no more events than are wanted together. */
+function groupOf(ticks: readonly Tick[], most: number): readonly Tick[] {
   const [first] = ticks;
   if (first === undefined) return [];
   let events = 0;
@@ -365,7 +446,7 @@ function groupOf(ticks: readonly Tick[], limit: number): readonly Tick[] {
   for (const tick of ticks) {
     if (tick.place !== first.place || tick.counts.includes(0)) break;
     events += tick.counts.reduce((sum, count) => sum + count, 0);
-    if (events > limit) break;
+    if (events > most) break;
     group.push(tick);
   }
   return group.length === 0 ? [first] : group;
@@ -390,6 +471,18 @@ function xidOf(transaction: bigint): string {
 /** The number of a transaction before `xmax` with these lower bits. */
 function fullXid(xid: number, xmax: bigint): bigint {
   return xmax - BigInt.asUintN(32, xmax - BigInt(xid));
+}
+
+/** The first of some ticks whose snapshot has what a transaction wrote: those after it have it, too. */
+function firstWith(ticks: readonly Tick[], xid: bigint): number {
+  let [low, high] = [0, ticks.length];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    const tick = ticks[middle];
+    if (tick !== undefined && hasXid(tick.cursor, xid)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 /** Whether a snapshot has what a transaction wrote. */

@@ -3,7 +3,7 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import type { Engine } from '../database/engine.ts';
 import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
-import { type CommittedEvents, readCommitted } from './commit-order.ts';
+import { type CommittedEvents, ReadAhead, readCommitted } from './commit-order.ts';
 import { decodePosition, encodePosition, type FeedPosition } from './position.ts';
 
 export type ConsumerKind = 'consumer' | 'webhook';
@@ -43,14 +43,20 @@ interface Row extends Omit<Consumer, 'isInHistory'> {
 /** How long whoever sets a position waits for the lock of counts. */
 const LOCK_TIMEOUT_MS = 60_000;
 
-/** The consumers of all apps of a database. Ids of apps are internal ones. */
+/**
+ * The consumers of all apps of a database. Ids of apps are internal ones. Times of leases are those of transactions of one statement:
+ * clusters take no changes by functions such as clock_timestamp.
+ */
 export class ConsumerStore {
   readonly #engine: Engine;
   readonly #sql: Sql;
+  readonly #ahead: ReadAhead;
 
-  constructor(engine: Engine, sql: Sql) {
+  /** @param ahead what was read ahead by others of this process */
+  constructor(engine: Engine, sql: Sql, ahead: ReadAhead = new ReadAhead()) {
     this.#engine = engine;
     this.#sql = sql;
+    this.#ahead = ahead;
   }
 
   /**
@@ -93,7 +99,7 @@ export class ConsumerStore {
     const pool = await this.#pool(appId);
     const rows = await pool<Row[]>`
       SELECT name, kind, types, filter, created_at AS "createdAt", lost_at AS "lostAt", delivered::float8, position,
-             CASE WHEN leased_until > clock_timestamp() AND leased_to IS NOT NULL THEN leased_until END AS "leasedUntil",
+             CASE WHEN leased_until > now() AND leased_to IS NOT NULL THEN leased_until END AS "leasedUntil",
              (SELECT min(at) FROM feed_ticks AS next
                WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick) AS "waitingSince"
         FROM consumers WHERE app_id = ${appId} AND kind = ${kind} ORDER BY created_at, name`;
@@ -116,14 +122,14 @@ export class ConsumerStore {
     const pool = await this.#pool(appId);
     const [row] = await pool<{ epoch: number; position: string; types: string[]; filter: string[] }[]>`
       UPDATE consumers
-         SET lease = lease + 1, leased_until = clock_timestamp() + make_interval(secs => ${leaseMs / 1_000}), leased_to = position
+         SET lease = lease + 1, leased_until = now() + make_interval(secs => ${leaseMs / 1_000}), leased_to = position
        WHERE app_id = ${appId} AND name = ${name} AND kind = ${kind} AND lost_at IS NULL
-         AND (leased_to IS NULL OR leased_until <= clock_timestamp())
+         AND (leased_to IS NULL OR leased_until <= now())
       RETURNING lease::float8 AS epoch, position, types, filter`;
     if (row !== undefined) return { ...row, position: decoded(row.position) };
     const [other] = await pool<{ isLost: boolean; seconds: number }[]>`
       SELECT lost_at IS NOT NULL AS "isLost",
-             coalesce(extract(epoch FROM leased_until - clock_timestamp()), 0)::float8 AS seconds
+             coalesce(extract(epoch FROM leased_until - now()), 0)::float8 AS seconds
         FROM consumers WHERE app_id = ${appId} AND name = ${name} AND kind = ${kind}`;
     if (other === undefined) return 'unknown';
     return other.isLost ? 'lost' : { leasedForSeconds: Math.max(1, Math.ceil(other.seconds)) };
@@ -136,7 +142,12 @@ export class ConsumerStore {
     { limit, maxBytes }: { readonly limit: number; readonly maxBytes: number },
   ): Promise<CommittedEvents> {
     const pool = await this.#pool(appId);
-    return await readCommitted(ENGINES[this.#engine], pool, { appId, position, limit, maxBytes });
+    return await readCommitted(
+      ENGINES[this.#engine],
+      pool,
+      { appId, position, limit, maxBytes },
+      this.#ahead,
+    );
   }
 
   /**
@@ -183,7 +194,7 @@ export class ConsumerStore {
          SET tick = ${position.tick}::text::bigint, position = ${encodePosition(position)}, delivered = delivered + ${events},
              leased_to = CASE WHEN ${ends} THEN NULL ELSE leased_to END,
              leased_until = CASE WHEN ${ends} THEN NULL
-                                 ELSE clock_timestamp() + make_interval(secs => ${(extendsMs ?? 0) / 1_000}) END
+                                 ELSE now() + make_interval(secs => ${(extendsMs ?? 0) / 1_000}) END
        WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} AND leased_to IS NOT NULL AND lost_at IS NULL`;
     if (count > 0) return 'done';
     return (await this.#exists(pool, appId, name)) ? 'old' : 'unknown';

@@ -1,7 +1,7 @@
 /** An app with events that are committed when a test says so, and its consumers. */
 import { createApp } from '../../../src/apps/apps.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
-import { connect, type Sql } from '../../../src/storage/database/connect.ts';
+import { connect, type Sql, type Transaction } from '../../../src/storage/database/connect.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import {
   type CommittedEvent,
@@ -13,7 +13,7 @@ import {
 } from '../../../src/storage/storage.ts';
 import type { TestDatabase } from '../../support/database.ts';
 import { testSecret } from '../../support/service.ts';
-import { storeRows } from '../../support/stored-events.ts';
+import { type EventRow, storeRows } from '../../support/stored-events.ts';
 
 export const REACH_HOURS = 168;
 const HOUR_MS = 3_600_000;
@@ -102,9 +102,12 @@ export class ConsumerWorld {
     await ENGINES[this.storage.engine].createPartitions(this.sql, { from: oldest, until: Date.now() });
     const end = withResolvers<boolean>();
     const stored = withResolvers<void>();
-    const done = this.sql
+    // As writers do it: on the node of the app.
+    const pool = await ENGINES[this.storage.engine].routes(this.sql).at(1);
+    const done = pool
       .begin(async (tx) => {
-        await storeRows(tx, this.storage.engine, rows);
+        if (this.storage.engine === 'citus') await storeOnNode(tx, rows);
+        else await storeRows(tx, this.storage.engine, rows);
         stored.resolve();
         if (!(await end.promise)) throw new Error('rolled back');
       })
@@ -119,6 +122,21 @@ export class ConsumerWorld {
     };
     return { ids: rows.map(({ id }) => id), commit: () => finish(true), rollback: () => finish(false) };
   }
+}
+
+/** In a cluster rows and their deltas are two statements. */
+async function storeOnNode(tx: Transaction, rows: readonly EventRow[]): Promise<void> {
+  const given = tx`unnest(
+      ${rows.map(({ id }) => id)}::uuid[], ${rows.map(({ appId }) => appId)}::integer[],
+      ${rows.map(({ typeId }) => typeId)}::integer[],
+      ${rows.map(({ at }) => new Date(at).toISOString())}::timestamptz[],
+      ${rows.map(({ payload }) => payload)}::text[]) AS given (id, app_id, type_id, created_at, payload)`;
+  await tx`
+    INSERT INTO events (id, app_id, type_id, created_at, payload)
+    SELECT id, app_id, type_id, created_at, payload::json FROM ${given}`;
+  await tx`
+    INSERT INTO count_deltas (app_id, type_id, bucket, count)
+    SELECT app_id, type_id, date_bin('1 minute', created_at, 'epoch'), count(*) FROM ${given} GROUP BY 1, 2, 3`;
 }
 
 function withResolvers<T>(): {

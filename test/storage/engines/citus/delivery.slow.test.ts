@@ -1,0 +1,19 @@
+/** Consumers and alerts in a cluster: the contracts of one server. */
+import { afterAll, beforeAll, describe } from 'vitest';
+import { alertTruth } from '../../../delivery/alert-truth.contract.ts';
+import { TestCitus } from '../../../support/citus.ts';
+import { hasCitus } from '../../../support/citus-home.ts';
+import { clusterFieldDatabase } from '../../../support/field-database.ts';
+import { ConsumerWorld } from '../../feed/consumer-world.ts';
+import { consumersInOrder } from '../../feed/consumers.contract.ts';
+
+describe.runIf(hasCitus)('in a Citus cluster', () => {
+  let cluster: TestCitus;
+  beforeAll(async () => {
+    cluster = await TestCitus.start();
+  });
+  afterAll(() => cluster.stop());
+
+  describe('consumers', () => consumersInOrder(async () => ConsumerWorld.create(await cluster.database())));
+  describe('alerts', () => alertTruth((time) => clusterFieldDatabase(cluster, time)));
+});

@@ -1,0 +1,278 @@
+/** Consumers on an engine: commit order, leases, and what a consumer costs that stops. */
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
+import type { CommittedEvent } from '../../../src/storage/storage.ts';
+import { seededRandom } from '../../support/field-oracle.ts';
+import { type ConsumerWorld, drain, HOUR_MS, idsOf, type OpenCommit, sorted } from './consumer-world.ts';
+
+/** Consumers of a world that each engine opens. */
+export function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
+  let world: ConsumerWorld;
+  let name = 'consumer 0';
+  let number = 0;
+  beforeAll(async () => {
+    world = await open();
+  });
+  afterAll(() => world.close());
+  beforeEach(() => {
+    number += 1;
+    name = `consumer ${number}`;
+  });
+  const add = (from: 'now' | 'start' | Date = 'now'): Promise<boolean> =>
+    world.store.add(1, { name, kind: 'consumer', types: [], filter: [], from });
+
+  test('a consumer gets what is committed after it began, in commit order, once', async () => {
+    const before = await world.add(3);
+    expect(await add()).toBe(true);
+    expect(await add()).toBe(false);
+    // The later commit is dated earlier.
+    const first = await world.add(4);
+    const second = await world.add(2, 30_000);
+    const third = await world.add(1, 2 * HOUR_MS);
+    expect(await drain(world, name)).toEqual([]);
+    await world.round();
+    const events = await drain(world, name);
+    expect(idsOf(events)).not.toContain(before[0]);
+    expect(idsOf(events.slice(0, 4)).sort()).toEqual(sorted(first));
+    expect(idsOf(events.slice(4, 6)).sort()).toEqual(sorted(second));
+    expect(idsOf(events.slice(6))).toEqual(third);
+    expect(events[0]?.payload).toMatch(/^\{"n": \d\}$/);
+    expect(events[0]?.typeName).toMatch(/^type \d$/);
+    await world.round();
+    expect(await drain(world, name)).toEqual([]);
+  });
+
+  test('a transaction that commits late comes when it has committed, after those that began after it', async () => {
+    await add();
+    const late = await world.open(3);
+    const quick = await world.add(2);
+    await world.round();
+    expect(sorted(idsOf(await drain(world, name)))).toEqual(sorted(quick));
+    await late.commit();
+    const last = await world.add(1);
+    await world.round();
+    const events = idsOf(await drain(world, name));
+    expect(sorted(events.slice(0, 3))).toEqual(sorted(late.ids));
+    expect(events.slice(3)).toEqual(last);
+  });
+
+  test('a consumer that stopped gets the same order as one that went along', async () => {
+    await add();
+    const along = `${name} along`;
+    await world.store.add(1, { name: along, kind: 'consumer', types: [], filter: [], from: 'now' });
+    const seen: string[] = [];
+    for (let step = 0; step < 6; step += 1) {
+      const late = await world.open(2);
+      await world.add(3, step * 60_000);
+      await world.round();
+      seen.push(...idsOf(await drain(world, along)));
+      await late.commit();
+      if (step % 2 === 0) await world.round();
+    }
+    await world.round();
+    seen.push(...idsOf(await drain(world, along)));
+    expect(new Set(seen).size).toBe(30);
+    expect(seen.length).toBe(30);
+    expect(idsOf(await drain(world, name))).toEqual(seen);
+  });
+
+  test.each([1, 2, 3, 7])('pages of %i are parts of the same order', async (limit) => {
+    await add();
+    const whole = `${name} whole`;
+    await world.store.add(1, { name: whole, kind: 'consumer', types: [], filter: [], from: 'now' });
+    await world.add(5);
+    await world.add(4, 61_000);
+    await world.round();
+    await world.add(3);
+    await world.round();
+    const expected = idsOf(await drain(world, whole));
+    expect(expected.length).toBe(12);
+    expect(idsOf(await drain(world, name, limit))).toEqual(expected);
+  });
+
+  test('what is rolled back never comes', async () => {
+    await add();
+    const gone = await world.open(2);
+    await world.add(1);
+    await gone.rollback();
+    await world.round();
+    expect((await drain(world, name)).length).toBe(1);
+  });
+
+  test('counts that were settled by a command hide nothing', async () => {
+    await add();
+    const ids = [...(await world.add(3)), ...(await world.add(2, 26 * HOUR_MS))];
+    await world.settle();
+    await world.round();
+    expect(sorted(idsOf(await drain(world, name)))).toEqual(sorted(ids));
+  });
+
+  test('from the start: what was stored before in order of time, then what is committed', async () => {
+    const before = await world.add(2, 5 * HOUR_MS);
+    await add('start');
+    const after = await world.add(2, 6 * HOUR_MS);
+    await world.round();
+    const events = await drain(world, name, 5);
+    const ids = idsOf(events);
+    expect(new Set(ids).size).toBe(ids.length);
+    expect(ids).toEqual(expect.arrayContaining([...before, ...after]));
+    expect(sorted(ids.slice(-2))).toEqual(sorted(after));
+    const times = events.slice(0, -2).map(({ createdAt }) => createdAt.getTime());
+    expect(times).toEqual([...times].sort((a, b) => a - b));
+    const [row] = await world.sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM events`;
+    expect(ids.length).toBe(row?.count);
+  });
+
+  test('a lease is one client’s, until its time is over', async () => {
+    await add();
+    const ids = await world.add(2);
+    await world.round();
+    const first = await world.store.lease(1, name, 50);
+    if (typeof first === 'string' || 'leasedForSeconds' in first) throw new Error('no lease');
+    const other = await world.store.lease(1, name, 1_000);
+    if (typeof other === 'object' && 'leasedForSeconds' in other) expect(other.leasedForSeconds).toBe(1);
+    await world.sql`UPDATE consumers SET leased_until = now() WHERE name = ${name}`;
+    const second = await world.store.lease(1, name, 30_000);
+    if (typeof second === 'string' || 'leasedForSeconds' in second) throw new Error('no lease');
+    const batch = await world.store.read(1, second.position, { limit: 10, maxBytes: 1e6 });
+    expect(sorted(idsOf(batch.events))).toEqual(sorted(ids));
+    const { position } = batch;
+    expect(await world.store.acknowledge(1, name, { epoch: first.epoch, position, events: 2 })).toBe('old');
+    expect(await world.store.acknowledge(1, name, { epoch: second.epoch, position, events: 2 })).toBe('done');
+    expect(await world.store.acknowledge(1, name, { epoch: second.epoch, position, events: 2 })).toBe('old');
+    expect(await drain(world, name)).toEqual([]);
+    expect(await world.store.release(1, 'nobody', 1)).toBe('unknown');
+  });
+
+  test('a released batch, and one acknowledged in part, come again from there', async () => {
+    await add();
+    await world.add(3);
+    await world.round();
+    const lease = await world.store.lease(1, name, 30_000);
+    if (typeof lease === 'string' || 'leasedForSeconds' in lease) throw new Error('no lease');
+    const { events } = await world.store.read(1, lease.position, { limit: 10, maxBytes: 1e6 });
+    expect(await world.store.release(1, name, lease.epoch)).toBe('done');
+    const again = await world.store.lease(1, name, 30_000);
+    if (typeof again === 'string' || 'leasedForSeconds' in again) throw new Error('no lease');
+    const [one] = events;
+    if (one === undefined) throw new Error('no event');
+    const partly = { epoch: again.epoch, position: one.position, events: 1 };
+    expect(await world.store.acknowledge(1, name, partly)).toBe('done');
+    expect(idsOf(await drain(world, name))).toEqual(idsOf(events.slice(1)));
+  });
+
+  test('a batch ends at the limit of bytes, and has one event at least', async () => {
+    await add();
+    await world.add(3);
+    await world.round();
+    const lease = await world.store.lease(1, name, 1_000);
+    if (typeof lease === 'string' || 'leasedForSeconds' in lease) throw new Error('no lease');
+    const read = await world.store.read(1, lease.position, { limit: 10, maxBytes: 1 });
+    expect(read.events.length).toBe(1);
+    expect(read.hasMore).toBe(true);
+  });
+
+  test('a consumer that stops lags, then is lost, and goes on where it is told to', async () => {
+    await add();
+    await world.add(2);
+    await world.round();
+    world.tasks.consumers.takeNotices();
+    world.ahead += 100 * HOUR_MS;
+    await world.round();
+    const states = (): unknown => world.tasks.consumers.takeNotices().find((one) => one.name === name)?.state;
+    expect(states()).toBe('lagging');
+    expect(world.tasks.consumers.lagSeconds).toBeGreaterThan(300_000);
+    world.ahead += 100 * HOUR_MS;
+    await world.round();
+    expect(states()).toBe('lost');
+    expect(await world.store.lease(1, name, 1_000)).toBe('lost');
+    expect(await world.store.seek(1, name, 'now')).toBe(true);
+    const ids = await world.add(1);
+    await world.round();
+    expect(idsOf(await drain(world, name))).toEqual(ids);
+    world.ahead = 0;
+  });
+
+  test('ticks go when every consumer has passed them', async () => {
+    for (const { name: other } of await world.store.list(1, 'consumer'))
+      if (other !== name) await world.store.remove(1, other);
+    await add();
+    for (let step = 0; step < 3; step += 1) {
+      await world.add(1);
+      await world.round();
+    }
+    await drain(world, name);
+    world.ahead += 120_000;
+    await world.round();
+    const [row] = await world.sql<{ count: number }[]>`SELECT count(*)::integer AS count FROM feed_ticks`;
+    expect(row?.count).toBe(1);
+    await world.store.remove(1, name);
+    world.ahead += 120_000;
+    await world.round();
+    expect(await world.sql`SELECT FROM feed_ticks`).toHaveLength(0);
+    await world.add(1);
+    await world.round();
+    expect(await world.sql`SELECT FROM feed_ticks`).toHaveLength(0);
+  });
+
+  test.each([1, 2, 3])(
+    'transactions that commit up to a minute late, in any order: none missed, none again, none overtaken (%i)',
+    async (seed) => {
+      await add();
+      const random = seededRandom(seed);
+      const seen: string[] = [];
+      const begun: { readonly step: number; readonly ids: readonly string[]; committedAt: number }[] = [];
+      const due: { readonly at: number; readonly open: OpenCommit; readonly of: (typeof begun)[number] }[] =
+        [];
+      const MOST_OPEN = 5;
+      // A round is six seconds later than the one before.
+      for (let step = 0; step < 40 || due.length > 0; step += 1) {
+        for (const one of due.filter(({ at }) => at <= step)) {
+          due.splice(due.indexOf(one), 1);
+          if (random(10) === 0) await one.open.rollback();
+          else {
+            await one.open.commit();
+            one.of.committedAt = step;
+          }
+        }
+        if (step < 40 && due.length < MOST_OPEN && random(3) > 0) {
+          const open = await world.open(1 + random(4), random(3) * 40_000);
+          const of = { step, ids: open.ids, committedAt: Number.POSITIVE_INFINITY };
+          begun.push(of);
+          due.push({ at: step + random(11), open, of });
+        }
+        if (random(4) > 0) await world.round();
+        if (random(3) === 0) seen.push(...idsOf(await drain(world, name, 1 + random(5))));
+      }
+      await world.round();
+      seen.push(...idsOf(await drain(world, name)));
+      const committed = begun.filter(({ committedAt }) => Number.isFinite(committedAt));
+      expect(sorted(seen)).toEqual(sorted(committed.flatMap(({ ids }) => ids)));
+      const place = new Map(seen.map((id, index) => [id, index]));
+      const placesOf = (ids: readonly string[]): number[] => ids.map((id) => place.get(id) ?? Number.NaN);
+      for (const before of committed)
+        for (const after of committed)
+          if (before.committedAt < after.step)
+            expect(Math.max(...placesOf(before.ids))).toBeLessThan(Math.min(...placesOf(after.ids)));
+    },
+  );
+
+  test('events that are deleted between two pages are left out, and hide no other', async () => {
+    await add();
+    await world.add(6);
+    await world.round();
+    const whole = await firstPage(6);
+    const [, second, third] = whole;
+    expect(idsOf(await firstPage(1))).toEqual(idsOf(whole.slice(0, 1)));
+    await world.sql`DELETE FROM events WHERE app_id = 1 AND id = ANY(${[second?.id ?? '', third?.id ?? '']}::uuid[])`;
+    expect(idsOf(await drain(world, name, 1))).toEqual(idsOf([...whole.slice(0, 1), ...whole.slice(3)]));
+  });
+
+  /** Reads without an acknowledgment. */
+  async function firstPage(limit: number): Promise<readonly CommittedEvent[]> {
+    const lease = await world.store.lease(1, name, 30_000);
+    if (typeof lease === 'string' || 'leasedForSeconds' in lease) throw new Error('no lease');
+    const { events } = await world.store.read(1, lease.position, { limit, maxBytes: 1e6 });
+    await world.store.release(1, name, lease.epoch);
+    return events;
+  }
+}
