@@ -742,6 +742,7 @@ function openDeliveries(
   const archive = new ArchiveRounds({ ...common, config });
   const parts = [webhooks, alerts, outbox, audit, archive];
   for (const part of parts) part.start();
+  maintenance.onRound = () => webhooks.wake();
   const stop = async (): Promise<void> => {
     await Promise.all(parts.map((part) => part.stop()));
     await mailer?.close();

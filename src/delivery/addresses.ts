@@ -2,7 +2,13 @@
  * Which addresses a webhook may call. They are checked where the socket connects: a name may resolve to another address at each
  * lookup, so that a check before it proves nothing.
  */
-import { lookup as lookUp } from 'node:dns';
+import {
+  type LookupAddress,
+  lookup as lookUp,
+  NODATA as NO_DATA,
+  NOTFOUND as NOT_FOUND,
+  Resolver,
+} from 'node:dns';
 import { isIP, type LookupFunction } from 'node:net';
 import ipaddr from 'ipaddr.js';
 import { WrongInput } from '../errors.ts';
@@ -16,31 +22,88 @@ export class ForbiddenAddress extends Error {
   }
 }
 
-/** NAT64 (RFC 6052 and 8215): the IPv4 address is in the last 32 bits. */
-const NAT64 = ['64:ff9b::/96', '64:ff9b:1::/48'].map((range) => ipaddr.IPv6.parseCIDR(range));
+/** NAT64 (RFC 6052): the IPv4 address is in the last 32 bits. */
+const NAT64 = ipaddr.IPv6.parseCIDR('64:ff9b::/96');
+/** What is assigned of IPv6 to the public internet (RFC 4291); documentation (RFC 9637) lies in it. */
+const GLOBAL = ipaddr.IPv6.parseCIDR('2000::/3');
+const DOCUMENTATION = ipaddr.IPv6.parseCIDR('3fff::/20');
 
 /** Whether an address is one of the public internet, also where it is IPv4 in IPv6. */
 export function isPublicAddress(text: string): boolean {
   if (isIP(text) === 0 || text.includes('%')) return false;
   const address = ipaddr.process(text);
-  if (address instanceof ipaddr.IPv6 && NAT64.some((range) => address.match(range))) {
-    const bytes = address.toByteArray().slice(12);
-    return isPublicAddress(bytes.join('.'));
+  if (address instanceof ipaddr.IPv6) {
+    if (address.match(NAT64)) return isPublicAddress(address.toByteArray().slice(12).join('.'));
+    if (!address.match(GLOBAL) || address.match(DOCUMENTATION)) return false;
   }
   return address.range() === 'unicast';
 }
 
-/** Looks a name up, and lets only public addresses through. */
-export const lookupPublic: LookupFunction = (hostname, options, callback) => {
-  lookUp(hostname, { ...options, all: true }, (error, addresses) => {
-    if (error !== null) return callback(error, []);
-    const allowed = addresses.filter(({ address }) => isPublicAddress(address));
-    const [first] = allowed;
-    if (first === undefined) return callback(new ForbiddenAddress(addresses[0]?.address ?? hostname), []);
-    if (options.all === true) return callback(null, allowed);
-    return callback(null, first.address, first.family);
-  });
-};
+/** How long a name server may be silent, and how often it is asked. */
+const NAME_TIMEOUT = { timeout: 2_500, tries: 2 };
+
+type Found = (error: NodeJS.ErrnoException | null, addresses: readonly LookupAddress[]) => void;
+
+/**
+ * Looks names up for sockets. The system's own lookup takes one of few threads for as long as a name server is silent, so that a dead
+ * name would delay all others: it is asked for names without dots, and for those that the name servers do not know.
+ */
+export class Names {
+  readonly #resolver = new Resolver(NAME_TIMEOUT);
+  readonly #allowPrivate: boolean;
+
+  /** @param nameServers by default those of the system */
+  constructor(allowPrivate: boolean, nameServers: readonly string[] = []) {
+    this.#allowPrivate = allowPrivate;
+    if (nameServers.length > 0) this.#resolver.setServers(nameServers);
+  }
+
+  /** Lets only allowed addresses through. */
+  readonly lookup: LookupFunction = (hostname, options, callback) => {
+    this.#find(hostname, options.family, (error, addresses) => {
+      if (error !== null) return callback(error, []);
+      const allowed = this.#allowPrivate
+        ? [...addresses]
+        : addresses.filter(({ address }) => isPublicAddress(address));
+      const [first] = allowed;
+      if (first === undefined) return callback(new ForbiddenAddress(addresses[0]?.address ?? hostname), []);
+      if (options.all === true) return callback(null, allowed);
+      return callback(null, first.address, first.family);
+    });
+  };
+
+  /** Ends lookups that are under way. */
+  close(): void {
+    this.#resolver.cancel();
+  }
+
+  #find(hostname: string, family: number | string | undefined, found: Found): void {
+    const ofSystem = (): void => {
+      lookUp(hostname, { all: true, family: Number(family ?? 0) }, (error, addresses) =>
+        found(error, addresses),
+      );
+    };
+    if (!hostname.replace(/\.$/, '').includes('.') || /\.localhost\.?$/i.test(hostname)) {
+      ofSystem();
+      return;
+    }
+    const answers: LookupAddress[][] = [];
+    let silent: NodeJS.ErrnoException | null = null;
+    let open = 2;
+    const answer = (of: 4 | 6) => (error: NodeJS.ErrnoException | null, texts: readonly string[]) => {
+      if (error === null) answers[of] = texts.map((address) => ({ address, family: of }));
+      else if (error.code !== NOT_FOUND && error.code !== NO_DATA) silent = error;
+      open -= 1;
+      if (open > 0) return;
+      const all = [...(answers[4] ?? []), ...(answers[6] ?? [])];
+      if (all.length > 0) found(null, all);
+      else if (silent !== null) found(silent, []);
+      else ofSystem();
+    };
+    this.#resolver.resolve4(hostname, answer(4));
+    this.#resolver.resolve6(hostname, answer(6));
+  }
+}
 
 /**
  * Checks an address as it is typed.

@@ -4,7 +4,7 @@ import { type ClientRequest, Agent as HttpAgent, request as requestHttp } from '
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
 import { errorCode } from '../storage/database/connect.ts';
-import { ForbiddenAddress, hostOf, isPublicAddress, lookupPublic } from './addresses.ts';
+import { ForbiddenAddress, hostOf, isPublicAddress, Names } from './addresses.ts';
 
 export interface Message {
   /** The same for each try. */
@@ -46,23 +46,39 @@ export function signatureOf({ id, body }: Message, secrets: readonly string[], s
     .join(' ');
 }
 
+/** A connection that was used before, and ended before it was answered on. */
+class ClosedMeanwhile extends Error {}
+
+const CLOSED: ReadonlySet<string> = new Set(['ECONNRESET', 'EPIPE']);
+
 /** Connections to receivers. They are kept open for a while. */
 export class Poster {
   readonly #allowPrivate: boolean;
   readonly #now: () => number;
   readonly #http: HttpAgent;
   readonly #https: HttpsAgent;
+  readonly #names: Names;
 
-  /** @param now milliseconds since 1970 */
-  constructor(options: { readonly allowPrivate: boolean; readonly now: () => number }) {
+  /**
+   * @param options.now         milliseconds since 1970
+   * @param options.nameServers by default those of the system
+   */
+  constructor(options: {
+    readonly allowPrivate: boolean;
+    readonly now: () => number;
+    readonly nameServers?: readonly string[];
+  }) {
     this.#allowPrivate = options.allowPrivate;
     this.#now = options.now;
-    const agent = { keepAlive: true, maxSockets: 16, maxFreeSockets: 4, timeout: 60_000 };
+    // Callers bound what is in flight. A limit by host would let a silent path of a host delay the others.
+    const agent = { keepAlive: true, maxFreeSockets: 4, timeout: 60_000 };
     this.#http = new HttpAgent(agent);
     this.#https = new HttpsAgent(agent);
+    this.#names = new Names(options.allowPrivate, options.nameServers);
   }
 
   close(): void {
+    this.#names.close();
     this.#http.destroy();
     this.#https.destroy();
   }
@@ -80,11 +96,14 @@ export class Poster {
   /** Posts JSON. Only a status of 200 to 299 is a success: a redirect is not followed. */
   async post(url: string, body: string, headers: Readonly<Record<string, string>>): Promise<Answer> {
     const startedAt = performance.now();
-    const answer = await this.#exchange(new URL(url), body, headers).catch((error: unknown) => ({
-      status: null,
-      problem: problemOf(error),
-      retryAfterMs: null,
-    }));
+    const target = new URL(url);
+    const failed = (error: unknown): Omit<Answer, 'ms'> => {
+      return { status: null, problem: problemOf(error), retryAfterMs: null };
+    };
+    const answer = await this.#exchange(target, body, headers).catch((error: unknown) =>
+      // The receiver has closed a connection that it had kept open: that is no failure of its own.
+      error instanceof ClosedMeanwhile ? this.#exchange(target, body, headers).catch(failed) : failed(error),
+    );
     return { ...answer, ms: Math.round(performance.now() - startedAt) };
   }
 
@@ -107,16 +126,18 @@ export class Poster {
           'content-length': Buffer.byteLength(body),
           'user-agent': 'Tidemark-Webhooks',
         },
-        ...(!this.#allowPrivate && { lookup: lookupPublic }),
+        lookup: this.#names.lookup,
       };
       const request: ClientRequest = (isTls ? requestHttps : requestHttp)(url, options);
-      const timer = setTimeout(
-        () => request.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`)),
-        TIMEOUT_MS,
-      );
+      let hasTimedOut = false;
+      const timer = setTimeout(() => {
+        hasTimedOut = true;
+        request.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`));
+      }, TIMEOUT_MS);
       request.on('error', (error) => {
         clearTimeout(timer);
-        reject(error);
+        const isOfEarlier = request.reusedSocket && CLOSED.has(errorCode(error));
+        reject(isOfEarlier && !hasTimedOut ? new ClosedMeanwhile(error.message, { cause: error }) : error);
       });
       request.on('response', (response) => {
         clearTimeout(timer);

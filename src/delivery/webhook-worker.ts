@@ -59,12 +59,22 @@ const IN_FLIGHT = 8;
 /** A position is written down after so many events; a kill repeats no more than these. */
 const WRITTEN_AFTER = 10;
 const GONE = 410;
-/** Webhooks that send at once. */
+/** Webhooks that send at once; and those beside them whose last try failed, or that have never sent anything. */
 const MOST_RUNNING = 512;
+const MOST_DOUBTED = 1_024;
+/** Of these, how many are between their lease and their first POST: what they ask of the database must not delay the others. */
+const MOST_PREPARING = 3;
 
 export class WebhookWorker {
   readonly #options: WebhookWorkerOptions;
   readonly #running = new Map<number, Promise<void>>();
+  /** Webhooks whose endpoints may be dead, and wait for their turn. */
+  #doubted: Webhook[] = [];
+  #doubtedRunning = 0;
+  #preparing = 0;
+  /** Webhooks that may send, as of the last look. */
+  #active: ReadonlySet<number> = new Set();
+  readonly #publicIds = new Map<number, string>();
   readonly stats: WebhookStats = { delivered: 0, failed: 0, disabled: 0 };
   readonly #rounds: Rounds;
 
@@ -91,19 +101,64 @@ export class WebhookWorker {
     await Promise.all(this.#running.values());
   }
 
+  /** Looks for events now: there may be new ones. */
+  wake(): void {
+    this.#rounds.hurry();
+  }
+
   /** Begins the turns of all webhooks for which events wait. */
   async #look(): Promise<void> {
     if (!this.#options.isLeader()) return;
-    for (const webhook of await this.#due()) {
-      if (this.#running.has(webhook.id) || this.#running.size >= MOST_RUNNING) continue;
-      const turn = this.#turn(webhook).finally(() => this.#running.delete(webhook.id));
-      this.#running.set(webhook.id, turn);
+    const due = (await this.#due()).filter(({ id }) => !this.#running.has(id));
+    const isDoubted = ({ tries, delivered }: Webhook): boolean => tries > 0 || delivered === 0;
+    for (const webhook of due) {
+      if (isDoubted(webhook) || this.#running.size - this.#doubtedRunning >= MOST_RUNNING) continue;
+      const turn = this.#turn(webhook, () => undefined);
+      this.#run(webhook, turn);
+    }
+    // The new ones first.
+    this.#doubted = due.filter(isDoubted).sort((a, b) => a.tries - b.tries);
+    this.#runDoubted();
+  }
+
+  #run({ id }: Webhook, turn: Promise<void>): void {
+    this.#running.set(
+      id,
+      turn.finally(() => this.#running.delete(id)),
+    );
+  }
+
+  #runDoubted(): void {
+    while (
+      this.#preparing < MOST_PREPARING &&
+      this.#doubtedRunning < MOST_DOUBTED &&
+      !this.#rounds.isStopped
+    ) {
+      const webhook = this.#doubted.shift();
+      if (webhook === undefined) return;
+      if (this.#running.has(webhook.id)) continue;
+      this.#preparing += 1;
+      this.#doubtedRunning += 1;
+      let isPreparing = true;
+      const prepared = (): void => {
+        if (!isPreparing) return;
+        isPreparing = false;
+        this.#preparing -= 1;
+        this.#runDoubted();
+      };
+      const turn = this.#turn(webhook, prepared).finally(() => {
+        this.#doubtedRunning -= 1;
+        prepared();
+      });
+      this.#run(webhook, turn);
     }
   }
 
   async #due(): Promise<readonly Webhook[]> {
     const { sql, now } = this.#options;
-    const webhooks = (await activeWebhooks(sql)).filter(
+    const active = await activeWebhooks(sql);
+    this.#active = new Set(active.map(({ id }) => id));
+    const webhooks = active.filter(
       ({ sendsEvents, nextTryAt }) => sendsEvents && (nextTryAt === null || nextTryAt.getTime() <= now()),
     );
     if (webhooks.length === 0 || (await areDeliveriesStopped(sql))) return [];
@@ -116,14 +171,15 @@ export class WebhookWorker {
     });
   }
 
-  async #turn(webhook: Webhook): Promise<void> {
+  /** @param prepared is called before the first POST */
+  async #turn(webhook: Webhook, prepared: () => void): Promise<void> {
     const { store, log } = this.#options;
     const { appId, webhookId } = webhook;
     try {
       const lease = await store.lease(appId, webhookId, LEASE_MS, 'webhook');
       if (typeof lease === 'string' || 'leasedForSeconds' in lease) return;
       try {
-        await this.#send(webhook, lease);
+        await this.#send(webhook, lease, prepared);
       } finally {
         await store.release(appId, webhookId, lease.epoch);
       }
@@ -132,7 +188,7 @@ export class WebhookWorker {
     }
   }
 
-  async #send(webhook: Webhook, lease: Lease): Promise<void> {
+  async #send(webhook: Webhook, lease: Lease, prepared: () => void): Promise<void> {
     const { sql, store, secret, now } = this.#options;
     const { appId, id, webhookId } = webhook;
     const secrets = await webhookSecrets(sql, secret, id, now());
@@ -140,10 +196,13 @@ export class WebhookWorker {
       return await this.#disable(webhook, 'another SECRET has sealed its signing secret');
     const isAll = lease.types.length === 0 && lease.filter.length === 0;
     const matches = isAll ? null : matcherOfChoice(lease);
-    const publicId = (await this.#options.publicIdOf(appId)) ?? '';
+    const publicId = await this.#publicIdOf(appId);
     let { position } = lease;
-    for (let batches = 0; batches < MOST_BATCHES && !this.#rounds.isStopped; batches += 1) {
-      const batch = await readBatch(store, appId, position, { limit: BATCH, maxBytes: BATCH_BYTES, matches });
+    for (let batches = 0; batches < MOST_BATCHES && this.#maySend(webhook); batches += 1) {
+      // An endpoint that may be dead is tried with one event.
+      const limit = batches === 0 && (webhook.tries > 0 || webhook.delivered === 0) ? 1 : BATCH;
+      const batch = await readBatch(store, appId, position, { limit, maxBytes: BATCH_BYTES, matches });
+      prepared();
       const messages = batch.events.map((event) => messageOf(publicId, event));
       const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets });
       if (!sent) return;
@@ -153,6 +212,19 @@ export class WebhookWorker {
     }
     if (webhook.tries > 0)
       await sql`UPDATE webhooks SET tries = 0, failing_since = NULL WHERE public_id = ${webhookId}`;
+  }
+
+  /** False once it was paused or removed, or its app suspended: the turn ends with the try that is under way. */
+  #maySend({ id }: Webhook): boolean {
+    return this.#active.has(id) && !this.#rounds.isStopped && this.#options.isLeader();
+  }
+
+  async #publicIdOf(appId: number): Promise<string> {
+    const known = this.#publicIds.get(appId);
+    if (known !== undefined) return known;
+    const found = (await this.#options.publicIdOf(appId)) ?? '';
+    if (found !== '') this.#publicIds.set(appId, found);
+    return found;
   }
 
   async #acknowledge({ appId, webhookId }: Webhook, epoch: number, position: FeedPosition): Promise<boolean> {
@@ -176,7 +248,7 @@ export class WebhookWorker {
     const tries: WebhookTry[] = [];
     let delivered = 0;
     let failure: { readonly answer: Answer; readonly message: Message } | null = null;
-    for (let at = 0; at < events.length && failure === null && !this.#rounds.isStopped; at += step) {
+    for (let at = 0; at < events.length && failure === null && this.#maySend(webhook); at += step) {
       const part = given.messages.slice(at, at + step);
       const answers = await Promise.all(
         part.map((message) => poster.send(webhook.url, message, given.secrets)),
@@ -194,6 +266,10 @@ export class WebhookWorker {
       if (position !== undefined && isDue && !(await this.#acknowledge(webhook, epoch, position)))
         return false;
     }
+    const last = events[delivered - 1]?.position;
+    // Of a turn that ends in between nothing comes again.
+    if (failure === null && delivered < events.length && last !== undefined)
+      await this.#acknowledge(webhook, epoch, last);
     this.stats.delivered += delivered;
     if (delivered > 0)
       await sql`

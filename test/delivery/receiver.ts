@@ -11,7 +11,7 @@ export interface Received {
 export class Receiver {
   readonly received: Received[] = [];
   readonly #server: Server;
-  answer: (response: ServerResponse, count: number) => void = (response) => response.writeHead(204).end();
+  answer: (response: ServerResponse, count: number) => unknown = (response) => response.writeHead(204).end();
 
   constructor() {
     this.#server = createServer(async (request, response) => {

@@ -6,11 +6,12 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { isPublicAddress, lookupPublic } from '../../src/delivery/addresses.ts';
+import { isPublicAddress, Names } from '../../src/delivery/addresses.ts';
 import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts';
 import { readPage } from '../docs/pages.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { NameServer } from './name-server.ts';
 import { Receiver } from './receiver.ts';
 
 let service: TestService;
@@ -159,6 +160,53 @@ test('skip leaves out the event that blocks, and pause stops', async () => {
   expect((await run('webhook', 'pause', webhookId)).stderr).toContain('there is no webhook');
 });
 
+test.each(['suspended', 'paused'])(
+  'the app or webhook that is %s sends nothing more, and goes on where it stopped',
+  async (how) => {
+    const { receiver, url } = await receive();
+    const { webhookId } = await add(url);
+    const isApp = how === 'suspended';
+    const stop = isApp ? ['app', 'suspend', '--app', service.app.appId] : ['webhook', 'pause', webhookId];
+    const resume = isApp ? ['app', 'resume', '--app', service.app.appId] : ['webhook', 'resume', webhookId];
+    // The third event is answered once the service has looked after the end.
+    const { receiver: witness, url: witnessUrl } = await receive();
+    const other = JSON.parse((await run('app', 'create', '--name', 'Other', '--json')).stdout);
+    receiver.answer = async (response, count) => {
+      if (count === 3) {
+        expect((await run(...stop)).code).toBe(0);
+        const added = await run('webhook', 'add', '--app', other.appId, '--url', witnessUrl, '--json');
+        expect(added.code, added.stderr).toBe(0);
+        const event = {
+          loggingToken: other.loggingToken,
+          typeId: undefined,
+          typeName: 'x',
+          payload: { n: 0 },
+        };
+        expect((await service.post(event)).status).toBe(201);
+        await until(() => witness.received.length > 0, 'a look of the service');
+      }
+      response.writeHead(204).end();
+    };
+    const events = Array.from({ length: 6 }, (_, n) => ({ typeName: 'test type', payload: { n: n + 1 } }));
+    const batch = await service.request({
+      method: 'POST',
+      path: '/v1/events',
+      headers: { authorization: `Bearer ${service.app.loggingToken}` },
+      body: JSON.stringify({ events }),
+    });
+    expect(batch.status, batch.body).toBe(200);
+    await until(() => witness.received.length > 0, 'the look');
+    await until(async () => {
+      const rows = await service.sql`SELECT FROM consumers WHERE name = ${webhookId} AND leased_to IS NULL`;
+      return rows.length > 0;
+    }, 'the end of the turn');
+    expect(receiver.received).toHaveLength(3);
+    expect((await run(...resume)).code).toBe(0);
+    await until(() => receiver.received.length >= 6, 'the rest');
+    expect([...receiver.numbers].sort()).toEqual([1, 2, 3, 4, 5, 6]);
+  },
+);
+
 test('after a rotation both secrets verify; a test message is sent at once', async () => {
   const { receiver, url } = await receive();
   const { webhookId, secret } = await add(url);
@@ -235,10 +283,12 @@ test('only public addresses are called, whatever a name resolves to', async () =
       '::ffff:127.0.0.1',
       '64:ff9b::7f00:1',
     ],
-    ...['2002:7f00:1::', 'fe80::1%eth0', 'not an address'],
+    ...['2002:7f00:1::', '::7f00:1', '64:ff9b:1::808:808', '3fff::1', '5f00::1', 'fec0::1', '2001:db8::1'],
+    ...['198.18.0.1', '192.0.0.8', '192.0.2.1', '240.0.0.1', 'fe80::1%eth0', 'not an address'],
   ])
     expect(isPublicAddress(address), address).toBe(false);
-  const resolved = await new Promise((resolve) => lookupPublic('localhost', {}, (error) => resolve(error)));
+  const { lookup } = new Names(false);
+  const resolved = await new Promise((resolve) => lookup('localhost', {}, (error) => resolve(error)));
   expect(String(resolved)).toContain('not a public address');
   const { receiver, url } = await receive();
   const poster = new Poster({ allowPrivate: false, now: Date.now });
@@ -247,6 +297,56 @@ test('only public addresses are called, whatever a name resolves to', async () =
     expect((await poster.send(one, message, [])).problem).toContain('not a public address');
   poster.close();
   expect(receiver.received).toHaveLength(0);
+});
+
+test('a name that begins to resolve to a private address is not called, and a silent name server delays no other endpoint', async () => {
+  const server = new NameServer();
+  const nameServers = [await server.listen()];
+  const { receiver, url } = await receive();
+  const { port } = new URL(url);
+  const message = { id: '1', type: 'x', body: '{}' };
+  const strict = new Poster({ allowPrivate: false, now: Date.now, nameServers });
+  server.answer = () => '127.0.0.1';
+  const rebound = await strict.send(`http://rebound.example.com:${port}/`, message, []);
+  expect(rebound.problem).toContain('127.0.0.1 is not a public address');
+  strict.close();
+  expect(receiver.received).toHaveLength(0);
+  const poster = new Poster({ allowPrivate: true, now: Date.now, nameServers });
+  server.answer = (name) => (name.startsWith('dead') ? null : '127.0.0.1');
+  let settled = 0;
+  const dead = Array.from({ length: 20 }, async (_, n) => {
+    const answer = await poster.send(`http://dead-${n}.example.com:${port}/`, message, []);
+    settled += 1;
+    return answer.problem;
+  });
+  await until(() => server.asked >= 20, 'questions');
+  expect((await poster.send(`http://live.example.com:${port}/`, message, [])).status).toBe(204);
+  expect((await poster.send(`http://localhost:${port}/`, message, [])).status).toBe(204);
+  expect(settled).toBe(0);
+  poster.close();
+  server.close();
+  expect(new Set(await Promise.all(dead)).has(null)).toBe(false);
+});
+
+test('silent paths of a host delay no other, and a connection that was closed meanwhile is no failure', async () => {
+  const { receiver, url } = await receive();
+  const poster = new Poster({ allowPrivate: true, now: Date.now });
+  receiver.answer = (response, count) => {
+    if (count > 32) response.writeHead(204).end();
+  };
+  const message = { id: '1', type: 'x', body: '{}' };
+  const silent = Array.from({ length: 32 }, () => poster.send(url, message, []));
+  await until(() => receiver.received.length === 32, 'the silent ones');
+  expect((await poster.send(url, message, [])).status).toBe(204);
+  // On the connection of the last answer.
+  receiver.answer = (response, count) => (count === 34 ? response.destroy() : response.writeHead(204).end());
+  expect(await poster.send(url, message, [])).toMatchObject({ status: 204, problem: null });
+  expect(receiver.received).toHaveLength(35);
+  receiver.answer = (response) => response.destroy();
+  expect((await poster.send(url, message, [])).problem).toMatch(/ECONNRESET|socket hang up/);
+  poster.close();
+  receiver.close();
+  await Promise.all(silent);
 });
 
 test('waits grow to hours, with jitter, and never less than Retry-After', () => {

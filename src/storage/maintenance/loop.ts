@@ -83,6 +83,8 @@ export class MaintenanceLoop {
   readonly #failing = new Set<string>();
   #failures = 0;
   #isOurTurn = false;
+  /** Is called after each round of a second of this process. */
+  onRound: () => void = () => undefined;
 
   constructor(options: MaintenanceLoopOptions) {
     this.#options = options;
@@ -138,6 +140,7 @@ export class MaintenanceLoop {
     });
     if (!begun || !this.#isOurTurn) return;
     await this.#attempt('every second', () => tasks.everySecond(snapshots.seconds));
+    this.onRound();
     this.#report(tasks.consumers.takeNotices());
     if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS) return;
     this.#tenMinutesAt = now();
