@@ -20,6 +20,7 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['tokens', 'Tokens', /^(logging-token|producer|resource-token|browser-key)\./],
   ['types', 'Types and fields', /^(type|field|redaction)\./],
   ['views', 'Views and annotations', /^(view|annotation)\./],
+  ['delivery', 'Delivery', /^(consumer|webhook|alert)\./],
   ['app', 'The app', /^app\./],
 ];
 
@@ -86,14 +87,7 @@ const SENTENCES: Readonly<Record<string, (details: Details) => string>> = {
   'redaction.remove': ({ path, name }) => `stopped to redact “${fieldOf(path)}” of “${name}”`,
   'retention.set': ({ name, days }) => `set the retention of ${name ? `“${name}”` : 'the app'}: ${days}`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,
-  'resource-token.create': ({ name }) => `created the resource token “${name}”`,
-  'resource-token.revoke': ({ name }) => `revoked the resource token “${name}”`,
-  'producer.create': ({ name }) => `created the producer “${name}”`,
   'producer.rotate': ({ name, graceHours }) => `rotated the logging token of “${name}”${graceOf(graceHours)}`,
-  'producer.revoke': ({ name }) => `revoked the producer “${name}”`,
-  'producer.restore': ({ name }) => `restored the producer “${name}”`,
-  'browser-key.create': ({ name }) => `created the browser key “${name}”`,
-  'browser-key.revoke': ({ name }) => `revoked the browser key “${name}”`,
   'resource-token.keep': ({ name }) => `kept the resource token “${name}” of a former member`,
   'member.add': ({ email, role }) => `added ${email} as ${role}`,
   'member.role': ({ email, role }) => `made ${email} ${role}`,
@@ -133,10 +127,29 @@ function graceOf(hours: unknown): string {
     : `; the old one stayed valid for ${counted(hours, 'hour')}`;
 }
 
+/** Verbs of actions whose sentences say no more than what it was done to. */
+const DONE: Readonly<Record<string, string>> = {
+  add: 'added',
+  change: 'changed',
+  create: 'created',
+  disable: 'disabled',
+  pause: 'paused',
+  remove: 'removed',
+  restore: 'restored',
+  resume: 'resumed',
+  revoke: 'revoked',
+  rotate: 'rotated the secret of',
+  seek: 'moved',
+  skip: 'skipped an event of',
+};
+
 /** An action that this page does not know yet is named as it is. */
 function sentence({ action, details }: AuditEntry): string {
-  return (
-    SENTENCES[action]?.(details) ??
-    `${action.replace('.', ': ').replaceAll('-', ' ')} ${JSON.stringify(details)}`
-  );
+  const known = SENTENCES[action];
+  if (known) return known(details);
+  const [noun = '', verb = ''] = action.replaceAll('-', ' ').split('.');
+  const { name, url, webhookId, reason } = details;
+  return DONE[verb]
+    ? `${DONE[verb]} the ${noun} “${name ?? url ?? webhookId}”${reason ? `: ${reason}` : ''}`
+    : `${noun}: ${verb} ${JSON.stringify(details)}`;
 }
