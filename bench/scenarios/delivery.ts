@@ -71,7 +71,7 @@ function untilFolded({ bench }: Scene): Promise<void> {
   return untilTrue('counts are folded', async () => {
     const [row] = await bench.sql<
       { pending: boolean }[]
-    >`SELECT EXISTS (SELECT FROM count_deltas) AS pending`;
+    >`SELECT EXISTS (SELECT FROM pending_deltas) AS pending`;
     return row?.pending === false;
   });
 }

@@ -150,7 +150,7 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
       `added the webhook “${url}”`,
     ])
       await page.getByText(text).waitFor();
-    await page.getByText(/rotated the secret of the webhook “whk_/).waitFor();
+    await page.getByText(/rotated the webhook “whk_/).waitFor();
   });
 
   test('proposes an alert on what the chart shows', async () => {

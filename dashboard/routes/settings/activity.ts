@@ -20,7 +20,6 @@ const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[]
   ['tokens', 'Tokens', /^(logging-token|producer|resource-token|browser-key)\./],
   ['types', 'Types and fields', /^(type|field|redaction)\./],
   ['views', 'Views and annotations', /^(view|annotation)\./],
-  ['delivery', 'Delivery', /^(consumer|webhook|alert)\./],
   ['app', 'The app', /^app\./],
 ];
 
@@ -127,29 +126,15 @@ function graceOf(hours: unknown): string {
     : `; the old one stayed valid for ${counted(hours, 'hour')}`;
 }
 
-/** Verbs of actions whose sentences say no more than what it was done to. */
-const DONE: Readonly<Record<string, string>> = {
-  add: 'added',
-  change: 'changed',
-  create: 'created',
-  disable: 'disabled',
-  pause: 'paused',
-  remove: 'removed',
-  restore: 'restored',
-  resume: 'resumed',
-  revoke: 'revoked',
-  rotate: 'rotated the secret of',
-  seek: 'moved',
-  skip: 'skipped an event of',
-};
+/** Verbs whose past tense is not regular. */
+const DONE: Readonly<Record<string, string>> = { seek: 'moved', skip: 'skipped an event of' };
 
-/** An action that this page does not know yet is named as it is. */
+/** Of most actions it says what was done, and what to. */
 function sentence({ action, details }: AuditEntry): string {
-  const known = SENTENCES[action];
-  if (known) return known(details);
-  const [noun = '', verb = ''] = action.replaceAll('-', ' ').split('.');
-  const { name, url, webhookId, reason } = details;
-  return DONE[verb]
-    ? `${DONE[verb]} the ${noun} “${name ?? url ?? webhookId}”${reason ? `: ${reason}` : ''}`
-    : `${noun}: ${verb} ${JSON.stringify(details)}`;
+  const [noun, verb = ''] = action.replaceAll('-', ' ').split('.');
+  const { name, url, webhookId } = details;
+  return (
+    SENTENCES[action]?.(details) ??
+    `${DONE[verb] ?? verb.replace(/e?$/, 'ed')} the ${noun} “${name ?? url ?? webhookId ?? JSON.stringify(details)}”`
+  );
 }

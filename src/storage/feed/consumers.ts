@@ -188,13 +188,11 @@ export class ConsumerStore {
   ): Promise<'done' | 'unknown' | 'old'> {
     const { epoch, position, events, extendsMs } = lease;
     const pool = await this.#pool(appId);
-    const ends = extendsMs === undefined;
     const { count } = await pool`
       UPDATE consumers
          SET tick = ${position.tick}::text::bigint, position = ${encodePosition(position)}, delivered = delivered + ${events},
-             leased_to = CASE WHEN ${ends} THEN NULL ELSE leased_to END,
-             leased_until = CASE WHEN ${ends} THEN NULL
-                                 ELSE now() + make_interval(secs => ${(extendsMs ?? 0) / 1_000}) END
+             leased_to = ${extendsMs === undefined ? pool`NULL` : pool`leased_to`},
+             leased_until = ${extendsMs === undefined ? pool`NULL` : pool`now() + make_interval(secs => ${extendsMs / 1_000})`}
        WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} AND leased_to IS NOT NULL AND lost_at IS NULL`;
     if (count > 0) return 'done';
     return (await this.#exists(pool, appId, name)) ? 'old' : 'unknown';

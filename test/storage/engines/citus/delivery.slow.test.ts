@@ -1,11 +1,9 @@
-/** Consumers and alerts in a cluster: the contracts of one server. */
+/** Alerts in a cluster: the contract of one server. */
 import { afterAll, beforeAll, describe } from 'vitest';
 import { alertTruth } from '../../../delivery/alert-truth.contract.ts';
 import { TestCitus } from '../../../support/citus.ts';
 import { hasCitus } from '../../../support/citus-home.ts';
 import { clusterFieldDatabase } from '../../../support/field-database.ts';
-import { ConsumerWorld } from '../../feed/consumer-world.ts';
-import { consumersInOrder } from '../../feed/consumers.contract.ts';
 
 describe.runIf(hasCitus)('in a Citus cluster', () => {
   let cluster: TestCitus;
@@ -14,6 +12,5 @@ describe.runIf(hasCitus)('in a Citus cluster', () => {
   });
   afterAll(() => cluster.stop());
 
-  describe('consumers', () => consumersInOrder(async () => ConsumerWorld.create(await cluster.database())));
   describe('alerts', () => alertTruth((time) => clusterFieldDatabase(cluster, time)));
 });
