@@ -103,7 +103,7 @@ export class WebhookWorker {
 
   /** Looks for events now: there may be new ones. */
   wake(): void {
-    this.#rounds.hurry();
+    this.#rounds.runSoon();
   }
 
   /** Begins the turns of all webhooks for which events wait. */

@@ -134,7 +134,7 @@ export async function readCommitted(
   engine: StorageEngine,
   sql: Sql,
   request: FeedRequest,
-  ahead: ReadAhead,
+  ahead: ReadAhead = new ReadAhead(),
 ): Promise<CommittedEvents> {
   const { appId, position, limit } = request;
   const known = ahead.find(appId, position);
