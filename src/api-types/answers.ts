@@ -827,6 +827,8 @@ export interface ErasureReceipt {
   readonly idsSha256: string;
   readonly answers: number;
   readonly quarantined: number;
+  /** Events of the archive that were erased. */
+  readonly archived: number;
   readonly notDone: readonly {
     readonly kind: string;
     readonly name: string | null;

@@ -50,7 +50,7 @@ export interface DayOutcome {
 }
 
 /** An app with its internal id. */
-interface ArchivedApp {
+export interface ArchivedApp {
   readonly id: number;
   readonly publicId: string;
 }
@@ -90,10 +90,11 @@ export async function archiveDueDays(
 }
 
 /** Apps whose events can be read. */
-async function appsOf(sql: Sql, { app }: DayFilter): Promise<readonly ArchivedApp[]> {
+async function appsOf(sql: Sql, filter: DayFilter): Promise<readonly ArchivedApp[]> {
+  const { app = null } = filter;
   return await sql<ArchivedApp[]>`
     SELECT id, public_id AS "publicId" FROM apps
-     WHERE removed_at IS NULL AND ${app === undefined ? sql`true` : sql`public_id = ${app}`} ORDER BY id`;
+     WHERE removed_at IS NULL AND (${app}::text IS NULL OR public_id = ${app}) ORDER BY id`;
 }
 
 /** Days that the archive does not have, or has with another count. */
@@ -147,25 +148,15 @@ async function archiveDay(
     bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
   });
   try {
-    for await (const part of partsOf(options, app, day)) {
-      const sha256 = createHash('sha256').update(part.bytes).digest('hex');
-      const key = `${installationId}/${app.publicId}/${day}/${parts.length}-${sha256.slice(0, 16)}.parquet`;
-      await noteAttempt(sql, app.id, day, [key]);
-      await store.put(key, part.bytes);
-      const { events, digest, firstAt, lastAt } = part;
-      const stored = { key, events, bytes: part.bytes.byteLength, sha256, digest, firstAt, lastAt };
-      const problem = await problemOf(store, stored);
-      if (problem !== null) return outcome(`${key} was read back, and ${problem}`);
-      parts.push(stored);
-    }
+    for await (const part of partsOf(options, app, day))
+      parts.push(await storePart(options, app, day, parts.length, part));
     const expected = await countOf(options, app, day);
     const found = outcome(null);
     if (found.events !== expected)
       return outcome(
         `${expected} events are counted and ${found.events} were read: it is archived again later`,
       );
-    const manifest = `${installationId}/${app.publicId}/${day}/manifest.json`;
-    await store.put(manifest, Buffer.from(`${JSON.stringify(manifestOf(app, day, parts), null, 2)}\n`));
+    await store.put(manifestBeside(`${installationId}/${app.publicId}/${day}/`), manifestOf(app, day, parts));
     await noteArchived(sql, { appId: app.id, day, counted, parts });
     await removeObsolete(options, { app: app.publicId, from: day, to: day });
     return found;
@@ -175,8 +166,27 @@ async function archiveDay(
   }
 }
 
-function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[]): object {
-  return {
+/** Stores a file and reads it back. @throws ArchiveError where it is not what was written */
+async function storePart(
+  { sql, store, installationId }: ArchivingOptions,
+  app: ArchivedApp,
+  day: string,
+  index: number,
+  part: ParquetPart,
+): Promise<ArchivedPart> {
+  const sha256 = createHash('sha256').update(part.bytes).digest('hex');
+  const key = `${installationId}/${app.publicId}/${day}/${index}-${sha256.slice(0, 16)}.parquet`;
+  await noteAttempt(sql, app.id, day, [key]);
+  await store.put(key, part.bytes);
+  const { events, digest, firstAt, lastAt } = part;
+  const stored = { key, events, bytes: part.bytes.byteLength, sha256, digest, firstAt, lastAt };
+  const problem = await problemOf(store, stored);
+  if (problem !== null) throw new ArchiveError(`${key} was read back, and ${problem}`);
+  return stored;
+}
+
+function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[]): Buffer {
+  const manifest = {
     ...{ format: 1, appId: app.publicId, day, events: parts.reduce((sum, { events }) => sum + events, 0) },
     parts: parts.map(({ key, firstAt, lastAt, ...part }) => ({
       file: key.slice(key.lastIndexOf('/') + 1),
@@ -185,6 +195,7 @@ function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[
       last: new Date(lastAt).toISOString(),
     })),
   };
+  return Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`);
 }
 
 /** How many events of a day can be read, by the counts. */
@@ -328,6 +339,63 @@ export async function* readArchivedDay(
       throw new ArchiveError(`${part.key} is not what was written`);
     yield await readPart(bytes);
   }
+}
+
+/**
+ * Writes the files of an app again where a change takes events out of them or alters their payloads, also of days whose events are not
+ * in the database any more.
+ * @param app    internal and public id
+ * @param change null: the event goes; the event itself: it stays as it is
+ * @returns how many events were changed; null where another process works on the archive
+ * @throws ArchiveError
+ */
+export async function rewriteArchive(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  change: (event: ArchivedEvent) => ArchivedEvent | null,
+): Promise<number | null> {
+  const { sql } = options;
+  return await alone(sql, async () => {
+    let changed = 0;
+    for (const day of await listArchivedDays(sql, { app: app.publicId })) {
+      for (const part of day.parts)
+        changed += await rewritePart(options, app, { day: day.day, key: part.key }, change);
+    }
+    return changed;
+  });
+}
+
+async function rewritePart(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  { day, key }: { readonly day: string; readonly key: string },
+  change: (event: ArchivedEvent) => ArchivedEvent | null,
+): Promise<number> {
+  const { sql, store, installationId } = options;
+  // The parts of before: an earlier one of this day may have been written again.
+  const [known] = await listArchivedDays(sql, { app: app.publicId, from: day, to: day });
+  const old = known?.parts.find((part) => part.key === key);
+  if (known === undefined || old === undefined) return 0;
+  const writer = new PartWriter(await fieldsOf(sql, app.id), { format: '1', app: app.publicId, day });
+  let changed = 0;
+  for await (const events of readArchivedDay(store, { parts: [old] })) {
+    const kept = events.map((event) => {
+      const after = change(event);
+      if (after !== event) changed += 1;
+      return after;
+    });
+    await writer.add(kept.filter((event) => event !== null));
+  }
+  if (changed === 0) return 0;
+  const stored =
+    writer.events === 0
+      ? []
+      : [await storePart(options, app, day, known.parts.indexOf(old), await writer.end())];
+  const parts = known.parts.flatMap((part) => (part === old ? stored : [part]));
+  await store.put(manifestBeside(`${installationId}/${app.publicId}/${day}/`), manifestOf(app, day, parts));
+  await noteArchived(sql, { appId: app.id, day, counted: known.counted, parts });
+  await removeObsolete(options, { app: app.publicId, from: day, to: day });
+  return changed;
 }
 
 function intervalOf(day: string): { from: number; until: number } {

@@ -47,14 +47,14 @@ const TIDE = 1_953_064_037;
 const ARCHIVE = 4;
 
 /** In order of app and day. */
-export async function listArchivedDays(sql: Sql, { app, from, to }: DayFilter): Promise<ArchivedDay[]> {
+export async function listArchivedDays(sql: Sql, filter: DayFilter): Promise<ArchivedDay[]> {
+  const { app = null, from = null, to = null } = filter;
   return await sql<ArchivedDay[]>`
     SELECT app_id AS "appId", coalesce(removed_id, public_id) AS "publicId", day::text, counted::float8, events::float8, parts, obsolete,
            archived_at AS "archivedAt", verified_at AS "verifiedAt"
       FROM archived_days LEFT JOIN apps ON apps.id = app_id
-     WHERE ${app === undefined ? sql`true` : sql`public_id = ${app}`}
-       AND ${from === undefined ? sql`true` : sql`day >= ${from}::date`}
-       AND ${to === undefined ? sql`true` : sql`day <= ${to}::date`}
+     WHERE (${app}::text IS NULL OR public_id = ${app}) AND (${from}::date IS NULL OR day >= ${from}::date)
+       AND (${to}::date IS NULL OR day <= ${to}::date)
      ORDER BY app_id, day`;
 }
 

@@ -228,6 +228,7 @@ function answerOf(erasure: StoredErasure, isSame?: boolean): Answer {
       'SHA-256 of their ids': receipt.idsSha256,
       'Answers forgotten': grouped(receipt.answers),
       'Of the quarantine': grouped(receipt.quarantined),
+      'Of the archive': grouped(receipt.archived),
       ...(receipt.appliedAgain.length > 0 && { 'Applied again': receipt.appliedAgain }),
     }),
   };

@@ -6,9 +6,13 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Secret } from '../apps/secret.ts';
+import { listArchivedDays } from '../archive/days.ts';
+import type { ArchivedEvent } from '../archive/parquet.ts';
+import type { ArchiveSettings } from '../archive/store.ts';
 import type { Config } from '../config.ts';
 import { lineOf, rewriteQuarantine } from '../ingest/journal/quarantine.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
+import { installationId } from '../storage/database/installation-id.ts';
 import {
   digestOfErased,
   ERASED_AT_ONCE,
@@ -39,7 +43,7 @@ export interface ErasureParts {
   readonly sql: Sql;
   readonly storage: Storage;
   readonly secret: Secret;
-  readonly config: Pick<Config, 'DATA_DIR' | 'JOURNAL_DIR'>;
+  readonly config: Pick<Config, 'DATA_DIR' | 'JOURNAL_DIR'> & Partial<ArchiveSettings>;
   /** Milliseconds since 1970. */
   readonly now: () => number;
   readonly log: { warn(message: string): void };
@@ -131,7 +135,14 @@ export async function runErasure(
     const journal = await untilJournalIsEmpty(parts.config.JOURNAL_DIR);
     if (!(await eraseMatching(parts, erasure, conditions, options))) return 'stopped';
     const quarantined = await eraseQuarantined(parts, erasure, conditions);
-    await finish(parts, erasure, { conditions, journal, quarantined, appliedAgain: [] });
+    const until = erasure.coversUntil;
+    const archived = await eraseArchived(
+      parts,
+      erasure,
+      ({ at, payload }) => at < until && conditions.filter.matches(payload),
+      conditions.paths,
+    );
+    await finish(parts, erasure, { conditions, journal, quarantined, archived, appliedAgain: [] });
     return 'finished';
   });
 }
@@ -255,12 +266,64 @@ async function eraseQuarantined(
   }
 }
 
+/**
+ * Takes events out of the archive, also those of days that are nowhere else any more.
+ * @returns how many; null where it could not be written
+ */
+async function eraseArchived(
+  { sql, storage, config, secret, log }: ErasureParts,
+  { app, appId, action, erasureId }: StoredErasure,
+  isErased: (event: ArchivedEvent) => boolean,
+  paths: readonly (readonly string[])[],
+): Promise<number | null> {
+  const { ARCHIVE_URL = '' } = config;
+  const days = await listArchivedDays(sql, { app: appId });
+  if (days.length === 0) return 0;
+  if (!hasArchive(config)) {
+    log.warn(`erasure: ${erasureId} cannot reach the archive: ARCHIVE_URL is not set`);
+    return null;
+  }
+  const change = action === 'delete' ? null : anonymizer(secret, appId, paths);
+  const erase = (event: ArchivedEvent): ArchivedEvent | null => {
+    if (!isErased(event)) return event;
+    return change === null ? null : { ...event, payload: change(event.payload) };
+  };
+  // Parquet is a large library, and most installations have no archive.
+  const [{ rewriteArchive }, { ArchiveError, openArchiveStore }] = await Promise.all([
+    import('../archive/archiving.ts'),
+    import('../archive/store.ts'),
+  ]);
+  const options = {
+    sql,
+    storage,
+    store: openArchiveStore(config),
+    installationId: await installationId(sql),
+  };
+  try {
+    for (let waited = 0; waited < WAIT_MS; waited += POLL_MS) {
+      const erased = await rewriteArchive(options, { id: app, publicId: appId }, erase);
+      if (erased !== null) return erased;
+      await sleep(POLL_MS);
+    }
+    log.warn(`erasure: ${erasureId} cannot change the archive: another process works on it`);
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    log.warn(`erasure: ${erasureId} cannot change the archive at ${ARCHIVE_URL}: ${error.message}`);
+  }
+  return null;
+}
+
+function hasArchive(config: Partial<ArchiveSettings>): config is ArchiveSettings {
+  return config.ARCHIVE_URL !== undefined && config.ARCHIVE_URL !== '';
+}
+
 interface Done {
   /** Null where the events came from the ledger. */
   readonly conditions: ErasureConditions | null;
   /** Whether the journal was empty. */
   readonly journal: boolean;
   readonly quarantined: number | null;
+  readonly archived: number | null;
   readonly appliedAgain: readonly string[];
 }
 
@@ -268,7 +331,7 @@ interface Done {
 async function finish(
   parts: ErasureParts,
   erasure: StoredErasure,
-  { conditions, journal, quarantined, appliedAgain }: Done,
+  { conditions, journal, quarantined, archived, appliedAgain }: Done,
   paths = conditions?.paths ?? [],
 ): Promise<void> {
   const { sql, storage, now, config, log } = parts;
@@ -296,6 +359,7 @@ async function finish(
     paths: replaced,
     answers,
     quarantined: quarantined ?? 0,
+    archived: archived ?? 0,
     notDone: [
       ...(journal
         ? []
@@ -303,6 +367,9 @@ async function finish(
       ...(quarantined !== null
         ? []
         : [leftOver('journal', null, 'the quarantine could not be rewritten: erase again')]),
+      ...(archived !== null
+        ? []
+        : [leftOver('archive', null, 'its files could not be written again: erase again')]),
       ...sending.map((name) =>
         leftOver('delivery', name, 'was still sending events that it had read before'),
       ),
@@ -406,18 +473,21 @@ async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boole
     if (erasure.finishedAt !== null) return 'finished';
     const change = head.action === 'delete' ? null : anonymizer(secret, head.appId, head.paths);
     const place = await storage.poolOfApp(sql, app.id);
+    const ids = new Set<string>();
     for await (const some of events) {
+      for (const event of some) ids.add(event.id);
       const found =
         change === null
           ? some.map((event) => ({ ...event, payload: '' }))
           : await readPayloads(place, app.id, some);
       await eraseEvents(parts, erasure, found, change);
     }
+    const archived = await eraseArchived(parts, erasure, (event) => ids.has(event.id), head.paths);
     const appliedAgain = [new Date(now()).toISOString()];
     await finish(
       parts,
       erasure,
-      { conditions: null, journal: true, quarantined: 0, appliedAgain },
+      { conditions: null, journal: true, quarantined: 0, archived, appliedAgain },
       head.paths,
     );
     return 'finished';

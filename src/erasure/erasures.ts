@@ -35,6 +35,8 @@ export interface Receipt extends ErasedSummary {
   readonly answers: number;
   /** Events of the quarantine that were erased. */
   readonly quarantined: number;
+  /** Events of the archive that were erased. */
+  readonly archived: number;
   /** Copies that it cannot reach, and what is left to do: by kind, and by name where there is one. */
   readonly notDone: readonly NotDone[];
   /** Times at which it was applied again, to a database that was restored. */
@@ -42,7 +44,7 @@ export interface Receipt extends ErasedSummary {
 }
 
 export interface NotDone {
-  readonly kind: 'backups' | 'consumer' | 'webhook' | 'disk' | 'journal' | 'delivery' | 'ledger';
+  readonly kind: 'backups' | 'consumer' | 'webhook' | 'disk' | 'journal' | 'delivery' | 'ledger' | 'archive';
   readonly name: string | null;
   readonly details: string;
 }

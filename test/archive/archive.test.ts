@@ -387,6 +387,31 @@ describe('tidemark archive', () => {
     ]);
   });
 
+  test.each([[], ['--anonymize']])(
+    'an erasure (%s) reaches archived days, also those of before the retention boundary',
+    async (...how) => {
+      const { sql, app } = world;
+      await run('run');
+      await sql`UPDATE retention SET readable_from = ${new Date(START + DAY_MS)}`;
+      const erase = ['erase', '--app', app.appId, '--filter', 'user.plan:pro', '--json', ...how];
+      const { code, stdout, stderr } = await tidemark(erase, settings());
+      expect([code, stderr]).toEqual([0, expect.any(String)]);
+      const { receipt } = JSON.parse(stdout);
+      // Of each five events one: 3 of the 12 that can be read, and 6 of the 30 before them.
+      expect(receipt).toMatchObject({ events: 3, archived: 9 });
+      expect(receipt.notDone.map(({ kind }: { kind: string }) => kind)).not.toContain('archive');
+      const files = await readdir(join(folder, 'archive'), { recursive: true });
+      const parts = files
+        .filter((file) => file.endsWith('.parquet'))
+        .map((file) => readFile(join(folder, 'archive', file)));
+      const query = `SELECT count(*)::text, count(*) FILTER (WHERE payload LIKE '%"pro"%')::text FROM read_parquet(FILES)`;
+      expect(await read(await Promise.all(parts), query)).toEqual([[how.length === 0 ? '33' : '42', '0']]);
+      expect(parts).toHaveLength(2);
+      expect(await run('verify')).toMatchObject({ code: 0, answer: { problems: 0 } });
+      expect((await run('run')).code).toBe(0);
+    },
+  );
+
   test('a manifest says what the files of a day hold', async () => {
     await run('run');
     const files = await readdir(join(folder, 'archive'), { recursive: true });
