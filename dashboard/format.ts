@@ -1,6 +1,6 @@
 /** Formats numbers and times in English, with the user's own conventions if the browser's language is English. */
 import { DAY, HOUR, MINUTE, PERIODS, type Period, PRESETS, type Range, UNIT_NAMES } from './range.ts';
-import { toWall } from './time-zone.ts';
+import { ownZone, toWall } from './time-zone.ts';
 
 const LOCALE = pickLocale(globalThis.navigator?.language ?? '');
 
@@ -76,6 +76,8 @@ const SECONDS = { ...TIME, second: '2-digit' } as const;
 
 /** 20 Nov 2026 */
 export const date = (instant: number, zone: string): string => formatter(zone, DATE).format(instant);
+/** The same of a time of an answer, where this computer is. */
+export const ownDate = (at: string): string => date(Date.parse(at), ownZone());
 /** 20 Nov 2026, 14:00 */
 export const dateTime = (instant: number, zone: string): string =>
   formatter(zone, { ...DATE, ...TIME }).format(instant);
@@ -181,18 +183,10 @@ export function ago(instant: number, now: number): string {
   return relative.format(Math.round(ms / (365 * DAY)), 'year');
 }
 
-const BUCKET_NAMES: Record<string, string> = {
-  '1m': 'minute',
-  '5m': '5 minutes',
-  '15m': '15 minutes',
-  '1h': 'hour',
-  '3h': '3 hours',
-  '6h': '6 hours',
-  '12h': '12 hours',
-  '1d': 'day',
-  '7d': 'week',
-  '1mo': 'month',
-};
-
 /** `hour`, for "per hour". */
-export const bucketName = (bucket: string): string => BUCKET_NAMES[bucket] ?? bucket;
+export function bucketName(bucket: string): string {
+  const [, amount = '', unit = ''] = /^(\d+)(\w+)$/.exec(bucket === '7d' ? '1w' : bucket) ?? [];
+  const name = { m: 'minute', h: 'hour', d: 'day', w: 'week', mo: 'month' }[unit];
+  if (name === undefined) return bucket;
+  return amount === '1' ? name : `${amount} ${name}s`;
+}

@@ -2,14 +2,12 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { EventTypeList, FieldKind } from '../../src/api-types/answers.ts';
-import { call } from '../api.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 import { declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { useAction, useResource } from '../resource.ts';
-import { notify } from '../state.ts';
-import { Dialog } from './dialog.ts';
-import { Field, Form, Select } from './field.ts';
+import { useResource } from '../resource.ts';
+import { FormDialog } from './confirm.ts';
+import { Field, Select } from './field.ts';
 
 const KINDS: readonly (readonly [FieldKind, string])[] = [
   ['value', 'Its values'],
@@ -47,28 +45,19 @@ export function DeclareField(props: DeclareFieldProps): VNode {
   const isOfNumbers = kinds.length > 0 && kinds.every((kind) => kind === 'number' || kind === 'null');
   const proposed = props.kind ?? (isOfNumbers ? 'number' : 'value');
   const events = data?.types.reduce((sum, type) => sum + type.count, 0) ?? 0;
-  const action = useAction(async (given: Record<string, string>) => {
-    const { path: own, kind, by: second = '', type = '', backfill } = given;
-    const body = {
-      path: own,
-      kind,
-      by: second.trim() || null,
-      typeName: type === '' ? null : type.slice(1),
-      backfill: backfill !== undefined,
-    };
-    await call('POST', declaredPath(appId), { body });
-    notify('The field is being counted');
-    onClose();
-    onDone();
+  const bodyOf = ({ path: own, kind, by: second = '', type = '', backfill }: Record<string, string>) => ({
+    path: own,
+    kind,
+    by: second.trim() || null,
+    typeName: type === '' ? null : type.slice(1),
+    backfill: backfill !== undefined,
   });
-  return html`<${Dialog} title="Add a counted field" onClose=${onClose}>
-    <${Form} action=${action} submit="Count the field" onCancel=${onClose}>
+  return html`<${FormDialog} title="Add a counted field" submit="Count the field" path=${declaredPath(appId)} body=${bodyOf} said="The field is being counted" onDone=${onDone} onClose=${onClose}>
       <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
       <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles. Different values: charts show how many there are, such as customers." />
       <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="A second path: revenue by country, or 95th percentiles of latency by path." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too: ${count(events)} are read once, in the background</span></label>
       ${declared && html`<p class="hint">Writing events costs the same as before. The app uses ${count(declared.fields.length)} of ${count(declared.most)} declarations; one by a second path keeps up to 10,000 pairs of values.</p>`}
-    <//>
   <//>`;
 }

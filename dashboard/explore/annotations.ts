@@ -2,16 +2,13 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Annotation, AnnotationKind, AnnotationPage, Series } from '../../src/api-types/answers.ts';
-import { call } from '../api.ts';
-import { Confirm } from '../components/confirm.ts';
-import { Dialog } from '../components/dialog.ts';
-import { Field, Form, Select } from '../components/field.ts';
+import { Confirm, FormDialog } from '../components/confirm.ts';
+import { Field, Select } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { dateTime, exact, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText, MINUTE } from '../range.ts';
-import { type Resource, useAction, useResource } from '../resource.ts';
-import { notify } from '../state.ts';
+import { type Resource, useResource } from '../resource.ts';
 import { parseInstants } from '../typed-range.ts';
 import type { Bucket } from '../url.ts';
 
@@ -46,13 +43,6 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
   const { appId, annotations, zone, mayChange, onDone } = props;
   const [isWhole, setWhole] = useState(false);
   const [removal, setRemoval] = useState<Annotation | null>(null);
-  const remove = useAction(async () => {
-    if (removal === null) return;
-    await call('DELETE', `${pathOf(appId)}/${removal.annotationId}`);
-    notify('The annotation was removed');
-    setRemoval(null);
-    onDone();
-  });
   if (annotations.length === 0) return null;
   const shown = isWhole ? annotations : annotations.slice(0, ROWS);
   return html`<ul class="annotations" aria-label="Annotations">
@@ -66,7 +56,7 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
     )}
     ${annotations.length > shown.length && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
   </ul>
-  ${removal && html`<${Confirm} title="Remove the annotation" action=${remove} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
+  ${removal && html`<${Confirm} title="Remove the annotation" path=${`${pathOf(appId)}/${removal.annotationId}`} said="The annotation was removed" onDone=${onDone} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
 }
 
 /** `20 Nov 2026, 14:00`, or from when to when. */
@@ -92,21 +82,14 @@ export interface NewAnnotationProps {
 export function NewAnnotation({ appId, picked, zone, onDone, onClose }: NewAnnotationProps): VNode {
   const [when, setWhen] = useState(dateTime(picked?.from ?? Date.now(), zone));
   const read = parseInstants(when, Date.now(), zone);
-  const action = useAction(async ({ kind, text }: Record<string, string>) => {
-    if (read === null) return;
-    const { from, until } = read;
-    const body = { kind, text, at: isoText(from), ...(until !== null && { until: isoText(until) }) };
-    await call('POST', pathOf(appId), { body });
-    notify('The annotation was added');
-    onClose();
-    onDone();
-  });
-  return html`<${Dialog} title="Annotate the chart" onClose=${onClose}>
-    <p class="muted">All members see it. A pipeline does the same with the logging token: <code>POST /v1/annotations</code>.</p>
-    <${Form} action=${action} submit="Add the annotation" onCancel=${onClose}>
+  const bodyOf = ({ kind, text }: Record<string, string>) => {
+    const { from, until } = read ?? { from: Date.now(), until: null };
+    return { kind, text, at: isoText(from), ...(until !== null && { until: isoText(until) }) };
+  };
+  const intro = html`<p class="muted">All members see it. A pipeline does the same with the logging token: <code>POST /v1/annotations</code>.</p>`;
+  return html`<${FormDialog} title="Annotate the chart" submit="Add the annotation" path=${pathOf(appId)} body=${bodyOf} said="The annotation was added" intro=${intro} onDone=${onDone} onClose=${onClose}>
       <${Field} label="What happened" name="text" maxlength="200" placeholder="Release 2.4.1" />
       <${Select} label="Kind" name="kind" options=${KINDS} />
       <${Field} label="When" name="when" value=${when} pattern=${read === null ? '(?!)' : undefined} title="Such as 20 Nov 14:00, or 20 Nov 14:00 to 15:30" hint=${read === null ? 'Such as “20 Nov 14:00”, or “20 Nov 14:00 to 15:30” for an interval.' : `${read.until === null ? exact(read.from, zone) : spanText(read.from, read.until, zone)}, in ${zone.replaceAll('_', ' ')}`} onInput=${(event: InputEvent) => setWhen((event.currentTarget as HTMLInputElement).value)} />
-    <//>
   <//>`;
 }

@@ -2,16 +2,13 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { SavedView, SavedViewList } from '../../src/api-types/answers.ts';
-import { call } from '../api.ts';
-import { Confirm } from '../components/confirm.ts';
-import { Dialog } from '../components/dialog.ts';
-import { Field, Form } from '../components/field.ts';
+import { Confirm, FormDialog } from '../components/confirm.ts';
+import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { html } from '../html.ts';
-import { useAction, useResource } from '../resource.ts';
-import { notify } from '../state.ts';
+import { useResource } from '../resource.ts';
 import { type View, viewSearch } from '../url.ts';
 import { viewsPath } from '../view.ts';
 
@@ -26,13 +23,6 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   const views = useResource<SavedViewList>(viewsPath(appId));
   const [saving, setSaving] = useState(false);
   const [removal, setRemoval] = useState<SavedView | null>(null);
-  const remove = useAction(async () => {
-    if (removal === null) return;
-    await call('DELETE', `${viewsPath(appId)}/${removal.viewId}`);
-    notify('The view was removed');
-    setRemoval(null);
-    views.reload();
-  });
   const all = views.data?.views ?? [];
   const search = savedSearch(view);
   return html`<${Popover} icon="bookmark" atEnd label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
@@ -64,7 +54,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
     </div>`}
   <//>
   ${saving && html`<${SaveView} appId=${appId} search=${search} known=${all} onDone=${views.reload} onClose=${() => setSaving(false)} />`}
-  ${removal && html`<${Confirm} title="Remove the view" action=${remove} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}`;
+  ${removal && html`<${Confirm} title="Remove the view" path=${`${viewsPath(appId)}/${removal.viewId}`} said="The view was removed" onDone=${views.reload} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}`;
 }
 
 /** The part of a view that is saved: without the open event, the way back and the time zone, which belong to the reader. */
@@ -84,17 +74,9 @@ interface SaveViewProps {
 
 function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNode {
   const [typed, setTyped] = useState('');
-  const action = useAction(async ({ name = '' }: Record<string, string>) => {
-    await call('POST', viewsPath(appId), { body: { name, search } });
-    notify('The view was saved');
-    onClose();
-    onDone();
-  });
   const replaces = known.some(({ name }) => name === typed);
-  return html`<${Dialog} title="Save this view" onClose=${onClose}>
-    <p class="muted">Range, filter and chart under a name, for all members of the app. Each member sees it in their own time zone.</p>
-    <${Form} action=${action} submit=${replaces ? 'Replace the view' : 'Save'} onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
-    <//>
+  const intro = html`<p class="muted">Range, filter and chart under a name, for all members of the app. Each member sees it in their own time zone.</p>`;
+  return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name }: Record<string, string>) => ({ name, search })} said="The view was saved" intro=${intro} onDone=${onDone} onClose=${onClose}>
+    <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
   <//>`;
 }

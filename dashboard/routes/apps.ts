@@ -5,12 +5,13 @@ import type { AppList, AppRow, CreatedApp, RemovedAppList } from '../../src/api-
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
-import { Dialog } from '../components/dialog.ts';
-import { Field, Form } from '../components/field.ts';
+import { Ago } from '../components/ago.ts';
+import { FormDialog } from '../components/confirm.ts';
+import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
-import { ago, amount, count, counted, date, exact } from '../format.ts';
+import { amount, count, counted, date } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -114,7 +115,6 @@ interface AppCardProps {
 
 function AppCard({ app, most }: AppCardProps): VNode {
   const { appId, name, role, today, total, sparkline, lastEventAt, suspendedAt } = app;
-  const last = lastEventAt == null ? null : Date.parse(lastEventAt);
   return html`<a class="card app-card" href=${`/apps/${appId}`}>
     <span class="card-head"><span class="name">${name}</span>${role !== 'owner' && html`<span class="badge">${role}</span>`}</span>
     ${
@@ -125,7 +125,7 @@ function AppCard({ app, most }: AppCardProps): VNode {
       <span><b class="figure" title=${count(today)}>${amount(today)}</b> today</span>
       <span class="muted" title=${counted(total, 'event')}>${amount(total)} in all</span>
     </span>
-    <span class="muted last">${last === null ? 'No events yet' : html`Last event <time datetime=${lastEventAt} title=${exact(last, ownZone())}>${ago(last, Date.now())}</time>`}</span>`
+    <span class="muted last">${lastEventAt == null ? 'No events yet' : html`Last event <${Ago} at=${lastEventAt} />`}</span>`
     }
   </a>`;
 }
@@ -151,15 +151,7 @@ function NoApps({ newApp }: { readonly newApp: VNode }): VNode {
 
 function NewApp({ onClose }: { readonly onClose: () => void }): VNode {
   const { route } = useAddress();
-  const action = useAction(async ({ name = '' }: Record<string, string>) => {
-    const { appId } = await call<CreatedApp>('POST', '/api/apps', { body: { name } });
-    notify('The app was created');
-    onClose();
-    route(`/apps/${appId}`);
-  });
-  return html`<${Dialog} title="New app" onClose=${onClose}>
-    <${Form} action=${action} submit="Create" onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" hint="A display name. It can be changed later." />
-    <//>
+  return html`<${FormDialog} title="New app" submit="Create" path="/api/apps" said="The app was created" onClose=${onClose} onDone=${({ appId }: CreatedApp) => route(`/apps/${appId}`)}>
+    <${Field} label="Name" name="name" maxlength="200" hint="A display name. It can be changed later." />
   <//>`;
 }

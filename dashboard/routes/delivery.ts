@@ -9,15 +9,16 @@ import type {
   WebhookRow,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
-import { Confirm } from '../components/confirm.ts';
+import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
-import { Field, Form, linesOf, Select } from '../components/field.ts';
+import { Field, linesOf, Select } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
+import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
 import { average, count, dateTime } from '../format.ts';
-import { type Children, html } from '../html.ts';
+import { html } from '../html.ts';
 import { type Action, type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { ownZone } from '../time-zone.ts';
@@ -57,32 +58,8 @@ interface ListProps<T> {
 
 const when = (at: string): string => dateTime(Date.parse(at), ownZone());
 
-interface TableProps {
-  readonly label: string;
-  /** The first one is of the rows' headers; an empty one of their buttons. */
-  readonly heads: readonly string[];
-  readonly rows: readonly (readonly Children[])[];
-}
-
-function Table({ label, heads, rows }: TableProps): VNode {
-  return html`<div class="scroll"><table class="list" aria-label=${label}>
-    <thead><tr>${heads.map((head) => html`<th scope="col">${head || html`<span class="sr-only">Actions</span>`}</th>`)}</tr></thead>
-    <tbody>${rows.map(
-      ([first, ...cells], row) =>
-        html`<tr key=${row}><th scope="row">${first}</th>${cells.map(
-          (cell, index) =>
-            html`<td class=${heads[index + 1] ? 'delivery-cell' : 'number'} data-label=${heads[index + 1] || null}>${cell}</td>`,
-        )}</tr>`,
-    )}</tbody>
-  </table></div>`;
-}
-
 const badge = (state: string): VNode =>
   html`<span class=${/^(ok|active|paused)$/.test(state) ? 'badge' : 'badge failing'}>${state}</span>`;
-
-/** @param of what it acts on, for those who hear the button alone */
-const button = (text: string, of: string, run: () => void): VNode =>
-  html`<button type="button" class="button quiet" aria-label=${`${text} ${of}`} onClick=${run}>${text}</button>`;
 
 /** A change of one alert or webhook, and a notice of what came of it. */
 function useChange(reload: () => void): Action<[path: string, said: string]> {
@@ -91,23 +68,6 @@ function useChange(reload: () => void): Action<[path: string, said: string]> {
     notify(said);
     reload();
   });
-}
-
-interface RemoveProps {
-  readonly title: string;
-  readonly path: string;
-  readonly children: Children;
-  readonly onClose: () => void;
-  readonly reload: () => void;
-}
-
-function Remove({ title, path, children, onClose, reload }: RemoveProps): VNode {
-  const action = useAction(async () => {
-    await call('DELETE', path);
-    onClose();
-    reload();
-  });
-  return html`<${Confirm} title=${title} action=${action} onClose=${onClose}>${children}<//>`;
 }
 
 interface AlertsProps extends ListProps<AlertList> {
@@ -127,43 +87,56 @@ function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
   return html`<${Section} title="Alerts" about="Rules about counts, judged each minute. Firings are marked on the chart.">
     <${Waiting} for=${resource} lines=${3} />
     <${ProblemBox} problem=${change.problem} />
-    ${data?.alerts.length === 0 && html`<p class="hint">None yet.</p>`}
     ${
       data &&
-      data.alerts.length > 0 &&
-      html`<${Table} label="Alerts" heads=${['Alert', 'State', 'Tells', '']} rows=${data.alerts.map((one) => {
-        const { name, alertId, state } = one;
-        const to = `${path}/alerts/${alertId}/`;
-        return [
-          html`${name}<p class="hint">${one.text}</p>`,
-          html`${badge(state)} ${one.problem ?? (one.firing > 1 && `${count(one.firing)} series`)}`,
+      table(data.alerts, {
+        label: 'Alerts',
+        id: ({ alertId }) => alertId,
+        columns: [
+          ['Alert', ({ name, text }) => html`${name}<p class="hint">${text}</p>`],
           [
-            ...one.webhooks.map((id) => webhooks.find(({ webhookId }) => webhookId === id)?.url ?? id),
-            ...one.emails,
-            one.alertmanager,
-          ]
-            .filter(Boolean)
-            .join(', ') || 'the chart alone',
-          html`${button('History', name, () => open(['history', one]))}
-          ${button('Last 30 days', name, () => open(['trial', one]))}
-          ${
-            mayChange &&
-            html`${
-              state === 'paused'
-                ? button('Resume', name, () => change.run(`${to}resume`, `${name} is judged again`))
-                : button('Pause', name, () => change.run(`${to}pause`, `${name} is paused`))
-            }
-            ${button('Remove', name, () => open(['remove', one]))}`
-          }`,
-        ];
-      })} />`
+            'State',
+            ({ state, problem, firing }) =>
+              html`${badge(state)} ${problem ?? (firing > 1 && `${count(firing)} series`)}`,
+          ],
+          [
+            'Tells',
+            (one) =>
+              [
+                ...one.webhooks.map((id) => webhooks.find(({ webhookId }) => webhookId === id)?.url ?? id),
+                ...one.emails,
+                one.alertmanager,
+              ]
+                .filter(Boolean)
+                .join(', ') || 'the chart alone',
+          ],
+          [
+            '',
+            (one) => {
+              const { name, alertId, state } = one;
+              const to = `${path}/alerts/${alertId}/`;
+              return html`${rowButton('History', name, () => open(['history', one]))}
+              ${rowButton('Last 30 days', name, () => open(['trial', one]))}
+              ${
+                mayChange &&
+                html`${
+                  state === 'paused'
+                    ? rowButton('Resume', name, () => change.run(`${to}resume`, `${name} is judged again`))
+                    : rowButton('Pause', name, () => change.run(`${to}pause`, `${name} is paused`))
+                }
+                ${rowButton('Remove', name, () => open(['remove', one]))}`
+              }`;
+            },
+          ],
+        ],
+      })
     }
     ${mayChange && data && html`<div class="row-actions"><button type="button" class="button" disabled=${data.alerts.length >= data.most} onClick=${() => setAdding(true)}>New alert…</button></div>`}
     ${adding && html`<${NewAlert} path=${path} draft=${{}} onDone=${reload} onClose=${() => setAdding(false)} />`}
     ${
       row &&
       (what === 'remove'
-        ? html`<${Remove} title="Remove the alert" path=${`${path}/alerts/${row.alertId}`} onClose=${close} reload=${reload}><b>${row.name}</b> tells nobody any more, and what it has said is deleted.<//>`
+        ? html`<${Confirm} title="Remove the alert" path=${`${path}/alerts/${row.alertId}`} said="" onClose=${close} onDone=${reload}><b>${row.name}</b> tells nobody any more, and what it has said is deleted.<//>`
         : html`<${Dialog} title=${row.name} onClose=${close}>
           <p>${row.text}</p>
           ${what === 'trial' ? html`<${Trial} path=${path} rule=${JSON.stringify(row.rule)} zone=${row.timezone} />` : html`<${History} of=${row} />`}
@@ -174,14 +147,24 @@ function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
 
 function History({ of: { transitions } }: { readonly of: AlertRow }): VNode {
   if (transitions.length === 0) return html`<p class="hint">It has not fired yet.</p>`;
-  return html`<${Table} label="History" heads=${['Time', 'Change', 'Value', 'Threshold']} rows=${transitions.map(
-    ({ to, kind, isCorrected, series, value, threshold, expected }) => [
-      when(to),
-      `${kind}${kind === 'firing' && isCorrected ? ', corrected' : ''} ${series}`,
-      `${value === null ? '–' : average(value)}${expected === null ? '' : `, expected ${average(expected)}`}`,
-      threshold === null ? '–' : average(threshold),
+  return table(transitions, {
+    label: 'History',
+    id: ({ to, series, kind }) => `${to} ${series} ${kind}`,
+    columns: [
+      ['Time', ({ to }) => when(to)],
+      [
+        'Change',
+        ({ kind, isCorrected, series }) =>
+          `${kind}${kind === 'firing' && isCorrected ? ', corrected' : ''} ${series}`,
+      ],
+      [
+        'Value',
+        ({ value, expected }) =>
+          `${value === null ? '–' : average(value)}${expected === null ? '' : `, expected ${average(expected)}`}`,
+      ],
+      ['Threshold', ({ threshold }) => (threshold === null ? '–' : average(threshold))],
     ],
-  )} />`;
+  });
 }
 
 function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode {
@@ -203,40 +186,50 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
   return html`<${Section} title="Webhooks" about="Addresses that get the app's events in order, each with a signature.">
     <${Waiting} for=${resource} lines=${3} />
     <${ProblemBox} problem=${change.problem ?? test.problem ?? rotate.problem} />
-    ${data?.webhooks.length === 0 && html`<p class="hint">None yet.</p>`}
     ${
       data &&
-      data.webhooks.length > 0 &&
-      html`<${Table} label="Webhooks" heads=${['Address', 'State', 'Events', '']} rows=${data.webhooks.map(
-        (one) => {
-          const { url, webhookId, state, nextTryAt } = one;
-          const to = `${path}/webhooks/${webhookId}/`;
-          return [
-            html`${url}<p class="hint">${webhookId}</p>`,
-            html`${badge(state)} ${one.reason}${one.failingSince !== null && ` failing since ${when(one.failingSince)}`}${nextTryAt !== null && state === 'active' && `, next try ${when(nextTryAt)}`}`,
-            `${count(one.delivered)} delivered, ${count(one.failed)} failed tries, ${count(one.skipped)} skipped`,
-            html`${button('Deliveries', url, () => open(['history', one]))}
-            ${
-              mayChange &&
-              html`${button('Test', url, () => test.run(`${to}test`))}
+      table(data.webhooks, {
+        label: 'Webhooks',
+        id: ({ webhookId }) => webhookId,
+        columns: [
+          ['Address', ({ url, webhookId }) => html`${url}<p class="hint">${webhookId}</p>`],
+          [
+            'State',
+            ({ state, reason, failingSince, nextTryAt }) =>
+              html`${badge(state)} ${reason}${failingSince !== null && ` failing since ${when(failingSince)}`}${nextTryAt !== null && state === 'active' && `, next try ${when(nextTryAt)}`}`,
+          ],
+          [
+            'Events',
+            ({ delivered, failed, skipped }) =>
+              `${count(delivered)} delivered, ${count(failed)} failed tries, ${count(skipped)} skipped`,
+          ],
+          [
+            '',
+            (one) => {
+              const { url, webhookId, state } = one;
+              const to = `${path}/webhooks/${webhookId}/`;
+              return html`${rowButton('Deliveries', url, () => open(['history', one]))}
               ${
-                state === 'active'
-                  ? button('Pause', url, () => change.run(`${to}pause`, 'The webhook is paused'))
-                  : button('Resume', url, () => change.run(`${to}resume`, 'The webhook goes on'))
-              }
-              ${one.blockedBy !== null && button('Skip the event', url, () => change.run(`${to}skip`, 'The event was skipped'))}
-              ${button('Rotate', url, () => rotate.run(`${to}rotate`))}
-              ${button('Remove', url, () => open(['remove', one]))}`
-            }`,
-          ];
-        },
-      )} />`
+                mayChange &&
+                html`${rowButton('Test', url, () => test.run(`${to}test`))}
+                ${
+                  state === 'active'
+                    ? rowButton('Pause', url, () => change.run(`${to}pause`, 'The webhook is paused'))
+                    : rowButton('Resume', url, () => change.run(`${to}resume`, 'The webhook goes on'))
+                }
+                ${one.blockedBy !== null && rowButton('Skip the event', url, () => change.run(`${to}skip`, 'The event was skipped'))}
+                ${rowButton('Rotate', url, () => rotate.run(`${to}rotate`))}
+                ${rowButton('Remove', url, () => open(['remove', one]))}`
+              }`;
+            },
+          ],
+        ],
+      })
     }
     ${mayChange && data && html`<div class="row-actions"><button type="button" class="button" disabled=${data.webhooks.length >= data.most} onClick=${() => setAdding(true)}>New webhook…</button></div>`}
     ${
       adding &&
       html`<${NewWebhook} path=${path} onClose=${() => setAdding(false)} onMade=${(made: string) => {
-        setAdding(false);
         setSecret(made);
         reload();
       }} />`
@@ -252,17 +245,18 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
     ${
       row &&
       (what === 'remove'
-        ? html`<${Remove} title="Remove the webhook" path=${`${path}/webhooks/${row.webhookId}`} onClose=${close} reload=${reload}><b>${row.url}</b> gets no more events, and its position is forgotten.<//>`
+        ? html`<${Confirm} title="Remove the webhook" path=${`${path}/webhooks/${row.webhookId}`} said="" onClose=${close} onDone=${reload}><b>${row.url}</b> gets no more events, and its position is forgotten.<//>`
         : html`<${Dialog} title="Last deliveries" onClose=${close}>
-          ${row.history.length === 0 && html`<p class="hint">None yet.</p>`}
-          <${Table} label="Last deliveries" heads=${['Time', 'Answer', 'Took', 'Message']} rows=${row.history.map(
-            ({ at, status, problem, ms, type, messageId }) => [
-              when(at),
-              answerText(status, problem),
-              `${count(ms)} ms`,
-              `${type} ${messageId}`,
+          ${table(row.history, {
+            label: 'Last deliveries',
+            id: ({ at, messageId }) => `${at} ${messageId}`,
+            columns: [
+              ['Time', ({ at }) => when(at)],
+              ['Answer', ({ status, problem }) => answerText(status, problem)],
+              ['Took', ({ ms }) => `${count(ms)} ms`],
+              ['Message', ({ type, messageId }) => `${type} ${messageId}`],
             ],
-          )} />
+          })}
         <//>`)
     }
   <//>`;
@@ -278,12 +272,13 @@ interface NewWebhookProps {
 }
 
 function NewWebhook({ path, onMade, onClose }: NewWebhookProps): VNode {
-  const action = useAction(async ({ url, types = '', filter = '', order }: Record<string, string>) => {
-    const body = { url, types: linesOf(types), filter: linesOf(filter), unordered: order === 'none' };
-    onMade((await call<NewWebhookAnswer>('POST', `${path}/webhooks`, { body })).secret);
+  const bodyOf = ({ url, types = '', filter = '', order }: Record<string, string>) => ({
+    url,
+    types: linesOf(types),
+    filter: linesOf(filter),
+    unordered: order === 'none',
   });
-  return html`<${Dialog} title="New webhook" onClose=${onClose}>
-    <${Form} action=${action} submit="Add" onCancel=${onClose}>
+  return html`<${FormDialog} title="New webhook" submit="Add" path=${`${path}/webhooks`} body=${bodyOf} said="" onClose=${onClose} onDone=${({ secret }: NewWebhookAnswer) => onMade(secret)}>
       <${Field} label="Address" name="url" placeholder="https://example.com/hook" />
       <${Field} label="Event types" name="types" rows="2" required=${false} hint="One a line. Without any, it gets all." />
       <${Field} label="Filter" name="filter" rows="2" required=${false} placeholder="total>100" hint="One condition a line." />
@@ -291,6 +286,5 @@ function NewWebhook({ path, onMade, onClose }: NewWebhookProps): VNode {
         ['commit', 'In order: one event waits for the one before'],
         ['none', 'Without order: eight at once'],
       ]} />
-    <//>
   <//>`;
 }

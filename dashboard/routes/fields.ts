@@ -10,13 +10,15 @@ import type {
   SeenField,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
+import { Ago } from '../components/ago.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
+import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
 import { equals, valueText } from '../filter-text.ts';
-import { ago, count, counted, dateTime, exact } from '../format.ts';
+import { count, counted, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { type Resource, useAction } from '../resource.ts';
@@ -83,13 +85,6 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
   const { data, reload } = resource;
   const [removal, setRemoval] = useState<DeclaredField | null>(null);
   const body = ({ path, kind, by, typeName }: DeclaredField) => ({ path, kind, by, typeName });
-  const remove = useAction(async () => {
-    if (removal === null) return;
-    await call('POST', `${declaredPath(appId)}/remove`, { body: body(removal) });
-    notify('The field is no longer counted');
-    setRemoval(null);
-    reload();
-  });
   const backfill = useAction(async (field: DeclaredField) => {
     await call('POST', declaredPath(appId), { body: { ...body(field), backfill: true } });
     notify('Earlier events are being counted');
@@ -109,28 +104,33 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
     ${
       data &&
       data.fields.length > 0 &&
-      html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Field</th><th scope="col">Event type</th><th scope="col">Counted since</th><th scope="col" class="number">Values</th>${onCount && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
-        <tbody>${data.fields.map(
-          (field) => html`<tr key=${[field.path, field.kind, field.by, field.typeId].join('\n')}>
-            <th scope="row"><code>${field.path}</code>${field.by !== null && html` by <code>${field.by}</code>`}${field.kind !== 'value' && html` <span class="badge">${field.kind === 'number' ? 'numbers' : 'different values'}</span>`}</th>
-            <td data-label="Event type">${field.typeName ?? 'all types'}</td>
-            <td data-label="Counted since"><${Completeness} field=${field} app=${app} /></td>
-            <td class="number" data-label="Values"><${Values} field=${field} /></td>
-            ${
-              onCount &&
-              html`<td class="number">
-              ${!isUnderWay(field) && !isWhole(field, app) && html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`}
-              <button type="button" class="button quiet" aria-label=${`Remove ${field.path}`} onClick=${() => setRemoval(field)}>Remove</button>
-            </td>`
-            }
-          </tr>`,
-        )}</tbody>
-      </table></div>`
+      table(data.fields, {
+        label: 'Counted fields',
+        id: ({ path, kind, by, typeId }) => [path, kind, by, typeId].join('\n'),
+        columns: [
+          [
+            'Field',
+            ({ path, kind, by }) =>
+              html`<code>${path}</code>${by !== null && html` by <code>${by}</code>`}${kind !== 'value' && html` <span class="badge">${COUNTED_AS[kind]}</span>`}`,
+          ],
+          ['Event type', ({ typeName }) => typeName ?? 'all types'],
+          ['Counted since', (field) => html`<${Completeness} field=${field} app=${app} />`],
+          ['Values', (field) => html`<${Values} field=${field} />`, true],
+          onCount !== null && [
+            '',
+            (field) =>
+              html`${
+                !isUnderWay(field) &&
+                !isWhole(field, app) &&
+                html`<button type="button" class="button quiet" aria-label=${`Count earlier events by ${field.path}`} aria-disabled=${backfill.busy} onClick=${() => backfill.run(field)}>Count earlier events</button>`
+              } ${rowButton('Remove', field.path, () => setRemoval(field))}`,
+          ],
+        ],
+      })
     }
     ${
       removal &&
-      html`<${Confirm} title="Remove the field" action=${remove} onClose=${() => setRemoval(null)}>The counts of <b>${removal.path}</b> are deleted, and filters on it are searched for again. Its events stay.<//>`
+      html`<${Confirm} title="Remove the field" method="POST" path=${`${declaredPath(appId)}/remove`} body=${body(removal)} said="The field is no longer counted" onDone=${reload} onClose=${() => setRemoval(null)}>The counts of <b>${removal.path}</b> are deleted, and filters on it are searched for again. Its events stay.<//>`
     }
   </section>`;
 }
@@ -235,7 +235,6 @@ function SeenRow({ appId, fields, declared, onCount }: SeenRowProps): VNode {
   const explore = (filter: string, type: string | null): string =>
     `/apps/${appId}${viewSearch({ ...view, types: type === null ? [] : [type], filters: [filter], text: null, at: null, hidden: [], event: null })}`;
   const lastSeenAt = fields.reduce((last, field) => (field.lastSeenAt > last ? field.lastSeenAt : last), '');
-  const at = Date.parse(lastSeenAt);
   const shares = fields.map(({ share }) => share);
   const [least, most] = [percent(Math.min(...shares)), percent(Math.max(...shares))];
   const examples = [...new Set(fields.flatMap((field) => field.examples))].slice(0, MOST_EXAMPLES);
@@ -263,7 +262,7 @@ function SeenRow({ appId, fields, declared, onCount }: SeenRowProps): VNode {
         ? null
         : html`<a href=${explore(filter, only)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;
     })}</span></td>
-    <td data-label="Last seen"><time datetime=${lastSeenAt} title=${exact(at, view.zone)}>${ago(at, Date.now())}</time></td>
+    <td data-label="Last seen"><${Ago} at=${lastSeenAt} zone=${view.zone} /></td>
     <td class="number"><${CountCell} fields=${fields} declared=${declared} onCount=${onCount} /></td>
   </tr>`;
 }

@@ -6,6 +6,7 @@ import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Field, Form } from '../components/field.ts';
+import { IssuerProblem } from '../components/issuer-problem.ts';
 import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction } from '../resource.ts';
@@ -22,24 +23,10 @@ export function SignInPage(): VNode {
     if (current?.user != null) route(next, true);
   }, [current]);
   return html`<div class="narrow">
-    ${PROBLEMS[query.problem ?? ''] && html`<p class="problem" role="alert">${PROBLEMS[query.problem ?? '']}</p>`}
+    <${IssuerProblem} />
     <${SignInSteps} head="h1" next=${next} onSignedIn=${signedIn} />
   </div>`;
 }
-
-/** Why the way back from the issuer led here. The log explains each code. */
-const PROBLEMS: Readonly<Record<string, string>> = {
-  OIDC_EXPIRED: 'The sign-in took too long, or began in another browser. Sign in again. (OIDC_EXPIRED)',
-  OIDC_REFUSED: 'The answer of the issuer was refused. Sign in again, or ask your operator. (OIDC_REFUSED)',
-  OIDC_DENIED: 'The issuer did not let you in. (OIDC_DENIED)',
-  OIDC_UNREACHABLE: 'The issuer does not answer. Try again shortly. (OIDC_UNREACHABLE)',
-  OIDC_NO_EMAIL: 'The issuer gave no email address. Ask your operator for the scope “email”. (OIDC_NO_EMAIL)',
-  OIDC_EMAIL_TAKEN:
-    'There is an account with your email address. Sign in to it by password, and join your identity on the page of the account. (OIDC_EMAIL_TAKEN)',
-  OIDC_NO_ACCOUNT: 'There is no account for you. Ask your operator to make one. (OIDC_NO_ACCOUNT)',
-  OIDC_SUSPENDED: 'The operator has suspended your account. (OIDC_SUSPENDED)',
-  OIDC_BUSY: 'Too many accounts are being made. Try again shortly. (OIDC_BUSY)',
-};
 
 /** Over the page whose session has ended, which goes on afterwards with what was typed. */
 export function SignInAgain(): VNode | null {

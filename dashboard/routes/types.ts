@@ -10,14 +10,15 @@ import type {
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { Sparkline } from '../charts/sparkline.ts';
+import { Ago } from '../components/ago.ts';
+import { FormDialog } from '../components/confirm.ts';
 import { Copyable } from '../components/copy.ts';
-import { Dialog } from '../components/dialog.ts';
-import { Field, Form } from '../components/field.ts';
+import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
-import { ago, count, date, exact } from '../format.ts';
+import { count, date } from '../format.ts';
 import { html } from '../html.ts';
 import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
@@ -90,7 +91,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
           ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
             <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>
             <td class="number" data-label="Events">${count(events)}</td>
-            <td data-label="Last event">${lastEventAt === null ? 'never' : html`<time datetime=${lastEventAt} title=${exact(Date.parse(lastEventAt), view.zone)}>${ago(Date.parse(lastEventAt), Date.now())}</time>`}</td>
+            <td data-label="Last event"><${Ago} at=${lastEventAt} zone=${view.zone} /></td>
             <td class="created" data-label="Created">${date(Date.parse(createdAt), view.zone)}</td>
             ${schemas.data && html`<td class="schema" data-label=${isOwner && !byType.has(typeId) ? null : 'Schema'}><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
@@ -102,8 +103,18 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     }
     ${found && found.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(found.length)}</button></div>`}
     ${data && data.types.length > 0 && found?.length === 0 && html`<p class="hint" role="status">No type name contains this text.</p>`}
-    ${creating && html`<${NewType} path=${path} onDone=${reload} onClose=${() => setCreating(false)} />`}
-    ${renaming && html`<${Rename} path=${`${path}/${renaming.typeId}`} name=${renaming.name} onDone=${reload} onClose=${() => setRenaming(null)} />`}
+    ${
+      creating &&
+      html`<${FormDialog} title="New event type" submit="Create" path=${path} said="The event type was created" onDone=${reload} onClose=${() => setCreating(false)}>
+        <${Field} label="Name" name="name" maxlength="200" placeholder="e.g. order placed" />
+      <//>`
+    }
+    ${
+      renaming &&
+      html`<${FormDialog} title="Rename the event type" submit="Rename" method="PATCH" path=${`${path}/${renaming.typeId}`} said="The event type was renamed" onDone=${reload} onClose=${() => setRenaming(null)}>
+        <${Field} label="Name" name="name" maxlength="200" defaultValue=${renaming.name} hint="Its identifier and its events stay. A program that goes on sending the old name as typeName makes a new type: change that first." />
+      <//>`
+    }
     ${ofSchema && html`<${SchemaDialog} path=${`${path}/${encodeURIComponent(ofSchema.typeId)}`} name=${ofSchema.name} isSet=${byType.has(ofSchema.typeId)} isOwner=${isOwner} onDone=${schemas.reload} onClose=${() => setOfSchema(null)} />`}
   </section>`;
 }
@@ -167,43 +178,4 @@ function inOrder(types: readonly EventType[], { key, down }: Order, last: Readon
 interface Named {
   readonly typeId: string;
   readonly name: string;
-}
-
-interface NewTypeProps {
-  /** Of the types. */
-  readonly path: string;
-  readonly onDone: () => void;
-  readonly onClose: () => void;
-}
-
-function NewType({ path, onDone, onClose }: NewTypeProps): VNode {
-  const action = useAction(async ({ name }: Record<string, string>) => {
-    await call('POST', path, { body: { name } });
-    notify('The event type was created');
-    onClose();
-    onDone();
-  });
-  return html`<${Dialog} title="New event type" onClose=${onClose}>
-    <${Form} action=${action} submit="Create" onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" placeholder="e.g. order placed" />
-    <//>
-  <//>`;
-}
-
-interface RenameProps extends NewTypeProps {
-  readonly name: string;
-}
-
-function Rename({ path, name: old, onDone, onClose }: RenameProps): VNode {
-  const action = useAction(async ({ name }: Record<string, string>) => {
-    await call('PATCH', path, { body: { name } });
-    notify('The event type was renamed');
-    onClose();
-    onDone();
-  });
-  return html`<${Dialog} title="Rename the event type" onClose=${onClose}>
-    <${Form} action=${action} submit="Rename" onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" defaultValue=${old} hint="Its identifier and its events stay. A program that goes on sending the old name as typeName makes a new type: change that first." />
-    <//>
-  <//>`;
 }

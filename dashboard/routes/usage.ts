@@ -3,9 +3,11 @@ import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { Usage } from '../../src/api-types/answers.ts';
 import { Bars, NEAR } from '../charts/bars.ts';
+import { Ago } from '../components/ago.ts';
 import { Callout } from '../components/callout.ts';
+import { table } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
-import { ago, byteSize, clock, count, counted, date } from '../format.ts';
+import { byteSize, clock, count, counted, date } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { ownZone } from '../time-zone.ts';
@@ -120,45 +122,33 @@ function Days({ usage: { days, limits, types } }: { readonly usage: Usage }): VN
   </section>`;
 }
 
-/** What the codes mean to the owner of an app; others are in the documentation of the API. */
-const MEANINGS: Readonly<Record<string, string>> = {
-  RATE_LIMIT_EXCEEDED: 'beyond the limit of requests',
-  EVENT_TYPE_NOT_FOUND: 'a typeId that this app does not have',
-  TOO_MANY_EVENT_TYPES: 'a new type name, but the app has as many as it may',
-  INVALID_REQUEST: 'a body or a header that is not valid',
-  PAYLOAD_TOO_LARGE: 'a body that is too large',
-  SCHEMA_VIOLATION: 'a payload that violates the schema of its type',
-  EVENT_IN_FUTURE: 'a createdAt in the future',
-  IDEMPOTENCY_KEY_REUSED: 'an idempotency key with another body',
-  UNAVAILABLE: 'the service could not store it then',
-  OUTCOME_UNKNOWN: 'the commit took too long',
-};
-
-function Refused({ usage: { refused, refusedEvents } }: { readonly usage: Usage }): VNode {
+function Refused({ usage: { refused, refusedEvents, meanings } }: { readonly usage: Usage }): VNode {
   const total = refused.reduce((sum, { requests }) => sum + requests, 0);
   const events = refusedEvents.reduce((sum, one) => sum + one.events, 0);
   return html`<section class="card usage-card" aria-labelledby="usage-refused">
     <h2 id="usage-refused">Refused in the last hour</h2>
     <p><b class="figure display">${count(total)}</b> <span class="muted">${total === 1 ? 'request' : 'requests'} with this app’s logging token</span></p>
-    <${Codes} counts=${refused.map(({ code, requests }) => [code, requests] as const)} />
+    <${Codes} meanings=${meanings} counts=${refused.map(({ code, requests }) => [code, requests] as const)} />
     ${
       events > 0 &&
       html`<p><b>${counted(events, 'event')}</b> <span class="muted">inside of requests that were accepted</span></p>
-      <${Codes} counts=${refusedEvents.map((one) => [one.code, one.events] as const)} />`
+      <${Codes} meanings=${meanings} counts=${refusedEvents.map((one) => [one.code, one.events] as const)} />`
     }
     <p class="hint">Requests whose token is not valid, or cannot be read because the body is not JSON, belong to no app and are not here.</p>
   </section>`;
 }
 
 function Codes({
+  meanings,
   counts,
 }: {
+  readonly meanings: Usage['meanings'];
   readonly counts: readonly (readonly [code: string, count: number])[];
 }): VNode | null {
   if (counts.length === 0) return null;
   return html`<ul class="usage-codes">${counts.map(
     ([code, times]) =>
-      html`<li key=${code}><b>${count(times)}</b><span><code>${code}</code> <span class="muted">${MEANINGS[code] ?? ''}</span></span></li>`,
+      html`<li key=${code}><b>${count(times)}</b><span><code>${code}</code> <span class="muted">${meanings[code]}</span></span></li>`,
   )}</ul>`;
 }
 
@@ -174,17 +164,20 @@ function Tokens({
     ${tokens.length === 0 && html`<p class="hint">None yet. <a href=${`/apps/${appId}/settings`}>Create one in the settings</a>${' '}to read this app’s events and counts.</p>`}
     ${
       tokens.length > 0 &&
-      html`<div class="scroll card" tabindex="0" role="region" aria-label="Use of the resource tokens"><table class="list">
-        <thead><tr><th scope="col">Name</th><th scope="col">Last used</th><th scope="col" class="number">Reads this minute${limits.read > 0 && `, of ${count(limits.read)}`}</th><th scope="col" class="number">Refused in the last hour</th></tr></thead>
-        <tbody>${tokens.map(
-          ({ tokenId, name, lastUsedAt, reads, refused }) => html`<tr key=${tokenId}>
-            <th scope="row">${name}</th>
-            <td data-label="Last used">${lastUsedAt === null ? 'never' : ago(Date.parse(lastUsedAt), Date.now())}</td>
-            <td class="number" data-label="Reads this minute">${count(reads)}</td>
-            <td class="number" data-label="Refused in the last hour">${count(refused)}</td>
-          </tr>`,
-        )}</tbody>
-      </table></div>`
+      table(tokens, {
+        label: 'Use of the resource tokens',
+        id: ({ tokenId }) => tokenId,
+        columns: [
+          ['Name', ({ name }) => name],
+          ['Last used', ({ lastUsedAt }) => html`<${Ago} at=${lastUsedAt} />`],
+          [
+            `Reads this minute${limits.read > 0 ? `, of ${count(limits.read)}` : ''}`,
+            ({ reads }) => count(reads),
+            true,
+          ],
+          ['Refused in the last hour', ({ refused }) => count(refused), true],
+        ],
+      })
     }
   </section>`;
 }

@@ -407,6 +407,8 @@ export interface AuditEntry {
   readonly actor: string;
   readonly action: string;
   readonly details: Readonly<Record<string, unknown>>;
+  /** What happened. Of an app it goes on after the actor's name; of an account it is a sentence of its own. */
+  readonly text: string;
 }
 
 /** A view of an app's page under a name. */
@@ -505,6 +507,8 @@ export interface Usage {
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
   /** Events that were refused inside of accepted requests. */
   readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
+  /** What these codes mean to the owner of an app; those that are not here are in the documentation of the API. */
+  readonly meanings: Readonly<Record<string, string>>;
   /** UTC days, today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
   readonly tokens: readonly {

@@ -1,23 +1,16 @@
 /** The account's identity at the OIDC issuer: joined by its user alone. */
 import type { VNode } from 'preact';
 import type { IdentityState } from '../../../src/api-types/answers.ts';
-import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
+import { IssuerProblem } from '../../components/issuer-problem.ts';
+import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { html } from '../../html.ts';
 import { useAction, useResource } from '../../resource.ts';
 import { notify } from '../../state.ts';
 
-/** Why the way back from the issuer led here. */
-const PROBLEMS: Readonly<Record<string, string>> = {
-  OIDC_JOINED_ELSEWHERE:
-    'That identity belongs to another account, or this account has another one of the issuer.',
-  OIDC_OTHER_SESSION: 'Your session changed meanwhile. Begin again.',
-};
-
 export function Identity({ name }: { readonly name: string }): VNode {
-  const { query } = useAddress();
   const resource = useResource<IdentityState>('/api/identity');
   const { data } = resource;
   const join = useAction(async () => {
@@ -32,8 +25,8 @@ export function Identity({ name }: { readonly name: string }): VNode {
   const action = data?.joined ? leave : join;
   return html`<${Section} title=${`Sign-in with ${name}`} about="The identity that signs in to this account at the issuer.">
     <${Waiting} for=${resource} lines=${1} />
-    ${PROBLEMS[query.problem ?? ''] && html`<p class="problem" role="alert">${PROBLEMS[query.problem ?? '']}</p>`}
-    ${action.problem && html`<p class="problem" role="alert">${action.problem.message}. ${action.problem.details}</p>`}
+    <${IssuerProblem} />
+    <${ProblemBox} problem=${action.problem} />
     ${
       data &&
       html`<p>${data.joined ? `Your identity at ${data.issuer} is joined.` : `No identity at ${data.issuer} is joined.`}</p>

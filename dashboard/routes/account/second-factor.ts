@@ -4,6 +4,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Enrollment, NewRecoveryCodes, SecondFactorState } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import { Ago } from '../../components/ago.ts';
 import { Callout } from '../../components/callout.ts';
 import { Copyable, CopyButton } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
@@ -13,7 +14,6 @@ import { Waiting } from '../../components/waiting.ts';
 import { html } from '../../html.ts';
 import { type Resource, useAction } from '../../resource.ts';
 import { notify } from '../../state.ts';
-import { Time } from './sessions.ts';
 
 /** What is open: a question for what entitles to the change, or what it has led to. */
 type Step =
@@ -41,7 +41,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
     ${
       data &&
       data.enabledAt !== null &&
-      html`<p>On since <${Time} at=${data.enabledAt} />. ${data.recoveryCodesLeft} of 10 recovery codes left.</p>
+      html`<p>On since <${Ago} at=${data.enabledAt} />. ${data.recoveryCodesLeft} of 10 recovery codes left.</p>
       ${data.recoveryCodeNeeded && html`<${Callout} tone="note">Too many wrong codes were entered by someone who knows your password: set a new one. The authenticator's codes are refused until a recovery code is used.<//>`}
       <div class="row-actions">${button('New recovery codes…', 'renew')}${button('Turn off…', 'off')}</div>`
     }

@@ -2,18 +2,15 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, BrowserKey, BrowserKeyList } from '../../../src/api-types/answers.ts';
-import { call } from '../../api.ts';
-import { Confirm } from '../../components/confirm.ts';
+import { Confirm, FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
-import { Field, Form, linesOf } from '../../components/field.ts';
+import { Field, linesOf } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
+import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { date } from '../../format.ts';
+import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
-import { useAction } from '../../resource.ts';
-import { notify } from '../../state.ts';
-import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 
 const ABOUT =
@@ -31,21 +28,36 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
     reload();
     onChanged();
   };
-  const revoke = useAction(async () => {
-    await call('DELETE', `${path}/${revoking?.tokenId}`);
-    notify('The key was revoked');
-    setRevoking(null);
-    changed();
-  });
   return html`<${Section} title="Browser keys" about=${ABOUT}>
     <${Waiting} for=${resource} lines=${3} />
-    ${data?.keys.length === 0 && html`<p class="hint">None yet.</p>`}
-    ${data && data.keys.length > 0 && html`<${Keys} keys=${data.keys} onShow=${setShown} onRevoke=${setRevoking} />`}
+    ${
+      data &&
+      table(data.keys, {
+        label: 'Browser keys',
+        id: ({ tokenId }) => tokenId,
+        isOver: ({ revokedAt }) => revokedAt !== null,
+        columns: [
+          ['Name', ({ name }) => name],
+          ['Types', ({ types }) => types.join(', ')],
+          ['Origins', ({ origins }) => origins.join(', ') || 'none: no page may use it'],
+          [
+            'Created',
+            ({ createdAt, revokedAt }) =>
+              revokedAt === null ? ownDate(createdAt) : `revoked ${ownDate(revokedAt)}`,
+          ],
+          [
+            '',
+            (key) =>
+              key.revokedAt === null &&
+              html`${key.browserKey !== null && rowButton('Script tag', `of ${key.name}`, () => setShown(key))} ${rowButton('Revoke', key.name, () => setRevoking(key))}`,
+          ],
+        ],
+      })
+    }
     <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New browser key…</button></div>
     ${
       creating &&
       html`<${NewKey} app=${app} path=${path} onClose=${() => setCreating(false)} onMade=${(made: Key) => {
-        setCreating(false);
         setShown(made);
         changed();
       }} />`
@@ -53,37 +65,10 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
     ${shown && html`<${ScriptTag} of=${shown} onClose=${() => setShown(null)} />`}
     ${
       revoking &&
-      html`<${Confirm} title="Revoke the key" action=${revoke} onClose=${() => setRevoking(null)}>Pages that use <b>${revoking.name}</b> can write no more events.<//>`
+      html`<${Confirm} title="Revoke the key" path=${`${path}/${revoking.tokenId}`} said="The key was revoked" onDone=${changed} onClose=${() => setRevoking(null)}>Pages that use <b>${revoking.name}</b> can write no more events.<//>`
     }
   <//>`;
 }
-
-interface KeysProps {
-  readonly keys: readonly BrowserKey[];
-  readonly onShow: (key: BrowserKey) => void;
-  readonly onRevoke: (key: BrowserKey) => void;
-}
-
-function Keys({ keys, onShow, onRevoke }: KeysProps): VNode {
-  return html`<div class="scroll"><table class="list">
-    <thead><tr><th scope="col">Name</th><th scope="col">Types</th><th scope="col">Origins</th><th scope="col">Created</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
-    <tbody>${keys.map(
-      (key) => html`<tr key=${key.tokenId} class=${key.revokedAt === null ? '' : 'ended'}>
-        <th scope="row">${key.name}</th>
-        <td class="wraps" data-label="Types">${key.types.join(', ')}</td>
-        <td class="wraps" data-label="Origins">${key.origins.length === 0 ? 'none: no page may use it' : key.origins.join(', ')}</td>
-        <td class="wraps" data-label="Created">${key.revokedAt === null ? dateOf(key.createdAt) : `revoked ${dateOf(key.revokedAt)}`}</td>
-        <td class="number">${
-          key.revokedAt === null &&
-          html`${key.browserKey !== null && html`<button type="button" class="button quiet" aria-label=${`Script tag of ${key.name}`} onClick=${() => onShow(key)}>Script tag</button>`}
-          <button type="button" class="button quiet" aria-label=${`Revoke ${key.name}`} onClick=${() => onRevoke(key)}>Revoke</button>`
-        }</td>
-      </tr>`,
-    )}</tbody>
-  </table></div>`;
-}
-
-const dateOf = (at: string): string => date(Date.parse(at), ownZone());
 
 interface NewKeyProps {
   readonly app: App;
@@ -93,18 +78,14 @@ interface NewKeyProps {
 }
 
 function NewKey({ app, path, onMade, onClose }: NewKeyProps): VNode {
-  const action = useAction(async ({ name = '', types = '', origins = '' }: Record<string, string>) => {
-    const body = { name, types: linesOf(types), origins: linesOf(origins) };
-    const { browserKey } = await call<Pick<BrowserKey, 'browserKey'>>('POST', path, { body });
-    notify('The key was created');
-    onMade({ name, types: body.types, browserKey });
+  const bodyOf = ({ name = '', types = '', origins = '' }: Record<string, string>) => ({
+    ...{ name, types: linesOf(types), origins: linesOf(origins) },
   });
-  return html`<${Dialog} title="New browser key" onClose=${onClose}>
-    <${Form} action=${action} submit="Create" onCancel=${onClose}>
+  return html`<${FormDialog} title="New browser key" submit="Create" path=${path} body=${bodyOf} said="The key was created" onClose=${onClose}
+    onDone=${({ browserKey }: BrowserKey, { name, types }: ReturnType<typeof bodyOf>) => onMade({ name, types, browserKey })}>
       <${Field} label="Name" name="name" maxlength="200" placeholder=${app.name} hint="What page uses it." />
       <${Field} label="Event types" name="types" rows="3" defaultValue=${'pageview\nclick'} hint="One a line. A type that does not exist is created by its first event." />
       <${Field} label="Origins" name="origins" rows="2" required=${false} placeholder="https://shop.example" hint="One a line: scheme and host, without a path. Without any, no page may use the key." />
-    <//>
   <//>`;
 }
 

@@ -2,17 +2,14 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, LoggingToken } from '../../../src/api-types/answers.ts';
-import { call } from '../../api.ts';
 import { Callout } from '../../components/callout.ts';
+import { FormDialog } from '../../components/confirm.ts';
 import { CopyButton } from '../../components/copy.ts';
-import { Dialog } from '../../components/dialog.ts';
-import { ConfirmName, Form, Select } from '../../components/field.ts';
+import { ConfirmName, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { date, dateTime } from '../../format.ts';
+import { dateTime, ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
-import { useAction } from '../../resource.ts';
-import { notify } from '../../state.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 
@@ -38,7 +35,7 @@ export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<L
         <button type="button" class="button" onClick=${() => setRotating(true)}>Rotate…</button>
       </div>
       <p class="hint">
-        ${data.createdAt !== null && html`Made on ${date(Date.parse(data.createdAt), ownZone())}.`}
+        ${data.createdAt !== null && html`Made on ${ownDate(data.createdAt)}.`}
         ${until !== null && Date.parse(until) > Date.now() && html` The previous one is accepted until ${dateTime(Date.parse(until), ownZone())}.`}
       </p>`
     }
@@ -78,17 +75,14 @@ const GRACE: readonly (readonly [string, string])[] = [
 
 export function Rotate({ app, path, onClose, onRotated }: RotateProps): VNode {
   const [grace, setGrace] = useState(GRACE[0]?.[0]);
-  const action = useAction(async ({ graceHours, confirm = app.name }: Record<string, string>) => {
-    const body = { graceHours: Number(graceHours), confirm };
-    const { loggingToken } = await call<{ readonly loggingToken: string }>('POST', path, { body });
-    notify('The logging token was rotated');
-    onRotated(loggingToken);
+  const bodyOf = ({ graceHours, confirm = app.name }: Record<string, string>) => ({
+    graceHours: Number(graceHours),
+    confirm,
   });
-  return html`<${Dialog} title="Rotate the logging token" onClose=${onClose}>
-    <p>Programs need the new token before the old one stops working.</p>
-    <${Form} danger action=${action} submit="Rotate" onCancel=${onClose}>
+  const intro = html`<p>Programs need the new token before the old one stops working.</p>`;
+  return html`<${FormDialog} danger title="Rotate the logging token" submit="Rotate" path=${path} body=${bodyOf} said="The logging token was rotated" intro=${intro} onClose=${onClose}
+    onDone=${({ loggingToken }: { readonly loggingToken: string }) => onRotated(loggingToken)}>
       <div onChange=${(event: Event) => event.target instanceof HTMLSelectElement && setGrace(event.target.value)}><${Select} label="The old token stays valid for" name="graceHours" options=${GRACE} /></div>
       ${grace === '0' && html`<${ConfirmName} name=${app.name} />`}
-    <//>
   <//>`;
 }

@@ -10,11 +10,10 @@ import { Field, Form, Select } from '../../components/field.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { date } from '../../format.ts';
+import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
 import { notify, session } from '../../state.ts';
-import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 import { RemoveMember } from './remove-member.ts';
 
@@ -61,11 +60,6 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
     notify(`${member.email} is a ${role} now`);
     reload();
   });
-  const withdraw = useAction(async () => {
-    if (removal === null || 'userId' in removal) return;
-    await call('DELETE', `/api/apps/${app.appId}/invitations/${removal.invitationId}`);
-    removed();
-  });
   const about =
     'Viewers see everything but tokens, and change nothing. Maintainers also create event types and tokens. The owner also renames and deletes the app and manages its members.';
   return html`<${Section} title="Members" about=${about}>
@@ -91,7 +85,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
         )}
         ${data.invitations.map(
           (invitation) => html`<li key=${invitation.invitationId}>
-            <span class="people-who"><span>${invitation.email}</span> <span class="badge">invited as ${invitation.role} until ${date(Date.parse(invitation.expiresAt), ownZone())}</span></span>
+            <span class="people-who"><span>${invitation.email}</span> <span class="badge">invited as ${invitation.role} until ${ownDate(invitation.expiresAt)}</span></span>
             ${
               isOwner &&
               html`<button type="button" class="button quiet" aria-label=${`Withdraw the invitation of ${invitation.email}`} onClick=${() => setRemoval(invitation)}>Withdraw</button>`
@@ -106,7 +100,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
       removal &&
       ('userId' in removal
         ? html`<${RemoveMember} app=${app} member=${removal} onRemoved=${removed} onClose=${close} />`
-        : html`<${Confirm} title="Withdraw the invitation" action=${withdraw} onClose=${close}>The link that ${removal.email} was given stops working.<//>`)
+        : html`<${Confirm} title="Withdraw the invitation" path=${`/api/apps/${app.appId}/invitations/${removal.invitationId}`} said="Removed" onDone=${removed} onClose=${close}>The link that ${removal.email} was given stops working.<//>`)
     }
   <//>`;
 }

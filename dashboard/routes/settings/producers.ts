@@ -3,16 +3,19 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { NewProducer, Producer, ProducerList } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import { Ago } from '../../components/ago.ts';
+import { FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
-import { Field, Form } from '../../components/field.ts';
+import { Field } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
+import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { ago, count, date } from '../../format.ts';
+import { count, ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
+import { DAY } from '../../range.ts';
 import { useAction } from '../../resource.ts';
 import { notify } from '../../state.ts';
-import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 import { Rotate } from './logging-token.ts';
 
@@ -47,35 +50,42 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
     <${Waiting} for=${resource} lines=${3} />
     ${
       data &&
-      html`<div class="scroll"><table class="list" aria-label="Producers">
-      <thead><tr><th scope="col">Name</th><th scope="col">First used</th><th scope="col">Last used</th><th scope="col" class="number">Events a minute</th><th scope="col" class="number">Refused in an hour</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
-      <tbody>${data.producers.map(
-        (one) => html`<tr key=${one.tokenId} class=${one.revokedAt === null ? '' : 'ended'}>
-          <th scope="row">${one.name}</th>
-          <td data-label="First used">${one.firstUsedAt === null ? 'never' : date(Date.parse(one.firstUsedAt), ownZone())}</td>
-          <td data-label="Last used">${one.revokedAt !== null ? `revoked ${date(Date.parse(one.revokedAt), ownZone())}` : one.lastUsedAt === null ? 'never' : ago(Date.parse(one.lastUsedAt), Date.now())}</td>
-          <td class="number" data-label="Events a minute">${count(one.eventsPerMinute)}</td>
-          <td class="number" data-label="Refused in an hour">${count(one.refused)}</td>
-          <td class="number">${
-            one.revokedAt === null
-              ? html`<button type="button" class="button quiet" aria-label=${`Show the token of ${one.name}`} onClick=${() => show.run(one)}>Show</button>
-                <button type="button" class="button quiet" aria-label=${`Rotate the token of ${one.name}`} onClick=${() => setRotating(one)}>Rotate…</button>
-                <button type="button" class="button quiet" aria-label=${`Revoke ${one.name}`} onClick=${() => revoke.run(one)}>Revoke</button>`
-              : Date.now() - Date.parse(one.revokedAt) < 86_400_000 &&
-                html`<button type="button" class="button quiet" aria-label=${`Restore ${one.name}`} onClick=${() => restore.run(one)}>Restore</button>`
-          }</td>
-        </tr>`,
-      )}</tbody>
-    </table></div>`
+      table(data.producers, {
+        label: 'Producers',
+        id: ({ tokenId }) => tokenId,
+        isOver: ({ revokedAt }) => revokedAt !== null,
+        columns: [
+          ['Name', ({ name }) => name],
+          ['First used', ({ firstUsedAt }) => (firstUsedAt === null ? 'never' : ownDate(firstUsedAt))],
+          [
+            'Last used',
+            ({ lastUsedAt, revokedAt }) =>
+              revokedAt === null ? html`<${Ago} at=${lastUsedAt} />` : `revoked ${ownDate(revokedAt)}`,
+          ],
+          ['Events a minute', ({ eventsPerMinute }) => count(eventsPerMinute), true],
+          ['Refused in an hour', ({ refused }) => count(refused), true],
+          [
+            '',
+            (one) =>
+              one.revokedAt === null
+                ? html`${rowButton('Show', `the token of ${one.name}`, () => show.run(one))}
+                  ${rowButton('Rotate…', `the token of ${one.name}`, () => setRotating(one))}
+                  ${rowButton('Revoke', one.name, () => revoke.run(one))}`
+                : Date.now() - Date.parse(one.revokedAt) < DAY &&
+                  rowButton('Restore', one.name, () => restore.run(one)),
+          ],
+        ],
+      })
     }
     <div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New producer…</button></div>
     ${
       creating &&
-      html`<${NewName} path=${path} onClose=${() => setCreating(false)} onMade=${(made: NewProducer) => {
-        setCreating(false);
+      html`<${FormDialog} title="New producer" submit="Create" path=${path} said="The producer was created" onClose=${() => setCreating(false)} onDone=${(
+        made: NewProducer,
+      ) => {
         setShown(made);
         changed();
-      }} />`
+      }}><${Field} label="Name" name="name" maxlength="200" placeholder="checkout service" hint="What program it is." /><//>`
     }
     ${
       shown &&
@@ -93,23 +103,5 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
         changed();
       }} />`
     }
-  <//>`;
-}
-
-interface NewNameProps {
-  readonly path: string;
-  readonly onMade: (made: NewProducer) => void;
-  readonly onClose: () => void;
-}
-
-function NewName({ path, onMade, onClose }: NewNameProps): VNode {
-  const action = useAction(async ({ name = '' }: Record<string, string>) => {
-    onMade(await call<NewProducer>('POST', path, { body: { name } }));
-    notify('The producer was created');
-  });
-  return html`<${Dialog} title="New producer" onClose=${onClose}>
-    <${Form} action=${action} submit="Create" onCancel=${onClose}>
-      <${Field} label="Name" name="name" maxlength="200" placeholder="checkout service" hint="What program it is." />
-    <//>
   <//>`;
 }

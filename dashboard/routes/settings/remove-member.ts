@@ -3,10 +3,10 @@ import type { VNode } from 'preact';
 import type { App, Member, ResourceTokenList } from '../../../src/api-types/answers.ts';
 import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
+import { Ago } from '../../components/ago.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Form } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { ago } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction, useResource } from '../../resource.ts';
 import { notify, session } from '../../state.ts';
@@ -49,7 +49,7 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
             ${own.map(
               ({ tokenId, name, lastUsedAt }) => html`<label class="check" key=${tokenId}>
                 ${!leaves && html`<input type="checkbox" name=${tokenId} />`}
-                <span>${!leaves && 'Keep '}${name}, ${lastUsedAt === null ? 'never used' : `last used ${ago(Date.parse(lastUsedAt), Date.now())}`}</span>
+                <span>${!leaves && 'Keep '}${name}, ${lastUsedAt === null ? 'never used' : html`last used <${Ago} at=${lastUsedAt} />`}</span>
               </label>`,
             )}
           </fieldset>`

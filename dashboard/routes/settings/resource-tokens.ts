@@ -10,6 +10,7 @@ import type {
   ResourceTokenList,
 } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import { Ago } from '../../components/ago.ts';
 import { AppChoice } from '../../components/app-choice.ts';
 import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
@@ -18,12 +19,11 @@ import { Dialog } from '../../components/dialog.ts';
 import { Field, Form, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { Snippets } from '../../components/snippet-choice.ts';
+import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { ago, date } from '../../format.ts';
+import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction, useResource } from '../../resource.ts';
-import { notify } from '../../state.ts';
-import { ownZone } from '../../time-zone.ts';
 import { appsPath } from '../apps.ts';
 import type { SectionProps } from '../settings.ts';
 
@@ -48,36 +48,39 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
     reload();
     onChanged();
   };
-  const revoke = useAction(async () => {
-    await call('DELETE', `${path}/${revoking?.tokenId}`);
-    notify('The token was revoked');
-    setRevoking(null);
-    changed();
-  });
   return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
-    ${data?.tokens.length === 0 && html`<p class="hint">None yet.</p>`}
     ${
       data &&
-      data.tokens.length > 0 &&
-      html`<div class="scroll"><table class="list">
-        <thead><tr><th scope="col">Name</th><th scope="col">Created by</th><th scope="col">Last used</th><th scope="col">Expires</th><th scope="col"><span class="sr-only">Actions</span></th></tr></thead>
-        <tbody>${data.tokens.map(
-          (token) => html`<tr key=${token.tokenId} class=${isOver(token) ? 'ended' : ''}>
-            <th scope="row">${token.name}${token.appIds.length > 1 && html` <span class="badge">${token.appIds.length} apps</span>`}</th>
-            <td data-label="Created by">${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}</td>
-            <td data-label="Last used">${token.lastUsedAt === null ? 'never' : ago(Date.parse(token.lastUsedAt), Date.now())}</td>
-            <td data-label="Expires">${expiryText(token)}</td>
-            <td class="number">${token.revokedAt === null && app.role !== 'viewer' && html`<button type="button" class="button quiet" aria-label=${`Revoke ${token.name}`} onClick=${() => setRevoking(token)}>Revoke</button>`}</td>
-          </tr>`,
-        )}</tbody>
-      </table></div>`
+      table(data.tokens, {
+        label: 'Resource tokens',
+        id: ({ tokenId }) => tokenId,
+        isOver,
+        columns: [
+          [
+            'Name',
+            ({ name, appIds }) =>
+              html`${name}${appIds.length > 1 && html` <span class="badge">${appIds.length} apps</span>`}`,
+          ],
+          [
+            'Created by',
+            (token) =>
+              html`${token.createdBy?.email ?? 'the command line'}${isOrphan(token, members) && html` <span class="badge">no longer a member</span>`}`,
+          ],
+          ['Last used', ({ lastUsedAt }) => html`<${Ago} at=${lastUsedAt} />`],
+          ['Expires', expiryText],
+          app.role !== 'viewer' && [
+            '',
+            (token) => token.revokedAt === null && rowButton('Revoke', token.name, () => setRevoking(token)),
+          ],
+        ],
+      })
     }
     ${app.role !== 'viewer' && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
     ${creating && html`<${NewToken} app=${app} path=${path} onDone=${changed} onClose=${() => setCreating(false)} />`}
     ${
       revoking &&
-      html`<${Confirm} title="Revoke the token" action=${revoke} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
+      html`<${Confirm} title="Revoke the token" path=${`${path}/${revoking.tokenId}`} said="The token was revoked" onDone=${changed} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
     }
   <//>`;
 }
@@ -94,8 +97,8 @@ export function isOver({ revokedAt, expiresAt }: ResourceToken): boolean {
 }
 
 function expiryText({ revokedAt, expiresAt }: ResourceToken): string {
-  if (revokedAt !== null) return `revoked ${date(Date.parse(revokedAt), ownZone())}`;
-  return expiresAt === null ? 'never' : date(Date.parse(expiresAt), ownZone());
+  if (revokedAt !== null) return `revoked ${ownDate(revokedAt)}`;
+  return expiresAt === null ? 'never' : ownDate(expiresAt);
 }
 
 interface NewTokenProps {

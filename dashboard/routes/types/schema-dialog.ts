@@ -3,12 +3,13 @@ import type { VNode } from 'preact';
 import { useId, useRef, useState } from 'preact/hooks';
 import type { SchemaMode, SchemaSummary, TypeSchema } from '../../../src/api-types/answers.ts';
 import { call, Problem } from '../../api.ts';
+import { Ago } from '../../components/ago.ts';
 import { Callout } from '../../components/callout.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Form, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
-import { ago, count, counted, dateTime, exact } from '../../format.ts';
+import { count, counted, dateTime } from '../../format.ts';
 import { html } from '../../html.ts';
 import { placeOfMistake } from '../../json-mistake.ts';
 import { useAction, useResource } from '../../resource.ts';
@@ -41,14 +42,11 @@ export function SchemaDialog(props: SchemaDialogProps): VNode {
   const schema = useResource<TypeSchema>(isSet ? `${path}/schema` : null);
   const { data } = schema;
   const [removing, setRemoving] = useState(false);
-  const remove = useAction(async () => {
-    await call('DELETE', `${path}/schema`);
-    notify('The schema was removed');
-    onClose();
-    onDone();
-  });
   if (removing)
-    return html`<${Confirm} key="remove" title="Remove the schema" action=${remove} onClose=${() => setRemoving(false)}>Events of <b>${name}</b> are no longer checked, and what was found is forgotten.<//>`;
+    return html`<${Confirm} key="remove" title="Remove the schema" path=${`${path}/schema`} said="The schema was removed" onClose=${() => setRemoving(false)} onDone=${() => {
+      onClose();
+      onDone();
+    }}>Events of <b>${name}</b> are no longer checked, and what was found is forgotten.<//>`;
   return html`<${Dialog} key="schema" title=${`Schema of ${name}`} onClose=${onClose}>
     ${isSet && html`<${Waiting} for=${schema} lines=${8} />`}
     ${data && html`<${Findings} found=${data} />`}
@@ -74,13 +72,11 @@ export function schemaState({ mode, violations, suspendedAt }: SchemaSummary): s
 function Findings({ found }: { readonly found: SchemaSummary }): VNode {
   const { view } = useView();
   const { mode, setAt, suspendedAt, suspendedReason, checked, violations, unchecked, lastViolation } = found;
-  const last = lastViolation && Date.parse(lastViolation.at);
   return html`<p class="muted">${mode === 'refuse' ? 'Refuses' : 'Warns'} since ${dateTime(Date.parse(setAt), view.zone)}: ${count(checked)} checked, <b>${counted(violations, 'violation')}</b>${unchecked > 0 && `, ${count(unchecked)} could not be checked`}.</p>
     ${suspendedAt !== null && html`<${Callout} tone="note"><p><b>Payloads are not checked since ${dateTime(Date.parse(suspendedAt), view.zone)}.</b> ${suspendedReason} Set a changed schema to resume the checks, or the same one ten minutes after the suspension.</p><//>`}
     ${
       lastViolation !== null &&
-      last !== null &&
-      html`<${Callout} tone="note"><p>Last violation, <time datetime=${lastViolation.at} title=${exact(last, view.zone)}>${ago(last, Date.now())}</time>: ${lastViolation.path === '' ? 'the payload' : html`<code>${lastViolation.path}</code>`} ${lastViolation.message}</p><//>`
+      html`<${Callout} tone="note"><p>Last violation, <${Ago} at=${lastViolation.at} zone=${view.zone} />: ${lastViolation.path === '' ? 'the payload' : html`<code>${lastViolation.path}</code>`} ${lastViolation.message}</p><//>`
     }`;
 }
 

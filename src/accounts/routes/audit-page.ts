@@ -5,11 +5,16 @@ import { done } from '../../http/data.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type AuditOf, listAudit } from '../log/audit.ts';
+import { sentenceOf } from './audit-sentences.ts';
 
 const NO_ENTRY = new Rejection('invalidParameters', 'before must be the entryId of an entry.');
 
 export async function auditPage(sql: Sql, of: AuditOf, exchange: Exchange): Promise<Outcome> {
   const before = new URLSearchParams(exchange.query).get('before');
   if (before !== null && !/^\d{1,15}$/.test(before)) return NO_ENTRY;
-  return done<AuditPage>(await listAudit(sql, of, before === null ? null : Number(before)));
+  const { entries, hasMore } = await listAudit(sql, of, before === null ? null : Number(before));
+  return done<AuditPage>({
+    entries: entries.map((entry) => ({ ...entry, text: sentenceOf(entry) })),
+    hasMore,
+  });
 }

@@ -20,12 +20,29 @@ export interface UsageRouteOptions {
   readonly now: () => number;
 }
 
+/** What the codes mean to the owner of an app; others are in the documentation of the API. */
+const MEANINGS: Readonly<Record<string, string>> = {
+  RATE_LIMIT_EXCEEDED: 'beyond the limit of requests',
+  EVENT_TYPE_NOT_FOUND: 'a typeId that this app does not have',
+  TOO_MANY_EVENT_TYPES: 'a new type name, but the app has as many as it may',
+  INVALID_REQUEST: 'a body or a header that is not valid',
+  PAYLOAD_TOO_LARGE: 'a body that is too large',
+  SCHEMA_VIOLATION: 'a payload that violates the schema of its type',
+  EVENT_IN_FUTURE: 'a createdAt in the future',
+  IDEMPOTENCY_KEY_REUSED: 'an idempotency key with another body',
+  UNAVAILABLE: 'the service could not store it then',
+  OUTCOME_UNKNOWN: 'the commit took too long',
+};
+
 export function usageRoutes({ api, sql: accounts, writeUsage, settings, now }: UsageRouteOptions): Route[] {
   const usage = api.readInTurn('/api/apps/:appId/usage', 'viewer', async ({ app, sql }) => {
     await writeUsage();
     const { createPerMinute, bytesPerDay, types } = await readAppLimits(sql, settings, app.appId);
     const limits = { create: createPerMinute ?? 0, read: settings.READ_LIMIT_PER_MINUTE, bytesPerDay, types };
-    return done<Usage>({ limits, ...(await readUsage(sql, app.id, now())) });
+    const used = await readUsage(sql, app.id, now());
+    const codes = [...used.refused, ...used.refusedEvents].map(({ code }) => code);
+    const meanings = Object.fromEntries(Object.entries(MEANINGS).filter(([code]) => codes.includes(code)));
+    return done<Usage>({ limits, ...used, meanings });
   });
   const limits = api.read('/api/apps/:appId/limits', 'owner', async ({ app }) =>
     done<AppLimits>(await readAppLimits(accounts, settings, app.appId)),
