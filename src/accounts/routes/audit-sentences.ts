@@ -25,6 +25,9 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'field.remove': ({ path }) => `removed the field “${fieldOf(path)}”`,
   'redaction.add': ({ path, name, what }) => `has “${fieldOf(path)}” of “${name}” redacted: ${what}`,
   'redaction.remove': ({ path, name }) => `stopped to redact “${fieldOf(path)}” of “${name}”`,
+  'erasure.ask': ({ what, erasureId }) =>
+    `asked to ${what === 'anonymize' ? 'anonymize' : 'delete'} events (${erasureId})`,
+  'erasure.finish': ({ events, erasureId }) => `finished the erasure ${erasureId} of ${events} events`,
   'retention.set': ({ name, days }) => `set the retention of ${name ? `“${name}”` : 'the app'}: ${days}`,
   'consumer.add': ({ name }) => `added the consumer “${name}”`,
   'consumer.seek': ({ name }) => `moved the consumer “${name}” to another place`,
