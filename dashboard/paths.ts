@@ -4,6 +4,7 @@
 export const TABS = [
   ['overview', 'Overview'],
   ['', 'Explore'],
+  ['boards', 'Boards'],
   ['types', 'Types'],
   ['fields', 'Fields'],
   ['delivery', 'Delivery'],

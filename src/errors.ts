@@ -61,6 +61,7 @@ export const REFUSALS = {
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
   tooManyHiddenTypes: { code: 'TOO_MANY_HIDDEN_TYPES', status: 400, error: 'Too many hidden types' },
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
+  tooManyBoards: { code: 'TOO_MANY_BOARDS', status: 400, error: 'Too many boards' },
   tooManyAnnotations: { code: 'TOO_MANY_ANNOTATIONS', status: 400, error: 'Too many annotations' },
   tooManyConsumers: { code: 'TOO_MANY_CONSUMERS', status: 400, error: 'Too many consumers' },
   tooManyWebhooks: { code: 'TOO_MANY_WEBHOOKS', status: 400, error: 'Too many webhooks' },
@@ -84,6 +85,7 @@ export const REFUSALS = {
   linkNotValid: { code: 'LINK_NOT_VALID', status: 404, error: 'Link is not valid' },
   fieldNotFound: { code: 'FIELD_NOT_FOUND', status: 404, error: 'Field not found' },
   viewNotFound: { code: 'VIEW_NOT_FOUND', status: 404, error: 'Saved view not found' },
+  boardNotFound: { code: 'BOARD_NOT_FOUND', status: 404, error: 'Board not found' },
   annotationNotFound: { code: 'ANNOTATION_NOT_FOUND', status: 404, error: 'Annotation not found' },
   webhookNotFound: { code: 'WEBHOOK_NOT_FOUND', status: 404, error: 'Webhook not found' },
   alertRuleNotFound: { code: 'ALERT_RULE_NOT_FOUND', status: 404, error: 'Alert rule not found' },
@@ -97,6 +99,7 @@ export const REFUSALS = {
   alertRuleExists: { code: 'ALERT_RULE_EXISTS', status: 409, error: 'Alert rule exists' },
   fieldExists: { code: 'FIELD_EXISTS', status: 409, error: 'Field exists' },
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
+  boardExists: { code: 'BOARD_EXISTS', status: 409, error: 'There is a board of this name' },
   secondFactorOff: { code: 'SECOND_FACTOR_OFF', status: 409, error: 'Second factor is off' },
   secondFactorOn: { code: 'SECOND_FACTOR_ON', status: 409, error: 'Second factor is on' },
   lastOwner: {

@@ -31,12 +31,15 @@ const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).E
 /** The same file: it draws with the parts of the other. */
 const loadOverview: Load<TabProps> = async () => (await import('./explore.ts')).OverviewPage;
 
+const loadBoards: Load<TabProps> = async () => (await import('./explore.ts')).BoardsPage;
+
 const loadDelivery: Load<TabProps> = async () => (await import('./explore.ts')).DeliveryPage;
 
 function tabPage(tab: string, props: TabProps): VNode {
   if (tab === '') return h(Part<TabProps>, { load: loadExplore, props }) as VNode;
   if (MOVED_TABS.includes(tab)) return html`<${Moved} appId=${props.appId} />`;
   if (tab === 'overview') return h(Part<TabProps>, { load: loadOverview, props }) as VNode;
+  if (tab === 'boards') return h(Part<TabProps>, { load: loadBoards, props }) as VNode;
   if (tab === 'types') return html`<${TypesPage} ...${props} />`;
   if (tab === 'fields') return html`<${FieldsPage} ...${props} />`;
   if (tab === 'delivery') return h(Part<TabProps>, { load: loadDelivery, props }) as VNode;

@@ -29,6 +29,7 @@ import { type Bucket, misread, type View, viewSearch } from '../url.ts';
 import { asksForHidden, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 
+export { BoardsPage } from './boards.ts';
 export { DeliveryPage } from './delivery.ts';
 export { OverviewPage } from './overview.ts';
 

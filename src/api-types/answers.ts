@@ -425,6 +425,37 @@ export interface SavedViewList {
   readonly views: readonly SavedView[];
 }
 
+export interface BoardReference {
+  readonly boardId: string;
+}
+
+/** Saved views on one page. */
+export interface Board extends BoardReference {
+  readonly name: string;
+  /** In their order. */
+  readonly views: readonly Pick<SavedView, 'viewId' | 'name' | 'search'>[];
+}
+
+export interface BoardList {
+  readonly boards: readonly Board[];
+}
+
+/** A view of a board with its numbers; all charts are of one snapshot. */
+export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'> {
+  readonly series: Series | null;
+  /** Of a ratio, the events that are a part of the others. */
+  readonly part: Series | null;
+  /** Of a statistic. */
+  readonly numbers: NumberStats | null;
+  /** Why there is nothing to show; null: there is. */
+  readonly problem: string | null;
+}
+
+export interface BoardData extends BoardReference {
+  readonly name: string;
+  readonly charts: readonly BoardChart[];
+}
+
 export type AnnotationKind = 'deployment' | 'incident' | 'note';
 
 /** What happened to an app at a time. */

@@ -79,7 +79,7 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, an annotation, a session, a webhook, an alert, an erasure. */
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, a board, an annotation, a session, a webhook, an alert, an erasure. */
 export type PublicIdPrefix =
   | 'app'
   | 'typ'
@@ -87,6 +87,7 @@ export type PublicIdPrefix =
   | 'usr'
   | 'inv'
   | 'vie'
+  | 'brd'
   | 'ann'
   | 'ses'
   | 'whk'
@@ -101,6 +102,7 @@ export const PUBLIC_ID_FORMS = {
   usr: /^usr_[0-9A-Za-z]{20}$/,
   inv: /^inv_[0-9A-Za-z]{20}$/,
   vie: /^vie_[0-9A-Za-z]{20}$/,
+  brd: /^brd_[0-9A-Za-z]{20}$/,
   ann: /^ann_[0-9A-Za-z]{20}$/,
   whk: /^whk_[0-9A-Za-z]{20}$/,
   alr: /^alr_[0-9A-Za-z]{20}$/,

@@ -55,7 +55,13 @@ const CHART = {
   q: text('Only events whose payload contains this text.', { convert: (sent) => sent }),
 } as const;
 
-function checkChart(query: {
+/** What the charts of a board have in common. */
+export const BOARD_PARAMETERS = {
+  ...{ from: CHART.from, to: CHART.to, compareFrom: CHART.compareFrom, compareTo: CHART.compareTo },
+  ...{ timezone: CHART.timezone, buckets: CHART.buckets, lines: CHART.lines, filter: AS_SENT },
+} as const;
+
+export function checkChart(query: {
   from: number | null;
   to: number | null;
   compareFrom: number | null;

@@ -30,41 +30,55 @@ export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be 
  * which. Without a choice of types, those that are hidden are one line apart, and in none of the other numbers.
  */
 export function chartRoute(options: ChartRouteOptions): Route {
-  const { api, now } = options;
-  return api.readInTurn('/api/apps/:appId/series', 'viewer', async ({ app, exchange, ...reading }) => {
-    const { sql } = reading;
-    const query = CHART_QUERY.parse(exchange.query);
-    if (query instanceof Rejection) return query;
-    const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
-    if (typeIds instanceof Rejection) return typeIds;
-    const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
-    const { filter, hasConditions } = conditionsOf(query);
-    const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
-    if (leftOut instanceof Rejection) return leftOut;
-    const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
-    const apart = hidden.filter(({ id }) => !leftOut.includes(id));
-    const exceptTypes = [...leftOut, ...apart.map(({ id }) => id)];
-    const request = {
-      ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
-      ...intervalOf(query, now()),
-      ...{ buckets, topTypes: lines },
-    };
-    const compared =
-      compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
-    const common = { compared, hidden: apart };
-    // Of a field with a filter on another one, the counts are those of a pair: their types cannot be taken away again.
-    const isPair = filter !== null && !isDeepStrictEqual(filter.path, by);
-    const pairTypes =
-      isPair && exceptTypes.length > 0 ? await listOtherTypes(sql, app.id, exceptTypes) : typeIds;
-    const ofLines = isPair ? { ...request, typeIds: pairTypes, exceptTypes: [] } : request;
-    const chart =
-      (by &&
-        (!hasConditions || filter !== null) &&
-        (await readChart(reading, ofLines, { by, filter, ...common }))) ||
-      (filter && (await readChart(reading, request, { by: 'type', filter, ...common }))) ||
-      (await readChart(reading, request, { by: 'type', filter: null, ...common }));
-    return chart === null ? TOO_LONG : done<Series>(chart);
-  });
+  return options.api.readInTurn(
+    '/api/apps/:appId/series',
+    'viewer',
+    async ({ app, exchange, ...reading }) => {
+      const query = CHART_QUERY.parse(exchange.query);
+      if (query instanceof Rejection) return query;
+      const chart = await readChartOf(options, reading, app, query);
+      return chart instanceof Rejection ? chart : done<Series>(chart);
+    },
+  );
+}
+
+/** The chart of a query. @returns also a refusal of its types, or of too long a range */
+export async function readChartOf(
+  { now }: Pick<ChartRouteOptions, 'now'>,
+  reading: Reading,
+  app: { /** Internal id. */ readonly id: number },
+  query: Exclude<ReturnType<typeof CHART_QUERY.parse>, Rejection>,
+): Promise<Series | Rejection> {
+  const { sql } = reading;
+  const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
+  if (typeIds instanceof Rejection) return typeIds;
+  const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
+  const { filter, hasConditions } = conditionsOf(query);
+  const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
+  if (leftOut instanceof Rejection) return leftOut;
+  const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
+  const apart = hidden.filter(({ id }) => !leftOut.includes(id));
+  const exceptTypes = [...leftOut, ...apart.map(({ id }) => id)];
+  const request = {
+    ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
+    ...intervalOf(query, now()),
+    ...{ buckets, topTypes: lines },
+  };
+  const compared =
+    compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };
+  const common = { compared, hidden: apart };
+  // Of a field with a filter on another one, the counts are those of a pair: their types cannot be taken away again.
+  const isPair = filter !== null && !isDeepStrictEqual(filter.path, by);
+  const pairTypes =
+    isPair && exceptTypes.length > 0 ? await listOtherTypes(sql, app.id, exceptTypes) : typeIds;
+  const ofLines = isPair ? { ...request, typeIds: pairTypes, exceptTypes: [] } : request;
+  const chart =
+    (by &&
+      (!hasConditions || filter !== null) &&
+      (await readChart(reading, ofLines, { by, filter, ...common }))) ||
+    (filter && (await readChart(reading, request, { by: 'type', filter, ...common }))) ||
+    (await readChart(reading, request, { by: 'type', filter: null, ...common }));
+  return chart ?? TOO_LONG;
 }
 
 type Reading = Pick<ReadPlace, 'sql' | 'events'>;

@@ -4,6 +4,7 @@ import type { Outcome } from '../http/exchange.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { type AppRead, headersOfRead } from './app-read.ts';
+import { boardRoute } from './board-route.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
 import { numbersRoute } from './numbers-route.ts';
 import { scanRoute } from './scan-route.ts';
@@ -21,6 +22,7 @@ export function dashboardReadRoutes(
     chartRoute(options),
     numbersRoute(options),
     scanRoute(options),
+    boardRoute(options),
   ];
 }
 

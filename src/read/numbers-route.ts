@@ -48,64 +48,78 @@ const MOST_TYPES = 50;
  * Different values, and lines, are only counted.
  */
 export function numbersRoute(options: ChartRouteOptions): Route {
-  const { api, now } = options;
-  return api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, ...place }) => {
-    const { sql, events } = place;
+  return options.api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, ...place }) => {
     const query = NUMBERS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    const { rows, filter } = conditionsOf(query);
-    if (rows instanceof Rejection) return rows;
-    const { typeId, exceptTypeId, hidden, timezone, buckets, by, byType, lines, stat: kind } = query;
-    // It is required.
-    const { sent, path } = query.of ?? { sent: '', path: [] };
-    const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
-    if (typeIds instanceof Rejection) return typeIds;
-    const request = {
-      ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
-      ...intervalOf(query, now()),
-      buckets,
-    };
-    const question: SummaryQuestion = { kind, of: path, by: null, filter };
-    const isCountable = rows === null || filter !== null;
-    const counted = isCountable ? await events.summarySeries({ ...request, question }) : 'not counted';
-    const why = async (second: readonly string[] | null): Promise<Rejection | null> => {
-      const read = { app, param: 'of', path, kind, by: second, typeIds, from: request.from } as const;
-      return await whyNotCounted(sql, read);
-    };
-    if (counted === 'not counted' && kind === 'distinct')
-      return (isCountable && (await why(filter?.path ?? null))) || refusal(NOT_BY_FILTER);
-    const whole =
-      counted === 'not counted' ? await numbersOfRows(options, place, request, { path, rows }) : counted;
-    if (whole === 'not counted yet') return COUNTED_LATER;
-    if (whole instanceof Rejection) return whole;
-    if (typeof whole === 'string') return TOO_LONG;
-    const { bucket, timezone: zone, starts, end, interval, countsOnlyBefore } = whole;
-    const [line] = whole.lines;
-    // Nobody sends numbers there: the path may be misspelled.
-    if (rows === null && counted === 'not counted' && (line?.overall.count ?? 0) === 0) return NOT_COUNTED;
-    const same = { ...request, buckets: whole.bucket };
-    const apart = byType
-      ? await linesOfTypes(place, { ...same, topTypes: Math.min(lines, MOST_TYPES) }, question)
-      : by !== null && isCountable
-        ? await linesOfValues(place, { ...same, topTypes: lines }, { ...question, by })
-        : null;
-    if (apart === 'not counted yet') return COUNTED_LATER;
-    const isAsked = byType || by !== null;
-    const reason =
-      isAsked && apart === null
-        ? (isCountable && (await why(by ?? filter?.path ?? null))) || refusal(NOT_BY_FILTER)
-        : null;
-    return done<NumberStats>({
-      of: sent,
-      counted: counted !== 'not counted',
-      ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
-      ...columnsOf(line),
-      lines: apart?.lines ?? null,
-      rest: apart?.rest ?? null,
-      notBy: reason && { details: reason.details, declare: declarationOf(reason) },
-      leftOut: whole.leftOut,
-    });
+    const numbers = await readNumbersOf(options, place, app, query, { readsRows: true });
+    return numbers instanceof Rejection ? numbers : done<NumberStats>(numbers);
   });
+}
+
+/** The statistics of a query. @param readsRows whether events are read where counts do not answer */
+export async function readNumbersOf(
+  options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
+  place: ReadPlace,
+  app: { /** Internal id. */ readonly id: number; readonly appId: string },
+  query: Exclude<ReturnType<typeof NUMBERS_QUERY.parse>, Rejection>,
+  { readsRows }: { readonly readsRows: boolean },
+): Promise<NumberStats | Rejection> {
+  const { now } = options;
+  const { sql, events } = place;
+  const { rows, filter } = conditionsOf(query);
+  if (rows instanceof Rejection) return rows;
+  const { typeId, exceptTypeId, hidden, timezone, buckets, by, byType, lines, stat: kind } = query;
+  // It is required.
+  const { sent, path } = query.of ?? { sent: '', path: [] };
+  const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
+  if (typeIds instanceof Rejection) return typeIds;
+  const request = {
+    ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
+    ...intervalOf(query, now()),
+    buckets,
+  };
+  const question: SummaryQuestion = { kind, of: path, by: null, filter };
+  const isCountable = rows === null || filter !== null;
+  const counted = isCountable ? await events.summarySeries({ ...request, question }) : 'not counted';
+  const why = async (second: readonly string[] | null): Promise<Rejection | null> => {
+    const read = { app, param: 'of', path, kind, by: second, typeIds, from: request.from } as const;
+    return await whyNotCounted(sql, read);
+  };
+  if (counted === 'not counted' && kind === 'distinct')
+    return (isCountable && (await why(filter?.path ?? null))) || refusal(NOT_BY_FILTER);
+  if (counted === 'not counted' && !readsRows)
+    return (isCountable && (await why(filter?.path ?? null))) || NOT_COUNTED;
+  const whole =
+    counted === 'not counted' ? await numbersOfRows(options, place, request, { path, rows }) : counted;
+  if (whole === 'not counted yet') return COUNTED_LATER;
+  if (whole instanceof Rejection) return whole;
+  if (typeof whole === 'string') return TOO_LONG;
+  const { bucket, timezone: zone, starts, end, interval, countsOnlyBefore } = whole;
+  const [line] = whole.lines;
+  // Nobody sends numbers there: the path may be misspelled.
+  if (rows === null && counted === 'not counted' && (line?.overall.count ?? 0) === 0) return NOT_COUNTED;
+  const same = { ...request, buckets: whole.bucket };
+  const apart = byType
+    ? await linesOfTypes(place, { ...same, topTypes: Math.min(lines, MOST_TYPES) }, question)
+    : by !== null && isCountable
+      ? await linesOfValues(place, { ...same, topTypes: lines }, { ...question, by })
+      : null;
+  if (apart === 'not counted yet') return COUNTED_LATER;
+  const isAsked = byType || by !== null;
+  const reason =
+    isAsked && apart === null
+      ? (isCountable && (await why(by ?? filter?.path ?? null))) || refusal(NOT_BY_FILTER)
+      : null;
+  return {
+    of: sent,
+    counted: counted !== 'not counted',
+    ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
+    ...columnsOf(line),
+    lines: apart?.lines ?? null,
+    rest: apart?.rest ?? null,
+    notBy: reason && { details: reason.details, declare: declarationOf(reason) },
+    leftOut: whole.leftOut,
+  };
 }
 
 function refusal(details: string): Rejection {
@@ -168,7 +182,7 @@ async function linesOfTypes(
 }
 
 async function numbersOfRows(
-  { monotonic }: ChartRouteOptions,
+  { monotonic }: Pick<ChartRouteOptions, 'monotonic'>,
   { events, pass }: ReadPlace,
   request: SeriesRequest,
   { path, rows }: { readonly path: readonly string[]; readonly rows: RowFilter | null },

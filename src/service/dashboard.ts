@@ -29,6 +29,7 @@ import { SharedSignInLimits, SignInLimits } from '../accounts/sign-in/sign-in-li
 import type { OidcShown } from '../api-types/answers.ts';
 import { applyGroups, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
+import { boardRoutes } from '../apps/routes/boards.ts';
 import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
 import { retentionRoutes } from '../apps/routes/retention.ts';
 import { savedViewRoutes } from '../apps/routes/saved-views.ts';
@@ -153,6 +154,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     }),
     ...fieldRoutes({ api, sql }),
     ...savedViewRoutes({ api, sql }),
+    ...boardRoutes({ api, sql }),
     ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
     ...annotationRoutes({ api, sql, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),

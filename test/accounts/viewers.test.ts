@@ -36,6 +36,8 @@ const CHANGED = [
   'resource_tokens',
   'audit_entries',
   'saved_views',
+  'boards',
+  'board_views',
   'annotations',
 ];
 
@@ -66,9 +68,13 @@ beforeAll(async () => {
     invitations: { invitationId: string }[];
   };
   const view = await owner.post(`${app.path}/views`, { name: 'Errors', search: 'range=24h' });
+  const other = await owner.post(`${app.path}/views`, { name: 'Visits', search: 'range=7d' });
+  const viewIds = [view.data.viewId, other.data.viewId];
+  const board = await owner.post(`${app.path}/boards`, { name: 'Morning', viewIds });
   const annotation = await owner.post(`${app.path}/annotations`, { text: 'Release 1' });
   values = {
     ':viewId': String(view.data.viewId),
+    ':boardId': String(board.data.boardId),
     ':annotationId': String(annotation.data.annotationId),
     ':appId': app.appId,
     ':typeId': String(type.data.typeId),

@@ -23,6 +23,7 @@ const PAGES = [
   '/password-reset/abc',
   '/apps/app_x',
   '/apps/app_x/overview',
+  '/apps/app_x/boards',
   '/apps/app_x/events',
   '/apps/app_x/types',
   '/apps/app_x/fields',

@@ -148,6 +148,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     form: PUBLIC_ID_FORMS.vie,
     refusal: new Rejection('viewNotFound', 'A viewId is "vie_" with 20 letters and digits.'),
   },
+  boardId: {
+    form: PUBLIC_ID_FORMS.brd,
+    refusal: new Rejection('boardNotFound', 'A boardId is "brd_" with 20 letters and digits.'),
+  },
   userId: {
     form: PUBLIC_ID_FORMS.usr,
     refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),

@@ -56,6 +56,7 @@ import { readEventPage } from './event-page.ts';
 import type { ScanRequest } from './event-scan.ts';
 import { type EventSearch, openSearch } from './event-search.ts';
 import type { EventPage, PageRequest } from './page-request.ts';
+import { inOneSnapshot } from './snapshot.ts';
 
 /** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
 export interface EventReader {
@@ -122,6 +123,11 @@ export interface EventReader {
   typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
   /** Events of each of the last 24 hours, of the types that have some, by public id. */
   typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
+  /**
+   * Several reads of an app in one snapshot, on one connection; in a cluster each in one of its own.
+   * @param read gets what its other statements go to, and the reader
+   */
+  together<T>(appId: number, read: (sql: Sql, events: EventReader) => Promise<T>): Promise<T>;
   /** Changes whenever anything is committed where an app is. */
   snapshotText(appId: number): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
@@ -194,6 +200,10 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
     dayCounts: async (appId, interval) => readDayCounts(await at(appId), appId, interval),
     typeStats: async (appId) => readTypeStats(await at(appId), appId),
     typeActivity: async (appId, now) => readTypeActivity(await at(appId), appId, now),
+    together: (appId, read) =>
+      together === null
+        ? read(sql, reader)
+        : inOneSnapshot(together, (snapshot) => read(snapshot, createReader(snapshot)), appId),
     snapshotText: async (appId) => readSnapshotText(await at(appId)),
     feed: async (appId, read) => {
       const { sql: own, placeOf } = await routes.feedAt(appId);

@@ -32,10 +32,20 @@ export async function readCounts<T>(sql: Sql, appId: number, read: (tx: Snapshot
   return await beginSnapshot(sql, { appId, asksForPlans: true }, read);
 }
 
-/** Runs several reads in one snapshot. @param read gets what stands for a pool: reads with it see this snapshot */
-export async function inOneSnapshot<T>(sql: Sql, read: (snapshot: Sql) => Promise<T>): Promise<T> {
+/**
+ * Runs several reads in one snapshot.
+ * @param read  gets what stands for a pool: reads with it see this snapshot
+ * @param appId internal id of the only app that they read, mostly its counts; null: of several apps
+ */
+export async function inOneSnapshot<T>(
+  sql: Sql,
+  read: (snapshot: Sql) => Promise<T>,
+  appId: number | null = null,
+): Promise<T> {
   // Reads of a snapshot ask a pool for nothing but statements and snapshots, and these are answered above.
-  return await readSnapshot(sql, (tx) => read(tx as unknown as Sql));
+  return await beginSnapshot(sql, { appId, asksForPlans: appId !== null }, (tx) =>
+    read(tx as unknown as Sql),
+  );
 }
 
 function isOpen(sql: Sql | Snapshot): sql is Sql & Snapshot {

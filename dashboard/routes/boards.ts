@@ -1,0 +1,286 @@
+/** Boards of an app: saved views on one page with one range and filter, whose charts are of one snapshot. */
+import type { VNode } from 'preact';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type {
+  Board,
+  BoardChart,
+  BoardData,
+  BoardList,
+  SavedViewList,
+  Series,
+} from '../../src/api-types/answers.ts';
+import { useAddress } from '../address.ts';
+import { call } from '../api.ts';
+import Chart from '../charts/chart.ts';
+import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
+import { changeText } from '../charts/legend.ts';
+import { countedPart, linesOf, stackOf, summaryOf } from '../charts/series-data.ts';
+import { Confirm, FormDialog } from '../components/confirm.ts';
+import { Field } from '../components/field.ts';
+import { Icon } from '../components/icon.ts';
+import { LiveButton } from '../components/live-button.ts';
+import { RangePicker } from '../components/range-picker.ts';
+import { Waiting } from '../components/waiting.ts';
+import { readTyped } from '../filter-text.ts';
+import { count } from '../format.ts';
+import { html } from '../html.ts';
+import { useLive } from '../live.ts';
+import { partText, STAT_NAMES } from '../measure.ts';
+import { comparedSpan, isoText, rangeText } from '../range.ts';
+import { useAction, useResource } from '../resource.ts';
+import { now } from '../state.ts';
+import { parseView, type View, viewSearch } from '../url.ts';
+import {
+  asksForHidden,
+  refreshInterval,
+  TOP_LINES,
+  useView,
+  type ViewAndChange,
+  viewsPath,
+} from '../view.ts';
+import type { TabProps } from './app.ts';
+
+/** Bars of a chart that is one of several. */
+const BARS = 60;
+const MOST_VIEWS = 12;
+/** How soon after an answer another one is asked for when events have arrived. */
+const NEWS_MS = 1_000;
+const nothing = (): void => undefined;
+
+const boardsPath = (appId: string): string => `/api/apps/${appId}/boards`;
+
+export function BoardsPage({ appId, app }: TabProps): VNode {
+  const { path, query, route } = useAddress();
+  const boards = useResource<BoardList>(boardsPath(appId));
+  const { view, span, change } = useView();
+  const all = boards.data?.boards ?? [];
+  const board = all.find(({ boardId }) => boardId === query.board) ?? all[0];
+  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
+  const [editing, setEditing] = useState<Board | 'new' | null>(null);
+  const hrefOf = (boardId: string, changes: Partial<View> = {}): string =>
+    `${path}${viewSearch({ ...view, ...changes })}&board=${boardId}`;
+  const viewed: ViewAndChange = {
+    view,
+    span,
+    change: (changes) => {
+      // It moves the present where a range is picked.
+      change(changes, true);
+      route(hrefOf(board?.boardId ?? '', changes), true);
+    },
+  };
+  return html`<section class="boards" aria-label="Boards">
+    <div class="board-bar">
+      ${all.map((one) => html`<a key=${one.boardId} class="button" href=${hrefOf(one.boardId)} aria-current=${one === board ? 'page' : undefined}>${one.name}</a>`)}
+      ${mayChange && html`<button type="button" class="button" onClick=${() => setEditing('new')}><${Icon} name="plus" />New board</button>`}
+      ${mayChange && board && html`<button type="button" class="button" onClick=${() => setEditing(board)}>Change board</button>`}
+    </div>
+    <${Waiting} for=${boards} lines=${6} />
+    ${boards.data && board === undefined && html`<p class="hint">A board shows two to twelve saved views on one page, with one range and one filter.</p>`}
+    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} />`}
+    ${editing && html`<${EditBoard} appId=${appId} board=${editing === 'new' ? null : editing} onDone=${boards.reload} onClose=${() => setEditing(null)} />`}
+  </section>`;
+}
+
+interface BoardProps {
+  readonly appId: string;
+  readonly board: Board;
+  readonly viewed: ViewAndChange;
+  readonly mayChange: boolean;
+}
+
+function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
+  const { view, change } = viewed;
+  const root = useRef<HTMLDivElement>(null);
+  const data = useResource<BoardData>(dataPath(appId, board, viewed), {
+    scope: `board ${board.boardId}`,
+    version: now.value,
+    meaning: [rangeText(view.range), view.zone, ...view.filters].join(' '),
+  });
+  const isLost = useFollowed(appId, viewed, data.loading);
+  const [order, setOrder] = useState(board.views.map(({ viewId }) => viewId));
+  const save = useAction(async (viewIds: readonly string[]) => {
+    await call('PATCH', `${boardsPath(appId)}/${board.boardId}`, { body: { viewIds } });
+  });
+  const dragged = useRef('');
+  const move = (viewId: string, to: number): void => {
+    const others = order.filter((one) => one !== viewId);
+    if (viewId === '' || to < 0 || to > others.length) return;
+    const next = [...others.slice(0, to), viewId, ...others.slice(to)];
+    setOrder(next);
+    void save.run(next);
+  };
+  const charts = order.flatMap((viewId) => data.data?.charts.find((chart) => chart.viewId === viewId) ?? []);
+  return html`<div class="board" ref=${root}>
+    <div class="board-bar">
+      <${RangePicker} ...${viewed} />
+      <${BoardFilter} filters=${view.filters} onChange=${(filters: readonly string[]) => change({ filters })} />
+      <${LiveButton} viewed=${viewed} fresh=${0} isLost=${isLost} />
+      <button type="button" class="button" onClick=${() => root.current?.requestFullscreen()}>Full screen</button>
+    </div>
+    <${Waiting} for=${data} lines=${12} />
+    ${save.problem && html`<p class="hint" role="alert">The order was not saved: ${save.problem.details}</p>`}
+    <ol class="board-charts">${charts.map(
+      (chart, index) => html`<li
+        key=${chart.viewId}
+        class="card board-chart"
+        onDragOver=${(event: Event) => event.preventDefault()}
+        onDrop=${() => move(dragged.current, index)}
+      >
+        <div class="board-head">
+          ${
+            mayChange &&
+            html`<button type="button" class="icon-button board-handle" draggable aria-label=${`Move ${chart.name}: drag, or press the arrow keys`} title="Drag, or press the arrow keys"
+            onDragStart=${() => {
+              dragged.current = chart.viewId;
+            }}
+            onKeyDown=${(event: KeyboardEvent) => {
+              const step = { ArrowLeft: -1, ArrowUp: -1, ArrowRight: 1, ArrowDown: 1 }[event.key];
+              if (step === undefined) return;
+              event.preventDefault();
+              move(chart.viewId, index + step);
+            }}><${Icon} name="options" /></button>`
+          }
+          <h2><a href=${`/apps/${appId}${openedSearch(chart.search, view)}`}>${chart.name}</a></h2>
+        </div>
+        <${BoardTile} chart=${chart} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: view.back ?? view.range })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
+      </li>`,
+    )}</ol>
+  </div>`;
+}
+
+/** The address of a saved view in the board's range and zone, with its filter too. */
+function openedSearch(search: string, { range, zone, filters, live }: View): string {
+  const own = parseView(search, zone);
+  return viewSearch({ ...own, range, zone, live, filters: [...new Set([...own.filters, ...filters])] });
+}
+
+function dataPath(appId: string, { boardId }: Board, { view, span }: ViewAndChange): string {
+  const query = new URLSearchParams({ to: isoText(span.to), timezone: view.zone });
+  if (span.from !== null) query.set('from', isoText(span.from));
+  const compared = comparedSpan('previous', view.range, span, view.zone);
+  if (compared?.from != null) {
+    query.set('compareFrom', isoText(compared.from));
+    query.set('compareTo', isoText(compared.to));
+  }
+  query.set('buckets', String(BARS));
+  query.set('lines', String(TOP_LINES));
+  for (const filter of view.filters) query.append('filter', filter);
+  return `${boardsPath(appId)}/${boardId}/data?${query}`;
+}
+
+/** One feed for all charts: they are asked for again when events have arrived, and by the clock. */
+function useFollowed(appId: string, { view, span }: ViewAndChange, loading: boolean): boolean {
+  const [hasNews, setNews] = useState(false);
+  const interval = refreshInterval(view, span);
+  const isLost = useLive(appId, interval !== null, () => setNews(true));
+  useEffect(() => {
+    if (interval === null || loading) return;
+    const refresh = (): void => {
+      if (document.hidden) return;
+      setNews(false);
+      now.value = Date.now();
+    };
+    const timer = setTimeout(refresh, Math.max(0, now.value + (hasNews ? NEWS_MS : interval) - Date.now()));
+    return () => clearTimeout(timer);
+  }, [interval, loading, hasNews, now.value]);
+  return isLost;
+}
+
+interface FilterProps {
+  readonly filters: readonly string[];
+  readonly onChange: (filters: readonly string[]) => void;
+}
+
+/** The conditions that all charts have. */
+function BoardFilter({ filters, onChange }: FilterProps): VNode {
+  const [text, setText] = useState('');
+  const typed = readTyped(text);
+  const mistake = typed !== null && 'mistake' in typed ? typed.mistake : '';
+  const add = (event: Event): void => {
+    event.preventDefault();
+    if (typed === null || 'mistake' in typed) return;
+    onChange([...new Set([...filters, ...typed.conditions])]);
+    setText('');
+  };
+  return html`<form class="board-filter" onSubmit=${add}>
+    ${filters.map((filter) => html`<button key=${filter} type="button" class="button" aria-label=${`Remove the filter ${filter}`} onClick=${() => onChange(filters.filter((one) => one !== filter))}>${filter}<${Icon} name="close" /></button>`)}
+    <input type="text" aria-label="Filter all charts" placeholder="Filter: country:DE" autocomplete="off" title=${mistake} aria-invalid=${mistake === '' ? undefined : 'true'} value=${text} onInput=${(event: InputEvent) => setText((event.currentTarget as HTMLInputElement).value)} />
+  </form>`;
+}
+
+interface TileProps {
+  readonly chart: BoardChart;
+  readonly zone: string;
+  readonly onZoom: (from: number, to: number) => void;
+  readonly onLeaveZoom: () => void;
+}
+
+function BoardTile({ chart, zone, onZoom, onLeaveZoom }: TileProps): VNode {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { series, problem } = chart;
+  const own = useMemo(() => parseView(chart.search, zone), [chart.search, zone]);
+  const drawn = useMemo(() => {
+    if (series === null) return null;
+    const lines = linesOf(series, own);
+    const curve = curveOf(chart, series, own);
+    return {
+      stack: stackOf(lines, curve === null ? own.mode : 'histogram'),
+      summary: summaryOf(lines, series.starts.length),
+      curve,
+    };
+  }, [chart, own]);
+  if (series === null || drawn === null)
+    return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
+  const { stack, summary, curve } = drawn;
+  const { total, compared } = summary;
+  return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small>${changeText(total, compared)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
+    ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
+    <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${NO_ANNOTATIONS} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
+      onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />`;
+}
+
+const NO_ANNOTATIONS = [] as const;
+
+/** What a view draws in place of numbers of events; null: these. */
+function curveOf(
+  { part, numbers }: BoardChart,
+  series: Series,
+  { measure, by, hidden, ...view }: View,
+): Curve | null {
+  if (measure?.kind === 'ratio' && part !== null) {
+    const names = { part: partText(measure.part).replace(/^\w+:/, ''), whole: 'all' };
+    return ratioCurve(series, part, asksForHidden({ ...view, measure, by, hidden }), names);
+  }
+  if (measure?.kind !== 'stat' || numbers === null) return null;
+  const { stat, of } = measure;
+  return statCurve(series, numbers, null, { stat, by, hidden, name: `${STAT_NAMES[stat]} of ${of}` });
+}
+
+interface EditProps {
+  readonly appId: string;
+  /** Null: a new one. */
+  readonly board: Board | null;
+  readonly onDone: () => void;
+  readonly onClose: () => void;
+}
+
+function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
+  const views = useResource<SavedViewList>(viewsPath(appId));
+  const [chosen, setChosen] = useState<readonly string[]>(board?.views.map(({ viewId }) => viewId) ?? []);
+  const [removing, setRemoving] = useState(false);
+  const path = board === null ? boardsPath(appId) : `${boardsPath(appId)}/${board.boardId}`;
+  if (removing)
+    return html`<${Confirm} title="Remove the board" path=${path} said="The board was removed" onDone=${onDone} onClose=${onClose}><b>${board?.name}</b> is removed for all members of the app. Its views stay.<//>`;
+  const all = views.data?.views ?? [];
+  return html`<${FormDialog} title=${board === null ? 'New board' : 'Change the board'} submit="Save" method=${board === null ? 'POST' : 'PATCH'} path=${path} body=${({ name }: Record<string, string>) => ({ name, viewIds: chosen })} said="The board was saved" onDone=${onDone} onClose=${onClose}>
+    <${Field} label="Name" name="name" maxlength="200" value=${board?.name} placeholder="Every morning" />
+    <fieldset class="board-views"><legend>Two to twelve saved views</legend>
+      ${views.data && all.length < 2 && html`<p class="hint">Save views on the page Explore first: “Views”, “Save this view…”.</p>`}
+      ${all.map(({ viewId, name }) => {
+        const isChosen = chosen.includes(viewId);
+        return html`<label key=${viewId}><input type="checkbox" checked=${isChosen} disabled=${!isChosen && chosen.length >= MOST_VIEWS} onChange=${() => setChosen(isChosen ? chosen.filter((one) => one !== viewId) : [...chosen, viewId])} />${name}</label>`;
+      })}
+    </fieldset>
+    ${board && html`<button type="button" class="button danger" onClick=${() => setRemoving(true)}>Remove the board…</button>`}
+  <//>`;
+}

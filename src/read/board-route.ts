@@ -1,0 +1,132 @@
+/** GET /api/apps/:appId/boards/:boardId/data: the charts of a board, which agree with each other. */
+import type { BoardChart, BoardData } from '../api-types/answers.ts';
+import { type BoardView, listBoards } from '../apps/boards.ts';
+import { NO_BOARD } from '../apps/routes/boards.ts';
+import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
+import { Query } from '../http/query.ts';
+import type { ReadPlace } from '../http/read-slots.ts';
+import type { Route } from '../http/route.ts';
+import { BOARD_PARAMETERS, CHART_QUERY, checkChart, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
+import { type ChartRouteOptions, readChartOf } from './chart-route.ts';
+import { readNumbersOf } from './numbers-route.ts';
+
+const BOARD_QUERY = new Query(BOARD_PARAMETERS, checkChart);
+
+const NOT_COUNTED =
+  'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
+
+/** One range and filter for all, one snapshot, one request. */
+export function boardRoute(options: ChartRouteOptions): Route {
+  return options.api.readInTurn(
+    '/api/apps/:appId/boards/:boardId/data',
+    'viewer',
+    async ({ app, exchange, parameters, sql, events, pass }) => {
+      const query = BOARD_QUERY.parse(exchange.query);
+      if (query instanceof Rejection) return query;
+      const [board] = await listBoards(sql, app.id, parameters[1] ?? '');
+      if (board === undefined) return NO_BOARD;
+      const shared = sharedOf(exchange.query);
+      const { boardId, name, views } = board;
+      // One instant for all: an open end is the same in each chart.
+      const now = options.now();
+      const charts = await events.together(app.id, (snapshot, reader) =>
+        Promise.all(
+          views.map((view) =>
+            readBoardChart(
+              { ...options, now: () => now },
+              { sql: snapshot, events: reader, pass },
+              app,
+              view,
+              shared,
+            ),
+          ),
+        ),
+      );
+      return done<BoardData>({ boardId, name, charts });
+    },
+  );
+}
+
+/** What all charts have in common. */
+function sharedOf(query: string): URLSearchParams {
+  const given = new URLSearchParams(query);
+  const names = Object.keys(BOARD_PARAMETERS);
+  return new URLSearchParams([...given].filter(([name]) => names.includes(name)));
+}
+
+/** The counts of one view, from counts alone: a board never reads through events. */
+async function readBoardChart(
+  options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
+  place: ReadPlace,
+  app: { readonly id: number; readonly appId: string },
+  view: BoardView,
+  shared: URLSearchParams,
+): Promise<BoardChart> {
+  const asked = queriesOf(view.search, shared);
+  const ofChart = async (query: string): Promise<BoardChart['series'] | Rejection> => {
+    const parsed = CHART_QUERY.parse(query);
+    if (parsed instanceof Rejection) return parsed;
+    const chart = await readChartOf(options, place, app, parsed);
+    const isWhole = chart instanceof Rejection || chart.isFiltered || !conditionsOf(parsed).hasConditions;
+    return isWhole ? chart : new Rejection('invalidParameters', NOT_COUNTED);
+  };
+  const ofNumbers = async (query: string): Promise<BoardChart['numbers'] | Rejection> => {
+    const parsed = NUMBERS_QUERY.parse(query);
+    return parsed instanceof Rejection
+      ? parsed
+      : await readNumbersOf(options, place, app, parsed, { readsRows: false });
+  };
+  const [series, part, numbers] = await Promise.all([
+    ofChart(asked.chart),
+    asked.part === null ? null : ofChart(asked.part),
+    asked.numbers === null ? null : ofNumbers(asked.numbers),
+  ]);
+  const problem = [series, part, numbers].find((one) => one instanceof Rejection);
+  return {
+    ...view,
+    series: series instanceof Rejection ? null : series,
+    part: part instanceof Rejection ? null : part,
+    numbers: numbers instanceof Rejection ? null : numbers,
+    problem: problem instanceof Rejection ? problem.details : null,
+  };
+}
+
+interface ViewQueries {
+  readonly chart: string;
+  /** Of a ratio, the events that are a part of the others. */
+  readonly part: string | null;
+  /** Of a statistic. */
+  readonly numbers: string | null;
+}
+
+/** A view's address (dashboard/url.ts) as queries of its charts: its conditions and lines, and what all have in common. */
+export function queriesOf(search: string, shared: URLSearchParams): ViewQueries {
+  const view = new URLSearchParams(search);
+  const valuesOf = (name: string): readonly string[] => view.getAll(name).filter((value) => value !== '');
+  const types = valuesOf('type');
+  const chosen = types.filter((type) => !type.startsWith('-'));
+  const scoped = (ids: readonly string[], further: readonly string[]): URLSearchParams => {
+    const query = new URLSearchParams(shared);
+    for (const id of ids) query.append('typeId', id);
+    for (const type of ids.length > 0 ? [] : types) query.append('exceptTypeId', type.slice(1));
+    for (const condition of [...valuesOf('filter'), ...further]) query.append('filter', condition);
+    for (const text of valuesOf('q').slice(0, 1)) query.set('q', text);
+    return query;
+  };
+  const [by] = valuesOf('by');
+  const chart = scoped(chosen, []);
+  if (by !== undefined) chart.set('by', by);
+  const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(view.get('part') ?? '') ?? [];
+  const part = kind === undefined ? null : kind === 'type' ? scoped([value], []) : scoped(chosen, [value]);
+  const [of] = valuesOf('of');
+  const [stat] = valuesOf('stat');
+  if (part !== null || of === undefined || stat === undefined)
+    return { chart: chart.toString(), part: part?.toString() ?? null, numbers: null };
+  const numbers = new URLSearchParams(chart);
+  numbers.set('of', of);
+  if (stat === 'distinct') numbers.set('stat', 'distinct');
+  if (by === undefined && chosen.length !== 1) numbers.set('byType', 'true');
+  if (chosen.length === 0 && !valuesOf('hide').includes('hidden')) numbers.set('hidden', 'exclude');
+  return { chart: chart.toString(), part: null, numbers: numbers.toString() };
+}

@@ -1,0 +1,137 @@
+/** Boards as one uses them: made of saved views, moved by mouse and keyboard, filtered as one, live by one feed. */
+import { readFileSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import type { Browser, Locator, Page } from 'playwright-core';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { BoardList } from '../../src/api-types/answers.ts';
+import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { build } from '../support/command-line.ts';
+import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
+import { visit } from './visitor.ts';
+
+const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
+
+describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
+  let service: TestService;
+  let browser: Browser;
+  let owner: Person;
+  let page: Page;
+  let complaints: string[];
+  let app: { appId: string; path: string; loggingToken: string };
+
+  beforeAll(async () => {
+    build();
+    [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
+    owner = await newPerson(service, 'owner@example.com');
+    app = await newOwnApp(owner);
+    for (const path of ['country', 'plan'])
+      expect((await owner.post(`${app.path}/declared-fields`, { path, kind: 'value' })).status).toBe(201);
+    for (const country of ['DE', 'DE', 'FR'])
+      for (const plan of ['free', 'pro'])
+        expect((await service.post(order({ country, plan }))).status).toBe(201);
+    for (const [name, search] of [
+      ['All', 'range=24h'],
+      ['By country', 'range=7d&by=country'],
+      ['Germany', 'range=1h&filter=country%3ADE'],
+    ])
+      expect((await owner.post(`${app.path}/views`, { name, search })).status).toBe(201);
+    ({ page, complaints } = await visit(browser, service, owner));
+  });
+  afterAll(async () => {
+    await browser?.close();
+    await service?.stop();
+  });
+
+  const order = (payload: object): Record<string, unknown> => ({
+    ...{ loggingToken: app.loggingToken, typeId: undefined, typeName: 'order', payload },
+  });
+  const charts = (): Locator =>
+    page.getByRole('listitem').filter({ has: page.getByRole('heading', { level: 2 }) });
+  const names = (): Promise<string[]> => page.getByRole('heading', { level: 2 }).allTextContents();
+  /** The number of each chart, in their order. */
+  const figures = async (): Promise<number[]> => (await charts().locator('b').allTextContents()).map(Number);
+  const showing = (wanted: readonly number[]): Promise<void> =>
+    until(
+      async () => JSON.stringify(await figures()) === JSON.stringify(wanted),
+      `the charts show ${wanted}`,
+    );
+  const stored = async (): Promise<string[]> =>
+    ((await owner.get(`${app.path}/boards`)).data as unknown as BoardList).boards.flatMap(({ views }) =>
+      views.map(({ name }) => name),
+    );
+
+  test('makes a board of saved views, which have one range', async () => {
+    await page.goto(`/apps/${app.appId}/boards?tz=UTC`);
+    await page.getByRole('button', { name: 'New board' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('Name').fill('Morning');
+    await dialog.getByLabel('All').check();
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await dialog.getByText('2 to 12 different saved views').waitFor();
+    await dialog.getByLabel('By country').check();
+    await dialog.getByLabel('Germany').check();
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await showing([6, 6, 4]);
+    expect(await names()).toEqual(['All', 'By country', 'Germany']);
+    await page.evaluate(AXE);
+    const { violations } = (await page.evaluate('axe.run()')) as { violations: { id: string }[] }; // Its documented result.
+    expect(violations.map(({ id }) => id)).toEqual([]);
+  });
+
+  test('filters all charts as one, and leads from a chart to its view with the same range and filter', async () => {
+    const filter = page.getByLabel('Filter all charts');
+    await filter.fill('plan:pro');
+    await filter.press('Enter');
+    await page.getByText('not counted: open the view').waitFor();
+    await page.getByRole('button', { name: 'Remove the filter plan:pro' }).click();
+    await filter.fill('country:FR');
+    await filter.press('Enter');
+    await showing([2, 2]);
+    const link = await page.getByRole('link', { name: 'By country', exact: true }).getAttribute('href');
+    expect(link).toContain('range=24h&tz=UTC&filter=country:FR&by=country');
+    await page.getByRole('button', { name: 'Remove the filter country:FR' }).click();
+    await showing([6, 6, 4]);
+  });
+
+  test('is put in another order by keyboard and by mouse, for everyone', async () => {
+    const handle = (name: string): Locator => page.getByRole('button', { name: `Move ${name}:` });
+    await handle('All').focus();
+    await page.keyboard.press('ArrowRight');
+    await showing([6, 6, 4]);
+    await until(async () => (await stored()).join() === 'By country,All,Germany', 'the order is stored');
+    expect(await handle('All').evaluate((element) => element === document.activeElement)).toBe(true);
+    await handle('Germany').dragTo(charts().first());
+    await until(async () => (await stored()).join() === 'Germany,By country,All', 'the drag is stored');
+    expect(await names()).toEqual(['Germany', 'By country', 'All']);
+    await page.reload();
+    await showing([4, 6, 6]);
+  });
+
+  test('follows one feed, with one request for all charts', async () => {
+    const asked: string[] = [];
+    page.on('request', (request) => asked.push(new URL(request.url()).pathname));
+    await page.reload();
+    await showing([4, 6, 6]);
+    const of = (end: string): number => asked.filter((path) => path.endsWith(end)).length;
+    await until(() => of('/live') > 0, 'the feed is open');
+    expect([of('/live'), of('/series'), of('/numbers')]).toEqual([1, 0, 0]);
+    const before = of('/data');
+    await service.post(order({ country: 'DE', plan: 'pro' }));
+    await showing([5, 7, 7]);
+    expect(of('/data')).toBeGreaterThan(before);
+    expect([of('/live'), of('/series')]).toEqual([1, 0]);
+  });
+
+  test('fills the screen, and is removed', async () => {
+    await page.getByRole('button', { name: 'Full screen' }).click();
+    await page.waitForFunction('document.fullscreenElement?.className === "board"');
+    await page.evaluate('document.exitFullscreen()');
+    await page.getByRole('button', { name: 'Change board' }).click();
+    await page.getByRole('button', { name: 'Remove the board…' }).click();
+    await page.getByRole('button', { name: 'Remove the board', exact: true }).click();
+    await page.getByText('A board shows two to twelve saved views').waitFor();
+    expect(await stored()).toEqual([]);
+    expect(complaints).toEqual([]);
+  });
+});
