@@ -17,6 +17,7 @@ import type { Config } from './config.ts';
 import { configRoutes, configSchemaRoute, MANAGEMENT_LIMIT_PER_MINUTE } from './configuration/routes.ts';
 import { AlertRounds } from './delivery/alerts/rounds.ts';
 import { type ConsumerRouteStats, consumerRoutes } from './delivery/consumer-routes.ts';
+import { DigestRounds } from './delivery/digest/rounds.ts';
 import { Outbox } from './delivery/outbox.ts';
 import { Poster } from './delivery/signed-post.ts';
 import { WebhookWorker } from './delivery/webhook-worker.ts';
@@ -737,10 +738,11 @@ function openDeliveries(
     },
   });
   const alerts = new AlertRounds({ ...common, storage, publicUrl });
+  const digests = new DigestRounds({ ...common, storage, publicUrl, sendsMail: mailer !== null });
   const outbox = new Outbox({ ...common, mailer });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
   const archive = new ArchiveRounds({ ...common, config });
-  const parts = [webhooks, alerts, outbox, audit, archive];
+  const parts = [webhooks, alerts, digests, outbox, audit, archive];
   for (const part of parts) part.start();
   maintenance.onRound = () => webhooks.wake();
   const stop = async (): Promise<void> => {

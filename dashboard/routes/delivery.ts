@@ -4,6 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 import type {
   AlertList,
   AlertRow,
+  DigestState,
   NewWebhookAnswer,
   WebhookList,
   WebhookRow,
@@ -47,7 +48,22 @@ export function DeliveryPage({ appId, app }: TabProps): VNode {
   return html`<div class="sections">
     <${Alerts} path=${path} resource=${alerts} webhooks=${webhooks.data?.webhooks ?? []} mayChange=${mayChange} />
     <${Webhooks} path=${path} resource=${webhooks} mayChange=${mayChange} />
+    <${Digest} path=${`/api/account/digests/${appId}`} />
   </div>`;
+}
+
+/** Shown where there is a mail server. */
+function Digest({ path }: { readonly path: string }): VNode | null {
+  const { data, reload } = useResource<DigestState>(path);
+  const set = useAction(async (isWanted: boolean) => {
+    await call(isWanted ? 'PUT' : 'DELETE', path, { body: { timezone: ownZone() } });
+    reload();
+  });
+  if (data?.sendsMail !== true) return null;
+  return html`<${Section} title="Weekly mail">
+    <label><input type="checkbox" checked=${data.digest !== null} disabled=${set.busy} onChange=${() => set.run(data.digest === null)} /> Send me the numbers of the week, every Monday at 08:00 ${data.digest?.timezone ?? ownZone()}</label>
+    <${ProblemBox} problem=${set.problem} />
+  <//>`;
 }
 
 interface ListProps<T> {

@@ -456,6 +456,12 @@ export interface BoardData extends BoardReference {
   readonly charts: readonly BoardChart[];
 }
 
+/** Whether a member gets the weekly digest of an app. */
+export interface DigestState {
+  readonly sendsMail: boolean;
+  readonly digest: { readonly timezone: string; readonly nextAt: string } | null;
+}
+
 export type AnnotationKind = 'deployment' | 'incident' | 'note';
 
 /** What happened to an app at a time. */

@@ -4,7 +4,7 @@
  * at each try.
  */
 import type { Logger } from 'pino';
-import type { Mailer } from '../accounts/mail/mail.ts';
+import type { Mail, Mailer } from '../accounts/mail/mail.ts';
 import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
 import type { Secret } from '../apps/secret.ts';
 import { Rounds } from '../base/rounds.ts';
@@ -172,8 +172,8 @@ export class Outbox {
     const email: Email = parseEmail(target) ?? { text: target, key: target };
     const wait = this.#ofMailbox.wait(mailboxOf(email));
     if (wait > 0) return { problem: 'the mailbox has had too many mails in an hour', retryAfterMs: wait };
-    const { subject, text } = JSON.parse(body) as { subject: string; text: string };
-    const problem = await mailer.deliver({ to: target, subject, text });
+    const mail = JSON.parse(body) as Omit<Mail, 'to'>; // As it was stored with what it tells of.
+    const problem = await mailer.deliver({ to: target, ...mail });
     if (problem !== null) this.#ofMailbox.giveBack(mailboxOf(email));
     return { problem, retryAfterMs: null };
   }

@@ -39,6 +39,7 @@ import { usageRoutes } from '../apps/routes/usage.ts';
 import type { Secret } from '../apps/secret.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
+import { digestRoutes } from '../delivery/digest/routes.ts';
 import { deliveryRoutes } from '../delivery/routes.ts';
 import { erasureRoutes } from '../erasure/routes.ts';
 import { type Assets, readAssets } from '../http/assets.ts';
@@ -156,6 +157,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     ...savedViewRoutes({ api, sql }),
     ...boardRoutes({ api, sql }),
     ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
+    ...digestRoutes({ api, sql, sendsMail: config.SMTP_URL !== '', now: wall }),
     ...annotationRoutes({ api, sql, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),

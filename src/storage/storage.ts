@@ -49,7 +49,7 @@ export {
   type SummarySeries,
   statsOf,
 } from './counts/summary-series.ts';
-export { isTimezone, sameLocalTime } from './counts/timezone.ts';
+export { instantOf, isTimezone, localOf, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { WindowRequest, WindowSums } from './counts/windows.ts';
 export type { Engine } from './database/engine.ts';

@@ -11,6 +11,9 @@ export interface Mail {
   readonly to: string;
   readonly subject: string;
   readonly text: string;
+  readonly html?: string | undefined;
+  /** The address that a mail program posts to, where its reader wants no more such mails (RFC 8058). */
+  readonly unsubscribe?: string | undefined;
 }
 
 export interface MailerOptions {
@@ -81,9 +84,20 @@ export class Mailer {
     }
   }
 
-  async #hand({ to, subject, text }: Mail): Promise<void> {
+  async #hand({ to, subject, text, html, unsubscribe }: Mail): Promise<void> {
     // An object, not a string: its address is not parsed as a list.
-    const mail = { to: { name: '', address: to }, subject: headerText(subject), text };
+    const mail = {
+      to: { name: '', address: to },
+      subject: headerText(subject),
+      text,
+      ...(html !== undefined && { html }),
+      ...(unsubscribe !== undefined && {
+        headers: {
+          'List-Unsubscribe': `<${unsubscribe}>`,
+          'List-Unsubscribe-Post': 'List-Unsubscribe=One-Click',
+        },
+      }),
+    };
     const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
     if (sent === null) throw new Error('the mail server did not answer in time');
   }

@@ -48,6 +48,21 @@ export function sameLocalTime(zone: string, instant: number, daysBefore: number)
   return candidates.length === 0 ? null : Math.min(...candidates);
 }
 
+/** What the clock of a zone shows at an instant, as if it were UTC. */
+export function localOf(zone: string, instant: number): number {
+  return instant + offsetAt(zone, instant);
+}
+
+/**
+ * The instant at which the clock of a zone shows a time, given as if it were UTC.
+ * @returns the earlier one where the time comes twice; where it is skipped, so long after the change as it would be without it
+ */
+export function instantOf(zone: string, local: number): number {
+  const candidates = [local - DAY_MS, local + DAY_MS].map((near) => local - offsetAt(zone, near));
+  const found = candidates.filter((at) => localOf(zone, at) === local);
+  return Math.min(...(found.length > 0 ? found : [Math.max(...candidates)]));
+}
+
 /** The offset that holds at `from`, as a change at `from`, and every later change before `until`. */
 export function offsetChanges(zone: string, from: number, until: number): OffsetChange[] {
   const changes: OffsetChange[] = [{ at: from, offset: offsetAt(zone, from) }];

@@ -1,0 +1,156 @@
+/** The weekly digest: on Monday at 08:00 of the member's clock, with the numbers of the week, until one click. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { nextDigest } from '../../src/delivery/digest/digests.ts';
+import { digestMail } from '../../src/delivery/digest/message.ts';
+import { type Mailbox, openMailbox } from '../support/mailbox.ts';
+import { newOwnApp, newPerson, Person } from '../support/person.ts';
+import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+
+const ZONE = 'America/New_York';
+const HOUR = 3_600_000;
+const DAY = 24 * HOUR;
+
+test.each([
+  ['UTC', '2026-01-05T07:59:59.999Z', '2026-01-05T08:00:00.000Z'],
+  ['UTC', '2026-01-05T08:00:00.000Z', '2026-01-12T08:00:00.000Z'],
+  // Summer begins on the Sunday between.
+  ['Europe/Berlin', '2026-03-23T08:00:00.000Z', '2026-03-30T06:00:00.000Z'],
+  ['Pacific/Auckland', '2026-06-14T19:59:00.000Z', '2026-06-14T20:00:00.000Z'],
+  ['Asia/Kolkata', '2026-06-15T02:30:00.000Z', '2026-06-22T02:30:00.000Z'],
+])('in %s the digest after %s is due at %s', (zone, after, at) => {
+  expect(new Date(nextDigest(zone, Date.parse(after))).toISOString()).toBe(at);
+});
+
+describe('a member', () => {
+  let service: TestService;
+  let mailbox: Mailbox;
+  let viewer: Person;
+  let app: Awaited<ReturnType<typeof newOwnApp>>;
+  let path: string;
+  const clock = new RunningClock();
+
+  beforeAll(async () => {
+    mailbox = await openMailbox();
+    const config = {
+      SMTP_URL: mailbox.url,
+      MAIL_FROM: 'tidemark@example.com',
+      PUBLIC_URL: 'https://events.example',
+    };
+    service = await startTestService({ clock, config: { ...config, CREATE_LIMIT_PER_MINUTE: 0 } });
+    const owner = await newPerson(service, 'owner@example.com');
+    viewer = await newPerson(service, 'viewer@example.com');
+    app = await newOwnApp(owner, 'Shop & <b>Sons</b>');
+    path = `/api/account/digests/${app.appId}`;
+    const added = await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
+    expect(added.status, added.text).toBe(201);
+  });
+  afterAll(async () => {
+    await service?.stop();
+    await mailbox?.close();
+  });
+
+  /** The service's clock goes on to an instant; sessions of then have ended. */
+  async function goOn(to: number): Promise<void> {
+    clock.advance(to - clock.wall());
+    await viewer.signIn('viewer@example.com');
+  }
+  const digest = async (): Promise<unknown> => (await viewer.get(path)).data.digest;
+  /** Stores as many events of a type on a day. */
+  async function store(typeName: string, at: number, count: number): Promise<void> {
+    const events = Array.from({ length: count }, () => ({
+      typeName,
+      createdAt: new Date(at).toISOString(),
+      payload: {},
+    }));
+    const { status, body } = await service.request({
+      method: 'POST',
+      path: '/v1/events',
+      headers: { Authorization: `Bearer ${app.loggingToken}` },
+      body: JSON.stringify({ events }),
+    });
+    expect(status, body).toBe(200);
+  }
+
+  test('asks for it by their own clock, gets it on Monday, and stops it by one click', async () => {
+    expect(await digest()).toBeNull();
+    expect((await viewer.put(path, { timezone: 'Mars/Base' })).code).toBe('INVALID_REQUEST');
+    const first = nextDigest(ZONE, clock.wall());
+    expect((await viewer.put(path, { timezone: ZONE })).status).toBe(200);
+    expect(await digest()).toEqual({ timezone: ZONE, nextAt: new Date(first).toISOString() });
+
+    // The service was down on that Monday, and for longer: the digest of it is left out.
+    const second = nextDigest(ZONE, first);
+    await goOn(second - HOUR);
+    await until(
+      async () => JSON.stringify((await digest()) ?? '').includes(new Date(second).toISOString()),
+      'the late one is left out',
+    );
+    expect(mailbox.mails).toHaveLength(0);
+
+    await store('order', first - 2 * DAY, 10);
+    await store('refund', first - 3 * DAY, 9);
+    await store('order', first + DAY, 30);
+    await store('order', first + 2 * DAY, 1_000);
+    await store('<i>new</i>', first + 2 * DAY, 12);
+    // Monday itself, after midnight: it belongs to the next week.
+    await store('order', second - 2 * HOUR, 5);
+    await goOn(second);
+    await until(() => mailbox.mails.length > 0, 'the digest has come');
+    const [{ to, text } = { to: '', text: '' }] = mailbox.mails;
+    expect(to).toBe('viewer@example.com');
+    expect(text).toMatch(/^Subject: Shop & <b>Sons<\/b>: 1,042 events last week, \+5,384 %\r$/m);
+    expect(text).toMatch(/^List-Unsubscribe-Post: List-Unsubscribe=One-Click\r$/m);
+    expect(text).toContain('1,042 events, +5,384 %; 19 in the week before.');
+    expect(text).toMatch(/Moved most:\s+order: 1,030, \+10,200 %\s+<i>new<\/i>: 12, new/);
+    expect(text).toMatch(/Fell silent:\s+refund: none, 9 in the week before/);
+    const markup = text.slice(text.indexOf('<!doctype html>'));
+    expect(markup).toContain('Shop &#38; &#60;b&#62;Sons&#60;/b&#62;');
+    expect(markup).toContain('&#60;i&#62;new&#60;/i&#62;: 12, new');
+    expect(markup).not.toMatch(/<i>|<b>Sons/);
+    expect(await digest()).toMatchObject({ nextAt: new Date(nextDigest(ZONE, second)).toISOString() });
+
+    const stop = /^List-Unsubscribe:\s+<https:\/\/events\.example(\/[^>]+)>/m.exec(text)?.[1] ?? '';
+    const follow = (method: string): ReturnType<TestService['request']> =>
+      service.request({
+        ...{ method, path: stop },
+        headers: { 'Content-Type': 'application/x-www-form-urlencoded', Origin: 'https://mail.example' },
+        ...(method === 'POST' && { body: 'List-Unsubscribe=One-Click' }),
+      });
+    // A program that looks at links ends nothing.
+    const page = await follow('GET');
+    expect([page.status, page.headers['content-security-policy']]).toEqual([
+      200,
+      expect.stringContaining("'none'"),
+    ]);
+    expect(await digest()).not.toBeNull();
+    expect((await follow('POST')).status).toBe(200);
+    expect(await digest()).toBeNull();
+    expect((await follow('POST')).status).toBe(200);
+    expect((await service.request({ method: 'POST', path: '/api/digests/short/stop' })).status).toBe(404);
+  });
+
+  test('gives it up in the dashboard, and gets none of an app that is theirs no more', async () => {
+    expect((await viewer.put(path, { timezone: 'UTC' })).status).toBe(200);
+    expect((await viewer.delete(path)).status).toBe(200);
+    expect(await digest()).toBeNull();
+    await viewer.put(path, { timezone: 'UTC' });
+    const before = mailbox.mails.length;
+    await service.sql`
+      DELETE FROM app_members WHERE user_id = (SELECT id FROM users WHERE email = 'viewer@example.com')`;
+    const owner = await new Person(service).signIn('owner@example.com');
+    expect((await owner.put(path, { timezone: 'UTC' })).status).toBe(200);
+    await goOn(nextDigest('UTC', clock.wall()));
+    await until(() => mailbox.mails.length > before, "the owner's digest has come");
+    expect(mailbox.mails.slice(before).map(({ to }) => to)).toEqual(['owner@example.com']);
+  });
+});
+
+test('a week without events is said to be one', () => {
+  const { subject, text } = digestMail({
+    digest: { appId: 'app_a', appName: 'Quiet', stopToken: 'x', timezone: 'UTC' },
+    ...{ publicUrl: '', from: 0, until: 7 * DAY, before: 0, types: [] },
+    days: { starts: [0, DAY], all: [0, 0] },
+  });
+  expect(subject).toBe('Quiet: 0 events last week');
+  expect(text).not.toContain('Moved');
+});
