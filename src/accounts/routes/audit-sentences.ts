@@ -1,5 +1,5 @@
 /** What an entry of the audit log says, as the pages show it. */
-import { spellPath } from '../../read/fields/payload-paths.ts';
+import { spellPath } from '../../base/path-text.ts';
 import type { AccountAction, AuditAction, AuditEntry } from '../log/audit.ts';
 
 type Details = AuditEntry['details'];

@@ -1,4 +1,5 @@
 /** The paths of a payload, spelled as a filter takes them, with the values that they lead to. The text is known to be JSON. */
+import { first, PLAIN, spellName } from '../../base/path-text.ts';
 import { skipSpace } from '../../json/lexer.ts';
 import {
   firstItem,
@@ -9,6 +10,8 @@ import {
   stringEnd,
   valueEnd,
 } from '../../json/walk.ts';
+
+export { spellPath } from '../../base/path-text.ts';
 
 export const KINDS = ['string', 'number', 'boolean', 'null', 'object', 'array'] as const;
 export type Kind = (typeof KINDS)[number];
@@ -95,27 +98,8 @@ function kindOf(code: number): Kind {
   return code === LETTER_N ? 'null' : 'boolean';
 }
 
-/** Names that a filter takes without quotes. */
-const PLAIN = /^[^\s.:<>="\\]+$/u;
-
-/** A path as a filter takes it. */
-export function spellPath(names: readonly string[]): string {
-  return first(names.map(spellName).join('.'));
-}
-
 /** @param quoted a JSON string, as a payload has it */
 function nameOf(quoted: string): string {
   const inner = quoted.slice(1, -1);
   return PLAIN.test(inner) ? inner : spellName(JSON.parse(quoted) as string);
-}
-
-function spellName(name: string): string {
-  return PLAIN.test(name) ? name : JSON.stringify(name);
-}
-
-/** A minus at the start of a filter negates it. */
-function first(path: string): string {
-  if (!path.startsWith('-')) return path;
-  const end = path.indexOf('.');
-  return end === -1 ? JSON.stringify(path) : JSON.stringify(path.slice(0, end)) + path.slice(end);
 }
