@@ -185,7 +185,7 @@ export function ago(instant: number, now: number): string {
 
 /** `hour`, for "per hour". */
 export function bucketName(bucket: string): string {
-  const [, amount = '', unit = ''] = /^(\d+)(\w+)$/.exec(bucket === '7d' ? '1w' : bucket) ?? [];
+  const [, amount = '', unit = ''] = /^(\d+)([a-z]+)$/.exec(bucket === '7d' ? '1w' : bucket) ?? [];
   const name = { m: 'minute', h: 'hour', d: 'day', w: 'week', mo: 'month' }[unit];
   if (name === undefined) return bucket;
   return amount === '1' ? name : `${amount} ${name}s`;
