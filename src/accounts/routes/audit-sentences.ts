@@ -40,6 +40,7 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'webhook.disable': ({ url, reason }) => `disabled the webhook ${url}: ${reason}`,
   'webhook.remove': ({ url }) => `removed the webhook ${url}`,
   'alert.add': ({ name }) => `added the alert “${name}”`,
+  'alert.change': ({ name }) => `changed the alert “${name}”`,
   'alert.pause': ({ name }) => `paused the alert “${name}”`,
   'alert.resume': ({ name }) => `resumed the alert “${name}”`,
   'alert.remove': ({ name }) => `removed the alert “${name}”`,
