@@ -459,7 +459,7 @@ function registerDatabase(
     'Attempts to write to AUDIT_LOG that failed, and are made again.',
     () => audit.failures,
   );
-  metrics.counter('tidemark_archive_days_total', 'Days of apps that were archived.', () => archive.days);
+  metrics.counter('tidemark_archive_successes_total', 'Days of apps that were archived.', () => archive.days);
   metrics.counter('tidemark_archive_events_total', 'Events of these days.', () => archive.events);
   metrics.counter('tidemark_archive_bytes_total', 'Bytes of their files.', () => archive.bytes);
   metrics.counter(
