@@ -1,6 +1,6 @@
-/** A mail server that takes every mail and keeps it. It speaks as much SMTP as a client needs. */
+/** A mail server that takes every mail and keeps it. */
 import { once } from 'node:events';
-import { createServer, type Socket } from 'node:net';
+import { SMTPServer } from 'smtp-server';
 
 export interface Mail {
   readonly to: string;
@@ -20,49 +20,35 @@ export interface Mailbox {
 export async function openMailbox(): Promise<Mailbox> {
   const mails: Mail[] = [];
   const notices: Mail[] = [];
-  const sockets = new Set<Socket>();
-  const server = createServer((socket) => {
-    sockets.add(socket);
-    let to = '';
-    let buffered = '';
-    let inData = false;
-    socket.on('error', () => undefined);
-    socket.write('220 test\r\n');
-    socket.on('data', (chunk) => {
-      buffered += chunk.toString('utf8');
-      for (;;) {
-        const end = buffered.indexOf(inData ? '\r\n.\r\n' : '\r\n');
-        if (end < 0) return;
-        const part = buffered.slice(0, end);
-        buffered = buffered.slice(end + (inData ? 5 : 2));
-        if (inData) {
-          const mail = { to, text: decode(part) };
-          (/^Time: \d{4}-/m.test(mail.text) ? notices : mails).push(mail);
-          inData = false;
-          socket.write('250 taken\r\n');
-        } else if (/^DATA/i.test(part)) {
-          inData = true;
-          socket.write('354 go on\r\n');
-        } else {
-          to = /^RCPT TO:<(.*)>/i.exec(part)?.[1] ?? to;
-          socket.write(/^QUIT/i.test(part) ? '221 bye\r\n' : '250 good\r\n');
-        }
-      }
-    });
+  const server = new SMTPServer({
+    authOptional: true,
+    disabledCommands: ['AUTH', 'STARTTLS'],
+    disableReverseLookup: true,
+    closeTimeout: 0,
+    onData: (stream, { envelope }, done) => {
+      const parts: Buffer[] = [];
+      stream.on('data', (part: Buffer) => parts.push(part));
+      stream.once('end', () => {
+        const mail = {
+          to: envelope.rcptTo.at(-1)?.address ?? '',
+          text: decode(Buffer.concat(parts).toString()),
+        };
+        (/^Time: \d{4}-/m.test(mail.text) ? notices : mails).push(mail);
+        done();
+      });
+    },
   });
+  // Clients that end in the middle of a mail are none of its errors.
+  server.on('error', () => undefined);
   server.listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
+  await once(server.server, 'listening');
+  const address = server.server.address();
   if (address === null || typeof address === 'string') throw new Error('The mailbox has no port.');
   return {
     url: `smtp://127.0.0.1:${address.port}`,
     mails,
     notices,
-    close: async () => {
-      for (const socket of sockets) socket.destroy();
-      server.close();
-      await once(server, 'close');
-    },
+    close: () => new Promise((resolve) => server.close(resolve)),
   };
 }
 
