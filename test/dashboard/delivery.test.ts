@@ -144,13 +144,9 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
     await dialog().getByRole('button', { name: 'Remove the alert' }).click();
     await list.waitFor({ state: 'detached' });
     await page.goto(`/apps/${app.appId}/settings`);
-    for (const text of [
-      'removed the alert “Orders”',
-      'added the alert “Orders”',
-      `added the webhook “${url}”`,
-    ])
+    for (const text of ['removed the alert “Orders”', 'added the alert “Orders”', `added the webhook ${url}`])
       await page.getByText(text).waitFor();
-    await page.getByText(/rotated the webhook “whk_/).waitFor();
+    await page.getByText(/rotated the secret of the webhook whk_/).waitFor();
   });
 
   test('proposes an alert on what the chart shows', async () => {

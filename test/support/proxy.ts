@@ -41,8 +41,8 @@ export class FaultyProxy {
   /** Asked for everything that a client sends; the bytes are one or more messages of PostgreSQL's protocol. */
   decide: (sent: Buffer) => Fate = () => 'forward';
 
-  /** Told everything that a client sends, whatever becomes of it. */
-  onSent: (sent: Buffer) => void = () => undefined;
+  /** Told everything that a client sends, whatever becomes of it, with the name of its connection. */
+  onSent: (sent: Buffer, name: string) => void = () => undefined;
 
   /** Told everything that PostgreSQL sends. */
   onAnswer: (answer: Buffer) => void = () => undefined;
@@ -180,8 +180,8 @@ export class FaultyProxy {
   }
 
   #fromClient(pair: Pair, sent: Buffer): void {
-    this.onSent(sent);
     if (pair.name === '') pair.name = applicationName(sent);
+    this.onSent(sent, pair.name);
     if (this.#swallowing) pair.fate = 'black-hole';
     if (pair.fate === 'black-hole') return;
     if (pair.fate === 'forward') pair.fate = this.decide(sent);
