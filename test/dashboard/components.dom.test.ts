@@ -104,20 +104,18 @@ test('a form hands over its values by their names, once, and says what failed', 
   expect(button('Save').getAttribute('aria-disabled')).toBe('false');
 });
 
-test('a confirmation acts by the button that names the action alone', async () => {
+test('a confirmation makes its request by the button that names the action alone', async () => {
+  const path = '/api/apps/app_1/fields/1';
+  const sent = serve({ [`DELETE ${path}`]: [200, { success: true }] });
   const done: string[] = [];
-  function Page(): VNode {
-    const action = useAction(async () => {
-      done.push('removed');
-    });
-    return html`<${Confirm} title="Remove the field" action=${action} onClose=${() => done.push('closed')}>Its events stay.<//>`;
-  }
-  await show(html`<${Page} />`);
+  await show(html`<${Confirm} title="Remove the field" path=${path} said="The field is removed."
+    onClose=${() => done.push('closed')} onDone=${() => done.push('removed')}>Its events stay.<//>`);
   expect(one('dialog').getAttribute('aria-label')).toBe('Remove the field');
   await press('Cancel');
-  expect(done).toEqual(['closed']);
+  expect([done, sent]).toEqual([['closed'], []]);
   await press('Remove the field');
-  expect(done).toEqual(['closed', 'removed']);
+  expect(sent.map(([request]) => request)).toEqual([`DELETE ${path}`]);
+  await expect.poll(() => done).toEqual(['closed', 'closed', 'removed']);
 });
 
 test('a name is confirmed exactly as it is, whatever characters it has', async () => {
