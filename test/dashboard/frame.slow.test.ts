@@ -197,10 +197,11 @@ describe.skipIf(withoutBrowser !== '')('the frame', () => {
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'Members' }).waitFor();
     await page.keyboard.press('Control+k');
-    await page.getByRole('option', { name: /^Billing/ }).waitFor();
+    await where.waitFor();
     await page.keyboard.press('ArrowUp');
     await page.keyboard.press('ArrowDown');
     await page.keyboard.type('bill');
+    await page.getByRole('option', { name: /^Billing/, selected: true }).waitFor();
     await page.keyboard.press('Enter');
     await page.getByRole('heading', { name: 'Billing', level: 1 }).waitFor();
     await page.keyboard.press('?');
