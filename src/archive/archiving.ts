@@ -289,8 +289,10 @@ async function removeObsoleteOf(
   { appId, publicId, day, parts, obsolete, archivedAt }: ArchivedDay,
 ): Promise<void> {
   const isGone = publicId === null;
-  const keys = isGone ? [...obsolete, ...parts.map(({ key }) => key)] : obsolete;
-  if (keys.length === 0 && !isGone) return;
+  if (obsolete.length === 0 && !isGone) return;
+  const parted = parts.map(({ key }) => key);
+  // An attempt to write the same events again has noted the key of a part.
+  const keys = isGone ? [...obsolete, ...parted] : obsolete.filter((key) => !parted.includes(key));
   const own = keys.filter((key) => key.startsWith(`${installationId}/`));
   for (const key of own) await store.remove(key);
   const [first] = own;
@@ -300,7 +302,7 @@ async function removeObsoleteOf(
 }
 
 /**
- * Reads days of the archive, and compares them with what was written and with the counts.
+ * Reads days of the archive, and compares them with what was written.
  * @param onDay called after each day
  */
 export async function verifyArchive(

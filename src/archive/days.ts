@@ -75,15 +75,15 @@ export async function noteAttempt(
        SET obsolete = (SELECT jsonb_agg(DISTINCT key) FROM jsonb_array_elements(known.obsolete || excluded.obsolete) AS keys (key))`;
 }
 
-/** Makes objects the parts of a day. Earlier parts become obsolete. @returns the keys of objects to remove */
+/** Makes objects the parts of a day. Earlier parts become obsolete. */
 export async function noteArchived(
   sql: Sql,
   archived: Pick<ArchivedDay, 'appId' | 'day' | 'counted' | 'parts'>,
-): Promise<string[]> {
+): Promise<void> {
   const { appId, day, counted, parts } = archived;
   const events = parts.reduce((sum, part) => sum + part.events, 0);
   const keys = parts.map(({ key }) => key);
-  const [row] = await sql<{ obsolete: string[] }[]>`
+  await sql`
     UPDATE archived_days
        SET counted = ${counted}, events = ${events}, archived_at = now(), verified_at = now(),
            parts = ${sql.json(parts.map((part) => ({ ...part })))},
@@ -92,12 +92,10 @@ export async function noteArchived(
                FROM (SELECT jsonb_array_elements_text(obsolete) AS key
                       UNION ALL SELECT part ->> 'key' FROM jsonb_array_elements(parts) AS known (part)) AS keys
               WHERE key <> ALL (${keys}))
-     WHERE app_id = ${appId} AND day = ${day}
-    RETURNING obsolete`;
-  return row?.obsolete ?? [];
+     WHERE app_id = ${appId} AND day = ${day}`;
 }
 
-/** Forgets objects that are removed; and the day, where it has no others and its app is gone. */
+/** Forgets objects that are removed. */
 export async function noteRemoved(sql: Sql, appId: number, day: string): Promise<void> {
   await sql`UPDATE archived_days SET obsolete = '[]' WHERE app_id = ${appId} AND day = ${day}`;
 }

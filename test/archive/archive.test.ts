@@ -274,6 +274,16 @@ describe('what fails', () => {
     },
   );
 
+  test('while the same events are written again leaves those that are there', async () => {
+    await archive(world, memory);
+    const before = [...memory.objects.keys()];
+    await noteChanged(world.sql, world.app.id, DAY);
+    memory.put = () => Promise.reject(new ArchiveError('the store is full'));
+    for (let attempt = 0; attempt < 2; attempt += 1)
+      expect(await archive(world, memory)).toMatchObject([{ problem: expect.stringContaining('is full') }]);
+    expect([...memory.objects.keys()]).toEqual(before);
+  });
+
   test('an object that is read back as another one is not archived', async () => {
     const get = memory.get.bind(memory);
     memory.get = async (key) => (await get(key)).subarray(0, -1);
