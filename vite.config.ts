@@ -3,7 +3,8 @@ import { copyFile, mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path';
 import { promisify } from 'node:util';
 import { brotliCompress, constants } from 'node:zlib';
-import { defineConfig, type Plugin } from 'vite';
+import { minify as terser } from 'terser';
+import { defineConfig, minify, type Plugin } from 'vite';
 import { buildBrowserClient } from './client/browser/build.mjs';
 import { compileTemplates } from './dashboard/compile-templates.ts';
 import { serverPaths } from './dashboard/paths.ts';
@@ -79,15 +80,17 @@ const pairs = (list: string): (readonly [first: string, second: string])[] =>
     return [first, second];
   });
 
-const named = (all: readonly (readonly [first: string, second: string])[]): string =>
-  all.map(([first, second]) => (first === second ? first : `${first} as ${second}`)).join(',');
+const IMPORTED = /import\{([^}]*)\}from"\.\/([^"]+)"/;
 
-/** What parts of the page share has the name that it has where it is: a list of other names beside those would be loaded twice. */
+/**
+ * What parts of the page share has one name in all of them: a list of other names would be loaded twice more. Then a
+ * second minifier finds what the first one has left, another hundredth.
+ */
 function namesAsTheyAre(): Plugin {
   return {
     name: 'tidemark-names-as-they-are',
     apply: 'build',
-    generateBundle(_, bundle) {
+    async generateBundle(_, bundle) {
       const chunks = Object.values(bundle).filter((file) => file.type === 'chunk');
       for (const shared of chunks) {
         const [whole, list] = /export\{([^}]*)\};?$/.exec(shared.code.trimEnd()) ?? [];
@@ -97,20 +100,35 @@ function namesAsTheyAre(): Plugin {
           continue;
         const own = new Map(pairs(list).map(([local, exported]) => [exported, local]));
         shared.code = shared.code.replace(whole, `export{${[...own.values()].join(',')}};`);
-        for (const user of users)
-          user.code = user.code.replace(
-            /import\{([^}]*)\}from"\.\/([^"]+)"/g,
-            (statement, imported: string, file: string) =>
-              file === basename(shared.fileName)
-                ? statement.replace(
-                    imported,
-                    named(pairs(imported).map(([name, local]) => [own.get(name) ?? name, local])),
-                  )
-                : statement,
-          );
+        for (const user of users) user.code = await importedByName(user.code, shared.fileName, own);
+      }
+      for (const chunk of chunks) {
+        const { code } = await minify(chunk.fileName, chunk.code, {
+          module: true,
+          mangle: false,
+          compress: { target: 'es2022' },
+        });
+        chunk.code = code;
       }
     },
   };
+}
+
+/** The code of a part that imports from `file`, where what it imports has the name that it has there: `own`, by the name that it was exported by. */
+async function importedByName(code: string, file: string, own: ReadonlyMap<string, string>): Promise<string> {
+  const [whole = '', list = '', from = ''] = IMPORTED.exec(code) ?? [];
+  if (from !== basename(file)) return code;
+  const imported = pairs(list).map(([name, local]) => [own.get(name) ?? name, local] as const);
+  const statement = `import{${imported.map(([name, local]) => `${name} as ${local}`).join(',')}}from"./${from}"`;
+  // The names of others give way: terser knows these as given already.
+  const names = Object.fromEntries(imported.map(([name, local]) => [`$${local}`, name]));
+  const renamed = await terser(code.replace(whole, statement), {
+    module: true,
+    compress: false,
+    nameCache: { vars: { props: names } },
+  });
+  if (renamed.code === undefined) throw new Error(`${file}: terser returned nothing`);
+  return renamed.code;
 }
 
 /** What is worth compressing: fonts and bitmaps are compressed already. */
@@ -255,7 +273,7 @@ export default defineConfig({
     // A data: URI would need its own permission in the CSP.
     assetsInlineLimit: 0,
     cssCodeSplit: false,
-    // One hundredth smaller than what the default makes.
+    // With the second pass, two hundredths smaller than what the default makes.
     minify: 'terser',
     terserOptions: {
       ecma: 2020,
