@@ -7,6 +7,7 @@ import type { Sql } from '../storage/database/connect.ts';
 import type { Storage } from '../storage/storage.ts';
 import {
   type ArchivedDay,
+  type ArchivedGroup,
   type ArchivedPart,
   alone,
   type DayFilter,
@@ -178,17 +179,42 @@ async function storePart(
   const key = `${installationId}/${app.publicId}/${day}/${index}-${sha256.slice(0, 16)}.parquet`;
   await noteAttempt(sql, app.id, day, [key]);
   await store.put(key, part.bytes);
-  const { events, digest, firstAt, lastAt } = part;
-  const stored = { key, events, bytes: part.bytes.byteLength, sha256, digest, firstAt, lastAt };
+  const { events, digest, firstAt, lastAt, footer } = part;
+  const groups = groupsOf(part, await readTypes(sql, app.id));
+  const stored = {
+    key,
+    events,
+    bytes: part.bytes.byteLength,
+    sha256,
+    digest,
+    firstAt,
+    lastAt,
+    groups,
+    footer,
+  };
   const problem = await problemOf(store, stored);
   if (problem !== null) throw new ArchiveError(`${key} was read back, and ${problem}`);
   return stored;
 }
 
+/** The groups of a file, with the internal ids of their types. */
+function groupsOf({ groups }: ParquetPart, known: ReadonlyMap<string, EventType>): ArchivedGroup[] {
+  return groups.map(({ types, ...group }) => ({
+    ...group,
+    types: Object.fromEntries(
+      [...types].map(([typeId, events]) => {
+        const type = known.get(typeId);
+        if (type === undefined) throw new Error(`The event type ${typeId} is gone.`);
+        return [String(type.id), events];
+      }),
+    ),
+  }));
+}
+
 function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[]): Buffer {
   const manifest = {
     ...{ format: 1, appId: app.publicId, day, events: parts.reduce((sum, { events }) => sum + events, 0) },
-    parts: parts.map(({ key, firstAt, lastAt, ...part }) => ({
+    parts: parts.map(({ key, firstAt, lastAt, groups, footer, ...part }) => ({
       file: key.slice(key.lastIndexOf('/') + 1),
       ...part,
       first: new Date(firstAt).toISOString(),
@@ -211,7 +237,7 @@ async function* partsOf(
   app: ArchivedApp,
   day: string,
 ): AsyncGenerator<ParquetPart> {
-  let names = await readTypeNames(sql, app.id);
+  let types = await readTypes(sql, app.id);
   const fields = await fieldsOf(sql, app.id);
   const begin = (): PartWriter => new PartWriter(fields, { format: '1', app: app.publicId, day });
   const request = { appId: app.id, typeIds: null, ...intervalOf(day), order: 'asc', after: null } as const;
@@ -221,12 +247,12 @@ async function* partsOf(
     const { events, position } = await search.step(ROWS_AT_ONCE);
     isOver = position === null;
     // A type may have come since.
-    if (events.some(({ typeId }) => !names.has(typeId))) names = await readTypeNames(sql, app.id);
+    if (events.some(({ typeId }) => !types.has(typeId))) types = await readTypes(sql, app.id);
     await writer.add(
       events.map(
         ({ id, typeId, createdAt, payload }): ArchivedEvent => ({
           ...{ id, typeId, payload, at: createdAt.getTime() },
-          typeName: names.get(typeId) ?? '',
+          typeName: types.get(typeId)?.name ?? '',
         }),
       ),
     );
@@ -238,10 +264,17 @@ async function* partsOf(
   if (writer.events > 0) yield await writer.end();
 }
 
-async function readTypeNames(sql: Sql, appId: number): Promise<ReadonlyMap<string, string>> {
-  const types = await sql<{ typeId: string; name: string }[]>`
-    SELECT public_id AS "typeId", name FROM event_types WHERE app_id = ${appId}`;
-  return new Map(types.map(({ typeId, name }) => [typeId, name]));
+interface EventType {
+  /** Internal id. */
+  readonly id: number;
+  readonly name: string;
+}
+
+/** By public id. */
+async function readTypes(sql: Sql, appId: number): Promise<ReadonlyMap<string, EventType>> {
+  const types = await sql<(EventType & { readonly typeId: string })[]>`
+    SELECT public_id AS "typeId", id, name FROM event_types WHERE app_id = ${appId}`;
+  return new Map(types.map(({ typeId, ...type }) => [typeId, type]));
 }
 
 /** Each path once: what is declared of one type, or by another path, has the same values. */

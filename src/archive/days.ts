@@ -1,6 +1,22 @@
 /** What the database knows of the archive: which days of which apps, in which objects. */
 import type { Sql } from '../storage/database/connect.ts';
 
+/** A row group of an object. Groups are in order of time and id, as the events in them are. */
+export interface ArchivedGroup {
+  /** Time (milliseconds since 1970) and id of its first event. */
+  readonly at: number;
+  readonly id: string;
+  readonly lastAt: number;
+  readonly lastId: string;
+  /** Internal id of a type → events. */
+  readonly types: Readonly<Record<string, number>>;
+  /** Its bytes in the object: from the first to before the last one. */
+  readonly start: number;
+  readonly end: number;
+  /** Of these bytes, in hexadecimal. */
+  readonly sha256: string;
+}
+
 /** An object with events of one day of one app. */
 export interface ArchivedPart {
   readonly key: string;
@@ -13,6 +29,10 @@ export interface ArchivedPart {
   /** Milliseconds since 1970. */
   readonly firstAt: number;
   readonly lastAt: number;
+  /** Absent: an earlier release has written it. */
+  readonly groups?: readonly ArchivedGroup[];
+  /** SHA-256 of the bytes after the last group, in hexadecimal; absent as the groups are. */
+  readonly footer?: string;
 }
 
 /** A day of an app in the archive. */
@@ -86,7 +106,7 @@ export async function noteArchived(
   await sql`
     UPDATE archived_days
        SET counted = ${counted}, events = ${events}, archived_at = now(), verified_at = now(),
-           parts = ${sql.json(parts.map((part) => ({ ...part })))},
+           parts = ${sql.json(parts.map(({ groups = null, ...part }) => ({ ...part, ...(groups !== null && { groups: groups.map((group) => ({ ...group })) }) })))},
            obsolete = (
              SELECT coalesce(jsonb_agg(DISTINCT key), '[]')
                FROM (SELECT jsonb_array_elements_text(obsolete) AS key

@@ -32,6 +32,22 @@ export interface ArchivedField {
   readonly isNumber: boolean;
 }
 
+/** A row group of a file. */
+export interface ParquetGroup {
+  /** Time (milliseconds since 1970) and id of its first event. */
+  readonly at: number;
+  readonly id: string;
+  readonly lastAt: number;
+  readonly lastId: string;
+  /** Public id of a type → events. */
+  readonly types: ReadonlyMap<string, number>;
+  /** Its bytes in the file: from the first to before the last one. */
+  readonly start: number;
+  readonly end: number;
+  /** Of these bytes, in hexadecimal. */
+  readonly sha256: string;
+}
+
 /** A file, and what tells it from another one. */
 export interface ParquetPart {
   readonly bytes: Uint8Array;
@@ -41,10 +57,15 @@ export interface ParquetPart {
   /** Times of the first and the last event, milliseconds since 1970. */
   readonly firstAt: number;
   readonly lastAt: number;
+  readonly groups: readonly ParquetGroup[];
+  /** SHA-256 of the bytes after the last group, in hexadecimal. */
+  readonly footer: string;
 }
 
 /** A reader of some events decodes one group: as many as cost some 20 ms. */
 const ROWS_OF_GROUP = 5_000;
+/** A group ends with the payload that takes it beyond so many characters: 5,000 large ones would need some hundred megabytes. */
+const CHARACTERS_OF_GROUP = 4 * 1_048_576;
 /** Level 3 takes half the CPU of 1 here, because less has to be written, and a tenth less than 6. */
 const GZIP_LEVEL = 3;
 
@@ -87,6 +108,8 @@ export class PartWriter {
   readonly #writer: ParquetWriter;
   readonly #digest = new EventDigest();
   #group: ArchivedEvent[] = [];
+  #characters = 0;
+  readonly #groups: Omit<ParquetGroup, 'sha256'>[] = [];
   #events = 0;
   #firstAt = 0;
   #lastAt = 0;
@@ -125,15 +148,22 @@ export class PartWriter {
       this.#events += 1;
       this.#digest.add(event);
       this.#group.push(event);
-      if (this.#group.length === ROWS_OF_GROUP) await this.#flush();
+      this.#characters += event.payload.length;
+      if (this.#group.length === ROWS_OF_GROUP || this.#characters >= CHARACTERS_OF_GROUP)
+        await this.#flush();
     }
   }
 
   async end(): Promise<ParquetPart> {
     await this.#flush();
     await this.#writer.finish();
+    const bytes = this.#file.getBytes();
+    const digestOf = (start: number, end?: number): string =>
+      createHash('sha256').update(bytes.subarray(start, end)).digest('hex');
     return {
-      bytes: this.#file.getBytes(),
+      bytes,
+      groups: this.#groups.map((group) => ({ ...group, sha256: digestOf(group.start, group.end) })),
+      footer: digestOf(this.#groups.at(-1)?.end ?? 0),
       events: this.#events,
       digest: this.#digest.end(),
       firstAt: this.#firstAt,
@@ -142,9 +172,16 @@ export class PartWriter {
   }
 
   async #flush(): Promise<void> {
-    if (this.#group.length === 0) return;
+    const [first, last] = [this.#group[0], this.#group.at(-1)];
+    if (first === undefined || last === undefined) return;
+    const start = this.#file.offset;
     await this.#writer.write({ columnData: this.#columns(this.#group), rowGroupSize: ROWS_OF_GROUP });
+    const types = new Map<string, number>();
+    for (const { typeId } of this.#group) types.set(typeId, (types.get(typeId) ?? 0) + 1);
+    const { at, id } = first;
+    this.#groups.push({ at, id, lastAt: last.at, lastId: last.id, types, start, end: this.#file.offset });
     this.#group = [];
+    this.#characters = 0;
   }
 
   #columns(events: readonly ArchivedEvent[]): ColumnSource[] {

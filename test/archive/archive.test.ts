@@ -1,5 +1,6 @@
 /** Days of events in an archive: each is whole, read back and equal to the counts, whatever fails on the way. */
 
+import { createHash } from 'node:crypto';
 import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -7,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { DuckDBInstance } from '@duckdb/node-api';
+import { parquetMetadata } from 'hyparquet';
 import S3rver from 's3rver';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
@@ -14,6 +16,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField } from '../../src/apps/fields.ts';
 import { archiveDueDays, type DayOutcome, verifyArchive } from '../../src/archive/archiving.ts';
 import { listArchivedDays, noteChanged } from '../../src/archive/days.ts';
+import { readPart } from '../../src/archive/parquet.ts';
 import { ArchiveRounds } from '../../src/archive/rounds.ts';
 import { ArchiveError, type ArchiveStore } from '../../src/archive/store.ts';
 import { archiveFacts, archiveFindings } from '../../src/cli/doctor/archive-facts.ts';
@@ -191,6 +194,40 @@ describe.each(availableEngines())('an archive of %s', (engine) => {
       ]),
     );
     expect(await archive(world, memory)).toEqual([]);
+  });
+
+  test('names the groups of each file: their bytes, their first and last events, and how many of each type they have', async () => {
+    const { sql, typeIds } = world;
+    await store(world, 12_003);
+    await archive(world, memory);
+    const [part] = (await listArchivedDays(sql, {}))[0]?.parts ?? [];
+    const [file = Buffer.alloc(0)] = filesOf(memory);
+    const groups = part?.groups ?? [];
+    expect(groups.map(({ types }) => Object.values(types))).toEqual([
+      [2_500, 2_500],
+      [2_500, 2_500],
+      [1_002, 1_001],
+    ]);
+    expect(Object.keys(groups[0]?.types ?? {})).toEqual(typeIds.map(String));
+    for (const { start, end, sha256 } of groups)
+      expect(createHash('sha256').update(file.subarray(start, end)).digest('hex')).toBe(sha256);
+    expect(
+      createHash('sha256')
+        .update(file.subarray(groups.at(-1)?.end))
+        .digest('hex'),
+    ).toBe(part?.footer);
+    const events = await readPart(file);
+    for (const [index, { at, id, lastAt, lastId }] of groups.entries()) {
+      const [first, last] = [events[index * 5_000], events[Math.min(index * 5_000 + 4_999, 12_002)]];
+      expect([at, id, lastAt, lastId]).toEqual([first?.at, first?.id, last?.at, last?.id]);
+    }
+    const metadata = parquetMetadata(new Uint8Array(file).buffer);
+    for (const [index, { columns }] of metadata.row_groups.entries()) {
+      const offsets = columns.map(({ meta_data: meta }) =>
+        Number(meta?.dictionary_page_offset ?? meta?.data_page_offset),
+      );
+      expect(Math.min(...offsets)).toBe(groups[index]?.start);
+    }
   });
 
   test('a day that has changed is archived again, and nothing of before is left', async () => {

@@ -53,7 +53,7 @@ async function removeSeries(tx: Transaction, appId: number, fieldId: number): Pr
 }
 
 /** What is kept of the fields of an app, beside the declarations. */
-export const TABLES_OF_APP = ['uncounted_minutes', ...TABLES, 'app_boundaries'] as const;
+export const TABLES_OF_APP = ['uncounted_minutes', ...TABLES, 'app_boundaries', 'archived_parts'] as const;
 
 /** What is kept by the minute, each with the columns that name a row of it. */
 const BY_MINUTE = {
