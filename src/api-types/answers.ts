@@ -456,6 +456,69 @@ export interface BoardData extends BoardReference {
   readonly charts: readonly BoardChart[];
 }
 
+/** A value, or an event type, whose share of a part of a range differs from that of the rest. */
+export interface Difference {
+  /** Null: the event type. */
+  readonly path: string | null;
+  /** Of a type its id, of a value its JSON. */
+  readonly key: string;
+  readonly name: string;
+  /** Events in the part and in the rest, and which share of these they are. */
+  readonly inPart: number;
+  readonly inRest: number;
+  readonly partShare: number;
+  readonly restShare: number;
+}
+
+export interface Explanation {
+  /** Those that differ most, most first. */
+  readonly differences: readonly Difference[];
+  /** Whether some fields were compared by samples. */
+  readonly isSample: boolean;
+  /** Fields that were looked through. */
+  readonly fields: number;
+}
+
+/** Events of an interval, and of the one before it; null where its counts are not kept. */
+export interface NumberAndBefore {
+  readonly total: number;
+  readonly before: number | null;
+}
+
+/** A type or a value whose number differs from that of the week before. */
+export interface MovedLine {
+  /** Null: an event type. */
+  readonly path: string | null;
+  /** Of a type its id, of a value its JSON. */
+  readonly key: string;
+  readonly name: string;
+  readonly counts: readonly number[];
+  readonly total: number;
+  readonly before: number;
+}
+
+export interface SilentType {
+  readonly typeId: string;
+  readonly name: string;
+  /** Since its last event. */
+  readonly hours: number;
+  /** Events that it sent at the same hours of the week before. */
+  readonly missed: number;
+}
+
+export interface Overview {
+  readonly hour: NumberAndBefore;
+  readonly day: NumberAndBefore;
+  readonly week: NumberAndBefore;
+  /** The week by the hour. */
+  readonly byHour: readonly number[];
+  /** Types that sent something in the week, and in the week before; of the most frequent ones, where it is not the whole. */
+  readonly types: { readonly sent: number; readonly before: number; readonly isWhole: boolean };
+  readonly moved: readonly MovedLine[];
+  readonly silent: readonly SilentType[];
+  readonly annotations: readonly Pick<Annotation, 'annotationId' | 'at' | 'text'>[];
+}
+
 /** Whether a member gets the weekly digest of an app. */
 export interface DigestState {
   readonly sendsMail: boolean;

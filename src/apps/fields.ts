@@ -117,6 +117,18 @@ export interface FieldProgress extends Field {
   readonly eventsLeft: number | null;
 }
 
+/**
+ * The paths whose values are counted, each once, in order of declaration: of all types, or of one.
+ * @param appId internal id
+ */
+export async function listCountedPaths(sql: Sql, appId: number): Promise<(readonly string[])[]> {
+  const rows = await readFields(sql, appId);
+  const counted = rows
+    .map(shown)
+    .filter(({ kind, by, completeFrom }) => kind === 'value' && by === null && completeFrom !== null);
+  return [...new Map(counted.map(({ path }) => [JSON.stringify(path), path])).values()];
+}
+
 /** The same with what is left of their backfills. @param appId internal id */
 export async function listFieldProgress(sql: Sql, appId: number): Promise<FieldProgress[]> {
   // In this order: of a backfill that ends meanwhile nothing is left, rather than something without a backfill.

@@ -6,7 +6,9 @@ import type { Route } from '../http/route.ts';
 import { type AppRead, headersOfRead } from './app-read.ts';
 import { boardRoute } from './board-route.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
+import { explainRoute } from './explain-route.ts';
 import { numbersRoute } from './numbers-route.ts';
+import { overviewRoute } from './overview-route.ts';
 import { scanRoute } from './scan-route.ts';
 
 export interface DashboardReadOptions extends ChartRouteOptions {
@@ -23,6 +25,8 @@ export function dashboardReadRoutes(
     numbersRoute(options),
     scanRoute(options),
     boardRoute(options),
+    explainRoute(options),
+    overviewRoute(options),
   ];
 }
 

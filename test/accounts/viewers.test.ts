@@ -136,6 +136,7 @@ async function declaredRoutes(): Promise<readonly Declaration[]> {
 /** Parameters that a route cannot do without. */
 const QUERIES: Readonly<Record<string, string>> = {
   '/api/apps/:appId/alerts/trial': `?rule=${encodeURIComponent('{"of":"count","window":"5m","above":10}')}`,
+  '/api/apps/:appId/explanation': '?partFrom=2026-01-01&partTo=2026-01-02',
   '/api/apps/:appId/numbers': '?of=total',
   '/api/apps/:appId/fields/values': '?path=total',
 };

@@ -1,6 +1,7 @@
 /** The second question: what is ticked beside the chart, what is different in a bar, and what an app's overview says, against SQL. */
 import type { Browser, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import type { Explanation } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
@@ -142,6 +143,18 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     expect(bars[0]).toContain(String(inPart));
     expect(bars[1]).toContain(String(inAll - inPart));
     await rows.filter({ hasText: 'country: DE' }).getByText('not here').waitFor();
+    // What counts do not answer is looked up in the events.
+    const range = `from=${new Date(end - DAY_MS).toISOString()}&to=${new Date(end).toISOString()}`;
+    const path = `/api/apps/${appId}/explanation?${range}&partFrom=${from}`;
+    const { differences } = (await owner.get(`${path}&partTo=${to}&q=country`))
+      .data as unknown as Explanation;
+    const found = differences.map(({ path: own, key, inPart: events }) => [own, key, events]);
+    expect(found.toSorted()).toEqual([
+      ['country', '"DE"', 0],
+      ['country', '"FR"', PER_HOUR],
+      ['country', '"US"', 0],
+    ]);
+    expect(await owner.get(path)).toMatchObject({ status: 400, code: 'INVALID_PARAMETERS' });
     await french.getByRole('button').click();
     await sheet.waitFor({ state: 'detached' });
     await page.locator('.chip', { hasText: 'country:FR' }).waitFor();

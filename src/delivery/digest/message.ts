@@ -1,4 +1,5 @@
 /** The mail of a weekly digest: the numbers of an app with their change, what moved most, and what fell silent, as text and as HTML. */
+import { LEAST_WEIGHT, weightOf } from '../../base/chance.ts';
 import type { DueDigest } from './digests.ts';
 
 /** A type's events of the week, and of the week before. */
@@ -23,8 +24,6 @@ export interface DigestContent {
 }
 
 const MOST_SHOWN = 5;
-/** Two counts that differ by fewer standard deviations differ by chance. */
-const LEAST_WEIGHT = 2;
 /** Events of a week before a type that has none is called silent. */
 const LEAST_BEFORE = 7;
 const BAR_WIDTH = 220;
@@ -42,10 +41,7 @@ export function digestMail(content: DigestContent): DigestMail {
   const { appName, appId, stopToken } = digest;
   const total = days.all.reduce((sum, count) => sum + count, 0);
   const moved = types
-    .map((type) => ({
-      ...type,
-      weight: Math.abs(type.total - type.before) / Math.sqrt(type.total + type.before + 1),
-    }))
+    .map((type) => ({ ...type, weight: weightOf(type.total, type.before) }))
     .filter(({ weight, total: now }) => weight > LEAST_WEIGHT && now > 0)
     .toSorted((a, b) => b.weight - a.weight)
     .slice(0, MOST_SHOWN);

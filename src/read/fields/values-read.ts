@@ -23,6 +23,7 @@ import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
+import { sum } from '../series-lines.ts';
 import { shownValue, VALUE } from './shown-value.ts';
 
 const DEFAULT_PAGE_VALUES = 20;
@@ -115,7 +116,7 @@ export interface ValuesReadOptions {
   readonly searchBudget?: SearchBudget;
 }
 
-interface ValueScope {
+export interface ValueScope {
   /** Internal id. */
   readonly appId: number;
   readonly typeIds: readonly number[] | null;
@@ -200,7 +201,7 @@ interface Newest {
 }
 
 /** The newest events of a scope that pass: those that counts find, or a search. */
-async function newestOf(
+export async function newestOf(
   { monotonic, searchBudget: budget = SEARCH_BUDGET }: ValuesReadOptions,
   { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
   scope: ValueScope,
@@ -214,7 +215,7 @@ async function newestOf(
 }
 
 /** The values of a sample's events. @param exceptIds public ids of types that are left out */
-async function valuesOf(
+export async function valuesOf(
   { events, isWhole }: Newest,
   path: readonly string[],
   { limit, exceptIds }: { readonly limit: number; readonly exceptIds: ReadonlySet<string> },
@@ -243,8 +244,4 @@ async function valuesOf(
       to: sample[0]?.createdAt ?? null,
     },
   };
-}
-
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
 }

@@ -1,0 +1,188 @@
+/** GET /api/apps/:appId/explanation: what is different in a part of a range, by the values whose share differs most from the rest of it. */
+import { isDeepStrictEqual } from 'node:util';
+import type { Difference, Explanation } from '../api-types/answers.ts';
+import { listCountedPaths } from '../apps/fields.ts';
+import { Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
+import { Query } from '../http/query.ts';
+import type { Route } from '../http/route.ts';
+import type { EventReader, FieldFilter } from '../storage/storage.ts';
+import { intervalOf } from './chart-query.ts';
+import type { ChartRouteOptions } from './chart-route.ts';
+import { spellPath } from './fields/payload-paths.ts';
+import { nameOf } from './fields/shown-value.ts';
+import { newestOf, type ValueScope, valuesByCounts, valuesOf } from './fields/values-read.ts';
+import { fieldFilterOf } from './filter/counted-values.ts';
+import { FILTER, filterOf } from './filter/filter-query.ts';
+import { checkScope, EXCEPT_TYPES, findScopedTypes, instant, SCOPE } from './scope-query.ts';
+import { readLines, sum } from './series-lines.ts';
+
+/** Fields that are looked through, and differences that are shown. */
+const MOST_FIELDS = 12;
+const MOST_DIFFERENCES = 12;
+/** Standard deviations up to which a difference may be chance. */
+const CHANCE = 3;
+/** Values of a field, and types, that are told apart. */
+const MOST_VALUES = 100;
+
+const EXPLAIN_QUERY = new Query(
+  {
+    ...SCOPE,
+    ...EXCEPT_TYPES,
+    ...FILTER,
+    partFrom: { ...instant('The start of the part that is explained.'), required: true },
+    partTo: { ...instant('Its end, exclusive.'), required: true },
+  },
+  (query) => {
+    const { partFrom, partTo } = query;
+    if (partFrom !== null && partTo !== null && partFrom >= partTo) return 'partFrom must be before partTo.';
+    return checkScope(query);
+  },
+);
+
+/** Events by key, of an interval: of a type its public id, of a value its one text. */
+interface Counted {
+  readonly names: ReadonlyMap<string, string>;
+  readonly events: ReadonlyMap<string, number>;
+  readonly total: number;
+  readonly exact: boolean;
+}
+
+interface Asked extends ValueScope {
+  /** Null: types are told apart. */
+  readonly path: readonly string[] | null;
+  readonly hasConditions: boolean;
+  readonly field: FieldFilter | null;
+}
+
+/** Counts are of one snapshot. Fields that these do not answer beside a filter are compared by samples of the newest events. */
+export function explainRoute(options: ChartRouteOptions): Route {
+  return options.api.readInTurn(
+    '/api/apps/:appId/explanation',
+    'viewer',
+    async ({ app, exchange, sql, events, pass }) => {
+      const query = EXPLAIN_QUERY.parse(exchange.query);
+      if (query instanceof Rejection) return query;
+      const types = await findScopedTypes(sql, app.id, query);
+      if (types instanceof Rejection) return types;
+      const { typeIds, exceptTypes, exceptIds } = types;
+      const rows = filterOf(query);
+      const field = fieldFilterOf(query);
+      const paths = (await listCountedPaths(sql, app.id)).slice(0, MOST_FIELDS);
+      const whole = intervalOf(query, options.now());
+      const spans = [{ from: query.partFrom, until: query.partTo ?? whole.until }, whole];
+      const scopes = spans.map((span) => ({ appId: app.id, typeIds, exceptTypes, ...span }));
+      const kinds = [...(typeIds?.length === 1 ? [] : [null]), ...paths];
+      const counted = await events.together(app.id, (_, reader) =>
+        Promise.all(
+          kinds.map((path) =>
+            Promise.all(
+              scopes.map((scope) =>
+                countedOf(reader, { ...scope, path, field, hasConditions: rows !== null }),
+              ),
+            ),
+          ),
+        ),
+      );
+      // A sample is of all fields, and read once.
+      const samples = scopes.map((scope) => {
+        let newest: ReturnType<typeof newestOf> | undefined;
+        return (path: readonly string[]) => {
+          newest ??= newestOf(options, { events, pass }, scope, { rows, field });
+          return newest.then((found) => valuesOf(found, path, { limit: MOST_VALUES, exceptIds }));
+        };
+      });
+      const differences: Difference[] = [];
+      let isSample = false;
+      for (const [index, path] of kinds.entries()) {
+        const sets: Counted[] = [];
+        for (const [which, known] of (counted[index] ?? []).entries()) {
+          const set = known ?? (path && ofValues(await samples[which]?.(path)));
+          if (set !== null) sets.push(set);
+        }
+        const [inPart, inWhole] = sets;
+        if (inPart === undefined || inWhole === undefined) continue;
+        isSample ||= !inPart.exact || !inWhole.exact;
+        differences.push(...differencesOf(path, inPart, inWhole));
+      }
+      return done<Explanation>({
+        differences: differences
+          .filter((one) => deviations(one) > CHANCE)
+          .toSorted((a, b) => Math.abs(b.partShare - b.restShare) - Math.abs(a.partShare - a.restShare))
+          .slice(0, MOST_DIFFERENCES),
+        isSample,
+        fields: paths.length,
+      });
+    },
+  );
+}
+
+/** What counts say of an interval; null where they do not answer it. */
+async function countedOf(events: EventReader, asked: Asked): Promise<Counted | null> {
+  const { path, field, hasConditions, ...scope } = asked;
+  const { until } = scope;
+  if (until === null || (hasConditions && field === null)) return null;
+  if (path !== null) {
+    if (hasConditions && !isDeepStrictEqual(field?.path, path)) return null;
+    const counts = await valuesByCounts(events, { ...scope, now: until }, path, {
+      field,
+      limit: MOST_VALUES,
+    });
+    return counts && ofValues(counts);
+  }
+  const request = {
+    ...scope,
+    until,
+    timezone: 'UTC',
+    buckets: 1,
+    exactEnds: 'both',
+    withBefore: false,
+  } as const;
+  const series = await readLines(
+    events,
+    { ...request, topTypes: MOST_VALUES },
+    { by: 'type', filter: field },
+  );
+  if (typeof series === 'string') return null;
+  const lines = series.lines.map(({ type, counts }) => ({ ...type, events: sum(counts) }));
+  return {
+    names: new Map(lines.map(({ typeId = '', name = '' }) => [typeId, name])),
+    events: new Map(lines.map(({ typeId = '', events: count }) => [typeId, count])),
+    total: sum(series.all.counts),
+    exact: true,
+  };
+}
+
+function ofValues(counts: Awaited<ReturnType<typeof valuesOf>> | undefined): Counted | null {
+  if (counts === undefined) return null;
+  const { values, otherEvents, exact } = counts;
+  return {
+    names: new Map(values.map(([value]) => [value, nameOf(value)])),
+    events: new Map(values),
+    total: sum(values.map(([, events]) => events)) + otherEvents,
+    exact,
+  };
+}
+
+function differencesOf(path: readonly string[] | null, inPart: Counted, inWhole: Counted): Difference[] {
+  // The rest is known where both are: a sample of the whole stands for it.
+  const isExact = inPart.exact && inWhole.exact;
+  const rest = isExact ? inWhole.total - inPart.total : inWhole.total;
+  if (inPart.total === 0 || rest <= 0) return [];
+  const names = new Map([...inWhole.names, ...inPart.names]);
+  return [...names].map(([key, name]) => {
+    const own = inPart.events.get(key) ?? 0;
+    const inRest = Math.max(0, (inWhole.events.get(key) ?? 0) - (isExact ? own : 0));
+    const [partShare, restShare] = [own / inPart.total, inRest / rest];
+    return { path: path && spellPath(path), key, name, inPart: own, inRest, partShare, restShare };
+  });
+}
+
+/** By how many standard deviations two shares of one population would differ so much. */
+function deviations({ partShare, restShare, inPart, inRest }: Difference): number {
+  const [part, rest] = [partShare && inPart / partShare, restShare && inRest / restShare];
+  if (part + rest === 0) return 0;
+  const share = (inPart + inRest) / (part + rest);
+  const [ofPart, ofRest] = [part || rest, rest || part];
+  return Math.abs(partShare - restShare) / Math.sqrt(share * (1 - share) * (1 / ofPart + 1 / ofRest) || 1);
+}
