@@ -8,6 +8,7 @@ import { ManagementTokens } from './apps/management-tokens.ts';
 import { PublicIds } from './apps/public-ids.ts';
 import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
+import { Shares } from './apps/shares.ts';
 import { Usage } from './apps/usage.ts';
 import { ArchiveRounds } from './archive/rounds.ts';
 import { withTimeout } from './base/timeout.ts';
@@ -280,6 +281,7 @@ function openDashboard(
       share: parts.limits.share,
       exports: parts.reads.exports,
       slots: parts.reads.slots,
+      shares: parts.reads.shares,
       queries: parts.reads.queries,
     },
     opened,
@@ -397,6 +399,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
       schemas: writePath.payloadChecks,
       resource_tokens: parts.resourceTokens,
       apps: parts.publicIds,
+      shares: parts.shares,
     },
     lookups: {
       ...writePath.loggingTokens.queues,
@@ -405,6 +408,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
       ...writePath.payloadChecks.queues,
       ...parts.resourceTokens.queues,
       ...parts.publicIds.queues,
+      ...parts.shares.queues,
     },
     engine,
     nodes: parts.nodes,
@@ -544,6 +548,7 @@ function openUsage({ log, clock = SYSTEM_CLOCK }: ServiceOptions, sql: Sql): Usa
 interface Reads {
   readonly resourceTokens: ResourceTokens;
   readonly publicIds: PublicIds;
+  readonly shares: Shares;
   readonly exports: Exports;
   /** What queries share, with tokens and in the dashboard. */
   readonly queries: Omit<QueryReadOptions, 'mayRead'>;
@@ -571,6 +576,7 @@ function openReads(
     onError: (error) => log.warn({ err: error }, "A resource token's last use could not be written"),
   });
   const publicIds = new PublicIds(memory);
+  const shares = new Shares(memory);
   const access = new ResourceTokenAccess({
     resourceTokens,
     limiter: limits.read,
@@ -604,6 +610,7 @@ function openReads(
   return {
     resourceTokens,
     publicIds,
+    shares,
     exports,
     queries,
     slots,
@@ -636,33 +643,45 @@ function openReads(
   };
 }
 
-interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds'> {
+interface Caches extends Pick<Reads, 'resourceTokens' | 'publicIds' | 'shares'> {
   readonly writePath: WritePath;
 }
 
 /** Tables that nothing cached of resource tokens depends on. */
-const OF_WRITERS: ReadonlySet<ChangedTable> = new Set([
+const NOT_OF_TOKENS: ReadonlySet<ChangedTable> = new Set([
   'app_limits',
+  'app_members',
   'declared_fields',
   'event_types',
   'logging_tokens',
   'redaction_rules',
   'retention_rules',
+  'shares',
   'type_schemas',
+]);
+/** Tables on which it depends who may see a share. */
+const OF_SHARES: ReadonlySet<ChangedTable> = new Set([
+  'apps',
+  'app_members',
+  'group_grants',
+  'shares',
+  'users',
 ]);
 
 /** Drops what is cached of a table that has changed. @param table null: any table may have */
-function forget({ writePath, resourceTokens, publicIds }: Caches, table: ChangedTable | null): void {
+function forget({ writePath, resourceTokens, publicIds, shares }: Caches, table: ChangedTable | null): void {
   writePath.forget(table);
   if (table === null || table === 'apps' || table === 'event_types') publicIds.dropAll();
-  if (table === null || !OF_WRITERS.has(table)) resourceTokens.dropAll();
+  if (table === null || !NOT_OF_TOKENS.has(table)) resourceTokens.dropAll();
+  if (table === null || OF_SHARES.has(table)) shares.dropAll();
 }
 
 /** Changes may have been missed: writers check again, and serve stale only while the database is away. */
-function invalidate({ writePath, resourceTokens, publicIds }: Caches): void {
+function invalidate({ writePath, resourceTokens, publicIds, shares }: Caches): void {
   writePath.invalidate();
   publicIds.dropAll();
   resourceTokens.dropAll();
+  shares.dropAll();
 }
 
 function startMaintenance(

@@ -519,6 +519,66 @@ export interface Overview {
   readonly annotations: readonly Pick<Annotation, 'annotationId' | 'at' | 'text'>[];
 }
 
+/** A view or a board for anyone with its link, which is not in the list. */
+export interface ShareEntry {
+  readonly shareId: string;
+  /** Null: it is of a board. */
+  readonly viewId: string | null;
+  readonly boardId: string | null;
+  /** Name of the view or the board. */
+  readonly name: string;
+  /** As addresses of pages have it: `7d` moves, two instants stay. */
+  readonly range: string;
+  readonly timezone: string;
+  /** Conditions that all charts of a board have. */
+  readonly filters: readonly string[];
+  /** What it shows beside charts: nothing, the latest events without their payloads, or with them. */
+  readonly list: 'none' | 'times' | 'payloads';
+  /** Sites that may show it in a frame. */
+  readonly origins: readonly string[];
+  readonly endsAt: string | null;
+  readonly hasPassword: boolean;
+  /** Email of its maker. */
+  readonly createdBy: string;
+  readonly createdAt: string;
+  /** False while its maker may not share: the link is refused. */
+  readonly isAllowed: boolean;
+}
+
+export interface ShareCollection {
+  readonly shares: readonly ShareEntry[];
+}
+
+/** Its link is in this answer alone. */
+export interface NewShare {
+  readonly shareId: string;
+  readonly url: string;
+}
+
+/** Says for a day that the password of a link was right, as the header `X-Share-Key`. */
+export interface ShareKey {
+  readonly key: string;
+}
+
+/** What a link shows. */
+export interface SharedData {
+  /** Of the view or the board. */
+  readonly name: string;
+  readonly timezone: string;
+  /** Whether its range moves with the clock. */
+  readonly isMoving: boolean;
+  readonly charts: readonly BoardChart[];
+  /** Names of the types of the events, by id. */
+  readonly types: Readonly<Record<string, string>>;
+  /** The latest first. `payload` is absent where the share leaves it out. */
+  readonly events: readonly {
+    readonly id: string;
+    readonly typeId: string;
+    readonly createdAt: string;
+    readonly payload?: unknown;
+  }[];
+}
+
 /** Whether a member gets the weekly digest of an app. */
 export interface DigestState {
   readonly sendsMail: boolean;

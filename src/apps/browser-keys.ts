@@ -184,6 +184,8 @@ function originProblem(text: string): string | null {
   if (/[/?#\\]/.test(rest))
     return `has a path or a query: an origin ends after host and port, as in ${origin}`;
   if (/\s/.test(text)) return 'has white space in it';
+  // Others separate the directives of a policy, where a share names its sites.
+  if (!/^[a-z0-9.:_[\]-]+$/.test(new URL(text).host)) return 'has a character that is in no name of a host';
   if (protocol === 'http:' && !LOCAL.has(hostname))
     return 'must begin with https://: pages on http:// can be changed on their way (http is taken for localhost alone)';
   return null;

@@ -15,6 +15,8 @@ interface AccountKeys {
   readonly secondFactors: KeyObject;
   /** HMAC key of the challenges between the two steps of a sign-in. */
   readonly challenges: KeyObject;
+  /** HMAC key of what says that the password of a share was right. */
+  readonly shares: KeyObject;
   /** HMAC key of the devices that an account has signed in from. */
   readonly devices: KeyObject;
   /** AES-256 key of the state of a sign-in that is at an issuer. */
@@ -132,6 +134,7 @@ function deriveSecret(text: string): Secret {
     accounts: {
       secondFactors: createSecretKey(derive(text, 'seal second factors', 32)),
       challenges: createSecretKey(derive(text, 'sign challenges', 32)),
+      shares: createSecretKey(derive(text, 'sign keys of shares', 32)),
       devices: createSecretKey(derive(text, 'recognize devices', 32)),
       oidc: createSecretKey(derive(text, 'seal sign-ins at an issuer', 32)),
       attempts: createSecretKey(derive(text, 'name attempts to sign in', 32)),

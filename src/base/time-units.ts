@@ -1,5 +1,6 @@
 /** Units of time in milliseconds. */
 
+export const SECOND_MS = 1_000;
 export const MINUTE_MS = 60_000;
 export const QUARTER_HOUR_MS = 15 * MINUTE_MS;
 export const HOUR_MS = 60 * MINUTE_MS;

@@ -79,7 +79,7 @@ export function digestOf(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
 
-/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, a board, an annotation, a session, a webhook, an alert, an erasure. */
+/** What a public identifier names: an app, an event type, a resource token, a user, an invitation, a saved view, a board, a share, an annotation, a session, a webhook, an alert, an erasure. */
 export type PublicIdPrefix =
   | 'app'
   | 'typ'
@@ -88,6 +88,7 @@ export type PublicIdPrefix =
   | 'inv'
   | 'vie'
   | 'brd'
+  | 'shr'
   | 'ann'
   | 'ses'
   | 'whk'
@@ -103,6 +104,7 @@ export const PUBLIC_ID_FORMS = {
   inv: /^inv_[0-9A-Za-z]{20}$/,
   vie: /^vie_[0-9A-Za-z]{20}$/,
   brd: /^brd_[0-9A-Za-z]{20}$/,
+  shr: /^shr_[0-9A-Za-z]{20}$/,
   ann: /^ann_[0-9A-Za-z]{20}$/,
   whk: /^whk_[0-9A-Za-z]{20}$/,
   alr: /^alr_[0-9A-Za-z]{20}$/,

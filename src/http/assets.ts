@@ -11,6 +11,8 @@ import type { Parameter, Route } from './route.ts';
 
 /** A file of the build: the addresses of the dashboard's pages. All of them return the same page, which routes in the browser. */
 const PAGES = 'pages.json';
+/** The page of a share, which named sites may show in a frame. */
+const SHARED = '/shared/:token';
 
 const TYPES: Readonly<Record<string, string>> = {
   '.css': 'text/css; charset=utf-8',
@@ -92,9 +94,10 @@ export interface Assets {
 
 /**
  * Reads the dashboard.
+ * @param embeddersOf finds who may show the page of a share in a frame
  * @param folder output of the build: index.html, pages.json, and files at any depth. Without it, the page says how to build it.
  */
-export async function readAssets(folder: string): Promise<Assets> {
+export async function readAssets(folder: string, embeddersOf: EmbeddersOf = async () => []): Promise<Assets> {
   const files = await readFiles(folder);
   const assets = new Map<string, Asset>();
   for (const path of files.keys())
@@ -105,7 +108,7 @@ export async function readAssets(folder: string): Promise<Assets> {
   const page = pageAt('index.html');
   return {
     routes: [
-      ...pagesOf(files).map((path) => route(path, page)),
+      ...pagesOf(files).map((path) => (path === SHARED ? sharedRoute(page, embeddersOf) : route(path, page))),
       route('/docs', pageAt('docs/index.html')),
       route(ERRORS_PAGE, pageAt('docs/errors.html')),
       ...[...assets].map(([path, asset]) => route(path, asset)),
@@ -130,6 +133,30 @@ function route(path: string, asset: Asset): Route {
     parameters: { appId: ANY, token: ANY },
     headers: ['accept-encoding', 'if-none-match'],
     handle: async (exchange) => answer(exchange, asset),
+  };
+}
+
+/** The origins whose pages may show the page of a link in a frame. @param token the secret of the link */
+type EmbeddersOf = (token: string) => Promise<readonly string[]>;
+
+/** The page of a share. A link is for those who were given it. */
+function sharedRoute(page: Asset, embeddersOf: EmbeddersOf): Route {
+  const asset: Asset = { ...page, headers: { ...page.headers, 'X-Robots-Tag': 'noindex' } };
+  return {
+    ...route(SHARED, asset),
+    handle: async (exchange) => {
+      const isEmbedded = new URLSearchParams(exchange.query).get('embed') === 'true';
+      const origins = isEmbedded ? await embeddersOf(exchange.parameters[0] ?? '') : [];
+      if (origins.length === 0) return answer(exchange, asset);
+      const { 'X-Frame-Options': _, ...headers } = asset.headers;
+      const policy = POLICY.replace("frame-ancestors 'none'", `frame-ancestors ${origins.join(' ')}`);
+      // Never out of a browser's cache: the sites may have changed.
+      return answer(exchange, {
+        ...asset,
+        cacheControl: 'no-store',
+        headers: { ...headers, 'Content-Security-Policy': policy },
+      });
+    },
   };
 }
 

@@ -19,7 +19,7 @@ const LATE = new Rejection(
 const SETTLED = new Rejection('unavailable', 'The request took too long.');
 
 /** Which reads, by the value of the metrics' label `kind`. */
-export const READ_KINDS = ['get_events', 'token', 'dashboard', 'export', 'query'] as const;
+export const READ_KINDS = ['get_events', 'token', 'dashboard', 'share', 'export', 'query'] as const;
 export type ReadKind = (typeof READ_KINDS)[number];
 
 /** What a read waits for its turn with. */
@@ -70,6 +70,7 @@ export class ReadSlots {
     get_events: { waiting: 0, running: 0, refused: 0 },
     token: { waiting: 0, running: 0, refused: 0 },
     dashboard: { waiting: 0, running: 0, refused: 0 },
+    share: { waiting: 0, running: 0, refused: 0 },
     export: { waiting: 0, running: 0, refused: 0 },
     query: { waiting: 0, running: 0, refused: 0 },
   };

@@ -4,14 +4,11 @@ import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
-import { Query } from '../http/query.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import { BOARD_PARAMETERS, CHART_QUERY, checkChart, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
+import { BOARD_PARAMETERS, BOARD_QUERY, CHART_QUERY, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, readChartOf } from './chart-route.ts';
 import { readNumbersOf } from './numbers-route.ts';
-
-const BOARD_QUERY = new Query(BOARD_PARAMETERS, checkChart);
 
 const NOT_COUNTED =
   'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
@@ -28,23 +25,33 @@ export function boardRoute(options: ChartRouteOptions): Route {
       if (board === undefined) return NO_BOARD;
       const shared = sharedOf(exchange.query);
       const { boardId, name, views } = board;
-      // One instant for all: an open end is the same in each chart.
-      const now = options.now();
-      const charts = await events.together(app.id, (snapshot, reader) =>
-        Promise.all(
-          views.map((view) =>
-            readBoardChart(
-              { ...options, now: () => now },
-              { sql: snapshot, events: reader, pass },
-              app,
-              view,
-              shared,
-            ),
-          ),
-        ),
-      );
+      const charts = await readBoardCharts(options, { events, pass }, app, { views, shared });
       return done<BoardData>({ boardId, name, charts });
     },
+  );
+}
+
+/** The charts of saved views, all of one snapshot. @param shared what they have in common, as {@link BOARD_QUERY} takes it */
+export async function readBoardCharts(
+  options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
+  { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
+  app: { readonly id: number; readonly appId: string },
+  { views, shared }: { readonly views: readonly BoardView[]; readonly shared: URLSearchParams },
+): Promise<BoardChart[]> {
+  // One instant for all: an open end is the same in each chart.
+  const now = options.now();
+  return await events.together(app.id, (snapshot, reader) =>
+    Promise.all(
+      views.map((view) =>
+        readBoardChart(
+          { ...options, now: () => now },
+          { sql: snapshot, events: reader, pass },
+          app,
+          view,
+          shared,
+        ),
+      ),
+    ),
   );
 }
 
@@ -98,6 +105,8 @@ interface ViewQueries {
   readonly part: string | null;
   /** Of a statistic. */
   readonly numbers: string | null;
+  /** Of the list of its events. */
+  readonly events: string;
 }
 
 /** A view's address (dashboard/url.ts) as queries of its charts: its conditions and lines, and what all have in common. */
@@ -116,17 +125,19 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
   };
   const [by] = valuesOf('by');
   const chart = scoped(chosen, []);
+  const excludesHidden = chosen.length === 0 && !valuesOf('hide').includes('hidden');
+  const events = `${chart}${excludesHidden ? '&hidden=exclude' : ''}`;
   if (by !== undefined) chart.set('by', by);
   const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(view.get('part') ?? '') ?? [];
   const part = kind === undefined ? null : kind === 'type' ? scoped([value], []) : scoped(chosen, [value]);
   const [of] = valuesOf('of');
   const [stat] = valuesOf('stat');
   if (part !== null || of === undefined || stat === undefined)
-    return { chart: chart.toString(), part: part?.toString() ?? null, numbers: null };
+    return { chart: chart.toString(), part: part?.toString() ?? null, numbers: null, events };
   const numbers = new URLSearchParams(chart);
   numbers.set('of', of);
   if (stat === 'distinct') numbers.set('stat', 'distinct');
   if (by === undefined && chosen.length !== 1) numbers.set('byType', 'true');
-  if (chosen.length === 0 && !valuesOf('hide').includes('hidden')) numbers.set('hidden', 'exclude');
-  return { chart: chart.toString(), part: null, numbers: numbers.toString() };
+  if (excludesHidden) numbers.set('hidden', 'exclude');
+  return { chart: chart.toString(), part: null, numbers: numbers.toString(), events };
 }

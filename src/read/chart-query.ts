@@ -74,6 +74,7 @@ export function checkChart(query: {
 }
 
 export const CHART_QUERY = new Query(CHART, checkChart);
+export const BOARD_QUERY = new Query(BOARD_PARAMETERS, checkChart);
 
 /** Of statistics: also the field, and whether hidden types are left out. */
 export const NUMBERS_QUERY = new Query(

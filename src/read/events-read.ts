@@ -1,12 +1,11 @@
 /** Pages of events by cursor, and one event. */
 import { Rejection } from '../errors.ts';
-import type { Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Invalid, invalidParameters, oneOf, Query, text, wholeNumber } from '../http/query.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
-import { decodeCursor, encodeCursor, type RowFilter } from '../storage/storage.ts';
+import { decodeCursor, encodeCursor, type RowFilter, type StoredEvent } from '../storage/storage.ts';
 import { COUNT, CURSOR, EVENT, EVENT_ID, SINGLE_EVENT, TIMESTAMP } from './answer-shapes.ts';
-import { type AppRead, appRead } from './app-read.ts';
+import { type AppRead, appRead, type ReadCall } from './app-read.ts';
 import { pageBody } from './event-text.ts';
 import { DEFAULT_PAGE_EVENTS, MAX_PAGE_EVENTS } from './events-query.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
@@ -103,46 +102,61 @@ export interface EventsReadOptions {
   readonly searchBudget?: SearchBudget;
 }
 
+interface EventPage {
+  readonly events: readonly StoredEvent[];
+  /** Its fields in the answer. */
+  readonly pagination: object;
+}
+
 /** Pages of events. */
 export function eventsRead(options: EventsReadOptions): AppRead {
-  const { maxPageBytes } = options;
-  return appRead(EVENTS, async ({ app, sql, events, pass }, query) => {
-    const types = await findScopedTypes(sql, app.id, query);
-    if (types instanceof Rejection) return types;
-    const { typeIds, exceptTypes, exceptIds } = types;
-    const { from, to: until, order, cursor: after, limit } = query;
-    const scope = { appId: app.id, typeIds, exceptTypes, from, until };
-    const request = { ...scope, order, after, limit, maxBytes: maxPageBytes };
-    const filter = filterOf(query);
-    const counted = fieldFilterOf(query);
-    const withTotal = query.total === 'exact';
-    if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_TYPES;
-    const found =
-      counted === null ? 'not counted' : await events.filteredList({ ...request, withTotal }, counted);
-    const isCounted = typeof found !== 'string';
-    if (filter !== null && !isCounted) {
-      if (withTotal) return found === 'not counted' ? NOT_COUNTED : COUNTED_LATER;
-      return await searchAnswer(options, { events, pass }, request, filter);
-    }
-    const page = isCounted ? found : await events.list({ ...request, withTotal });
-    const pagination = {
-      limit,
-      ...(isCounted && { filteredBy: 'counts' }),
-      ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
-      ...(page.total !== null && { total: page.total }),
-    };
-    // What counts find is of all types.
-    const shown = found === null ? page.events : page.events.filter(({ typeId }) => !exceptIds.has(typeId));
-    return { status: 200, body: pageBody(shown, pagination) };
+  return appRead(EVENTS, async (call, query) => {
+    const page = await readEventPage(options, call, query);
+    return page instanceof Rejection ? page : { status: 200, body: pageBody(page.events, page.pagination) };
   });
 }
 
-async function searchAnswer(
+/** One page. @returns also a refusal of its types, or of a total that cannot be counted */
+export async function readEventPage(
+  options: EventsReadOptions,
+  { app, sql, events, pass }: Pick<ReadCall, 'app'> & ReadPlace,
+  query: Exclude<ReturnType<typeof EVENTS_QUERY.parse>, Rejection>,
+): Promise<EventPage | Rejection> {
+  const types = await findScopedTypes(sql, app.id, query);
+  if (types instanceof Rejection) return types;
+  const { typeIds, exceptTypes, exceptIds } = types;
+  const { from, to: until, order, cursor: after, limit } = query;
+  const scope = { appId: app.id, typeIds, exceptTypes, from, until };
+  const request = { ...scope, order, after, limit, maxBytes: options.maxPageBytes };
+  const filter = filterOf(query);
+  const counted = fieldFilterOf(query);
+  const withTotal = query.total === 'exact';
+  if (withTotal && counted !== null && exceptIds.size > 0) return NOT_WITHOUT_TYPES;
+  const found =
+    counted === null ? 'not counted' : await events.filteredList({ ...request, withTotal }, counted);
+  const isCounted = typeof found !== 'string';
+  if (filter !== null && !isCounted) {
+    if (withTotal) return found === 'not counted' ? NOT_COUNTED : COUNTED_LATER;
+    return await searchedPage(options, { events, pass }, request, filter);
+  }
+  const page = isCounted ? found : await events.list({ ...request, withTotal });
+  const pagination = {
+    limit,
+    ...(isCounted && { filteredBy: 'counts' }),
+    ...(page.next !== null && { nextCursor: encodeCursor(page.next) }),
+    ...(page.total !== null && { total: page.total }),
+  };
+  // What counts find is of all types.
+  const shown = found === null ? page.events : page.events.filter(({ typeId }) => !exceptIds.has(typeId));
+  return { events: shown, pagination };
+}
+
+async function searchedPage(
   { monotonic: now, searchBudget: budget = SEARCH_BUDGET }: EventsReadOptions,
   { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
   request: SearchPageRequest,
   filter: RowFilter,
-): Promise<Outcome> {
+): Promise<EventPage> {
   const page = await readSearchPage(events, request, filter, { budget, now, pass });
   const { order, limit } = request;
   const pagination = {
@@ -151,7 +165,7 @@ async function searchAnswer(
     ...(page.next !== null && { nextCursor: encodeCursor({ ...page.next, order }) }),
     ...(page.searchedUntil !== null && { searchedUntil: page.searchedUntil.toISOString() }),
   };
-  return { status: 200, body: pageBody(page.events, pagination) };
+  return { events: page.events, pagination };
 }
 
 export const SINGLE = {

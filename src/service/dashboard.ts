@@ -33,11 +33,13 @@ import { boardRoutes } from '../apps/routes/boards.ts';
 import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
 import { retentionRoutes } from '../apps/routes/retention.ts';
 import { savedViewRoutes } from '../apps/routes/saved-views.ts';
+import { shareRoutes } from '../apps/routes/shares.ts';
 import { tokenRoutes } from '../apps/routes/tokens.ts';
 import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
 import { usageRoutes } from '../apps/routes/usage.ts';
 import type { Secret } from '../apps/secret.ts';
-import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
+import type { Shares } from '../apps/shares.ts';
+import { DAY_MS, HOUR_MS, SECOND_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { digestRoutes } from '../delivery/digest/routes.ts';
 import { deliveryRoutes } from '../delivery/routes.ts';
@@ -61,6 +63,7 @@ import { valuesRead } from '../read/fields/values-read.ts';
 import { LiveFeeds } from '../read/live/live-feeds.ts';
 import { liveRead } from '../read/live/live-read.ts';
 import { type QueryReadOptions, queryRead } from '../read/query/query-read.ts';
+import { embeddersOf, sharedRoutes } from '../read/shared-routes.ts';
 import { typesRead } from '../read/types-read.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
 import { connect, endPool, type Sql } from '../storage/database/connect.ts';
@@ -95,6 +98,8 @@ export interface DashboardOptions {
   readonly share: ShareRecords;
   /** The turns of all reads of the process. */
   readonly slots: ReadSlots;
+  /** Finds the shares of links. */
+  readonly shares: Shares;
   /** Folder of the built dashboard. */
   readonly assets?: string;
 }
@@ -122,7 +127,7 @@ const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
 
 /** @param opened takes the ways to close its parts: background work is waited for before the connections to the database close */
 export async function createDashboard(options: DashboardOptions, opened: Opened): Promise<Dashboard> {
-  const { config, database, secret, wall, monotonic, exports, slots, assets = BUILT } = options;
+  const { config, database, secret, wall, monotonic, exports, slots, shares, assets = BUILT } = options;
   const sql = connect(database, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   opened.push(() => endPool(sql));
   const prover = new SchemaProver();
@@ -156,6 +161,13 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     ...fieldRoutes({ api, sql }),
     ...savedViewRoutes({ api, sql }),
     ...boardRoutes({ api, sql }),
+    ...shareRoutes({ api, sql, passwords, now: wall }),
+    ...sharedRoutes({
+      ...{ api, shares, passwords, slots, now: wall, monotonic },
+      limits: accounts.attempts,
+      keys: accounts.shareKeys,
+      timeoutMs: config.REQUEST_TIMEOUT_SECONDS * SECOND_MS,
+    }),
     ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
     ...digestRoutes({ api, sql, sendsMail: config.SMTP_URL !== '', now: wall }),
     ...annotationRoutes({ api, sql, now: wall }),
@@ -187,7 +199,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       liveRead(feeds),
     ]),
   ];
-  const pages = await readAssets(assets);
+  const pages = await readAssets(assets, (token) => embeddersOf(shares, token));
   routes.push(...pages.routes);
   await passwords.prepare();
   const setupPath = allowed === 'first' && options.offersSetup ? await setup.createPath() : null;
@@ -230,7 +242,11 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
   const onlyBreakGlass = config.OIDC_ONLY;
-  const { signIn, codes, secondFactors, limits } = createSignIn(options, { sql, sessions, passwords });
+  const { signIn, codes, secondFactors, limits, attempts, shareKeys } = createSignIn(options, {
+    sql,
+    sessions,
+    passwords,
+  });
   const addresses = config.SESSION_ADDRESSES;
   const common = { sql, publicUrl, passwords, mailer, background, wall, monotonic };
   const api = new Api({
@@ -276,7 +292,7 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
     }),
   ];
   const signIns = (): SignInStats => ({ passwords: passwords.stats, throttled: limits.throttled });
-  return { api, authLog, mailer, passwords, routes, sessions, setup, signIn, signIns };
+  return { api, attempts, authLog, mailer, passwords, routes, sessions, setup, shareKeys, signIn, signIns };
 }
 
 /** The two steps of a sign-in, and what limits them. */
@@ -285,7 +301,7 @@ function createSignIn(
   parts: { readonly sql: Sql; readonly sessions: Sessions; readonly passwords: Passwords },
 ) {
   const { PUBLIC_URL: publicUrl, OIDC_ONLY: onlyBreakGlass } = config;
-  const { secondFactors: key, challenges: challengesKey, attempts } = secret.accounts;
+  const { secondFactors: key, challenges: challengesKey, attempts, shares } = secret.accounts;
   const limits = new SignInLimits(monotonic);
   const shared = new SharedSignInLimits(limits, share, attempts);
   const secondFactors = new SecondFactors({
@@ -297,7 +313,8 @@ function createSignIn(
   const challenges = new SignInChallenges({ key: challengesKey, generation, now: wall });
   const codes = new CodeChecks({ sql: parts.sql, limits: shared, secondFactors });
   const signIn = new SignIn({ ...parts, limits: shared, secondFactors, codes, challenges, onlyBreakGlass });
-  return { signIn, codes, secondFactors, limits };
+  const shareKeys = new SignInChallenges({ key: shares, generation, now: wall, kind: 'shr' });
+  return { signIn, codes, secondFactors, limits, attempts: shared, shareKeys };
 }
 
 /** Who can create an account with a password. */

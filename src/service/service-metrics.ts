@@ -579,7 +579,7 @@ function registerReads(metrics: Metrics, reads: Readonly<Record<ReadKind, ReadSt
     map(Object.entries(reads), ([kind, stats]) => sample({ kind }, stats[of]));
   metrics.gauge(
     'tidemark_reads_waiting',
-    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, export and query (parts of these).',
+    'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, share, export and query (parts of these).',
     each('waiting'),
     ['kind'],
   );

@@ -1,18 +1,11 @@
 /** Viewers see an app and change nothing: every route of an app, and every way to become one. */
 
-import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { suspendApp } from '../../src/apps/apps.ts';
-import { ReadSlots } from '../../src/http/read-slots.ts';
 import type { Declaration } from '../../src/http/route.ts';
-import { unshared } from '../../src/limits/shared-records.ts';
-import { Exports, QUERIES as QUERIES_STREAMED } from '../../src/read/export/exports.ts';
-import { QueryBudget } from '../../src/read/query/query-budget.ts';
-import { createDashboard } from '../../src/service/dashboard.ts';
-import { Opened } from '../../src/service/opened.ts';
-import { openStorage } from '../../src/storage/storage.ts';
+import { dashboardRoutes } from '../support/dashboard-routes.ts';
 import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
-import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
+import { startTestService, type TestService, until } from '../support/service.ts';
 
 /** What a viewer may do besides reading: leave. */
 const ALLOWED = new Set(['DELETE /api/apps/:appId/members/:userId']);
@@ -39,6 +32,7 @@ const CHANGED = [
   'boards',
   'board_views',
   'annotations',
+  'shares',
 ];
 
 let service: TestService;
@@ -71,10 +65,15 @@ beforeAll(async () => {
   const other = await owner.post(`${app.path}/views`, { name: 'Visits', search: 'range=7d' });
   const viewIds = [view.data.viewId, other.data.viewId];
   const board = await owner.post(`${app.path}/boards`, { name: 'Morning', viewIds });
+  const share = await owner.post(`${app.path}/shares`, {
+    viewId: view.data.viewId,
+    ...{ range: '7d', timezone: 'UTC' },
+  });
   const annotation = await owner.post(`${app.path}/annotations`, { text: 'Release 1' });
   values = {
     ':viewId': String(view.data.viewId),
     ':boardId': String(board.data.boardId),
+    ':shareId': String(share.data.shareId),
     ':annotationId': String(annotation.data.annotationId),
     ':appId': app.appId,
     ':typeId': String(type.data.typeId),
@@ -92,46 +91,10 @@ beforeAll(async () => {
     async () => (await owner.get(`${app.path}/numbers?of=total`)).status === 200,
     'the field is counted',
   );
-  declared = await declaredRoutes();
+  const routes = await dashboardRoutes(service);
+  declared = routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));
 });
 afterAll(() => service.stop());
-
-/** The routes of the dashboard as they are declared: one that is added is tested too. */
-async function declaredRoutes(): Promise<readonly Declaration[]> {
-  const storage = await openStorage(service.sql);
-  const log = pino({ level: 'silent' });
-  const unlimited = { take: () => null };
-  const opened = new Opened();
-  const dashboard = await createDashboard(
-    {
-      config: service.config,
-      database: service.sql.pool.database,
-      storage,
-      secret: await testSecret(),
-      generation: '',
-      log,
-      wall: () => Date.now(),
-      monotonic: () => performance.now(),
-      onChange: () => undefined,
-      writeUsage: async () => undefined,
-      share: unshared,
-      offersSetup: false,
-      exports: new Exports(log),
-      queries: {
-        queries: new Exports(log, undefined, QUERIES_STREAMED),
-        budget: new QueryBudget({ ofHolder: unlimited, ofAccount: unlimited }),
-        stats: { counted: 0, scanned: 0, events: 0, truncated: 0 },
-        log,
-        now: () => Date.now(),
-        monotonic: () => performance.now(),
-      },
-      slots: new ReadSlots({ places: 1, maxWaiting: 1, sql: service.sql, reader: storage.reader }),
-    },
-    opened,
-  );
-  await opened.close();
-  return dashboard.routes.filter(({ path }) => /^\/api\/apps\/:appId(\/|$)/.test(path));
-}
 
 /** Parameters that a route cannot do without. */
 const QUERIES: Readonly<Record<string, string>> = {

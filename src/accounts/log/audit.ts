@@ -48,6 +48,8 @@ export type AuditAction =
   | 'board.create'
   | 'board.change'
   | 'board.remove'
+  | 'share.create'
+  | 'share.revoke'
   | 'annotation.add'
   | 'annotation.remove'
   | 'type.schema-set'

@@ -37,6 +37,9 @@ export const AUTH_EVENTS = {
   'password-reset.success': ['info', 'password set by a link'],
   'link.create': ['info', 'one-time link created'],
   'link.failure': ['warn', 'one-time link refused'],
+  'share.create': ['info', 'view or board shared by a link'],
+  'share.revoke': ['info', 'share revoked'],
+  'share.failure': ['warn', 'password of a share refused'],
   'app.create': ['info', 'app created with its logging token'],
   'app.delete': ['info', 'app deleted with its members and tokens'],
   'app.restore': ['info', 'app restored with its members and tokens'],
@@ -82,6 +85,7 @@ export interface AuthFields {
   readonly email?: string;
   readonly appId?: string;
   readonly tokenId?: string;
+  readonly shareId?: string;
   readonly invitationId?: string;
   /** The user who is added, invited or removed. */
   readonly targetUserId?: string;

@@ -152,6 +152,10 @@ const PARAMETERS: Readonly<Record<string, Parameter>> = {
     form: PUBLIC_ID_FORMS.brd,
     refusal: new Rejection('boardNotFound', 'A boardId is "brd_" with 20 letters and digits.'),
   },
+  shareId: {
+    form: PUBLIC_ID_FORMS.shr,
+    refusal: new Rejection('shareNotFound', 'A shareId is "shr_" with 20 letters and digits.'),
+  },
   userId: {
     form: PUBLIC_ID_FORMS.usr,
     refusal: new Rejection('memberNotFound', 'A userId is "usr_" with 20 letters and digits.'),

@@ -49,6 +49,8 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'board.create': ({ name }) => `made the board “${name}”`,
   'board.change': ({ name }) => `changed the board “${name}”`,
   'board.remove': ({ name }) => `removed the board “${name}”`,
+  'share.create': ({ name, how }) => `shared “${name}” by a link: ${how}`,
+  'share.revoke': ({ name }) => `revoked a share of “${name}”`,
   'annotation.add': ({ kind, text }) => `added the annotation “${text}” (${kind})`,
   'annotation.remove': ({ kind, text }) => `removed the annotation “${text}” (${kind})`,
   'logging-token.rotate': ({ graceHours }) => `rotated the logging token${graceOf(graceHours)}`,

@@ -86,7 +86,8 @@ export class SignIn {
       // A concurrent password change ends all sessions; no session may start after it. Nor may one without a code start
       // after a second factor was turned on: that locks the account's row too.
       if (!(await holdPassword(tx, verified))) return FAILED;
-      if (await secondFactors.isOn(tx, user.id)) return { user, challenge: challenges.create(verified) };
+      if (await secondFactors.isOn(tx, user.id))
+        return { user, challenge: challenges.create(user.userId, verified.passwordHash) };
       return { user, ...(await this.#start(tx, user, origin)) };
     });
     if (outcome instanceof Rejection) return outcome;
@@ -103,7 +104,7 @@ export class SignIn {
     const claim = challenges.read(given.challenge);
     // Before anything is counted or looked up: a client without the password cannot use up the owner's attempts.
     if (claim === null) return EXPIRED;
-    const found = await findUserById(sql, claim.userId);
+    const found = await findUserById(sql, claim.id);
     if (found === null || !claim.isOf(found.passwordHash)) return EXPIRED;
     const { user } = found;
     if (found.isSuspended) return SUSPENDED;

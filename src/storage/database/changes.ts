@@ -5,6 +5,7 @@ const CHANNEL = 'tidemark_changes';
 
 export type ChangedTable =
   | 'apps'
+  | 'app_members'
   | 'app_limits'
   | 'browser_keys'
   | 'declared_fields'
@@ -16,6 +17,7 @@ export type ChangedTable =
   | 'retention_rules'
   | 'resource_tokens'
   | 'resource_token_apps'
+  | 'shares'
   | 'users';
 
 /**

@@ -25,6 +25,9 @@ const OF_OTHER_TESTS: ReadonlySet<string> = new Set([
   'producer.restore',
   'producer.revoke',
   'producer.rotate',
+  'share.create',
+  'share.failure',
+  'share.revoke',
 ]);
 
 const OWNER = 'auth-owner@example.com';

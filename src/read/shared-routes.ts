@@ -1,0 +1,274 @@
+/**
+ * What the link of a share reaches: its answer, and the check of its password. There are no parameters, so that there is one
+ * answer, which is made at most once a second, whoever asks.
+ */
+import type { Api } from '../accounts/routes/api.ts';
+import { bodyOf } from '../accounts/routes/body.ts';
+import { throttled } from '../accounts/sign-in/backoff.ts';
+import type { Passwords } from '../accounts/sign-in/passwords.ts';
+import type { SignInChallenges } from '../accounts/sign-in/sign-in-challenge.ts';
+import type { SharedSignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
+import type { SharedData, ShareKey } from '../api-types/answers.ts';
+import { numberTypes } from '../apps/event-types.ts';
+import type { Share, Shares } from '../apps/shares.ts';
+import { parseRange, rangesOn } from '../base/ranges.ts';
+import { SECOND_MS } from '../base/time-units.ts';
+import { digestOf } from '../base/token-text.ts';
+import { LookupCache } from '../cache/lookup-cache.ts';
+import { Rejection } from '../errors.ts';
+import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../http/compressed-answer.ts';
+import { done } from '../http/data.ts';
+import { type Answer, type Exchange, type Outcome, TOO_MANY_UNSENT } from '../http/exchange.ts';
+import type { ReadPlace, ReadSlots, ReadWaiter } from '../http/read-slots.ts';
+import type { Route } from '../http/route.ts';
+import { instantOf, localOf } from '../storage/storage.ts';
+import { queriesOf, readBoardCharts } from './board-route.ts';
+import { BOARD_QUERY } from './chart-query.ts';
+import { EVENTS, readEventPage } from './events-read.ts';
+
+export interface SharedRoutesOptions {
+  readonly api: Api;
+  readonly shares: Shares;
+  readonly passwords: Passwords;
+  readonly limits: SharedSignInLimits;
+  /** Signs that the password of a share was right. */
+  readonly keys: SignInChallenges;
+  readonly slots: ReadSlots;
+  /** Longest time that an answer is worked on, in milliseconds. */
+  readonly timeoutMs: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  /** Milliseconds of a monotonic clock. */
+  readonly monotonic: () => number;
+}
+
+const NOT_VALID = new Rejection('linkNotValid', 'The link was revoked, has ended, or is not complete.');
+const PASSWORD_REQUIRED = new Rejection('passwordRequired', 'The link needs a password too.');
+const WRONG = new Rejection('wrongPassword', 'The password of the link is wrong.');
+const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 } }, ['password']);
+
+/** The request header with what {@link ShareKey} is. */
+const KEY_HEADER = 'x-share-key';
+
+/** Bars of a chart that is one of several, and of one that is alone; as the dashboard's own pages have them. */
+const BARS = { several: 60, alone: 100 } as const;
+const LINES = 12;
+const LISTED_EVENTS = 50;
+/** Payload bytes after which the list ends. */
+const LISTED_BYTES = 65_536;
+/** What a list that has to be searched for may look at, once a second. */
+const LIST_BUDGET = { rows: 20_000, ms: 100 } as const;
+
+/** Answers that are remembered, for a second each. */
+const MAX_ANSWERS = 256;
+
+const { resolveRange, comparedSpan } = rangesOn({
+  toWall: (at, zone) => localOf(zone, at),
+  fromWall: (at, zone) => instantOf(zone, at),
+});
+
+export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
+  const { api, shares, passwords, limits, keys } = options;
+  const answers = new LookupCache<SharedAnswer>({
+    load: async (digest) => {
+      const share = await shares.find(digest);
+      return share === null ? null : await answerOf(options, share);
+    },
+    max: MAX_ANSWERS,
+    maxNegatives: MAX_ANSWERS,
+    ttlMs: SECOND_MS,
+    now: options.monotonic,
+  });
+  return [
+    api.read(
+      '/api/shared/:token',
+      'public',
+      async ({ exchange, parameters }) => {
+        const digest = digestOfLink(parameters);
+        const share = await shares.find(digest);
+        if (share === null) return NOT_VALID;
+        if (!mayRead(keys, share, exchange)) return PASSWORD_REQUIRED;
+        const answer = await answers.get(digest);
+        if (answer === null) return NOT_VALID;
+        return exchange.hasRoomForLargeAnswer ? await answer.for(exchange) : TOO_MANY_UNSENT;
+      },
+      [KEY_HEADER, ACCEPT_ENCODING],
+    ),
+    api.change('POST', '/api/shared/:token/key', 'public', PASSWORD, async (call, { password }) => {
+      const { client, parameters, note } = call;
+      const share = await shares.find(digestOfLink(parameters));
+      if (share === null) return NOT_VALID;
+      const { shareId, passwordHash } = share;
+      // As if the share were an account: its guessers are those of sign-ins.
+      const attempt = await limits.admit({ text: shareId, key: shareId }, client.networks);
+      if (typeof attempt === 'number') return throttled(attempt);
+      const { isKnown, failures } = attempt;
+      const matches = await passwords.matches(password, passwordHash, { ...client, isKnown, failures });
+      if (matches instanceof Rejection) {
+        await attempt.notChecked();
+        return matches;
+      }
+      if (!matches || passwordHash === null) {
+        note('share.failure', { shareId, reason: WRONG.code });
+        return WRONG;
+      }
+      await attempt.succeeded();
+      return done<ShareKey>({ key: keys.create(shareId, passwordHash) });
+    }),
+  ];
+}
+
+/** The sites that may show the page of a link in a frame. */
+export async function embeddersOf(shares: Shares, token: string): Promise<readonly string[]> {
+  return (await shares.find(digestOf(token).toString('hex')))?.origins ?? [];
+}
+
+function digestOfLink([token = '']: readonly string[]): string {
+  return digestOf(token).toString('hex');
+}
+
+function mayRead(keys: SignInChallenges, { shareId, passwordHash }: Share, exchange: Exchange): boolean {
+  if (passwordHash === null) return true;
+  const claim = keys.read(exchange.header(KEY_HEADER));
+  return claim !== null && claim.id === shareId && claim.isOf(passwordHash);
+}
+
+/** An answer, compressed at most once in each way; or why there is none. */
+class SharedAnswer {
+  readonly #outcome: Answer | Rejection;
+  readonly #coded = new Map<string, Promise<Outcome>>();
+
+  constructor(outcome: Answer | Rejection) {
+    this.#outcome = outcome;
+  }
+
+  async for(exchange: Exchange): Promise<Outcome> {
+    const coding = (['br', 'gzip'] as const).find((one) => takesCoding(exchange, one)) ?? '';
+    let coded = this.#coded.get(coding);
+    if (coded === undefined) {
+      coded = compressedAnswer({ header: () => coding, settled: false }, this.#outcome);
+      this.#coded.set(coding, coded);
+    }
+    return await coded;
+  }
+}
+
+/** Makes the answer of a share, in the turns of its maker's account. It is worked on for all who wait, so none of them ends it. */
+async function answerOf(options: SharedRoutesOptions, share: Share): Promise<SharedAnswer> {
+  const waiter = new Deadline(options.timeoutMs);
+  try {
+    const turn = { kind: 'share', turns: share.turns, waiter } as const;
+    return new SharedAnswer(await options.slots.run(turn, (place) => readShare(options, place, share)));
+  } finally {
+    waiter.clear();
+  }
+}
+
+async function readShare(
+  options: SharedRoutesOptions,
+  place: ReadPlace,
+  share: Share,
+): Promise<Answer | Rejection> {
+  const { app, name, views, list } = share;
+  const now = options.now();
+  const shared = queryOf(share, now);
+  const problem = BOARD_QUERY.parse(shared.toString());
+  if (problem instanceof Rejection) return problem;
+  const charts = await readBoardCharts({ ...options, now: () => now }, place, app, { views, shared });
+  const [view] = views;
+  const events =
+    list === 'none' || view === undefined ? null : await readList(options, place, share, view.search);
+  if (events instanceof Rejection) return events;
+  const data: Omit<SharedData, 'events'> = {
+    ...{ name, timezone: share.timezone },
+    isMoving: parseRange(share.range)?.kind !== 'between',
+    // The conditions of a view may say more than its numbers.
+    charts: charts.map((chart) => ({ ...chart, search: withoutConditions(chart.search) })),
+    types: events?.types ?? {},
+  };
+  const head = JSON.stringify({ success: true, data }).slice(0, -2);
+  return { status: 200, body: `${head},"events":${events?.text ?? '[]'}}}` };
+}
+
+/** The parameters that all charts of a share have in common. */
+function queryOf({ range: text, timezone, filters, views }: Share, now: number): URLSearchParams {
+  const range = parseRange(text) ?? { kind: 'all' };
+  const span = resolveRange(range, now, timezone);
+  const compared = comparedSpan('previous', range, span, timezone);
+  const iso = (instant: number): string => new Date(instant).toISOString();
+  const query = new URLSearchParams({ to: iso(span.to), timezone });
+  if (span.from !== null) query.set('from', iso(span.from));
+  if (compared?.from != null) {
+    query.set('compareFrom', iso(compared.from));
+    query.set('compareTo', iso(compared.to));
+  }
+  query.set('buckets', String(views.length === 1 ? BARS.alone : BARS.several));
+  query.set('lines', String(LINES));
+  for (const filter of filters) query.append('filter', filter);
+  return query;
+}
+
+function withoutConditions(search: string): string {
+  const query = new URLSearchParams(search);
+  for (const name of ['filter', 'q']) query.delete(name);
+  return query.toString();
+}
+
+interface List {
+  /** A JSON array of events. */
+  readonly text: string;
+  /** Names of their types by id. */
+  readonly types: Readonly<Record<string, string>>;
+}
+
+/** The latest events of a view. */
+async function readList(
+  { now, monotonic }: SharedRoutesOptions,
+  place: ReadPlace,
+  share: Share,
+  search: string,
+): Promise<List | Rejection> {
+  const { events: asked } = queriesOf(search, queryOf(share, now()));
+  const query = EVENTS.query.parse(`${asked}&order=desc&limit=${LISTED_EVENTS}`);
+  if (query instanceof Rejection) return query;
+  const page = await readEventPage(
+    { maxPageBytes: LISTED_BYTES, monotonic, searchBudget: LIST_BUDGET },
+    { app: share.app, ...place },
+    query,
+  );
+  if (page instanceof Rejection) return page;
+  const { events } = page;
+  const types = await numberTypes(place.sql, share.app.id, [...new Set(events.map(({ typeId }) => typeId))]);
+  const texts = events.map(({ id, typeId, createdAt, payload }) => {
+    const known = JSON.stringify({ id, typeId, createdAt });
+    return share.list === 'payloads' ? `${known.slice(0, -1)},"payload":${payload}}` : known;
+  });
+  return {
+    text: `[${texts.join()}]`,
+    types: Object.fromEntries([...types].map(([id, { name }]) => [id, name])),
+  };
+}
+
+/** A wait for a read that nobody but its deadline ends. */
+class Deadline implements ReadWaiter {
+  readonly hasRoomForLargeAnswer = true;
+  readonly #listeners = new Set<() => void>();
+  readonly #timer: NodeJS.Timeout;
+  settled = false;
+
+  constructor(ms: number) {
+    this.#timer = setTimeout(() => {
+      this.settled = true;
+      for (const listener of this.#listeners) listener();
+    }, ms);
+  }
+
+  whenSettled(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer);
+  }
+}
