@@ -154,7 +154,7 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
       ['country', '"FR"', PER_HOUR],
       ['country', '"US"', 0],
     ]);
-    expect(await owner.get(path)).toMatchObject({ status: 400, code: 'INVALID_PARAMETERS' });
+    expect(await owner.get(path)).toMatchObject({ status: 400, code: 'INVALID_REQUEST' });
     await french.getByRole('button').click();
     await sheet.waitFor({ state: 'detached' });
     await page.locator('.chip', { hasText: 'country:FR' }).waitFor();
