@@ -14,6 +14,7 @@ import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
+import { NO_PLACE } from './ticks.ts';
 
 export interface CommittedEvent {
   readonly id: string;
@@ -251,13 +252,19 @@ class CommitReader {
     };
   }
 
-  /** The tick of a position, and those after it. */
+  /**
+   * The tick of a position, and those after it. Where another consumer has begun is no tick for this one: what was committed before
+   * it has no tick yet. After a restore it is: events there have been told of by another server.
+   */
   async #ticks(tick: string): Promise<readonly Tick[]> {
     const rows = await this.#tx<
       { tick: string; place: number; snapshot: string; minutes: Date[]; counts: string[] }[]
     >`
       SELECT tick::text, place::float8, snapshot, minutes, counts FROM feed_ticks
-       WHERE app_id = ${this.#reading.appId} AND tick >= ${tick}::text::bigint ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
+       WHERE app_id = ${this.#reading.appId} AND tick >= ${tick}::text::bigint
+         AND (minutes <> '{}' OR tick = ${tick}::text::bigint
+              OR ${NO_PLACE} = (SELECT place FROM feed_ticks WHERE app_id = ${this.#reading.appId} AND tick = ${tick}::text::bigint))
+       ORDER BY feed_ticks.tick LIMIT ${MOST_TICKS + 1}`;
     if (rows[0]?.tick !== tick) return [];
     return rows.map(({ snapshot, counts, ...row }) => ({
       ...row,

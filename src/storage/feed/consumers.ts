@@ -101,7 +101,7 @@ export class ConsumerStore {
       SELECT name, kind, types, filter, created_at AS "createdAt", lost_at AS "lostAt", delivered::float8, position,
              CASE WHEN leased_until > now() AND leased_to IS NOT NULL THEN leased_until END AS "leasedUntil",
              (SELECT min(at) FROM feed_ticks AS next
-               WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick) AS "waitingSince"
+               WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick AND next.minutes <> '{}') AS "waitingSince"
         FROM consumers WHERE app_id = ${appId} AND kind = ${kind} ORDER BY created_at, name`;
     return rows.map(({ position, ...row }) => ({
       ...row,
@@ -236,7 +236,7 @@ export class ConsumerStore {
     const rows = await this.#sql<{ name: string; position: string; hasTicks: boolean }[]>`
       SELECT name, position,
              EXISTS (SELECT FROM feed_ticks AS next
-                      WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick) AS "hasTicks"
+                      WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick AND next.minutes <> '{}') AS "hasTicks"
         FROM consumers WHERE kind = 'webhook' AND lost_at IS NULL`;
     return new Map(rows.map((row) => [row.name, row]));
   }
@@ -256,7 +256,8 @@ export class ConsumerStore {
 }
 
 /**
- * Notes a tick of an app, under the lock that keeps others from noting one meanwhile.
+ * Notes a tick of an app, under the lock that keeps others from noting one meanwhile. It tells of no minutes: what has been committed
+ * since the tick before is told of by the next one, so that only who begins here stops at it.
  * @param pool where the app is
  */
 export async function noteTick<T>(

@@ -8,13 +8,12 @@ import { DELIVERIES } from '../database/installation-id.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { noteTick } from './consumers.ts';
 import { decodePosition, encodePosition } from './position.ts';
+import { NO_PLACE } from './ticks.ts';
 
 /** Ticks of earlier servers are before all others. */
 const EARLIER = 10n ** 17n;
 /** Where numbers are on their way: no tick is ever there. */
 const ASIDE = 4n * 10n ** 18n;
-/** Rows of no place tell nothing of transactions. */
-const NO_PLACE = -1;
 
 /** Whether a table is about consumers: it is copied when no more events come. */
 export function isOfConsumers({ name }: { readonly name: string }): boolean {

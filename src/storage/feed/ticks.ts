@@ -10,6 +10,9 @@ import type { Sql, Transaction } from '../database/connect.ts';
 /** The tables that a tick is made of. */
 export type TickTable = 'consumers' | 'feed_ticks' | 'changed_minutes';
 
+/** The place of ticks that another server has numbered: its rows tell nothing of transactions. */
+export const NO_PLACE = -1;
+
 interface TickOptions {
   /** The name of a table, where it has another one. */
   readonly nameOf?: (table: TickTable) => string;
@@ -78,7 +81,7 @@ export async function pruneTicks(
     `UPDATE ${nameOf('consumers')} AS consumer SET lost_at = now(), leased_to = NULL, leased_until = NULL
       WHERE lost_at IS NULL AND EXISTS (
               SELECT FROM ${nameOf('feed_ticks')} AS next
-               WHERE next.app_id = consumer.app_id AND next.tick > consumer.tick
+               WHERE next.app_id = consumer.app_id AND next.tick > consumer.tick AND next.minutes <> '{}'
                  AND (next.at < '${oldest.toISOString()}'::timestamptz
                       OR pg_snapshot_xmax(pg_current_snapshot())::text::numeric
                          - pg_snapshot_xmin(next.snapshot::pg_snapshot)::text::numeric > ${MOST_TRANSACTIONS}))

@@ -107,7 +107,7 @@ export class ConsumerUpkeep implements ConsumerStats {
     const rows = await this.#sql<Lag[]>`
       SELECT app_id AS app, name, lost_at IS NOT NULL AS "isLost",
              (SELECT min(at) FROM feed_ticks AS next
-               WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick) AS oldest
+               WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick AND next.minutes <> '{}') AS oldest
         FROM consumers`;
     const found = new Set<string>();
     this.#lagSeconds = 0;

@@ -41,6 +41,29 @@ export function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     expect(await drain(world, name)).toEqual([]);
   });
 
+  test('another one that begins, or goes on elsewhere, between a commit and its tick takes nothing away', async () => {
+    await add();
+    const other = `${name} other`;
+    const expected: string[] = [];
+    for (const change of [
+      () => world.store.add(1, { name: other, kind: 'consumer', types: [], filter: [], from: 'now' }),
+      () => world.store.seek(1, other, 'now'),
+    ]) {
+      expected.push(...(await world.add(3)));
+      expect(await change()).toBe(true);
+      // It has nothing to wait for.
+      expect(
+        (await world.store.list(1, 'consumer')).find((one) => one.name === other)?.waitingSince,
+      ).toBeNull();
+      expect(await drain(world, name)).toEqual([]);
+      const later = await world.add(2);
+      expected.push(...later);
+      await world.round();
+      expect(sorted(idsOf(await drain(world, other)))).toEqual(sorted(later));
+      expect(sorted(idsOf(await drain(world, name)))).toEqual(sorted(expected.splice(0)));
+    }
+  });
+
   test('a transaction that commits late comes when it has committed, after those that began after it', async () => {
     await add();
     const late = await world.open(3);

@@ -4,7 +4,7 @@ import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { compareDay } from '../../counts/differences.ts';
 import { DAY_MS, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
-import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
+import { hasConsumers, NO_PLACE, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
@@ -150,12 +150,13 @@ const COUNTED = '6 hours';
 
 /**
  * Notes a tick for each app that has consumers, and for which the marks tell of new rows. A mark does not tell its app, so that the
- * rows of its minute are looked at.
+ * rows of its minute are looked at. New is what no tick has told of: those that a consumer began at tell of nothing.
  */
 const TICK = `
     WITH last AS MATERIALIZED (
       SELECT DISTINCT ON (app_id) app_id, snapshot::pg_snapshot AS seen FROM feed_ticks
-       WHERE app_id IN (SELECT app_id FROM consumers) ORDER BY app_id, tick DESC
+       WHERE app_id IN (SELECT app_id FROM consumers) AND place <> ${NO_PLACE}
+       ORDER BY app_id, CASE WHEN minutes <> '{}' THEN tick END DESC NULLS LAST, tick
     ),
     marked AS MATERIALIZED (
       SELECT DISTINCT last.app_id, marks.bucket
