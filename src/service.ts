@@ -621,7 +621,7 @@ function openReads(
       const asked = [
         eventRead(),
         typesRead(),
-        fieldsRead(common),
+        fieldsRead({ ...common, sql: pools.readerLookups }),
         valuesRead({ ...common, now: clock.wall }),
         seriesRead(clock.wall),
         queryRead({ ...common, ...queries }),

@@ -81,6 +81,15 @@ export async function endFiring(tx: Transaction, annotationId: string, until: Da
     await tx`UPDATE annotations SET ends_at = ${until} WHERE public_id = ${annotationId} AND starts_at < ${until}`;
 }
 
+/** Gives marks of firings another text. Those that are not there any more are left out. */
+export async function renameFiring(
+  tx: Transaction,
+  annotationIds: readonly string[],
+  text: string,
+): Promise<void> {
+  await tx`UPDATE annotations SET text = ${text} WHERE public_id = ANY(${[...annotationIds]})`;
+}
+
 async function findSame(
   tx: Transaction,
   appId: number,

@@ -212,6 +212,13 @@ export async function addFindings(sql: Sql, findings: readonly SchemaFindings[])
      WHERE schema.type_id = found."typeId"`;
 }
 
+/** Takes away what is told of the last violations in an app: they may name members of payloads. @param app internal id */
+export async function forgetLastViolations(sql: Sql, app: number): Promise<void> {
+  await sql`
+    UPDATE type_schemas SET last_violation_at = NULL, last_path = NULL, last_message = NULL
+     WHERE last_violation_at IS NOT NULL AND type_id IN (SELECT id FROM event_types WHERE app_id = ${app})`;
+}
+
 /** A text column takes neither NUL nor halves of characters. */
 function storable(text: string | undefined): string | null {
   return text === undefined ? null : Buffer.from(text.replaceAll('\0', '\\u0000')).toString();

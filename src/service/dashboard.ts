@@ -193,7 +193,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       typesRead(),
       annotationsRead(),
       exportRead({ exports, mayRead }),
-      fieldsRead({ monotonic }),
+      fieldsRead({ sql, monotonic }),
       valuesRead({ now: wall, monotonic }),
       queryRead({ ...options.queries, mayRead }),
       liveRead(feeds),

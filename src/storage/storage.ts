@@ -72,7 +72,7 @@ export { PayloadValues } from './fields/payload-values.ts';
 export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/progress.ts';
 export type { ErasedValues } from './fields/recount.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
-export { MANY, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
+export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
 export {
   digestOfErased,
@@ -164,14 +164,16 @@ export interface Storage {
    * Counts declared fields again where events were erased, and forgets values that no event has any more.
    * @param of     internal ids, and a name for values of which counts alone are left
    * @param values those that were asked for
+   * @param named  values that are named elsewhere
    * @param now    milliseconds since 1970
+   * @returns those of `named` that are forgotten
    */
   recountErased(
     sql: Sql,
     of: { readonly appId: number; readonly erasureId: number; readonly name: string },
-    values: readonly ErasedValues[],
+    values: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
     now: number,
-  ): Promise<void>;
+  ): Promise<readonly ErasedValues[]>;
   /** Counts the events that lie where nobody reads them, by server. */
   strayRows(sql: Sql): Promise<readonly StrayCount[]>;
   /**
@@ -238,8 +240,12 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     erase: (pool, slice) => engine.erase(pool, slice),
     recountErased: async (pool, of, values, now) => {
       const place = await engine.routes(pool).at(of.appId);
-      const work = (counts: Transactions): Promise<unknown> => recountErased(place, counts, of, values, now);
+      let forgotten: readonly ErasedValues[] = [];
+      const work = async (counts: Transactions): Promise<void> => {
+        forgotten = await recountErased(place, counts, of, values, now);
+      };
       await (engine.atFields?.(pool, of.appId, work) ?? work(place));
+      return forgotten;
     },
     strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
     recoverRows: async (pool, onBatch) => {

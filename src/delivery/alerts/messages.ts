@@ -111,9 +111,14 @@ function linkTo({ publicUrl, appId, rule }: MessageContext, { at, since }: Said)
   return `${publicUrl}/apps/${appId}?from=${from}&to=${iso(at + SHOWN_AROUND_MS)}`;
 }
 
+/** Whose numbers a sentence is about. */
+function whoseOf(rule: Rule, series: string): string {
+  return series === '' ? '' : ` of ${spellPath(rule.by ?? [])} ${series}`;
+}
+
 /** One sentence on a transition. */
 export function sentenceOf(rule: Rule, said: Said): string {
-  const whose = said.series === '' ? '' : ` of ${spellPath(rule.by ?? [])} ${said.series}`;
+  const whose = whoseOf(rule, said.series);
   const seen = `${wordsOf(rule)}${whose} in ${spellDuration(rule.windowMs)} is ${shown(said.value)}`;
   if (said.kind === 'corrected')
     return `${wordsOf(rule)}${whose} was ${shown(said.earlierValue)} when the alert fired. With events that came later it is ${shown(said.value)}: the alert was not due.`;
@@ -190,6 +195,61 @@ export function alertmanagerMessages(
     });
   }
   return requests;
+}
+
+/** The mark of a firing on the chart. */
+export function markOf(name: string, rule: Rule, series: string): string {
+  const whose = series === '' ? '' : ` ${(rule.by ?? []).join('.')}: ${series}`;
+  return `Alert: ${name}${whose}`.slice(0, 500);
+}
+
+/** The annotation of a message: its id has the form of those of others. */
+export function annotationOf(id: string): string {
+  return `ann_${id.replaceAll('-', '').slice(0, 20)}`;
+}
+
+/** A value of `by` that gets another name: both as JSON. */
+export interface RenamedSeries {
+  readonly from: string;
+  readonly to: string;
+}
+
+/** The body of a message that waits, with another name in the place of a value. */
+export function renamedMessage(
+  { channel, body }: Pick<Waiting, 'channel' | 'body'>,
+  rule: Rule,
+  { from, to }: RenamedSeries,
+): string {
+  const [before, after] = [`${whoseOf(rule, from)} `, `${whoseOf(rule, to)} `];
+  // Only messagesOf() writes them.
+  if (channel === 'mail') {
+    const mail = JSON.parse(body) as { subject: string; text: string };
+    return JSON.stringify({ ...mail, text: mail.text.replaceAll(before, after) });
+  }
+  if (channel === 'webhook') {
+    const message = JSON.parse(body) as { data: { series?: Readonly<Record<string, unknown>> } };
+    const path = spellPath(rule.by ?? []);
+    if (JSON.stringify(message.data.series?.[path]) !== JSON.stringify(JSON.parse(from))) return body;
+    const series = { [path]: textOf(to) };
+    return JSON.stringify({ ...message, data: { ...message.data, series } });
+  }
+  const label = labelOf(rule.by ?? []);
+  const alerts = JSON.parse(body) as {
+    labels: Record<string, string>;
+    annotations: Record<string, string> & { summary: string };
+  }[];
+  return JSON.stringify(
+    alerts.map((alert) => {
+      const { labels, annotations } = alert;
+      if (labels[label] !== textOf(from)) return alert;
+      const summary = annotations.summary.replaceAll(before, after);
+      return {
+        ...alert,
+        labels: { ...labels, [label]: textOf(to) },
+        annotations: { ...annotations, summary },
+      };
+    }),
+  );
 }
 
 /** A path as the name of a label of Prometheus. */

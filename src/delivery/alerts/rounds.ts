@@ -15,7 +15,9 @@ import { type AlertRule, activeAlerts } from './alert-rules.ts';
 import { type Episode, firingMinutes, reconcile, type SeriesValues, type Transition } from './judge.ts';
 import {
   alertmanagerMessages,
+  annotationOf,
   type MessageContext,
+  markOf,
   messagesOf,
   type Said,
   thresholdOf,
@@ -290,7 +292,7 @@ export class AlertRounds {
     const isNew = await sql.begin('isolation level read committed', async (tx) => {
       const { count } = await tx`
         UPDATE alert_transitions SET corrected_at = ${new Date(now())}
-         WHERE public_id = ${firing.message} AND corrected_at IS NULL`;
+         WHERE public_id = ${firing.message} AND corrected_at IS NULL AND series = ${firing.series}`;
       if (count === 0) return false;
       const judging = { alert, rule, app };
       await tx`DELETE FROM alert_states WHERE rule_id = ${alert.id} AND transition = ${firing.message}`;
@@ -531,17 +533,11 @@ async function annotate(
 ): Promise<void> {
   if (said.length > MOST_ANNOTATED) return;
   for (const { kind, id, of, at, series } of said) {
-    const whose = series === '' ? '' : ` ${(rule.by ?? []).join('.')}: ${series}`;
-    const text = `Alert: ${alert.name}${whose}`.slice(0, 500);
+    const text = markOf(alert.name, rule, series);
     if (kind === 'firing')
       await annotateFiring(tx, alert.appId, { annotationId: annotationOf(id), at: new Date(at), text });
     else if (of !== null) await endFiring(tx, annotationOf(of), kind === 'resolved' ? new Date(at) : null);
   }
-}
-
-/** The annotation of a message: its id has the form of those of others. */
-function annotationOf(id: string): string {
-  return `ann_${id.replaceAll('-', '').slice(0, 20)}`;
 }
 
 async function typesOf(

@@ -109,6 +109,8 @@ export const FIELDS = {
 } as const;
 
 export interface FieldsReadOptions {
+  /** For short lookups, which do not wait for reads. */
+  readonly sql: Sql;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   readonly sampleBudget?: SampleBudget;
@@ -119,8 +121,10 @@ export function fieldsRead(options: FieldsReadOptions): AppRead {
   return appReadByParts(FIELDS, async (call, query, slots) => {
     const { app } = call;
     const { typeId, typeName, from, to: until } = query;
+    // An answer of before an erasure has examples of what is erased.
+    const erasures = await countErasures(options.sql, app.id);
     // By the public id: an internal one may be another app's in another database.
-    const key = JSON.stringify([app.appId, typeId, typeName, from, until]);
+    const key = JSON.stringify([app.appId, erasures, typeId, typeName, from, until]);
     // Whoever waits for the same answer has no place meanwhile.
     const body = await answers.get(key, () =>
       slots.run(turnOf(call), async (place) => {
@@ -134,6 +138,13 @@ export function fieldsRead(options: FieldsReadOptions): AppRead {
     );
     return body instanceof Rejection ? body : { status: 200, body };
   });
+}
+
+/** How many erasures of an app are finished. */
+async function countErasures(sql: Sql, app: number): Promise<number> {
+  const [row] = await sql<{ count: number }[]>`
+    SELECT count(*)::integer AS count FROM erasures WHERE app_id = ${app} AND finished_at IS NOT NULL`;
+  return row?.count ?? 0;
 }
 
 /** Answers are shared by the requests that ask for the same, and given again for some seconds. */

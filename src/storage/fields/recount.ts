@@ -452,6 +452,30 @@ export async function forgetValues(
       await whenFree(sql, (tx) => renameValue(tx, appId, path, [text, JSON.stringify(`${name}:${index}`)]));
 }
 
+/** Those of some values that the counts of an app do not know, of paths whose values are counted. */
+export async function forgottenValues(
+  sql: Transactions,
+  appId: number,
+  named: readonly ErasedValues[],
+): Promise<readonly ErasedValues[]> {
+  const forgotten: ErasedValues[] = [];
+  for (const { path, values } of named) {
+    const text = JSON.stringify(path);
+    const rows = await sql.begin(
+      READ,
+      (tx) => tx<{ value: string }[]>`
+        WITH of_path AS (SELECT id, path = ${text} AS "isOwn" FROM declared_fields
+                          WHERE app_id = ${appId} AND removed_at IS NULL AND ${text} IN (path, by_path))
+        SELECT value FROM unnest(${[...values]}::text[]) AS named (value)
+         WHERE EXISTS (SELECT FROM of_path)
+           AND NOT EXISTS (SELECT FROM field_series AS known JOIN of_path ON of_path.id = known.field_id
+                            WHERE named.value = CASE WHEN "isOwn" THEN known.value ELSE by_value END)`,
+    );
+    if (rows.length > 0) forgotten.push({ path, values: rows.map(({ value }) => value) });
+  }
+  return forgotten;
+}
+
 async function removeEmptySeries(tx: Transaction, appId: number): Promise<number> {
   const tables = [...LEVELS.map(({ name }) => `field_${name}_counts`), 'field_month_counts'];
   const isEmpty = tables.map(

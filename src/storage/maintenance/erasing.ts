@@ -6,7 +6,7 @@ import { createHash } from 'node:crypto';
 import type postgres from 'postgres';
 import { ALL_TYPES, countTable, DAY_MS, floorTo, LEVELS, MINUTE_MS } from '../counts/levels.ts';
 import type { Sql, Transaction, Transactions } from '../database/connect.ts';
-import { type ErasedValues, forgetValues, recountMinutes } from '../fields/recount.ts';
+import { type ErasedValues, forgetValues, forgottenValues, recountMinutes } from '../fields/recount.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
@@ -236,15 +236,17 @@ const MINUTES_AT_ONCE = 1_000;
  * @param sql    where the events of the app are
  * @param counts where the fields are counted
  * @param values those that were asked for: where only counts are left of them, they lose their names
+ * @param named  values that are named elsewhere
  * @param now    milliseconds since 1970
+ * @returns those of `named` that are forgotten
  */
 export async function recountErased(
   sql: Sql,
   counts: Transactions,
   of: { readonly appId: number; readonly erasureId: number; readonly name: string },
-  values: readonly ErasedValues[],
+  { values, named }: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
   now: number,
-): Promise<void> {
+): Promise<readonly ErasedValues[]> {
   const { appId, erasureId, name } = of;
   const rows = await sql<{ at: number }[]>`
     SELECT DISTINCT (extract(epoch FROM date_bin('1 minute', created_at, 'epoch')) * 1000)::float8 AS at FROM erased_events
@@ -253,4 +255,5 @@ export async function recountErased(
   for (let from = 0; from < minutes.length; from += MINUTES_AT_ONCE)
     await recountMinutes(counts, appId, minutes.slice(from, from + MINUTES_AT_ONCE), now);
   await forgetValues(counts, appId, values, name);
+  return await forgottenValues(counts, appId, named);
 }

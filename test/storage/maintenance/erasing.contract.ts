@@ -154,7 +154,7 @@ export function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promis
     await fields.upkeep.everySecond();
     expect((await known()).map(({ value }) => value)).toContain(String(USER));
     const of = { appId: 1, erasureId: 1, name: 'erased' };
-    await storage.recountErased(fields.alone, of, [], NOW);
+    await storage.recountErased(fields.alone, of, { values: [], named: [] }, NOW);
     await expectExact();
     const values = (await known()).map(({ value }) => value);
     expect(values).not.toContain(String(USER));
@@ -176,7 +176,12 @@ export function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promis
     const changed = new Set(wanted.map(({ id }) => id));
     rows = rows.map((row) => (changed.has(row.id) ? { ...row, payload } : row));
     await expectExact();
-    await storage.recountErased(fields.alone, { appId: 1, erasureId: 2, name: 'erased' }, [], NOW);
+    await storage.recountErased(
+      fields.alone,
+      { appId: 1, erasureId: 2, name: 'erased' },
+      { values: [], named: [] },
+      NOW,
+    );
     await expectExact();
     const found = await readPayloads(await storage.poolOfApp(fields.sql, 1), 1, wanted);
     expect(new Set(found.map((event) => event.payload))).toEqual(new Set([payload]));
