@@ -49,6 +49,7 @@ import type { LiveFeeds } from './read/live/live-feeds.ts';
 import { liveRead } from './read/live/live-read.ts';
 import { mcpRoute } from './read/mcp/mcp-route.ts';
 import { prometheusRoute } from './read/prometheus-route.ts';
+import { prometheusApiRoutes } from './read/promql/routes.ts';
 import { QueryBudget } from './read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from './read/query/query-read.ts';
 import { ResourceTokenAccess } from './read/resource-token-access.ts';
@@ -629,6 +630,7 @@ function openReads(
       const agents = { ...common, publicUrl: config.PUBLIC_URL, version: readRelease().version };
       return [
         prometheusRoute({ ...common, now: clock.wall }),
+        ...prometheusApiRoutes({ ...common, now: clock.wall }),
         // Of a payload in a list an agent gets the beginning.
         mcpRoute({ ...agents, reads: [...asked, eventsRead({ ...common, maxPageBytes: AGENT_PAGE_BYTES })] }),
         ...resourceTokenRoutes(common, [

@@ -326,6 +326,19 @@ export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]>
   ];
 }
 
+/** The names of the types of apps, by the internal ids of both; apps without types are absent. */
+export async function listTypesOfApps(
+  sql: Sql,
+  appIds: readonly number[],
+): Promise<ReadonlyMap<number, readonly { readonly id: number; readonly name: string }[]>> {
+  const rows = await sql<{ appId: number; ids: number[]; names: string[] }[]>`
+    SELECT app_id AS "appId", array_agg(id ORDER BY id) AS ids, array_agg(name ORDER BY id) AS names
+      FROM event_types WHERE app_id = ANY(${[...appIds]}) GROUP BY app_id`;
+  return new Map(
+    rows.map(({ appId, ids, names }) => [appId, ids.map((id, index) => ({ id, name: names[index] ?? '' }))]),
+  );
+}
+
 /** The types of these names by name: those that there were, and those that were made. */
 interface Created {
   readonly found: ReadonlyMap<string, StoredType>;

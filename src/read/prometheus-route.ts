@@ -21,10 +21,10 @@ import { parsePath } from './filter/parse-filter.ts';
 import type { ResourceTokenRoutesOptions } from './resource-token-routes.ts';
 
 /** Samples of one scrape. A scraper keeps each as a series of its own for months. */
-const MOST_SAMPLES = 10_000;
+export const MOST_SAMPLES = 10_000;
 /** Values of a field: one with more names single things, and would be a series for each. */
 const MOST_VALUES = 1_000;
-const MOST_APPS = 100;
+export const MOST_APPS = 100;
 const MOST_FIELDS = 4;
 
 const TOO_MANY_SAMPLES = new Rejection(

@@ -26,10 +26,16 @@ export class ResourceTokenAccess {
     this.#options = options;
   }
 
-  /** The request's valid token, with the request counted; or the 401 or 429. */
-  async admit(exchange: Exchange): Promise<ResourceToken | Rejection> {
+  /**
+   * The request's valid token, with the request counted; or the 401 or 429.
+   * @param authorization the header, or what stands for it
+   */
+  async admit(
+    exchange: Exchange,
+    authorization = exchange.header('authorization'),
+  ): Promise<ResourceToken | Rejection> {
     const { resourceTokens, limiter, limiterOfAccounts } = this.#options;
-    const token = await resourceTokens.authenticate(exchange.header('authorization'));
+    const token = await resourceTokens.authenticate(authorization);
     if (token instanceof Rejection) return token;
     exchange.readerTokenId = token.tokenId;
     const decision = await limiter.take(token.tokenId);

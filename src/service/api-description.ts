@@ -20,6 +20,7 @@ import { GET_EVENTS } from '../read/get-events.ts';
 import { LIVE } from '../read/live/live-read.ts';
 import { MCP } from '../read/mcp/mcp-route.ts';
 import { APP_METRICS } from '../read/prometheus-route.ts';
+import { PROMETHEUS_API } from '../read/promql/routes.ts';
 import { QUERY } from '../read/query/query-read.ts';
 import { APPS, declareRead } from '../read/resource-token-routes.ts';
 import { SERIES } from '../read/series-read.ts';
@@ -52,6 +53,7 @@ export const API: readonly Declaration[] = [
     GET_EVENTS,
     APPS,
     APP_METRICS,
+    ...PROMETHEUS_API,
     MCP,
   ],
   ...[TYPES, ANNOTATIONS, FIELDS, VALUES, EVENTS, SINGLE, SERIES, QUERY, LIVE, EXPORT].map(declareRead),

@@ -91,6 +91,33 @@ function data(value: unknown): Examples {
   return { answers: { 200: { [JSON_TYPE]: { success: true, data: value } } } };
 }
 
+function form(fields: Readonly<Record<string, string>>): ByType {
+  return { 'application/x-www-form-urlencoded': fields };
+}
+
+/** An answer of the API of Prometheus. */
+function prometheus(data: unknown): Examples {
+  return { answers: { 200: { [JSON_TYPE]: { status: 'success', data } } } };
+}
+
+const PROMQL_METRIC = { __name__: 'tidemark_events_total', app: APP_ID, type: 'order placed' };
+const PROMQL_RANGE = prometheus({
+  resultType: 'matrix',
+  result: [
+    {
+      metric: { type: 'order placed' },
+      values: [
+        [1_769_821_200, '1204'],
+        [1_769_824_800, '1187'],
+      ],
+    },
+  ],
+});
+const PROMQL_VALUE = prometheus({
+  resultType: 'vector',
+  result: [{ metric: { type: 'order placed' }, value: [1_769_821_200, '1204'] }],
+});
+
 /** By the id of the operation. */
 export const EXAMPLES: Readonly<Record<string, Examples>> = {
   collectEvents: {
@@ -210,6 +237,22 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
       },
     },
   },
+  queryRange: PROMQL_RANGE,
+  queryRangeByForm: {
+    body: form({ query: 'tidemark_events_total', start: '1769821200', end: '1769824800', step: '1h' }),
+    ...PROMQL_RANGE,
+  },
+  queryInstant: PROMQL_VALUE,
+  queryInstantByForm: { body: form({ query: 'tidemark_events_total' }), ...PROMQL_VALUE },
+  findSeries: prometheus([PROMQL_METRIC]),
+  findSeriesByForm: { body: form({ 'match[]': 'tidemark_events_total' }), ...prometheus([PROMQL_METRIC]) },
+  listLabels: prometheus(['__name__', 'app', 'name', 'type']),
+  listLabelsByForm: { body: form({ limit: '10' }), ...prometheus(['__name__', 'app', 'name', 'type']) },
+  listLabelValues: prometheus(['order paid', 'order placed']),
+  getMetadata: prometheus({
+    tidemark_events_total: [{ type: 'counter', help: 'Events ever stored, by app and type.', unit: '' }],
+  }),
+  getBuildInformation: prometheus({ version: '2.42.0' }),
   callTools: {
     body: {
       [JSON_TYPE]: {

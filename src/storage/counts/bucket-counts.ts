@@ -156,7 +156,7 @@ async function addProfiles(
  * Adds the counts of intervals, from the coarsest level of which every bucket of the chart consists; what is stale there
  * comes from finer levels, and from rows.
  */
-async function addIntervals(
+export async function addIntervals(
   tx: Snapshot,
   appId: number,
   counts: Map<number, number[]>,

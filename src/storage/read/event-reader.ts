@@ -9,6 +9,7 @@ import {
   readTypeActivity,
 } from '../counts/app-stats.ts';
 import type { BucketsProblem } from '../counts/buckets.ts';
+import { type Counters, type CountersRequest, readCounters } from '../counts/counters.ts';
 import {
   type FieldSeries,
   type FieldSeriesRequest,
@@ -103,6 +104,11 @@ export interface EventReader {
   summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
   /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
   windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NotCounted)[]>;
+  /**
+   * Running counts at instants, in the order of the requests, in one snapshot; in a cluster in one for each app. 'too many' where
+   * they would take too many counts by the minute.
+   */
+  counters(requests: readonly CountersRequest[]): Promise<readonly Counters[] | 'too many'>;
   /** The end of the first window of a length whose minutes are all kept. */
   firstWindow(appId: number, windowMs: number): Promise<number>;
   /** The values of a declared field that events had in the seven days before an instant. */
@@ -192,6 +198,16 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
     summarySeries: (request) => counted(request.appId, (own) => readSummarySeries(own, request)),
     windows: (requests) =>
       together === null ? readWindowsOfApps(requests, routes) : readWindows(together, requests),
+    counters: async (requests) => {
+      if (together !== null) return await readCounters(together, requests);
+      const found: Counters[] = [];
+      for (const request of requests) {
+        const own = await readCounters(await at(request.appId), [request]);
+        if (own === 'too many') return own;
+        found.push(...own);
+      }
+      return found;
+    },
     firstWindow: async (appId, windowMs) => readFirstWindow(await at(appId), appId, windowMs),
     recentValues: (of, until) => counted(of.appId, (own) => readRecentValues(own, of, until)),
     appStats: (appIds, when) =>

@@ -1,0 +1,223 @@
+/** The values of an expression at each step: columns, which are computed for all steps at once. */
+
+import {
+  type Aggregation,
+  type Expression,
+  isComparison,
+  type Operator,
+  type Selector,
+  Unsupported,
+} from './parse.ts';
+
+/** A label's value by its name. */
+export type Labels = Readonly<Record<string, string>>;
+
+/** A series. A step without a sample is null. */
+export interface Series {
+  readonly labels: Labels;
+  readonly values: readonly (number | null)[];
+}
+
+/** What a selector is asked for. */
+export interface Wanted {
+  readonly selector: Selector;
+  /** Whether types are summed in any case: then an app has one series, without the label `type`. */
+  readonly ofAllTypes: boolean;
+}
+
+/** Values of all parts of an expression together, so that its time is bounded. */
+const MOST_VALUES = 2_000_000;
+
+/** The selectors of an expression, in the order in which {@link evaluate} asks for them. */
+export function selectorsOf(expression: Expression, ofAllTypes = false): readonly Wanted[] {
+  switch (expression.kind) {
+    case 'number':
+      return [];
+    case 'selector':
+      return [{ selector: expression, ofAllTypes }];
+    case 'aggregation':
+      return selectorsOf(expression.from, sumsTypes(expression));
+    case 'operation':
+      return [...selectorsOf(expression.left), ...selectorsOf(expression.right)];
+  }
+}
+
+function sumsTypes({ of, by, labels, from }: Extract<Expression, { kind: 'aggregation' }>): boolean {
+  return of === 'sum' && from.kind === 'selector' && labels.includes('type') !== by;
+}
+
+/**
+ * Computes an expression.
+ * @param steps how many there are
+ * @param read  the series of a selector
+ * @returns series, or of a {@link isScalar | scalar} its value at each step
+ * @throws {Unsupported} where there would be too many values, or the series of an operation do not fit together
+ */
+export function evaluate(
+  expression: Expression,
+  steps: number,
+  read: (selector: Selector) => readonly Series[],
+): readonly Series[] | number {
+  let values = 0;
+  const counted = (series: readonly Series[]): readonly Series[] => {
+    values += series.length * steps;
+    if (values > MOST_VALUES)
+      throw new Unsupported(
+        `The expression takes more than ${MOST_VALUES.toLocaleString('en-US')} values: choose fewer series, or a longer step.`,
+      );
+    return series;
+  };
+  const of = (one: Expression): readonly Series[] | number => {
+    switch (one.kind) {
+      case 'number':
+        return one.value;
+      case 'selector':
+        return counted(read(one));
+      case 'aggregation': {
+        const from = of(one.from);
+        return typeof from === 'number' ? from : counted(aggregate(one, from, steps));
+      }
+      case 'operation':
+        return operate(one, of(one.left), of(one.right), counted);
+    }
+  };
+  return of(expression);
+}
+
+function operate(
+  { of, isBool }: { readonly of: Operator; readonly isBool: boolean },
+  left: readonly Series[] | number,
+  right: readonly Series[] | number,
+  counted: (series: readonly Series[]) => readonly Series[],
+): readonly Series[] | number {
+  const compares = isComparison(of);
+  const compute = COMPUTE[of];
+  /** @param kept what a comparison that is true leaves */
+  const resultOf = (a: number, b: number, kept: number): number | null => {
+    const result = compute(a, b);
+    if (!compares || isBool) return result;
+    return result === 1 ? kept : null;
+  };
+  const labelsOf = ({ labels }: Series): Labels => (compares && !isBool ? labels : withoutName(labels));
+  if (typeof left === 'number' && typeof right === 'number') return compute(left, right);
+  if (typeof right === 'number' || typeof left === 'number') {
+    const [series, number] =
+      typeof left === 'number' ? [right as readonly Series[], left] : [left, right as number];
+    const isSwapped = typeof left === 'number';
+    return counted(
+      series.map((one) => ({
+        labels: labelsOf(one),
+        values: one.values.map((value) =>
+          value === null ? null : isSwapped ? resultOf(number, value, value) : resultOf(value, number, value),
+        ),
+      })),
+    );
+  }
+  const others = new Map(right.map((one) => [keyOf(withoutName(one.labels)), one]));
+  if (
+    others.size < right.length ||
+    new Set(left.map(({ labels }) => keyOf(withoutName(labels)))).size < left.length
+  )
+    throw new Unsupported(
+      'Several series of an operand have the same labels: an operation needs one on each side.',
+    );
+  return counted(
+    left.flatMap((one) => {
+      const other = others.get(keyOf(withoutName(one.labels)));
+      if (other === undefined) return [];
+      const values = one.values.map((value, step) => {
+        const second = other.values[step] ?? null;
+        return value === null || second === null ? null : resultOf(value, second, value);
+      });
+      return [{ labels: labelsOf(one), values }];
+    }),
+  );
+}
+
+const COMPUTE: Readonly<Record<Operator, (a: number, b: number) => number>> = {
+  '+': (a, b) => a + b,
+  '-': (a, b) => a - b,
+  '*': (a, b) => a * b,
+  '/': (a, b) => a / b,
+  '%': (a, b) => a % b,
+  '^': (a, b) => a ** b,
+  '==': (a, b) => Number(a === b),
+  '!=': (a, b) => Number(a !== b),
+  '>': (a, b) => Number(a > b),
+  '<': (a, b) => Number(a < b),
+  '>=': (a, b) => Number(a >= b),
+  '<=': (a, b) => Number(a <= b),
+};
+
+function aggregate(
+  { of, by, labels, k }: Extract<Expression, { kind: 'aggregation' }>,
+  series: readonly Series[],
+  steps: number,
+): readonly Series[] {
+  const groups = new Map<string, { readonly labels: Labels; readonly members: Series[] }>();
+  for (const one of series) {
+    const own = Object.entries(one.labels).filter(
+      ([name]) => labels.includes(name) === by && (by || name !== '__name__'),
+    );
+    const group = Object.fromEntries(own);
+    const key = keyOf(group);
+    const known = groups.get(key);
+    if (known === undefined) groups.set(key, { labels: group, members: [one] });
+    else known.members.push(one);
+  }
+  if (of === 'topk' || of === 'bottomk')
+    return [...groups.values()].flatMap(({ members }) => largest(members, k, of === 'topk', steps));
+  return [...groups.values()].map((group) => ({
+    labels: group.labels,
+    values: Array.from({ length: steps }, (_, step) => together(of, group.members, step)),
+  }));
+}
+
+function together(
+  of: Exclude<Aggregation, 'topk' | 'bottomk'>,
+  members: readonly Series[],
+  step: number,
+): number | null {
+  let [count, sum, least, most] = [0, 0, Number.NaN, Number.NaN];
+  for (const { values } of members) {
+    const value = values[step] ?? null;
+    if (value === null) continue;
+    count += 1;
+    sum += value;
+    if (!(least <= value)) least = value;
+    if (!(most >= value)) most = value;
+  }
+  if (count === 0) return null;
+  return { sum, count, avg: sum / count, min: least, max: most }[of];
+}
+
+/** The series with the largest values at each step, those of the earlier ones among equals. */
+function largest(members: readonly Series[], k: number, isTop: boolean, steps: number): readonly Series[] {
+  const kept = members.map(() => new Array<number | null>(steps).fill(null));
+  const sign = isTop ? -1 : 1;
+  for (let step = 0; step < steps; step += 1) {
+    const present = members.flatMap(({ values }, index) => {
+      const value = values[step] ?? null;
+      return value === null ? [] : [{ index, value }];
+    });
+    // What is no number comes last.
+    present.sort(
+      (a, b) =>
+        Number(Number.isNaN(a.value)) - Number(Number.isNaN(b.value)) || sign * (a.value - b.value) || 0,
+    );
+    for (const { index, value } of present.slice(0, k)) {
+      const own = kept[index];
+      if (own !== undefined) own[step] = value;
+    }
+  }
+  return members.map(({ labels }, index) => ({ labels, values: kept[index] ?? [] }));
+}
+
+function withoutName({ __name__: _, ...labels }: Labels): Labels {
+  return labels;
+}
+
+/** Equal for the same labels. */
+function keyOf(labels: Labels): string {
+  return JSON.stringify(Object.entries(labels).sort(([a], [b]) => (a < b ? -1 : 1)));
+}
