@@ -14,6 +14,7 @@ import { listenError, listenProblem } from './http/transport.ts';
 import { commandPrefix, isContainerImage, settingsPrefix } from './process/container.ts';
 import { createLog } from './process/log.ts';
 import { standardOutput } from './process/log-output.ts';
+import { ownCommandLine } from './process/own-command.ts';
 import { acceptsEvents, Supervisor } from './process/systemd.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
 import { connect, type DatabaseAddress, type Sql } from './storage/database/connect.ts';
@@ -57,7 +58,7 @@ export async function serve(config: Config): Promise<void> {
       server =
         config.WORKERS > 1
           ? await Workers.start({ config, address, log })
-          : await startService({ config, address, storage, secret, log });
+          : await startService({ config, address, storage, secret, log, commandLine: ownCommandLine() });
       announce(config, server, storage.description, hasApps);
       const { port } = server;
       supervisor.ready((timeoutMs) => acceptsEvents(localOrigin(config.HOST, port), timeoutMs));

@@ -36,6 +36,7 @@ import { type Limits, openLimits } from './limits/open-limits.ts';
 import { Metrics } from './metrics/metrics.ts';
 import { registerProcessMetrics } from './metrics/process-metrics.ts';
 import { statsOfAllWorkers } from './metrics/worker-stats.ts';
+import { OwnCommand } from './process/own-command.ts';
 import { readRelease } from './process/version.ts';
 import { annotationsRead } from './read/annotations/annotations-read.ts';
 import type { ReadCall } from './read/app-read.ts';
@@ -81,6 +82,8 @@ export interface ServiceOptions {
   readonly secret: Secret;
   readonly log: Logger;
   readonly clock?: Clock;
+  /** Program and first arguments of the command line, for work in processes of its own; absent: it is done in this one. */
+  readonly commandLine?: readonly string[];
   /** The number of this worker, from 1 on, where several serve on one port. */
   readonly worker?: number;
   /** Whether others of ours listen on the port too; by default none may. */
@@ -715,12 +718,13 @@ async function eraseAgain(
 }
 
 function openErasures(
-  { config, storage, secret, database, log, clock = SYSTEM_CLOCK }: WatchedOptions,
+  { config, storage, secret, database, log, commandLine, clock = SYSTEM_CLOCK }: WatchedOptions,
   sql: Sql,
   maintenance: MaintenanceLoop,
 ): ErasureWorker {
   const worker = new ErasureWorker({
     ...{ sql, storage, secret, config, log, now: clock.wall },
+    command: commandLine === undefined ? null : new OwnCommand(commandLine, config),
     open: () => connect(database, { connections: 1, name: 'tidemark erasures', kind: 'slow maintenance' }),
     close: (opened) => endPool(opened).then(() => undefined),
     isLeader: () => maintenance.isOurTurn,

@@ -2,17 +2,13 @@
  * Archives what is due once an hour, while this process does the maintenance. The work is a process of its own, `tidemark archive run`:
  * it compresses for seconds, and no request may wait for that.
  */
-import { type ChildProcess, spawn } from 'node:child_process';
-import { constants, setPriority } from 'node:os';
 import type { Logger } from 'pino';
 import { Rounds } from '../base/rounds.ts';
-import type { Config } from '../config.ts';
+import { type CommandSettings, OwnCommand, ownCommandLine } from '../process/own-command.ts';
 import type { DayOutcome } from './archiving.ts';
-import type { ArchiveSettings } from './store.ts';
 
 export interface ArchiveRoundsOptions {
-  readonly config: ArchiveSettings &
-    Pick<Config, 'ARCHIVE_AFTER_DAYS' | 'DATABASE_URL' | 'DATA_DIR' | 'LOG_LEVEL'>;
+  readonly config: CommandSettings;
   readonly log: Logger;
   /** Whether this process does the maintenance. */
   readonly isLeader: () => boolean;
@@ -40,11 +36,12 @@ export class ArchiveRounds {
   readonly #options: ArchiveRoundsOptions;
   readonly #rounds: Rounds;
   readonly stats: ArchiveStats = { days: 0, events: 0, bytes: 0, failures: 0 };
-  #child: ChildProcess | null = null;
+  readonly #command: OwnCommand;
 
   constructor(options: ArchiveRoundsOptions) {
     const { log, everyMs = EVERY_MS } = options;
     this.#options = options;
+    this.#command = new OwnCommand(options.commandLine ?? ownCommandLine(), options.config);
     this.#rounds = new Rounds({
       work: () => this.#run(),
       pauseMs: () => everyMs,
@@ -63,38 +60,15 @@ export class ArchiveRounds {
   /** Ends a run after the day that it is at. */
   async stop(): Promise<void> {
     const stopped = this.#rounds.stop();
-    this.#child?.kill('SIGTERM');
+    this.#command.stop();
     await stopped;
   }
 
   async #run(): Promise<void> {
-    const { config, isLeader, commandLine = ownCommandLine() } = this.#options;
-    if (!isLeader()) return;
-    const [program = process.execPath, ...first] = commandLine;
-    const child = spawn(program, [...first, 'archive', 'run', '--json'], {
-      env: { ...process.env, ...settingsOf(config) },
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    this.#child = child;
-    const closed = new Promise((resolve, reject) => {
-      child.on('error', reject);
-      child.on('close', resolve);
-    });
-    const texts = { out: '', err: '' };
-    child.stdout.setEncoding('utf8').on('data', (text: string) => {
-      texts.out += text;
-    });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => {
-      texts.err = (texts.err + text).slice(-2_000);
-    });
-    try {
-      if (child.pid !== undefined) lowerPriority(child.pid);
-      await closed;
-      if (texts.out !== '') this.#report(JSON.parse(texts.out));
-      else if (!this.#rounds.isStopped) throw new Error(texts.err.trim());
-    } finally {
-      this.#child = null;
-    }
+    if (!this.#options.isLeader()) return;
+    const { out, err } = await this.#command.run(['archive', 'run', '--json']);
+    if (out !== '') this.#report(JSON.parse(out));
+    else if (!this.#rounds.isStopped) throw new Error(err.trim());
   }
 
   #report({ days }: Answer): void {
@@ -116,28 +90,4 @@ export class ArchiveRounds {
 /** What the command prints. */
 interface Answer {
   readonly days: readonly DayOutcome[];
-}
-
-/** Below requests: of the process' own rights where there are such. */
-function lowerPriority(pid: number): void {
-  try {
-    setPriority(pid, constants.priority.PRIORITY_LOW);
-  } catch {
-    // It has ended already, or the system has no priorities.
-  }
-}
-
-/** The settings that the command reads, as its environment. */
-function settingsOf(config: ArchiveRoundsOptions['config']): Record<string, string> {
-  const { ARCHIVE_URL, ARCHIVE_AFTER_DAYS, DATABASE_URL, DATA_DIR, LOG_LEVEL } = config;
-  const { AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL } =
-    config;
-  return {
-    ...{ ARCHIVE_URL, ARCHIVE_AFTER_DAYS: String(ARCHIVE_AFTER_DAYS), DATABASE_URL, DATA_DIR, LOG_LEVEL },
-    ...{ AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_REGION, AWS_ENDPOINT_URL },
-  };
-}
-
-function ownCommandLine(): readonly string[] {
-  return [process.execPath, ...process.execArgv, process.argv[1] ?? ''];
 }

@@ -5,6 +5,7 @@ import { describeFailure } from '../cli/failure.ts';
 import { StopRequest } from '../cli/stop-request.ts';
 import type { Config } from '../config.ts';
 import { createLog } from '../process/log.ts';
+import { ownCommandLine } from '../process/own-command.ts';
 import { type Service, startService } from '../service.ts';
 import { connect, type DatabaseAddress } from '../storage/database/connect.ts';
 import { openStorage } from '../storage/storage.ts';
@@ -79,6 +80,7 @@ async function start(config: Config, task: WorkerTask, log: ReturnType<typeof cr
     secret,
     log,
     worker,
+    commandLine: ownCommandLine(),
     sharesPort: true,
     offersSetup,
   });

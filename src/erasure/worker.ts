@@ -1,13 +1,20 @@
 /** Continues erasures in the background of the service: those that owners ask for, and what commands that were killed have left. */
 import type { Logger } from 'pino';
 import { Rounds } from '../base/rounds.ts';
+import type { OwnCommand } from '../process/own-command.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import { continueErasures, type ErasureParts } from './erase.ts';
+import { unfinishedErasures } from './erasures.ts';
 
 export interface ErasureWorkerOptions extends Omit<ErasureParts, 'sql' | 'log'> {
   /** Of upkeep, to look for work. */
   readonly sql: Sql;
-  /** Opens a pool of one connection for the work itself. */
+  /**
+   * Does the work in a process of its own: it looks through all events of an app, and writes its archive again. Null: it is done here,
+   * where there is no command line.
+   */
+  readonly command: OwnCommand | null;
+  /** Opens a pool of one connection for the work itself, where it is done here. */
   readonly open: () => Sql;
   readonly close: (sql: Sql) => Promise<void>;
   /** Whether this process does it. */
@@ -43,16 +50,22 @@ export class ErasureWorker {
     this.#rounds.start();
   }
 
-  /** Leaves the rest to the next start after the current slice. */
+  /** Leaves the rest to the next start. */
   async stop(): Promise<void> {
-    await this.#rounds.stop();
+    const stopped = this.#rounds.stop();
+    this.#options.command?.stop();
+    await stopped;
   }
 
   async #look(): Promise<void> {
-    const { sql, isLeader, open, close, log, ...parts } = this.#options;
+    const { sql, isLeader, command, open, close, log, ...parts } = this.#options;
     if (!isLeader()) return;
-    const [left] = await sql`SELECT FROM erasures WHERE finished_at IS NULL LIMIT 1`;
-    if (left === undefined) return;
+    const left = await unfinishedErasures(sql);
+    if (left.length === 0) return;
+    if (command !== null) {
+      for (const { erasureId } of left) await this.#run(command, erasureId);
+      return;
+    }
     const own = open();
     try {
       await continueErasures(
@@ -62,5 +75,14 @@ export class ErasureWorker {
     } finally {
       await close(own);
     }
+  }
+
+  async #run(command: OwnCommand, erasureId: string): Promise<void> {
+    if (this.#rounds.isStopped) return;
+    const { code, err } = await command.run(['erasure', 'resume', erasureId, '--json']);
+    if (this.#rounds.isStopped) return;
+    if (code !== 0) throw new Error(err.trim());
+    // What else it prints is how far it is.
+    for (const [, warning] of err.matchAll(/^tidemark: (erasure: .*)$/gm)) this.#options.log.warn(warning);
   }
 }

@@ -7,13 +7,19 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField } from '../../src/apps/fields.ts';
+import { openSecret } from '../../src/apps/secret.ts';
+import { readConfig } from '../../src/config.ts';
+import { parseConditions } from '../../src/erasure/conditions.ts';
+import { askErasure, requireErasure } from '../../src/erasure/erasures.ts';
+import { ErasureWorker } from '../../src/erasure/worker.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { lineOf } from '../../src/ingest/journal/quarantine.ts';
+import { OwnCommand } from '../../src/process/own-command.ts';
 import { MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
-import { build, type Outcome, tidemark } from '../support/command-line.ts';
+import { build, LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
-import { testSecret } from '../support/service.ts';
+import { captured, testSecret, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const SECRET = 'a secret of 32 characters or more';
@@ -196,6 +202,36 @@ describe.each(availableEngines())('erase on %s', (engine) => {
     expect(changed.map((payload) => payload.replace(/"hmac:[0-9a-f]{32}"/, '4'))).toEqual(
       payloads.flatMap((_, n) => (n % 10 === 4 ? [`{"user":{"id":4}, "n":${n}}`] : [])),
     );
+  });
+
+  test('a service erases in a process of its own', async () => {
+    const app = await newApp();
+    const conditions = parseConditions(['user.id:4'], 'delete');
+    const secret = await openSecret({ configured: SECRET, dataDir: null });
+    const asked = { action: 'delete', conditions, reason: null, matching: 10, askedAt: NOW } as const;
+    const { id } = app;
+    const { erasureId } = await askErasure(database.sql, secret, {
+      ...asked,
+      app: { id, appId: app.appId },
+      coversUntil: NOW,
+    });
+    const config = readConfig({ DATABASE_URL: database.url, DATA_DIR: folder, JOURNAL_DIR: journal, SECRET });
+    const unexpected = (): never => {
+      throw new Error('It is done in this process.');
+    };
+    const worker = new ErasureWorker({
+      ...{ sql: database.sql, storage, secret, config, log: captured([]), now: () => NOW },
+      command: new OwnCommand([process.execPath, LAUNCHER], config),
+      ...{ open: unexpected, close: unexpected, isLeader: () => true },
+    });
+    worker.start();
+    await until(
+      async () => (await requireErasure(database.sql, erasureId)).finishedAt !== null,
+      'it is finished',
+      60_000,
+    );
+    await worker.stop();
+    expect((await eventsOf(app)).total).toBe(90);
   });
 
   test('a backup that is restored later loses the same events again', async () => {
