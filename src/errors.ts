@@ -59,6 +59,11 @@ export const REFUSALS = {
 
   // Only under /api.
   confirmationMismatch: { code: 'CONFIRMATION_MISMATCH', status: 400, error: 'Confirmation does not match' },
+  tooManyAnnotatingTypes: {
+    code: 'TOO_MANY_ANNOTATING_TYPES',
+    status: 400,
+    error: 'Too many types as annotations',
+  },
   tooManyHiddenTypes: { code: 'TOO_MANY_HIDDEN_TYPES', status: 400, error: 'Too many hidden types' },
   tooManyViews: { code: 'TOO_MANY_VIEWS', status: 400, error: 'Too many saved views' },
   tooManyBoards: { code: 'TOO_MANY_BOARDS', status: 400, error: 'Too many boards' },

@@ -1,7 +1,13 @@
 /** The annotations of a chart: a list below it, and a form that adds one. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Annotation, AnnotationKind, AnnotationPage, Series } from '../../src/api-types/answers.ts';
+import type {
+  Annotation,
+  AnnotationKind,
+  AnnotationPage,
+  EventMark,
+  Series,
+} from '../../src/api-types/answers.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Field, Select } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
@@ -10,7 +16,8 @@ import { html } from '../html.ts';
 import { isoText, MINUTE } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { parseInstants } from '../typed-range.ts';
-import type { Bucket } from '../url.ts';
+import { type Bucket, viewSearch } from '../url.ts';
+import { useView } from '../view.ts';
 
 const pathOf = (appId: string): string => `/api/apps/${appId}/annotations`;
 
@@ -20,6 +27,23 @@ export type Annotations = Resource<AnnotationPage>;
 export function useAnnotations(appId: string, { interval }: Series): Annotations {
   const from = Math.floor(interval.from / MINUTE) * MINUTE;
   return useResource(`${pathOf(appId)}?from=${encodeURIComponent(isoText(from))}`);
+}
+
+/** An annotation, or an event of a type that is shown as one. */
+export type Mark = Annotation & Partial<Pick<EventMark, 'eventId'>>;
+
+/** All marks of a chart that begin before its end, newest first. */
+export function marksOf(
+  annotations: readonly Annotation[],
+  marks: Series['marks'] = [],
+  end: number,
+): readonly Mark[] {
+  const events = marks.map(
+    (mark): Mark => ({ ...mark, annotationId: mark.eventId, kind: 'note', until: null, createdAt: mark.at }),
+  );
+  return [...annotations, ...events]
+    .filter(({ at }) => Date.parse(at) < end)
+    .sort((a, b) => Date.parse(b.at) - Date.parse(a.at));
 }
 
 const KIND_NAMES: Record<AnnotationKind, string> = {
@@ -33,7 +57,7 @@ const ROWS = 4;
 
 export interface AnnotationListProps {
   readonly appId: string;
-  readonly annotations: readonly Annotation[];
+  readonly annotations: readonly Mark[];
   readonly zone: string;
   readonly mayChange: boolean;
   readonly onDone: () => void;
@@ -41,6 +65,7 @@ export interface AnnotationListProps {
 
 export function AnnotationList(props: AnnotationListProps): VNode | null {
   const { appId, annotations, zone, mayChange, onDone } = props;
+  const { view } = useView();
   const [isWhole, setWhole] = useState(false);
   const [removal, setRemoval] = useState<Annotation | null>(null);
   if (annotations.length === 0) return null;
@@ -49,9 +74,9 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
     ${shown.map(
       (annotation) => html`<li key=${annotation.annotationId}>
         <i class=${annotation.kind === 'incident' ? 'annotation-mark incident' : 'annotation-mark'} aria-hidden="true"></i>
-        <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span><span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>
+        <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span>${annotation.eventId === undefined ? html`<span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>` : html`<a class="name" href=${`/apps/${appId}${viewSearch({ ...view, event: annotation.eventId })}`}>${annotation.text}</a>`}
         <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
-        ${mayChange && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
+        ${mayChange && annotation.eventId === undefined && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
       </li>`,
     )}
     ${annotations.length > shown.length && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}

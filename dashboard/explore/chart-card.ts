@@ -27,7 +27,7 @@ import { now } from '../state.ts';
 import { type Bucket, HIDDEN, MODES, type Mode, type View } from '../url.ts';
 import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { AllLines, useLineCount } from './all-lines.ts';
-import { AnnotationList, NewAnnotation, useAnnotations } from './annotations.ts';
+import { AnnotationList, marksOf, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
@@ -127,8 +127,8 @@ function ChartBody({
   const annotations = useAnnotations(appId, series);
   const marks = annotations.data?.annotations ?? NO_ANNOTATIONS;
   const shownMarks = useMemo(
-    () => marks.filter(({ at }) => Date.parse(at) < series.end),
-    [marks, series.end],
+    () => marksOf(marks, given.series.marks, series.end),
+    [marks, given.series.marks, series.end],
   );
   /** The bucket to annotate; null: none in particular. */
   const [annotating, setAnnotating] = useState<Bucket | null | false>(false);

@@ -31,6 +31,16 @@ import { SchemaDialog, schemaState } from './types/schema-dialog.ts';
 const ROWS = 200;
 const SEARCH_FROM = 12;
 
+/** What charts do with a type. */
+type Display = 'hidden' | 'annotation';
+
+/** What a button does, and what was done: of a type that is not displayed so, and of one that is. */
+const ACTIONS = { hidden: ['Hide', 'Show'], annotation: ['Mark', 'Unmark'] } as const;
+const SAID = {
+  hidden: ['is shown again', 'is hidden'],
+  annotation: ['is marked no more', 'is marked on charts'],
+} as const;
+
 export function TypesPage({ appId, app }: TabProps): VNode {
   const path = `/api/apps/${appId}/types`;
   const types = useResource<EventTypeList>(path);
@@ -43,14 +53,15 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const { view } = useView();
-  const hide = useAction(async (typeId: string, hidden: boolean, name: string) => {
-    await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { hidden } });
-    notify(
-      hidden ? `${name} is hidden` : `${name} is shown again`,
-      () => void hide.run(typeId, !hidden, name),
-    );
+  const display = useAction(async (what: Display, { typeId, name }: Named, isOn: boolean) => {
+    await call('PATCH', `${path}/${encodeURIComponent(typeId)}`, { body: { [what]: isOn } });
+    notify(`${name} ${SAID[what][isOn ? 1 : 0]}`, () => void display.run(what, { typeId, name }, !isOn));
     reload();
   });
+  const toggle = (what: Display, type: Named, isOn: boolean): VNode => {
+    const text = ACTIONS[what][isOn ? 1 : 0];
+    return html`<button type="button" class="button quiet" aria-label=${`${text} ${type.name}`} title=${what === 'annotation' ? 'Whether charts mark each of its events' : undefined} aria-disabled=${display.busy} onClick=${() => display.run(what, type, !isOn)}>${text}</button>`;
+  };
   const [order, setOrder] = useState<Order>({ key: 'count', down: true });
   const [creating, setCreating] = useState(false);
   const [renaming, setRenaming] = useState<Named | null>(null);
@@ -68,7 +79,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
       ${mayChange && html`<button type="button" class="button" onClick=${() => setCreating(true)}><${Icon} name="plus" />New type</button>`}
     </div>
     ${types.data !== undefined && data === undefined ? html`<${Skeleton} lines=${8} class="rows" />` : html`<${Waiting} for=${types} lines=${8} class="rows" />`}
-    <${ProblemBox} problem=${hide.problem} />
+    <${ProblemBox} problem=${display.problem} />
     ${types.data !== undefined && html`<${ProblemBox} problem=${schemas.problem} retry=${schemas.reload} />`}
     ${
       data?.types.length === 0 &&
@@ -88,15 +99,23 @@ export function TypesPage({ appId, app }: TabProps): VNode {
           </th>`,
         )}${schemas.data && html`<th scope="col">Schema</th>`}<th scope="col">Last 24 hours</th><th scope="col" class="identifier">Identifier</th>${mayChange && html`<th scope="col"><span class="sr-only">Actions</span></th>`}</tr></thead>
         <tbody>${sorted.slice(0, rows).map(
-          ({ typeId, name, createdAt, lastEventAt, count: events, hidden }) => html`<tr key=${typeId}>
-            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}</th>
+          ({
+            typeId,
+            name,
+            createdAt,
+            lastEventAt,
+            count: events,
+            hidden,
+            annotation,
+          }) => html`<tr key=${typeId}>
+            <th scope="row"><a href=${`/apps/${appId}${viewSearch({ ...view, types: [typeId], hidden: [], event: null })}`}>${name}</a>${hidden && html` <span class="badge" title="Chart, list and completion leave it out until they are asked for it">hidden</span>`}${annotation && html` <span class="badge" title="Charts mark each of its events">annotation</span>`}</th>
             <td class="number" data-label="Events">${count(events)}</td>
             <td data-label="Last event"><${Ago} at=${lastEventAt} zone=${view.zone} /></td>
             <td class="created" data-label="Created">${date(Date.parse(createdAt), view.zone)}</td>
             ${schemas.data && html`<td class="schema" data-label=${isOwner && !byType.has(typeId) ? null : 'Schema'}><${SchemaCell} name=${name} schema=${byType.get(typeId)} isOwner=${isOwner} onOpen=${() => setOfSchema({ typeId, name })} /></td>`}
             <td class="spark">${activity?.[typeId] && html`<${Sparkline} counts=${activity[typeId]} />`}</td>
             <td class="identifier"><${Copyable} text=${typeId} label=${`Copy the identifier of ${name}`} /></td>
-            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button><button type="button" class="button quiet" aria-label=${`${hidden ? 'Show' : 'Hide'} ${name}`} aria-disabled=${hide.busy} onClick=${() => hide.run(typeId, !hidden, name)}>${hidden ? 'Show' : 'Hide'}</button></td>`}
+            ${mayChange && html`<td class="number acts"><button type="button" class="button quiet" aria-label=${`Rename ${name}`} onClick=${() => setRenaming({ typeId, name })}>Rename</button>${toggle('annotation', { typeId, name }, annotation)}${toggle('hidden', { typeId, name }, hidden)}</td>`}
           </tr>`,
         )}</tbody>
       </table></div>`

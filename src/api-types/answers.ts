@@ -92,6 +92,8 @@ export interface EventType {
   readonly lastEventAt: string | null;
   /** Whether chart, list and completion leave it out until they are asked for it. */
   readonly hidden: boolean;
+  /** Whether charts mark each of its events, as an annotation. */
+  readonly annotation: boolean;
 }
 
 /** What has changed of a type. */
@@ -99,6 +101,7 @@ export interface ChangedType {
   readonly typeId: string;
   readonly name?: string | undefined;
   readonly hidden?: boolean | undefined;
+  readonly annotation?: boolean | undefined;
 }
 
 export interface EventTypeList {
@@ -718,10 +721,20 @@ export interface Series {
   } | null;
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
+  /** The newest events of the types that are shown as annotations, newest first; absent: no type is. */
+  readonly marks?: readonly EventMark[];
   /** Whether it was counted from rows: then nothing is known of what is before the interval. */
   readonly isScanned?: boolean;
   /** How long that took. */
   readonly seconds?: number;
+}
+
+/** An event that charts show as an annotation. */
+export interface EventMark {
+  readonly eventId: string;
+  readonly at: string;
+  /** The type's name, and what the payload says. */
+  readonly text: string;
 }
 
 /** Events by bucket: `counts[i]` of them in the bucket of index `at[i]`; none in others. */

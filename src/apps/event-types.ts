@@ -250,36 +250,47 @@ export async function renameEventType(
   });
 }
 
-/** Types that charts of an app may leave out: with the others of a chart they are as many as one read takes. */
-const MAX_HIDDEN_TYPES = 40;
+/** What charts do with a type, beside counting it. */
+const DISPLAYS = {
+  // With the others of a chart they are as many as one read takes.
+  hidden: { most: 40, code: 'tooManyHiddenTypes', on: 'type.hide', off: 'type.show' },
+  annotation: { most: 10, code: 'tooManyAnnotatingTypes', on: 'type.annotate', off: 'type.count' },
+} as const;
+
+/** `hidden`: charts leave the type out. `annotation`: they mark each of its events. */
+export type TypeDisplay = keyof typeof DISPLAYS;
 
 /**
- * Has charts leave a type out, or show it again. Its events are counted and listed as ever.
+ * Has charts leave a type out, or mark its events, or no longer. Its events are counted and listed as ever.
  * @param change.appId internal id of the app
  * @returns false if the app has no such type
- * @throws Refused tooManyHiddenTypes
+ * @throws Refused tooManyHiddenTypes, tooManyAnnotatingTypes
  */
-export async function hideEventType(
+export async function displayEventType(
   sql: Sql,
-  change: { appId: number; typeId: string; hidden: boolean; by: Actor },
+  change: { appId: number; typeId: string; display: TypeDisplay; isOn: boolean; by: Actor },
 ): Promise<boolean> {
-  const { appId, typeId, hidden, by } = change;
+  const { appId, typeId, display, isOn, by } = change;
+  const { most, code, on, off } = DISPLAYS[display];
   return await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
     await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    const [type] = await tx<{ id: number; name: string; isHidden: boolean }[]>`
-      SELECT id, name, hidden_at IS NOT NULL AS "isHidden"
+    const column = tx(display === 'hidden' ? 'hidden_at' : 'annotates_at');
+    const [type] = await tx<{ id: number; name: string; isOn: boolean; taken: number }[]>`
+      SELECT id, name, ${column} IS NOT NULL AS "isOn",
+             (SELECT count(*)::integer FROM event_types WHERE app_id = ${appId} AND ${column} IS NOT NULL) AS taken
         FROM event_types WHERE app_id = ${appId} AND public_id = ${typeId} FOR NO KEY UPDATE`;
     if (type === undefined) return false;
-    if (type.isHidden === hidden) return true;
-    if (hidden && (await listHiddenTypes(tx, appId)).length >= MAX_HIDDEN_TYPES)
+    if (type.isOn === isOn) return true;
+    if (isOn && type.taken >= most)
       throw refused(
-        'tooManyHiddenTypes',
-        `an app may hide ${MAX_HIDDEN_TYPES} types: show one of them again`,
+        code,
+        display === 'hidden'
+          ? `an app may hide ${most} types: show one of them again`
+          : `an app may show ${most} types as annotations: stop it for one of them`,
       );
-    await tx`UPDATE event_types SET hidden_at = ${hidden ? tx`now()` : null} WHERE id = ${type.id}`;
-    const action = hidden ? 'type.hide' : 'type.show';
-    await writeAudit(tx, { appId, by, action, details: { typeId, name: type.name } });
+    await tx`UPDATE event_types SET ${column} = ${isOn ? tx`now()` : null} WHERE id = ${type.id}`;
+    await writeAudit(tx, { appId, by, action: isOn ? on : off, details: { typeId, name: type.name } });
     return true;
   });
 }
@@ -291,6 +302,13 @@ export async function listHiddenTypes(
 ): Promise<readonly { readonly id: number; readonly typeId: string }[]> {
   return await sql<{ id: number; typeId: string }[]>`
     SELECT id, public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND hidden_at IS NOT NULL ORDER BY id`;
+}
+
+/** The public ids of the types whose events charts mark. @param appId internal id */
+export async function listAnnotatingTypes(sql: Sql, appId: number): Promise<ReadonlySet<string>> {
+  const rows = await sql<{ typeId: string }[]>`
+    SELECT public_id AS "typeId" FROM event_types WHERE app_id = ${appId} AND annotates_at IS NOT NULL`;
+  return new Set(rows.map(({ typeId }) => typeId));
 }
 
 /** Internal ids of the types of an app but for some. @param appId internal id */

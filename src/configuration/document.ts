@@ -15,6 +15,7 @@ export interface TypeEntry {
   readonly name: string;
   readonly renamedFrom?: string;
   readonly hidden?: boolean;
+  readonly annotation?: boolean;
   readonly schema?: object;
   readonly schemaMode?: SchemaMode;
   readonly redact?: readonly RedactionEntry[];
@@ -125,6 +126,10 @@ const TYPE = entry(
     name: NAME,
     renamedFrom: RENAMED_FROM,
     hidden: { type: 'boolean', description: 'Whether charts leave the type out.' },
+    annotation: {
+      type: 'boolean',
+      description: 'Whether charts mark each event of the type, as an annotation.',
+    },
     schema: { type: 'object', description: 'The JSON Schema that payloads are checked against.' },
     schemaMode: {
       enum: ['warn', 'refuse'],

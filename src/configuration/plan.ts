@@ -183,8 +183,11 @@ function planType(
   stored: StoredType | null,
 ): void {
   const { prune } = draft.options;
-  const hidden = entry.hidden ?? (prune ? false : (stored?.isHidden ?? false));
-  if (hidden !== (stored?.isHidden ?? false)) draft.steps.push(steps.hideType(app, entry.name, hidden));
+  for (const display of ['hidden', 'annotation'] as const) {
+    const was = stored?.[display] ?? false;
+    const isOn = entry[display] ?? (prune ? false : was);
+    if (isOn !== was) draft.steps.push(steps.displayType(app, entry.name, display, isOn));
+  }
   planRetention(draft, app, entry.name, entry.retention, stored);
   if (entry.schema === undefined && entry.schemaMode === undefined) {
     if ((stored?.schema ?? null) === null) return;

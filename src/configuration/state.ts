@@ -21,7 +21,8 @@ import type {
 export interface StoredType {
   readonly typeId: string;
   readonly name: string;
-  readonly isHidden: boolean;
+  readonly hidden: boolean;
+  readonly annotation: boolean;
   readonly schema: object | null;
   readonly mode: SchemaMode | null;
   readonly redactions: readonly RedactionEntry[];
@@ -156,7 +157,8 @@ async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
         | null;
     })[]
   >`
-    SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", schema, mode,
+    SELECT app_id AS app, public_id AS "typeId", name, hidden_at IS NOT NULL AS hidden,
+           annotates_at IS NOT NULL AS annotation, schema, mode,
            (SELECT days FROM retention_rules WHERE retention_rules.type_id = event_types.id) AS days,
            ${redactionColumn(sql, 'event_types.id')} AS rules
       FROM event_types LEFT JOIN type_schemas ON type_schemas.type_id = event_types.id
@@ -278,10 +280,11 @@ function limitsEntry(limits: OwnLimits): Pick<AppEntry, 'limits'> {
   return own.length === 0 ? {} : { limits: Object.fromEntries(own) };
 }
 
-function typeEntry({ name, isHidden, schema, mode, redactions, retention }: StoredType): TypeEntry {
+function typeEntry({ name, hidden, annotation, schema, mode, redactions, retention }: StoredType): TypeEntry {
   return {
     name,
-    ...(isHidden && { hidden: true }),
+    ...(hidden && { hidden }),
+    ...(annotation && { annotation }),
     ...(schema !== null && { schema }),
     ...(mode !== null && { schemaMode: mode }),
     ...retentionEntry({ retention }),

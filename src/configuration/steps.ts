@@ -5,7 +5,13 @@ import type { Role } from '../accounts/people/members.ts';
 import { createUser, requireUser } from '../accounts/people/users.ts';
 import { type LimitSettings, type OwnLimits, setAppLimits } from '../apps/app-limits.ts';
 import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../apps/apps.ts';
-import { createEventTypes, hideEventType, internalAppId, renameEventType } from '../apps/event-types.ts';
+import {
+  createEventTypes,
+  displayEventType,
+  internalAppId,
+  renameEventType,
+  type TypeDisplay,
+} from '../apps/event-types.ts';
 import { removeField as endField, type FieldReference, declareField as insertField } from '../apps/fields.ts';
 import { unmapGroup as endGroup, mapGroup as setGroup, setOwnRole } from '../apps/groups.ts';
 import { addRedaction, removeRedaction as endRedaction, type RedactionAction } from '../apps/redaction.ts';
@@ -177,10 +183,15 @@ export function renameType(app: AppTarget, { typeId, name: from }: StoredType, n
   });
 }
 
-export function hideType(app: AppTarget, name: string, hidden: boolean): Step {
-  const detail = hidden ? 'hidden' : 'shown';
+const DISPLAYED = {
+  hidden: ['shown', 'hidden'],
+  annotation: ['not as annotations', 'as annotations'],
+} as const;
+
+export function displayType(app: AppTarget, name: string, display: TypeDisplay, isOn: boolean): Step {
+  const detail = DISPLAYED[display][isOn ? 1 : 0];
   return step({ action: 'update', kind: 'type', app: app.name, name, detail }, async ({ sql, by }) => {
-    await hideEventType(sql, { appId: idOf(app), typeId: typeIdOf(app, name), hidden, by });
+    await displayEventType(sql, { appId: idOf(app), typeId: typeIdOf(app, name), display, isOn, by });
   });
 }
 

@@ -57,6 +57,10 @@ export const EVENT_TYPE = objectOf<EventType>(
       type: 'boolean',
       description: 'Whether charts of the dashboard leave the type out until they are asked for it.',
     },
+    annotation: {
+      type: 'boolean',
+      description: 'Whether charts of the dashboard mark each of its events, as an annotation.',
+    },
   },
   { title: 'EventType' },
 );

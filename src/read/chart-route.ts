@@ -3,7 +3,7 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
 import type { Compared, Series } from '../api-types/answers.ts';
-import { listHiddenTypes, listOtherTypes, numberTypes } from '../apps/event-types.ts';
+import { listOtherTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -12,7 +12,7 @@ import type { EventReader, FieldLine, SeriesRequest } from '../storage/storage.t
 import { CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { nameOf } from './fields/shown-value.ts';
-import { findExceptTypes, findTypes } from './scope-query.ts';
+import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from './scope-query.ts';
 import { type LinesQuery, readLines, type SeriesLines, sum } from './series-lines.ts';
 
 export interface ChartRouteOptions {
@@ -22,6 +22,11 @@ export interface ChartRouteOptions {
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
+
+/** Marks of a chart, what of a payload one says, and the payloads that are read for them. */
+const MOST_MARKS = 100;
+const MOST_CHARACTERS = 120;
+const MARKS_BYTES = 1_048_576;
 
 export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be at most 1,000 months apart.');
 
@@ -36,7 +41,15 @@ export function chartRoute(options: ChartRouteOptions): Route {
     async ({ app, exchange, ...reading }) => {
       const query = CHART_QUERY.parse(exchange.query);
       if (query instanceof Rejection) return query;
-      const chart = await readChartOf(options, reading, app, query);
+      const types = await findChartTypes(reading.sql, app.id, query.typeId);
+      if (types instanceof Rejection) return types;
+      const chart =
+        types.annotating.length === 0
+          ? await readChartOfTypes(options, reading, app, query, types)
+          : // Its counts and its marks are of one snapshot.
+            await reading.events.together(app.id, (sql, events) =>
+              readMarkedChart(options, { sql, events }, app, query, types),
+            );
       return chart instanceof Rejection ? chart : done<Series>(chart);
     },
   );
@@ -44,19 +57,74 @@ export function chartRoute(options: ChartRouteOptions): Route {
 
 /** The chart of a query. @returns also a refusal of its types, or of too long a range */
 export async function readChartOf(
+  options: Pick<ChartRouteOptions, 'now'>,
+  reading: Reading,
+  app: ChartApp,
+  query: ChartQuery,
+): Promise<Series | Rejection> {
+  const types = await findChartTypes(reading.sql, app.id, query.typeId);
+  return types instanceof Rejection ? types : await readChartOfTypes(options, reading, app, query, types);
+}
+
+interface ChartApp {
+  /** Internal id. */
+  readonly id: number;
+}
+
+type ChartQuery = Exclude<ReturnType<typeof CHART_QUERY.parse>, Rejection>;
+
+/** The chart with the newest events of the types that are shown as annotations. */
+async function readMarkedChart(
+  options: Pick<ChartRouteOptions, 'now'>,
+  reading: Reading,
+  app: ChartApp,
+  query: ChartQuery,
+  types: ChartTypes,
+): Promise<Series | Rejection> {
+  const chart = await readChartOfTypes(options, reading, app, query, types);
+  if (chart instanceof Rejection) return chart;
+  const { events } = await reading.events.list({
+    ...{ appId: app.id, typeIds: types.annotating.map(({ id }) => id) },
+    ...{ ...chart.interval, order: 'desc', after: null, limit: MOST_MARKS, maxBytes: MARKS_BYTES },
+  });
+  const names = new Map(types.annotating.map(({ typeId, name }) => [typeId, name]));
+  const marks = events.map(({ id, typeId, createdAt, payload }) => ({
+    eventId: id,
+    at: createdAt.toISOString(),
+    text: markText(names.get(typeId) ?? '', payload),
+  }));
+  return { ...chart, marks };
+}
+
+/** Fields of a payload that say what happened, the best first. */
+const SAYING = ['text', 'message', 'title', 'name', 'version'] as const;
+
+/** What the mark of an event says: the type's name, and the first of its texts that says something. */
+export function markText(typeName: string, payload: string): string {
+  // Payloads are objects, or any other JSON.
+  const parsed = JSON.parse(payload) as Readonly<Record<string, unknown>> | null;
+  const said = SAYING.map((name) => parsed?.[name]).find(
+    (text) => typeof text === 'string' && text.trim() !== '',
+  );
+  const text = typeof said === 'string' ? said : payload === '{}' ? '' : payload;
+  const short = text.length > MOST_CHARACTERS ? `${text.slice(0, MOST_CHARACTERS)}…` : text;
+  return short === '' ? typeName : `${typeName}: ${short}`;
+}
+
+async function readChartOfTypes(
   { now }: Pick<ChartRouteOptions, 'now'>,
   reading: Reading,
-  app: { /** Internal id. */ readonly id: number },
-  query: Exclude<ReturnType<typeof CHART_QUERY.parse>, Rejection>,
+  app: ChartApp,
+  query: ChartQuery,
+  types: ChartTypes,
 ): Promise<Series | Rejection> {
   const { sql } = reading;
-  const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
-  if (typeIds instanceof Rejection) return typeIds;
+  const { typeIds } = types;
   const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
   const { filter, hasConditions } = conditionsOf(query);
   const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
   if (leftOut instanceof Rejection) return leftOut;
-  const hidden = typeIds === null ? await listHiddenTypes(sql, app.id) : [];
+  const hidden = typeIds === null ? types.hidden : [];
   const apart = hidden.filter(({ id }) => !leftOut.includes(id));
   const exceptTypes = [...leftOut, ...apart.map(({ id }) => id)];
   const request = {
@@ -89,7 +157,7 @@ interface ChartOf extends LinesQuery {
   /** An earlier interval to count as well; null: none. */
   readonly compared: { readonly from: number; readonly until: number } | null;
   /** Types that are one line apart. */
-  readonly hidden: Awaited<ReturnType<typeof listHiddenTypes>>;
+  readonly hidden: ChartTypes['hidden'];
 }
 
 /** @returns null where counts do not answer it, or there would be too many buckets */

@@ -161,15 +161,61 @@ export async function findTypes(
 ): Promise<readonly number[] | null | Rejection> {
   const typeName = [...new Set([...named.typeName, ...(named.type ?? [])])];
   if (typeId.length + typeName.length === 0) return null;
-  if (typeId.length + typeName.length > MAX_TYPES)
-    return invalidParameters(`typeId and typeName may be given at most ${MAX_TYPES} times together.`);
-  // No text column takes NUL.
-  const impossible = [...typeId, ...typeName].find((sent) => sent.includes('\0'));
-  if (impossible !== undefined) return noType(impossible);
+  const impossible = impossibleOf(typeId, typeName);
+  if (impossible !== null) return impossible;
   const rows = await sql<{ id: number; publicId: string; name: string }[]>`
     SELECT id, public_id AS "publicId", name FROM event_types
      WHERE app_id = ${appId} AND (public_id = ANY(${[...typeId]}) OR name = ANY(${[...typeName]}))`;
   const [ids, names] = [new Set(rows.map((row) => row.publicId)), new Set(rows.map((row) => row.name))];
   const missing = typeId.find((id) => !ids.has(id)) ?? typeName.find((name) => !names.has(name));
   return missing === undefined ? rows.map(({ id }) => id) : noType(missing);
+}
+
+/** What no type of an app can be; null: nothing is. */
+function impossibleOf(typeId: readonly string[], typeName: readonly string[]): Rejection | null {
+  if (typeId.length + typeName.length > MAX_TYPES)
+    return invalidParameters(`typeId and typeName may be given at most ${MAX_TYPES} times together.`);
+  // No text column takes NUL.
+  const impossible = [...typeId, ...typeName].find((sent) => sent.includes('\0'));
+  return impossible === undefined ? null : noType(impossible);
+}
+
+export interface ChartType {
+  /** Internal id. */
+  readonly id: number;
+  readonly typeId: string;
+  readonly name: string;
+}
+
+export interface ChartTypes {
+  /** Internal ids of the types that are chosen; null: none are, which means all. */
+  readonly typeIds: readonly number[] | null;
+  /** Those that charts leave out. */
+  readonly hidden: readonly ChartType[];
+  /** Those whose events charts mark. */
+  readonly annotating: readonly ChartType[];
+}
+
+/** The types that a chart has to know of, in one statement. @param appId internal id */
+export async function findChartTypes(
+  sql: Sql,
+  appId: number,
+  chosen: readonly string[],
+): Promise<ChartTypes | Rejection> {
+  const impossible = impossibleOf(chosen, []);
+  if (impossible !== null) return impossible;
+  const rows = await sql<(ChartType & { isHidden: boolean; isAnnotating: boolean })[]>`
+    SELECT id, public_id AS "typeId", name, hidden_at IS NOT NULL AS "isHidden", annotates_at IS NOT NULL AS "isAnnotating"
+      FROM event_types
+     WHERE app_id = ${appId} AND (public_id = ANY(${[...chosen]}) OR hidden_at IS NOT NULL OR annotates_at IS NOT NULL)
+     ORDER BY id`;
+  const known = new Map(rows.map((row) => [row.typeId, row.id]));
+  const missing = chosen.find((typeId) => !known.has(typeId));
+  if (missing !== undefined) return noType(missing);
+  return {
+    typeIds:
+      chosen.length === 0 ? null : rows.filter(({ typeId }) => chosen.includes(typeId)).map(({ id }) => id),
+    hidden: rows.filter(({ isHidden }) => isHidden),
+    annotating: rows.filter(({ isAnnotating }) => isAnnotating),
+  };
 }

@@ -1,6 +1,6 @@
 /** An app's event types, with how many events each has. */
 import type { EventTypeList } from '../api-types/answers.ts';
-import { type EventType, listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
+import { type EventType, listAnnotatingTypes, listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
 import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { oneOf, Query, text, texts, wholeNumber } from '../http/query.ts';
@@ -39,15 +39,23 @@ export const TYPES = {
 
 export function typesRead(): AppRead {
   return appRead(TYPES, async ({ app, sql, events }, query) => {
-    const [types, hidden, stats] = await Promise.all([
+    const [types, hidden, annotating, stats] = await Promise.all([
       listTypesOf(sql, app.id),
       listHiddenTypes(sql, app.id),
+      listAnnotatingTypes(sql, app.id),
       events.typeStats(app.id),
     ]);
     const hiddenIds = new Set(hidden.map(({ typeId }) => typeId));
     const rows = types.filter(isWanted(query)).map((type) => {
       const { count = 0, lastEventAt = null } = stats.get(type.typeId) ?? {};
-      return { ...type, count, lastEventAt, hidden: hiddenIds.has(type.typeId) };
+      const { typeId } = type;
+      return {
+        ...type,
+        count,
+        lastEventAt,
+        hidden: hiddenIds.has(typeId),
+        annotation: annotating.has(typeId),
+      };
     });
     if (query.sort === 'events') rows.sort((a, b) => b.count - a.count);
     return done<EventTypeList>({ types: rows.slice(0, query.limit) });

@@ -280,7 +280,15 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
   },
   listEventTypes: data({
     types: [
-      { typeId: TYPE_ID, name: 'order placed', createdAt: AT, count: 1, lastEventAt: AT, hidden: false },
+      {
+        typeId: TYPE_ID,
+        name: 'order placed',
+        createdAt: AT,
+        count: 1,
+        lastEventAt: AT,
+        hidden: false,
+        annotation: false,
+      },
     ],
   }),
   listAnnotations: data({

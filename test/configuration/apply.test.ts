@@ -77,6 +77,7 @@ const SHOP = {
     {
       name: 'noise',
       hidden: true,
+      annotation: true,
       retention: 'forever',
       redact: [
         { path: 'card.number', action: 'mask' },

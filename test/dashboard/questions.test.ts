@@ -1,5 +1,5 @@
 /** The second question: what is ticked beside the chart, what is different in a bar, and what an app's overview says, against SQL. */
-import type { Browser, Page } from 'playwright-core';
+import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Explanation } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
@@ -86,6 +86,13 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await page.goto(`/apps/${appId}?range=24h&tz=UTC${query}`);
     await page.locator('.chart-card[aria-busy=false] .plot .over').waitFor();
     await page.locator('article').first().waitFor();
+  };
+  const note = (): Locator => page.locator('.tooltip', { hasText: 'payment captured: {"amount":1}' });
+  const typeIdOf = async (name: string): Promise<string> => {
+    const { types } = (await owner.get(`/api/apps/${appId}/types`)).data as {
+      types: { typeId: string; name: string }[];
+    };
+    return types.find((type) => type.name === name)?.typeId ?? '';
   };
   const stored = async (condition: string, hours = 24): Promise<number> => {
     const [row] = await service.sql<{ events: number }[]>`
@@ -230,6 +237,34 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await expect
       .poll(() => figure(page, 'In this range'))
       .toBe(await stored(`payload->>'country' = 'FR'`, (7 * DAY_MS) / HOUR_MS));
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('marks the events of a type that is shown as annotation, says their text, and opens them', async () => {
+    await page.goto(`/apps/${appId}/types?tz=UTC`);
+    await page.getByRole('button', { name: 'Mark payment captured' }).click();
+    await page.locator('tr', { hasText: 'payment captured' }).locator('.badge').waitFor();
+    await open('&type=' + (await typeIdOf('page viewed')));
+    const marks = page.getByRole('list', { name: 'Annotations' });
+    await marks.getByText('payment captured: {"amount":1}').first().waitFor();
+    const rows = (await stored(`payload->>'amount' = '1'`)) - 4;
+    await marks.getByRole('button', { name: `Show all ${rows + 4} annotations` }).click();
+    expect(await marks.getByRole('listitem').count()).toBe(rows + 4);
+    expect(await marks.getByRole('button', { name: /^Remove/ }).count()).toBe(0);
+    // The bar of a mark says its text, too.
+    await page.locator('.plot').focus();
+    for (let step = 0; step < 30 && !(await note().isVisible()); step += 1)
+      await page.keyboard.press('ArrowLeft');
+    await note().waitFor();
+    await marks.getByRole('link').first().click();
+    await page.getByRole('dialog').getByText('"amount"').first().waitFor();
+    await page.keyboard.press('Escape');
+    // Undone where it was done.
+    await page.goto(`/apps/${appId}/types?tz=UTC`);
+    await page.getByRole('button', { name: 'Unmark payment captured' }).click();
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await page.getByRole('button', { name: 'Unmark payment captured' }).click();
+    await page.getByText('payment captured is marked no more').waitFor();
     expect(watched.complaints).toEqual([]);
   });
 });

@@ -1,6 +1,7 @@
 /** The columns of the dashboard's chart, against events that are counted by hand. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Series } from '../../src/api-types/answers.ts';
+import { markText } from '../../src/read/chart-route.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
@@ -98,4 +99,51 @@ test('hidden types as one line, in no other number', async () => {
     typeIds: [typeIds[2]],
     ...{ counts: column(2, 7, 12), before: sum(column(2, 0, 7)), compared: column(2, 2, 7) },
   });
+});
+
+test('marks of the events of a type that is shown as annotation, bounded by the chart, and none without one', async () => {
+  const type = `/api/apps/${app.appId}/types/${typeIds[1]}`;
+  expect(await chart({})).not.toHaveProperty('marks');
+  expect((await owner.patch(type, { annotation: true })).data).toMatchObject({ annotation: true });
+  // Whatever the chart is of.
+  const { marks, lines } = await chart({ typeId: typeIds[0] ?? '' });
+  expect(lines.map(({ name }) => name)).toEqual(['visit']);
+  expect(marks).toHaveLength(sum(column(1, 7, 12)));
+  const [newest] = marks ?? [];
+  expect(newest).toEqual({
+    eventId: expect.stringMatching(/^[\da-f-]{36}$/),
+    at: new Date(start + 11 * MINUTE_MS + eventsOf(1, 11) - 1).toISOString(),
+    text: 'order',
+  });
+  const event = (await owner.get(`/api/apps/${app.appId}/events/${newest?.eventId}`)).data;
+  expect(event).toMatchObject({ typeId: typeIds[1], createdAt: newest?.at });
+  const { types } = (await owner.get(`/api/apps/${app.appId}/types`)).data as {
+    types: { typeId: string; annotation: boolean }[];
+  };
+  expect(types.filter(({ annotation }) => annotation).map(({ typeId }) => typeId)).toEqual([typeIds[1]]);
+  await owner.patch(type, { annotation: false });
+  expect(await chart({})).not.toHaveProperty('marks');
+});
+
+test('at most ten types are shown as annotations', async () => {
+  const more: string[] = [];
+  for (let n = 0; n < 11; n += 1) more.push((await service.newType(app, `deploy ${n}`)).typeId);
+  const statuses: (readonly [number, string])[] = [];
+  for (const typeId of more) {
+    const { status, code } = await owner.patch(`/api/apps/${app.appId}/types/${typeId}`, {
+      annotation: true,
+    });
+    statuses.push([status, code]);
+  }
+  expect(statuses.slice(0, 10)).toEqual(Array.from({ length: 10 }, () => [200, '']));
+  expect(statuses[10]).toEqual([400, 'TOO_MANY_ANNOTATING_TYPES']);
+});
+
+test('a mark says what the payload says first, and is short', () => {
+  const said = (payload: unknown): string => markText('deploy', JSON.stringify(payload));
+  expect(said({ version: '2.4', text: 'Release 2.4' })).toBe('deploy: Release 2.4');
+  expect(said({ version: '2.4', text: ' ' })).toBe('deploy: 2.4');
+  expect(said({ sha: 'ab' })).toBe('deploy: {"sha":"ab"}');
+  expect([said({}), said(null), said([1])]).toEqual(['deploy', 'deploy: null', 'deploy: [1]']);
+  expect(said({ title: 'x'.repeat(500) })).toBe(`deploy: ${'x'.repeat(120)}…`);
 });

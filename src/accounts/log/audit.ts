@@ -20,6 +20,8 @@ export type AuditAction =
   | 'type.rename'
   | 'type.hide'
   | 'type.show'
+  | 'type.annotate'
+  | 'type.count'
   | 'field.add'
   | 'field.backfill'
   | 'field.remove'

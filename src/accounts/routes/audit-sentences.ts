@@ -18,6 +18,8 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'type.rename': ({ from, to }) => `renamed the event type “${from}” to “${to}”`,
   'type.hide': ({ name }) => `hid the event type “${name}” in charts`,
   'type.show': ({ name }) => `showed the event type “${name}” in charts again`,
+  'type.annotate': ({ name }) => `had charts mark the events of the type “${name}”`,
+  'type.count': ({ name }) => `had charts no longer mark the events of the type “${name}”`,
   'type.schema-set': ({ mode }) => `set the schema of an event type: ${mode}`,
   'type.schema-remove': () => 'removed the schema of an event type',
   'field.add': ({ path }) => `declared the field “${fieldOf(path)}”`,

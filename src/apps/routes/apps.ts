@@ -20,7 +20,7 @@ import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
 import { createApp, renameApp } from '../apps.ts';
-import { createEventType, hideEventType, renameEventType } from '../event-types.ts';
+import { createEventType, displayEventType, renameEventType, type TypeDisplay } from '../event-types.ts';
 import { eraseRemovedApp, listRemovedApps, removeApp, restoreApp } from '../removed-apps.ts';
 import type { Secret } from '../secret.ts';
 
@@ -39,8 +39,12 @@ export interface AppRoutesOptions {
 
 /** The name's own rules are checked later; this bound refuses long texts early. */
 const NAME = bodyOf({ name: { type: 'string', maxLength: 1_000 } }, ['name']);
-const CHANGED_TYPE = bodyOf({ name: { type: 'string', maxLength: 1_000 }, hidden: { type: 'boolean' } });
-const NO_CHANGE = new Rejection('invalidBody', 'The field "name" or "hidden" is missing.');
+const CHANGED_TYPE = bodyOf({
+  name: { type: 'string', maxLength: 1_000 },
+  hidden: { type: 'boolean' },
+  annotation: { type: 'boolean' },
+});
+const NO_CHANGE = new Rejection('invalidBody', 'The field "name", "hidden" or "annotation" is missing.');
 /** What is missing is told after the app was found: an unknown app is 404. */
 const LATE_CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, []);
 const CONFIRMATION = bodyOf({ confirm: { type: 'string', maxLength: 1_000 } }, ['confirm']);
@@ -116,13 +120,17 @@ function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readon
       '/api/apps/:appId/types/:typeId',
       'member',
       CHANGED_TYPE,
-      async ({ app, by, parameters }, { name, hidden }) => {
+      async ({ app, by, parameters }, { name, hidden, annotation }) => {
         const type = { appId: app.id, typeId: parameters[1] ?? '', by };
-        if (name === undefined && hidden === undefined) return NO_CHANGE;
-        const isRenamed = name === undefined || (await renameEventType(sql, { ...type, name }));
-        const isThere =
-          isRenamed && (hidden === undefined || (await hideEventType(sql, { ...type, hidden })));
-        return isThere ? done<ChangedType>({ typeId: type.typeId, name, hidden }) : NO_TYPE;
+        if (name === undefined && hidden === undefined && annotation === undefined) return NO_CHANGE;
+        const displays = Object.entries({ hidden, annotation } as const) as [
+          TypeDisplay,
+          boolean | undefined,
+        ][];
+        let isThere = name === undefined || (await renameEventType(sql, { ...type, name }));
+        for (const [display, isOn] of displays)
+          if (isOn !== undefined) isThere &&= await displayEventType(sql, { ...type, display, isOn });
+        return isThere ? done<ChangedType>({ typeId: type.typeId, name, hidden, annotation }) : NO_TYPE;
       },
     ),
     api.readInTurn('/api/apps/:appId/type-activity', 'viewer', async ({ app, events }) =>
