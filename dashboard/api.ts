@@ -29,6 +29,7 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
 
 export interface CallOptions {
   readonly body?: unknown;
+  readonly headers?: Readonly<Record<string, string>>;
   readonly signal?: AbortSignal;
 }
 
@@ -47,7 +48,7 @@ export function whenSignedOut(listener: () => Promise<boolean>): void {
  * @throws Problem; or what the caller's signal was aborted with
  */
 export async function callText(method: Method, path: string, options: CallOptions = {}): Promise<string> {
-  const { body, signal } = options;
+  const { body, headers, signal } = options;
   const timeout = AbortSignal.timeout(TIMEOUT_MS);
   let response: Response;
   let text: string;
@@ -56,6 +57,7 @@ export async function callText(method: Method, path: string, options: CallOption
       method,
       credentials: 'same-origin',
       signal: signal === undefined ? timeout : AbortSignal.any([signal, timeout]),
+      ...(headers && { headers }),
       // State-changing requests need the JSON content type even without a body.
       ...(method !== 'GET' && {
         headers: { 'Content-Type': 'application/json' },

@@ -6,14 +6,14 @@ import { resolveRange } from './range.ts';
 import { preload } from './resource.ts';
 import { prepareExplore } from './routes/app.ts';
 import { appsPath } from './routes/apps.ts';
-import { Shell } from './shell.ts';
+import { isShared, Shell } from './shell.ts';
 import { loadSession, now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { parseView } from './url.ts';
 import { seriesPath } from './view.ts';
 
 followLinks();
-void loadSession();
+if (!isShared(location.pathname)) void loadSession();
 const [, appId, tab] = /^\/apps\/([^/]+)(?:\/([^/]+))?\/?$/.exec(location.pathname) ?? [];
 if (appId !== undefined) {
   if (tab === undefined) {

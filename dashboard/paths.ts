@@ -25,6 +25,7 @@ export const PATHS = [
   '/email-verifications/:token',
   '/password-reset/:token?',
   '/account',
+  '/shared/:token',
   '/apps/:appId/:tab?',
 ] as const;
 

@@ -1,5 +1,5 @@
 /** The frame of every page: top bar, routes, notices, and focus handling. */
-import type { VNode } from 'preact';
+import { h, type VNode } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { parametersOf, useAddress } from './address.ts';
 import { call } from './api.ts';
@@ -7,7 +7,7 @@ import { Icon, Mark } from './components/icon.ts';
 import { Palette } from './components/palette.ts';
 import { ProblemBox } from './components/problem.ts';
 import { COMMAND_KEY, Shortcuts } from './components/shortcuts.ts';
-import { Skeleton } from './components/waiting.ts';
+import { type Load, Part, Skeleton } from './components/waiting.ts';
 import { html } from './html.ts';
 import { PATHS, type PagePath, TABS } from './paths.ts';
 import { opened, searches } from './places.ts';
@@ -19,6 +19,11 @@ import { JoinPage } from './routes/join.ts';
 import { SignInAgain, SignInPage } from './routes/sign-in.ts';
 import { forgetUser, loadSession, notice, session, sessionProblem, THEMES, theme, undo } from './state.ts';
 import { useTitle } from './title.ts';
+
+/** Whether a page is that of a share, which has neither a session nor ways to other pages. */
+export const isShared = (path: string): boolean => path.startsWith('/shared/');
+
+const loadShared: Load<Parameters> = async () => (await import('./routes/explore.ts')).SharedPage;
 
 export function Shell(): VNode {
   const { path } = useAddress();
@@ -38,7 +43,7 @@ export function Shell(): VNode {
     before.current = path;
   }, [path]);
   return html`<a class="skip" href="#main" onClick=${() => main.current?.focus()}>Skip to the content</a>
-    <${TopBar} onSearch=${() => setOpened('palette')} />
+    ${!isShared(path) && html`<${TopBar} onSearch=${() => setOpened('palette')} />`}
     <main id="main" tabindex="-1" ref=${main}><${Pages} /></main>
     ${opened === 'palette' && html`<${Palette} tabs=${TABS} onHelp=${() => setOpened('shortcuts')} onClose=${close} />`}
     ${opened === 'shortcuts' && html`<${Shortcuts} onClose=${close} />`}
@@ -95,6 +100,7 @@ function Pages(): VNode {
     else if (away) route(signInPath, true);
   }, [first, away]);
 
+  if (found !== null && isShared(path)) return found();
   if (found === null && !first) return html`<${NotFound} />`;
   if (current === null) {
     if (sessionProblem.value !== null) {
@@ -124,6 +130,7 @@ const PAGES: Readonly<Record<PagePath, (params: Parameters) => VNode>> = {
   '/invitations/:token': join('invitations'),
   '/email-verifications/:token': join('email-verifications'),
   '/password-reset/:token?': join('password-reset'),
+  '/shared/:token': (params) => h(Part<Parameters>, { load: loadShared, props: params }) as VNode,
   '/account': () => html`<${AccountPage} />`,
   '/apps/:appId/:tab?': (params) => html`<${AppPage} params=${params} />`,
 };

@@ -7,9 +7,10 @@ import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
+import { ShareDialog } from '../components/share.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
-import { type View, viewSearch } from '../url.ts';
+import { parseView, type View, viewSearch } from '../url.ts';
 import { viewsPath } from '../view.ts';
 
 export interface SavedViewsProps {
@@ -23,6 +24,7 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
   const views = useResource<SavedViewList>(viewsPath(appId));
   const [saving, setSaving] = useState(false);
   const [removal, setRemoval] = useState<SavedView | null>(null);
+  const [sharing, setSharing] = useState<SavedView | null>(null);
   const all = views.data?.views ?? [];
   const search = savedSearch(view);
   return html`<${Popover} icon="bookmark" atEnd label="Saved views" text=${all.find((one) => one.search === search)?.name ?? 'Views'}>
@@ -36,7 +38,10 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
             <a href=${`/apps/${appId}?${saved.search}`} aria-current=${saved.search === search ? 'true' : undefined} title=${saved.savedBy === null ? saved.name : `${saved.name}, saved by ${saved.savedBy}`} onClick=${close}>${saved.name}</a>
             ${
               mayChange &&
-              html`<button type="button" class="icon-button" aria-label=${`Remove the view ${saved.name}`} onClick=${() => {
+              html`<button type="button" class="button quiet" aria-label=${`Share the view ${saved.name}`} onClick=${() => {
+                close();
+                setSharing(saved);
+              }}>Share</button><button type="button" class="icon-button" aria-label=${`Remove the view ${saved.name}`} onClick=${() => {
                 close();
                 setRemoval(saved);
               }}><${Icon} name="close" /></button>`
@@ -54,7 +59,8 @@ export function SavedViews({ appId, view, mayChange }: SavedViewsProps): VNode {
     </div>`}
   <//>
   ${saving && html`<${SaveView} appId=${appId} search=${search} known=${all} onDone=${views.reload} onClose=${() => setSaving(false)} />`}
-  ${removal && html`<${Confirm} title="Remove the view" path=${`${viewsPath(appId)}/${removal.viewId}`} said="The view was removed" onDone=${views.reload} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}`;
+  ${removal && html`<${Confirm} title="Remove the view" path=${`${viewsPath(appId)}/${removal.viewId}`} said="The view was removed" onDone=${views.reload} onClose=${() => setRemoval(null)}><b>${removal.name}</b> is removed for all members of the app.<//>`}
+  ${sharing && html`<${ShareDialog} appId=${appId} of=${['viewId', sharing.viewId]} name=${sharing.name} range=${parseView(sharing.search, view.zone).range} zone=${view.zone} onClose=${() => setSharing(null)} />`}`;
 }
 
 /** The part of a view that is saved: without the open event, the way back and the time zone, which belong to the reader. */

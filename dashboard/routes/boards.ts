@@ -20,6 +20,7 @@ import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { LiveButton } from '../components/live-button.ts';
 import { RangePicker } from '../components/range-picker.ts';
+import { ShareDialog } from '../components/share.ts';
 import { Waiting } from '../components/waiting.ts';
 import { readTyped } from '../filter-text.ts';
 import { count } from '../format.ts';
@@ -91,6 +92,7 @@ interface BoardProps {
 function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
   const { view, change } = viewed;
   const root = useRef<HTMLDivElement>(null);
+  const [sharing, setSharing] = useState(false);
   const data = useResource<BoardData>(dataPath(appId, board, viewed), {
     scope: `board ${board.boardId}`,
     version: now.value,
@@ -116,6 +118,8 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
       <${BoardFilter} filters=${view.filters} onChange=${(filters: readonly string[]) => change({ filters })} />
       <${LiveButton} viewed=${viewed} fresh=${0} isLost=${isLost} />
       <button type="button" class="button" onClick=${() => root.current?.requestFullscreen()}>Full screen</button>
+      ${mayChange && html`<button type="button" class="button" onClick=${() => setSharing(true)}>Share…</button>`}
+      ${sharing && html`<${ShareDialog} appId=${appId} of=${['boardId', board.boardId]} name=${board.name} range=${view.range} zone=${view.zone} filters=${view.filters} onClose=${() => setSharing(false)} />`}
     </div>
     <${Waiting} for=${data} lines=${12} />
     ${save.problem && html`<p class="hint" role="alert">The order was not saved: ${save.problem.details}</p>`}
@@ -206,6 +210,16 @@ function BoardFilter({ filters, onChange }: FilterProps): VNode {
     ${filters.map((filter) => html`<button key=${filter} type="button" class="button" aria-label=${`Remove the filter ${filter}`} onClick=${() => onChange(filters.filter((one) => one !== filter))}>${filter}<${Icon} name="close" /></button>`)}
     <input type="text" aria-label="Filter all charts" placeholder="Filter: country:DE" autocomplete="off" title=${mistake} aria-invalid=${mistake === '' ? undefined : 'true'} value=${text} onInput=${(event: InputEvent) => setText((event.currentTarget as HTMLInputElement).value)} />
   </form>`;
+}
+
+/** Charts that are only looked at. One that is alone has its name elsewhere. */
+export function ShownCharts({ charts, zone }: Pick<BoardData, 'charts'> & Pick<View, 'zone'>): VNode {
+  return html`<ol class="board-charts">${charts.map(
+    (chart) => html`<li key=${chart.viewId} class="card board-chart">
+      ${charts.length > 1 && html`<h2>${chart.name}</h2>`}
+      <${BoardTile} chart=${chart} zone=${zone} onZoom=${nothing} onLeaveZoom=${nothing} />
+    </li>`,
+  )}</ol>`;
 }
 
 interface TileProps {

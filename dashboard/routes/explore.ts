@@ -32,6 +32,7 @@ import type { TabProps } from './app.ts';
 export { BoardsPage } from './boards.ts';
 export { DeliveryPage } from './delivery.ts';
 export { OverviewPage } from './overview.ts';
+export { SharedPage } from './shared.ts';
 
 export function ExplorePage({ appId, app }: TabProps): VNode {
   const viewed = useView();

@@ -567,18 +567,20 @@ export interface ShareKey {
 export interface SharedData {
   /** Of the view or the board. */
   readonly name: string;
+  /** As addresses of pages have it: `7d` moves, two instants stay. */
+  readonly range: string;
   readonly timezone: string;
-  /** Whether its range moves with the clock. */
-  readonly isMoving: boolean;
   readonly charts: readonly BoardChart[];
+  /** Why there are no events where the share has them; null: there are, or it has none. */
+  readonly problem: string | null;
   /** Names of the types of the events, by id. */
   readonly types: Readonly<Record<string, string>>;
-  /** The latest first. `payload` is absent where the share leaves it out. */
+  /** The latest first. `payload` is its text as it was sent, and absent where the share leaves it out. */
   readonly events: readonly {
     readonly id: string;
     readonly typeId: string;
     readonly createdAt: string;
-    readonly payload?: unknown;
+    readonly payload?: string;
   }[];
 }
 

@@ -18,7 +18,7 @@ import { LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../http/compressed-answer.ts';
 import { done } from '../http/data.ts';
-import { type Answer, type Exchange, type Outcome, TOO_MANY_UNSENT } from '../http/exchange.ts';
+import { type Exchange, type Outcome, TOO_MANY_UNSENT } from '../http/exchange.ts';
 import type { ReadPlace, ReadSlots, ReadWaiter } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { instantOf, localOf } from '../storage/storage.ts';
@@ -135,10 +135,10 @@ function mayRead(keys: SignInChallenges, { shareId, passwordHash }: Share, excha
 
 /** An answer, compressed at most once in each way; or why there is none. */
 class SharedAnswer {
-  readonly #outcome: Answer | Rejection;
+  readonly #outcome: Outcome;
   readonly #coded = new Map<string, Promise<Outcome>>();
 
-  constructor(outcome: Answer | Rejection) {
+  constructor(outcome: Outcome) {
     this.#outcome = outcome;
   }
 
@@ -164,11 +164,7 @@ async function answerOf(options: SharedRoutesOptions, share: Share): Promise<Sha
   }
 }
 
-async function readShare(
-  options: SharedRoutesOptions,
-  place: ReadPlace,
-  share: Share,
-): Promise<Answer | Rejection> {
+async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: Share): Promise<Outcome> {
   const { app, name, views, list } = share;
   const now = options.now();
   const shared = queryOf(share, now);
@@ -176,18 +172,16 @@ async function readShare(
   if (problem instanceof Rejection) return problem;
   const charts = await readBoardCharts({ ...options, now: () => now }, place, app, { views, shared });
   const [view] = views;
-  const events =
+  const found =
     list === 'none' || view === undefined ? null : await readList(options, place, share, view.search);
-  if (events instanceof Rejection) return events;
-  const data: Omit<SharedData, 'events'> = {
-    ...{ name, timezone: share.timezone },
-    isMoving: parseRange(share.range)?.kind !== 'between',
+  const isListed = found !== null && !(found instanceof Rejection);
+  return done<SharedData>({
+    ...{ name, range: share.range, timezone: share.timezone },
     // The conditions of a view may say more than its numbers.
     charts: charts.map((chart) => ({ ...chart, search: withoutConditions(chart.search) })),
-    types: events?.types ?? {},
-  };
-  const head = JSON.stringify({ success: true, data }).slice(0, -2);
-  return { status: 200, body: `${head},"events":${events?.text ?? '[]'}}}` };
+    problem: found instanceof Rejection ? found.details : null,
+    ...(isListed ? found : { types: {}, events: [] }),
+  });
 }
 
 /** The parameters that all charts of a share have in common. */
@@ -214,20 +208,13 @@ function withoutConditions(search: string): string {
   return query.toString();
 }
 
-interface List {
-  /** A JSON array of events. */
-  readonly text: string;
-  /** Names of their types by id. */
-  readonly types: Readonly<Record<string, string>>;
-}
-
 /** The latest events of a view. */
 async function readList(
   { now, monotonic }: SharedRoutesOptions,
   place: ReadPlace,
   share: Share,
   search: string,
-): Promise<List | Rejection> {
+): Promise<Pick<SharedData, 'types' | 'events'> | Rejection> {
   const { events: asked } = queriesOf(search, queryOf(share, now()));
   const query = EVENTS.query.parse(`${asked}&order=desc&limit=${LISTED_EVENTS}`);
   if (query instanceof Rejection) return query;
@@ -239,13 +226,12 @@ async function readList(
   if (page instanceof Rejection) return page;
   const { events } = page;
   const types = await numberTypes(place.sql, share.app.id, [...new Set(events.map(({ typeId }) => typeId))]);
-  const texts = events.map(({ id, typeId, createdAt, payload }) => {
-    const known = JSON.stringify({ id, typeId, createdAt });
-    return share.list === 'payloads' ? `${known.slice(0, -1)},"payload":${payload}}` : known;
-  });
   return {
-    text: `[${texts.join()}]`,
     types: Object.fromEntries([...types].map(([id, { name }]) => [id, name])),
+    events: events.map(({ id, typeId, createdAt, payload }) => ({
+      ...{ id, typeId, createdAt: createdAt.toISOString() },
+      ...(share.list === 'payloads' && { payload }),
+    })),
   };
 }
 

@@ -32,7 +32,10 @@ const PAGES = [
   '/apps/app_x/settings',
   '/apps/app_x/chart',
   '/account',
+  '/shared/abc',
 ];
+
+const SITES = ['https://intranet.example', 'https://wiki.example:8443'];
 
 describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) => {
   let folder: string;
@@ -49,7 +52,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     await writeFile(`${script}.br`, brotliCompressSync(SCRIPT));
     await writeFile(join(folder, 'assets', 'big-01234567.js'), `// ${'0123456789'.repeat(20_000)}`);
     server = await createServer({
-      routes: (await readAssets(folder)).routes,
+      routes: (await readAssets(folder, async (token) => (token === 'named' ? SITES : []))).routes,
       transport,
       maxBodyBytes: 1_024,
       maxBodiesBytes: 65_536,
@@ -139,6 +142,28 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     '/..%2f..%2fpackage.json',
   ])('%s is nothing', async (path) => {
     expect((await get(path)).status).toBe(404);
+  });
+
+  test('security 21: the page of a share is framed by the sites that it names, where it is embedded, and by no other', async () => {
+    for (const path of [
+      '/shared/named',
+      '/shared/other?embed=true',
+      '/shared/named?embed=1',
+      '/?embed=true',
+    ]) {
+      const { headers } = await get(path);
+      expect(headers['content-security-policy'], path).toContain("frame-ancestors 'none'");
+      expect(headers['x-frame-options'], path).toBe('DENY');
+    }
+    const { status, headers } = await get('/shared/named?embed=true');
+    expect([status, headers['x-frame-options'], headers['cache-control'], headers['x-robots-tag']]).toEqual([
+      ...[200, undefined, 'no-store', 'noindex'],
+    ]);
+    const policy = headers['content-security-policy'] ?? '';
+    expect(policy).toContain(`frame-ancestors ${SITES.join(' ')}`);
+    expect(policy.split('; ').filter((part) => !part.startsWith('frame-ancestors'))).toEqual(
+      ((await get('/')).headers['content-security-policy'] ?? '').split('; ').slice(0, -1),
+    );
   });
 
   test('pages only allow GET and HEAD', async () => {

@@ -10,6 +10,7 @@ import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import { MAX_FILTERS } from '../../read/filter/filter-query.ts';
 import { parseFilters } from '../../read/filter/payload-filter.ts';
+import { EARLIEST, LATEST } from '../../read/scope-query.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
 import { createShare, LISTS, listShares, MAX_ORIGINS, revokeShare } from '../shares.ts';
@@ -32,6 +33,14 @@ const NO_SHARE = new Rejection('shareNotFound', 'The app has no such share: it w
 
 const PATH = '/api/apps/:appId/shares';
 
+/** Whether a text is a range of which there can be events. */
+function isRange(text: string): boolean {
+  const range = parseRange(text);
+  if (range === null) return false;
+  if (range.kind === 'since') return range.from >= EARLIEST && range.from < LATEST;
+  return range.kind !== 'between' || (range.from >= EARLIEST && range.to <= LATEST);
+}
+
 export interface ShareRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
@@ -48,7 +57,7 @@ export function shareRoutes({ api, sql, passwords, now }: ShareRoutesOptions): r
     api.change('POST', PATH, 'member', NEW_SHARE, async ({ app, by, client, baseUrl, note }, body) => {
       const { range, timezone, filters = [], origins = [], password, viewId = null, boardId = null } = body;
       const endsAt = body.endsAt === undefined ? null : new Date(body.endsAt);
-      if (parseRange(range) === null)
+      if (!isRange(range))
         return invalidField(
           'range',
           'must be such as 7d, all or today, or two instants in ISO 8601 with ~ between them',

@@ -1,0 +1,66 @@
+/** What the link of a share shows: its charts, and its events where its maker says so. */
+import type { VNode } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import type { SharedData, ShareKey } from '../../src/api-types/answers.ts';
+import { call } from '../api.ts';
+import { Field, Form } from '../components/field.ts';
+import { table } from '../components/table.ts';
+import { Waiting } from '../components/waiting.ts';
+import { exact, rangeLabel } from '../format.ts';
+import { html } from '../html.ts';
+import { isOpen, parseRange } from '../range.ts';
+import { useAction, useResource } from '../resource.ts';
+import { useTitle } from '../title.ts';
+import { ShownCharts } from './boards.ts';
+
+const REFRESH_MS = 10_000;
+
+export function SharedPage({ token }: Readonly<Record<string, string>>): VNode {
+  const path = `/api/shared/${token}`;
+  const key = useRef('');
+  const shared = useResource<SharedData>(path, {
+    load: (signal) => call('GET', path, { signal, headers: { 'X-Share-Key': key.current } }),
+  });
+  const unlock = useAction(async (body: Record<string, string>) => {
+    key.current = (await call<ShareKey>('POST', `${path}/key`, { body })).key;
+    shared.reload();
+  });
+  const { problem } = shared;
+  // Without an answer the last one stays; a refusal ends it.
+  const data = problem?.status ? undefined : shared.data;
+  const range = parseRange(data?.range ?? '');
+  const isMoving = range !== null && isOpen(range);
+  useTitle(data?.name ?? 'Shared');
+  useEffect(() => {
+    if (!isMoving) return;
+    const timer = setInterval(() => document.hidden || shared.reload(), REFRESH_MS);
+    return () => clearInterval(timer);
+  }, [isMoving]);
+  if (problem?.code === 'PASSWORD_REQUIRED')
+    return html`<div class="narrow"><h1>A password is needed</h1><${Form} action=${unlock} submit="Show"><${Field} label="Password" name="password" type="password" autofocus /><//></div>`;
+  return html`<section class="page">
+    <${Waiting} for=${shared} lines=${12} />
+    ${
+      data &&
+      range &&
+      html`<h1>${data.name}</h1><p class="muted">${rangeLabel(range, data.timezone)} (${data.timezone.replaceAll('_', ' ')})</p>
+      <${ShownCharts} charts=${data.charts} zone=${data.timezone} />
+      ${data.problem && html`<p class="hint">${data.problem}</p>`}
+      ${
+        data.events.length > 0 &&
+        table(data.events, {
+          label: 'Events',
+          id: ({ id }) => id,
+          columns: [
+            ['Time', ({ createdAt }) => exact(Date.parse(createdAt), data.timezone)],
+            ['Type', ({ typeId }) => data.types[typeId] ?? typeId],
+            data.events[0]?.payload !== undefined && [
+              'Payload',
+              ({ payload }) => html`<code>${payload}</code>`,
+            ],
+          ],
+        })
+      }`
+    }
+  </section>`;
+}
