@@ -10,7 +10,9 @@ import { ResourceTokens } from './apps/resource-token-lookup.ts';
 import type { Secret } from './apps/secret.ts';
 import { Shares } from './apps/shares.ts';
 import { Usage } from './apps/usage.ts';
+import { ArchivedGroups } from './archive/archived-groups.ts';
 import { ArchiveRounds } from './archive/rounds.ts';
+import { openArchiveStore } from './archive/store.ts';
 import { withTimeout } from './base/timeout.ts';
 import { Window } from './base/window.ts';
 import type { LookupOutage } from './cache/lookup-cache.ts';
@@ -188,6 +190,10 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   opened.push(() => watch.stop());
   const options = { ...given, database: watch.database };
+  const archived =
+    config.ARCHIVE_URL === '' ? null : new ArchivedGroups({ store: openArchiveStore(config), log });
+  watch.database.archive = archived;
+  opened.push(() => archived?.close());
   const pools = openPools(options);
   opened.push(() => pools.end());
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
@@ -255,6 +261,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       nodes,
       usage,
       deliveries,
+      archived,
     },
     ...reads,
   });
@@ -328,6 +335,8 @@ interface Parts extends Reads {
   readonly watch: ServerWatch;
   readonly nodes: Nodes;
   readonly usage: Usage;
+  /** Null if there is no archive. */
+  readonly archived: ArchivedGroups | null;
 }
 
 /** Listens: the last part of a start, and what stops first. */
@@ -392,6 +401,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
     outbox: parts.deliveries.outbox.stats,
     audit: parts.deliveries.audit.stats,
     archive: parts.deliveries.archive.stats,
+    archived: parts.archived,
     exports: parts.exports,
     queries: parts.queries,
     reads: parts.slots.stats,

@@ -54,7 +54,9 @@ export function shownRule<Rule extends { readonly readableFrom: number }>(
 /** How many events can be read now, and could not be with a plan. */
 export async function countHidden(events: Pick<EventReader, 'page'>, plan: RetentionPlan): Promise<number> {
   const scope = { ...plan, from: null, until: plan.boundary };
-  return (await events.page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1 })).total;
+  // No event comes after so many: only the total is read.
+  const offset = Number.MAX_SAFE_INTEGER;
+  return (await events.page({ scope, offset, limit: 1, order: 'asc', maxBytes: 1 })).total;
 }
 
 /** What a change is about, and where its boundary would be. */

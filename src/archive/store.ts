@@ -14,10 +14,18 @@ export interface ArchiveStore {
   readonly place: string;
   /** Stores an object, in place of one that has the key. @throws ArchiveError */
   put(key: string, bytes: Uint8Array): Promise<void>;
-  /** Reads a whole object. @throws ArchiveError, with `isMissing` where there is none */
-  get(key: string): Promise<Buffer>;
+  /** Reads an object, or a part of it. @throws ArchiveError, with `isMissing` where there is none; and where the part is not whole */
+  get(key: string, part?: ObjectPart): Promise<Buffer>;
   /** Removes an object, if there is one. @throws ArchiveError */
   remove(key: string): Promise<void>;
+}
+
+/** Bytes of an object: from the first to before the last one. */
+export interface ObjectPart {
+  readonly start: number;
+  readonly end: number;
+  /** Ends the request. */
+  readonly signal?: AbortSignal;
 }
 
 /** What the store could not do, in a sentence for the operator. */
@@ -36,6 +44,7 @@ const REQUEST_TIMEOUT_MS = 60_000;
 /** For the owner of the process alone: objects have payloads. */
 const MODE = 0o600;
 const FOLDER_MODE = 0o700;
+const PARTIAL_CONTENT = 206;
 const NOT_FOUND = 404;
 
 export type ArchiveSettings = Pick<
@@ -117,8 +126,21 @@ class FolderStore implements ArchiveStore {
     });
   }
 
-  get(key: string): Promise<Buffer> {
-    return this.#attempt(() => readFile(join(this.place, key)));
+  get(key: string, part?: ObjectPart): Promise<Buffer> {
+    const path = join(this.place, key);
+    return this.#attempt(async () => {
+      if (part === undefined) return await readFile(path);
+      const { start, end } = part;
+      const file = await open(path, 'r');
+      try {
+        const bytes = Buffer.allocUnsafe(end - start);
+        const { bytesRead } = await file.read(bytes, 0, end - start, start);
+        if (bytesRead < end - start) throw cutOff(bytesRead, end - start);
+        return bytes;
+      } finally {
+        await file.close();
+      }
+    });
   }
 
   remove(key: string): Promise<void> {
@@ -129,6 +151,7 @@ class FolderStore implements ArchiveStore {
     try {
       return await work();
     } catch (error) {
+      if (error instanceof ArchiveError) throw error;
       const code = error instanceof Error && 'code' in error ? error.code : undefined;
       const isMissing = code === 'ENOENT';
       const reason = isMissing ? 'there is no such file' : `${code ?? String(error)}`;
@@ -155,7 +178,8 @@ class BucketStore implements ArchiveStore {
     await this.#request('PUT', key, { body: Buffer.from(bytes), headers });
   }
 
-  async get(key: string): Promise<Buffer> {
+  async get(key: string, part?: ObjectPart): Promise<Buffer> {
+    if (part !== undefined) return await this.#getPart(key, part);
     const response = await this.#request('GET', key, {});
     const bytes = await answered(() => response.arrayBuffer());
     const length = response.headers.get('content-length');
@@ -164,8 +188,18 @@ class BucketStore implements ArchiveStore {
       response.headers.get('content-encoding') === null &&
       Number(length) !== bytes.byteLength
     )
-      throw new ArchiveError(`the answer was cut off after ${bytes.byteLength} of ${length} bytes`);
+      throw cutOff(bytes.byteLength, Number(length));
     return Buffer.from(bytes);
+  }
+
+  async #getPart(key: string, { start, end, signal }: ObjectPart): Promise<Buffer> {
+    const headers = { range: `bytes=${start}-${end - 1}` };
+    const response = await this.#request('GET', key, { headers, ...(signal && { signal }) });
+    const bytes = Buffer.from(await answered(() => response.arrayBuffer()));
+    // A server may send the whole object.
+    const found = response.status === PARTIAL_CONTENT ? bytes : bytes.subarray(start, end);
+    if (found.length !== end - start) throw cutOff(found.length, end - start);
+    return found;
   }
 
   async remove(key: string): Promise<void> {
@@ -179,7 +213,8 @@ class BucketStore implements ArchiveStore {
     init: RequestInit,
     allowed: readonly number[] = [],
   ): Promise<Response> {
-    const signal = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
+    const late = AbortSignal.timeout(REQUEST_TIMEOUT_MS);
+    const signal = init.signal ? AbortSignal.any([init.signal, late]) : late;
     const response = await answered(() =>
       // A redirect would take the signature to another host.
       this.#client.fetch(`${this.#base}/${key}`, { ...init, method, signal, redirect: 'manual' }),
@@ -195,6 +230,10 @@ class BucketStore implements ArchiveStore {
       },
     );
   }
+}
+
+function cutOff(bytes: number, expected: number): ArchiveError {
+  return new ArchiveError(`the answer was cut off after ${bytes} of ${expected} bytes`);
 }
 
 async function answered<T>(request: () => Promise<T>): Promise<T> {

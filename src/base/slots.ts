@@ -26,6 +26,12 @@ export interface Place {
    * @returns null where the work goes on; otherwise why it has lost its place
    */
   pass(): Promise<NotRun | null>;
+  /**
+   * Waits for something else without the place, and then for the next turn. Where the place is another part's by then, or the work has
+   * ended, it is as if nothing was given back.
+   * @returns the outcome, or why the work has lost its place; rejects if what is waited for does
+   */
+  outside<T>(wait: () => Promise<T>): Promise<T | NotRun>;
 }
 
 interface Entry {
@@ -82,9 +88,32 @@ export class Slots {
       hasPlace = lost === null;
       return lost;
     };
+    let isOver = false;
+    let entering: Promise<NotRun | null> | null = null;
+    const enterAgain = async (): Promise<NotRun | null> => {
+      const lost = await this.#enter(path, waiter, true);
+      entering = null;
+      if (isOver && lost === null) {
+        this.#giveBack(path);
+        this.#fill();
+      } else hasPlace = lost === null;
+      return lost;
+    };
+    const outside = async <R>(wait: () => Promise<R>): Promise<R | NotRun> => {
+      if (hasPlace && !isOver) {
+        hasPlace = false;
+        this.#giveBack(path);
+        this.#fill();
+      }
+      const outcome = await wait();
+      if (hasPlace || isOver) return outcome;
+      entering ??= enterAgain();
+      return (await entering) ?? outcome;
+    };
     try {
-      return await work({ pass });
+      return await work({ pass, outside });
     } finally {
+      isOver = true;
       if (hasPlace) {
         this.#giveBack(path);
         this.#fill();

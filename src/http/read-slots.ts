@@ -1,7 +1,8 @@
 /** The turns of all reads of a process: they share the connections of one pool, and sign-ins and sessions have others. */
-import { Slots, type Waiter } from '../base/slots.ts';
+import { type Place, Slots, type Waiter } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
+import { ArchiveUnavailable } from '../storage/database/archive-source.ts';
 import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
 import type { EventReader } from '../storage/storage.ts';
 import { TOO_MANY_UNSENT } from './exchange.ts';
@@ -14,6 +15,12 @@ const BUSY = new Rejection(
 const LATE = new Rejection(
   'unavailable',
   'The service is busy: the read has waited too long for its turn; try again shortly.',
+);
+/** While a read waits for the archive. */
+const ARCHIVE_LATE = new Rejection(
+  'unavailable',
+  'Events of this time are in the archive, and reading them has taken too long; try again, or a shorter time.',
+  { retryAfterSeconds: 10 },
 );
 /** Never sent: the exchange is settled already. */
 const SETTLED = new Rejection('unavailable', 'The request took too long.');
@@ -66,6 +73,8 @@ export interface ReadSlotsOptions {
 export class ReadSlots {
   readonly #options: ReadSlotsOptions;
   readonly #slots: Slots;
+  /** The place of each read that runs: a reader of events may outlive the turn that it was opened in. */
+  readonly #running = new WeakMap<ReadWaiter, Place>();
   readonly stats: Readonly<Record<ReadKind, ReadStats>> = {
     get_events: { waiting: 0, running: 0, refused: 0 },
     token: { waiting: 0, running: 0, refused: 0 },
@@ -104,12 +113,17 @@ export class ReadSlots {
       .run(turns, waiter, async (place) => {
         begin();
         if (!waiter.hasRoomForLargeAnswer) return TOO_MANY_UNSENT;
-        const sql = poolFor(waiter, this.#options.sql);
+        this.#running.set(waiter, place);
+        const sql = poolFor(waiter, this.#options.sql, {
+          turns,
+          outside: (wait) => this.#outside(waiter, wait),
+        });
         const pass = async (): Promise<boolean> => (await place.pass()) === null;
         return await read({ sql, events: this.#options.reader(sql), pass });
       })
       .catch((error: unknown) => {
         if (error instanceof Abandoned) return 'settled' as const;
+        if (error instanceof ArchiveUnavailable) return unavailable(error);
         throw error;
       })
       .finally(() => {
@@ -122,4 +136,26 @@ export class ReadSlots {
     }
     return outcome === 'settled' ? SETTLED : outcome;
   }
+
+  /** Waits for the archive without the place of a read: the reads of others, which need no archive, do not wait for it. */
+  async #outside<T>(waiter: ReadWaiter, wait: () => Promise<T>): Promise<T> {
+    const place = this.#running.get(waiter);
+    if (place === undefined) return await wait();
+    const { late } = waiter;
+    waiter.late = ARCHIVE_LATE;
+    // In an object: what is waited for may be a word, too.
+    const outcome = await place.outside(async () => ({ value: await wait() }));
+    if (late === undefined) delete waiter.late;
+    else waiter.late = late;
+    if (outcome === 'settled') throw new Abandoned();
+    if (outcome === 'busy') throw new ArchiveUnavailable(BUSY.details);
+    return outcome.value;
+  }
+}
+
+/** Seconds after which a read that the archive has not answered may be sent again. */
+const RETRY_SECONDS = 10;
+
+function unavailable({ message }: ArchiveUnavailable): Rejection {
+  return new Rejection('unavailable', message, { retryAfterSeconds: RETRY_SECONDS });
 }

@@ -4,6 +4,7 @@ import type { AuditOutputStats } from '../accounts/log/audit-output.ts';
 import type { PasswordStats } from '../accounts/sign-in/passwords.ts';
 import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
 import type { Usage } from '../apps/usage.ts';
+import type { ArchivedGroups, ArchivedGroupsStats } from '../archive/archived-groups.ts';
 import type { ArchiveStats } from '../archive/rounds.ts';
 import type { LookupQueue } from '../cache/batched-lookup.ts';
 import type { CacheStats } from '../cache/lookup-cache.ts';
@@ -41,6 +42,8 @@ export interface ServiceParts {
   readonly outbox: OutboxStats;
   readonly audit: AuditOutputStats;
   readonly archive: ArchiveStats;
+  /** Null if there is no archive. */
+  readonly archived: Pick<ArchivedGroups, 'stats' | 'waiting'> | null;
   readonly exports: Exports;
   readonly queries: Pick<QueryReadOptions, 'queries' | 'budget' | 'stats'>;
   readonly reads: Readonly<Record<ReadKind, ReadStats>>;
@@ -398,7 +401,18 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 
 function registerDatabase(
   metrics: Metrics,
-  { maintenance, writePath, watch, consumers, webhooks, alerts, outbox, audit, archive }: ServiceParts,
+  {
+    maintenance,
+    writePath,
+    watch,
+    consumers,
+    webhooks,
+    alerts,
+    outbox,
+    audit,
+    archive,
+    archived,
+  }: ServiceParts,
 ): void {
   metrics.counter(
     'tidemark_database_connections_replaced_total',
@@ -466,6 +480,29 @@ function registerDatabase(
     'tidemark_archive_failures_total',
     'Days that could not be archived, and runs that failed; both are tried again.',
     () => archive.failures,
+  );
+  registerArchived(metrics, archived);
+}
+
+const ARCHIVE_READS = ['read', 'cached', 'failed', 'refused'] as const;
+
+/** Of reads of archived days. */
+function registerArchived(metrics: Metrics, archived: ServiceParts['archived']): void {
+  const stat = (name: keyof ArchivedGroupsStats): number => archived?.stats[name] ?? 0;
+  metrics.counter(
+    'tidemark_archive_reads_total',
+    'Groups of some thousand events that reads of archived days needed, by outcome: read from the archive, cached (they were in memory), ' +
+      'failed (the archive is away or slow, or has something else), refused (too many were waiting).',
+    () => map(ARCHIVE_READS, (outcome) => sample({ outcome }, stat(outcome))),
+    ['outcome'],
+  );
+  metrics.counter('tidemark_archive_read_bytes_total', 'Bytes of groups that were read.', () =>
+    stat('bytes'),
+  );
+  metrics.gauge(
+    'tidemark_archive_reads_waiting',
+    'Reads that wait for their turn in the archive.',
+    () => archived?.waiting ?? 0,
   );
 }
 

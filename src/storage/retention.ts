@@ -41,10 +41,13 @@ export class Retention {
   readonly boundary: number;
   /** Internal id of a type → its own boundary. */
   readonly own: ReadonlyMap<number, number>;
+  /** The end of the last day whose rows are in the archive alone; 0: there is none. */
+  readonly awayUntil: number;
 
-  constructor(boundary: number, own: ReadonlyMap<number, number> = new Map()) {
+  constructor(boundary: number, own: ReadonlyMap<number, number> = new Map(), awayUntil = 0) {
     this.boundary = boundary;
     this.own = own;
+    this.awayUntil = awayUntil;
   }
 
   boundaryOf(typeId: number): number {
@@ -134,17 +137,19 @@ const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
 
 /** The retention of an app, in a transaction that of its snapshot. @param appId internal id */
 export async function readRetention(sql: Sql | Transaction, appId: number): Promise<Retention> {
-  const [row] = await sql<{ all: number; types: number[]; boundaries: number[] }[]>`
+  const [row] = await sql<{ all: number; types: number[]; boundaries: number[]; lastDay: number | null }[]>`
     SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS all,
            ARRAY(SELECT type_id FROM app_boundaries WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS types,
            ARRAY(SELECT (extract(epoch FROM greatest(app_boundaries.readable_from, '1970-01-01Z')) * 1000)::float8 FROM app_boundaries
-                  WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS boundaries
+                  WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS boundaries,
+           (SELECT (extract(epoch FROM max(day)) * 1000)::float8 FROM archived_parts WHERE app_id = ${appId}) AS "lastDay"
       FROM retention`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
-  const { all, types, boundaries } = row;
+  const { all, types, boundaries, lastDay } = row;
   return retentionOf(
     all,
     types.map((typeId, index) => ({ typeId, boundary: boundaries[index] ?? 0 })),
+    lastDay === null ? 0 : lastDay + DAY_MS,
   );
 }
 
@@ -152,15 +157,17 @@ export async function readRetention(sql: Sql | Transaction, appId: number): Prom
  * The retention of an app from its rows.
  * @param all  the boundary of all apps, of which and their own the later one applies
  * @param rows that of type {@link ALL_TYPES} is of all types without one
+ * @param awayUntil as {@link Retention.awayUntil}
  */
 export function retentionOf(
   all: number,
   rows: readonly { readonly typeId: number; readonly boundary: number }[],
+  awayUntil = 0,
 ): Retention {
   const own = new Map(rows.map(({ typeId, boundary }) => [typeId, Math.max(all, boundary)]));
   const ofApp = own.get(ALL_TYPES) ?? all;
   own.delete(ALL_TYPES);
-  return new Retention(ofApp, own);
+  return new Retention(ofApp, own, awayUntil);
 }
 
 /** A SELECT of `readable_from`, from where on the types of an app that have no boundary of their own can be read. */

@@ -8,7 +8,7 @@ import { beginRestore, type Restore, type RestoreOptions } from './backup/restor
 import { refuseMoved } from './copy/endpoint.ts';
 import type { Interval } from './counts/intervals.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
-import type { Sql, Transactions } from './database/connect.ts';
+import { rowsHereOf, type Sql, type Transactions } from './database/connect.ts';
 import { connectionsTo } from './database/copy-connection.ts';
 import type { Database } from './database/database.ts';
 import { chooseEngine, type Engine } from './database/engine.ts';
@@ -53,6 +53,7 @@ export {
 export { instantOf, isTimezone, localOf, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { WindowRequest, WindowSums } from './counts/windows.ts';
+export { type ArchiveSource, ArchiveUnavailable } from './database/archive-source.ts';
 export type { Engine } from './database/engine.ts';
 export { ByNode, type DataNode, type Nodes } from './database/nodes.ts';
 export type { DatabaseFacts } from './database-facts.ts';
@@ -100,9 +101,10 @@ export type { EventLines, LineReader } from './read/event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './read/event-list.ts';
 export { decodeCursor, encodeCursor } from './read/event-list.ts';
 export type { EventReader } from './read/event-reader.ts';
-export type { Position, ScanRequest } from './read/event-scan.ts';
+export type { ScanRequest } from './read/event-scan.ts';
 export type { EventSearch, SearchStep } from './read/event-search.ts';
 export type { EventPage, Order, PageRequest, StoredEvent } from './read/page-request.ts';
+export type { Position } from './read/positions.ts';
 export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } from './retention.ts';
 export type { EngineWrites } from './write/engine-writes.ts';
 
@@ -115,8 +117,10 @@ export interface Storage {
   readonly note: string | null;
   /** Brings the schema to this release's. @returns the names of the files that were applied */
   migrate(sql: Sql): Promise<{ applied: string[] }>;
-  /** Reads with the connections of a pool. */
+  /** Reads with the connections of a pool, and in the archive what is there alone. */
   reader(sql: Sql): EventReader;
+  /** The same of the rows that are in the database. Counts, and the totals that are made of them, are of all events. */
+  readerOfRows(sql: Sql): EventReader;
   /** Has several reads see one snapshot; in a cluster, each read has that of its app's node. */
   inSnapshot<T>(sql: Sql, read: (events: EventReader) => Promise<T>): Promise<T>;
   /** How rows are written, for writers. */
@@ -211,15 +215,17 @@ export async function openStorage(sql: Sql): Promise<Storage> {
   sql.pool.database.adopt(engine);
   const nodesOf = (database: Database): Nodes =>
     engine.nodesOf?.(database) ?? oneServer(connectionsTo(database));
+  const readerOf = (pool: Sql): EventReader => {
+    pool.pool.database.adopt(engine);
+    return createReader(pool, engine.routes(pool));
+  };
   return {
     engine: name,
     description,
     note,
     migrate: (pool) => migrate(pool, name),
-    reader: (pool) => {
-      pool.pool.database.adopt(engine);
-      return createReader(pool, engine.routes(pool));
-    },
+    reader: readerOf,
+    readerOfRows: (pool) => readerOf(rowsHereOf(pool)),
     inSnapshot: (pool, read) => {
       pool.pool.database.adopt(engine);
       const routes = engine.routes(pool);

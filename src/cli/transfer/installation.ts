@@ -3,7 +3,7 @@ import { type Config, readConfig } from '../../config.ts';
 import { connect, type Sql } from '../../storage/database/connect.ts';
 import type { Database } from '../../storage/database/database.ts';
 import { openDatabase } from '../../storage/database/open.ts';
-import { openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
+import { type ArchiveSource, openMigratedStorage, openStorage, type Storage } from '../../storage/storage.ts';
 import { commandLog } from '../output.ts';
 
 export interface Installation {
@@ -12,6 +12,37 @@ export interface Installation {
   readonly storage: Storage;
   /** A pool of one connection, so that session locks belong to the connection in use. */
   readonly sql: Sql;
+}
+
+/** Is opened when a command comes to archived days: the libraries are large. */
+class ArchiveOfCommand implements ArchiveSource {
+  readonly #config: Config;
+  #opened: Promise<ArchiveSource & { close(): Promise<void> }> | null = null;
+
+  constructor(config: Config) {
+    this.#config = config;
+  }
+
+  peek(): undefined {
+    return undefined;
+  }
+
+  async read(...asked: Parameters<ArchiveSource['read']>): Promise<Buffer> {
+    this.#opened ??= this.#open();
+    return await (await this.#opened).read(...asked);
+  }
+
+  async close(): Promise<void> {
+    await (await this.#opened)?.close();
+  }
+
+  async #open(): Promise<ArchiveSource & { close(): Promise<void> }> {
+    const { openArchiveStore } = await import('../../archive/store.ts');
+    const { ArchivedGroups } = await import('../../archive/archived-groups.ts');
+    const store = openArchiveStore(this.#config);
+    // The error that ends the command says it.
+    return new ArchivedGroups({ store, log: { warn: () => undefined } });
+  }
 }
 
 /**
@@ -31,10 +62,13 @@ export async function withInstallation<T>(
     mayMake: anySchema,
   });
   const sql = connect(opened.address, { connections: 1, name: 'tidemark command' });
+  const archive = new ArchiveOfCommand(config);
+  sql.pool.database.archive = config.ARCHIVE_URL === '' ? null : archive;
   try {
     const storage = await (anySchema ? openStorage : openMigratedStorage)(sql);
     return await work({ config, database: sql.pool.database, storage, sql });
   } finally {
+    await archive.close();
     await sql.end({ timeout: 5 });
     await opened.close();
   }

@@ -11,7 +11,7 @@ import { withKeptPlan } from '../read/snapshot.ts';
 import type { Buckets } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { ALL_TIME, type Interval, type SourceInterval, splitByLevel } from './intervals.ts';
-import { coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
+import { ALL_TYPES, coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
 /** What is counted. */
@@ -190,15 +190,30 @@ export async function addIntervals(
   }
 }
 
-/** Type → the count of an interval, to the millisecond; empty for an empty interval. */
+/**
+ * Type → the count of an interval, to the millisecond; empty for an empty interval.
+ * @param awayUntil the end of the last day whose rows are in the archive alone
+ */
 export async function countInterval(
   tx: Snapshot,
   { appId, ids, field }: Counting,
   interval: Interval,
+  awayUntil: number,
 ): Promise<ReadonlyMap<number, number>> {
   const sources = await exactSources(tx, splitByLevel(interval), countedOf(field));
   if (sources.length === 0) return new Map();
-  return await sumByType(tx, { appId, ids, field }, sources);
+  const counts = new Map(await sumByType(tx, { appId, ids, field }, sources));
+  // Values are counted from the rows that a read has looked at already; and where counts are stale, those of rows that have left are kept apart.
+  if (field !== undefined || !tx.stale.isExact) return counts;
+  const everything = { awayUntil, boundaryOf: () => 0 };
+  for (const { view, from, until } of sources) {
+    if (view !== null) continue;
+    const archived = await tx.archived.countByType(everything, { appId, typeIds: null, from, until });
+    for (const [typeId, count] of archived)
+      for (const id of [typeId, ALL_TYPES])
+        if (ids.includes(id)) counts.set(id, (counts.get(id) ?? 0) + count);
+  }
+  return counts;
 }
 
 /** Type → the count of everything before an instant that is a whole minute. */

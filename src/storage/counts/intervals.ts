@@ -1,5 +1,5 @@
 /** How an interval is composed of whole buckets: what is read from counts, and what from rows. Pure arithmetic. */
-import { ceilTo, coarserThan, floorTo, type Level, MINUTE_MS, MINUTES } from './levels.ts';
+import { ceilTo, coarserThan, floorTo, type Level, MINUTES } from './levels.ts';
 
 /** `[from, until)`, in milliseconds since 1970. */
 export interface Interval {
@@ -24,16 +24,17 @@ export const ALL_TIME: Interval = { from: Date.UTC(1970, 0, 1), until: Date.UTC(
  * Splits an interval, in order of time: rows up to the first whole minute, minutes, quarter-hours, hours, days, and down
  * again. Each kind appears only where it is needed: at most nine intervals, with at most 14 minutes, 3 quarter-hours and
  * 23 hours at either end, whatever the length.
+ * @param finest what is no whole bucket of this level is read from rows
  */
-export function splitByLevel(interval: Interval): LevelInterval[] {
+export function splitByLevel(interval: Interval, finest: Level = MINUTES): LevelInterval[] {
   if (interval.from >= interval.until) return [];
-  const from = ceilTo(interval.from, MINUTE_MS);
-  const until = floorTo(interval.until, MINUTE_MS);
-  // Within one minute, or within two without a whole one.
+  const from = ceilTo(interval.from, finest.ms);
+  const until = floorTo(interval.until, finest.ms);
+  // Within one bucket, or within two without a whole one.
   if (from >= until) return [{ level: null, ...interval }];
   return [
     { level: null, from: interval.from, until: from },
-    ...splitBuckets({ level: MINUTES, from, until }),
+    ...splitBuckets({ level: finest, from, until }),
     { level: null, from: until, until: interval.until },
   ].filter(isFilled);
 }

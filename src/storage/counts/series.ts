@@ -127,6 +127,8 @@ export interface SeriesPlan {
   readonly interval: Interval;
   /** The retention boundary if the series begins before it. */
   readonly countsOnlyBefore: number | null;
+  /** The end of the last day whose rows are in the archive alone; 0: there is none. */
+  readonly awayUntil: number;
 }
 
 /** Plans a series in the snapshot of a transaction. */
@@ -134,13 +136,15 @@ export async function planSeries(tx: Snapshot, request: SeriesRequest): Promise<
   // Looked for once, whatever the parts of the series ask for.
   const [retention] = await Promise.all([readRetention(tx, request.appId), tx.stale.within(ALL_TIME)]);
   const boundary = retention.whole(request);
+  const fineFrom = Math.max(boundary, tx.stale.isExact ? 0 : retention.awayUntil);
   const wanted = request.from ?? (await firstHour(tx, request.appId)) ?? request.until - 1;
   const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
-  const buckets = chooseBuckets(request, asked, boundary);
+  const buckets = chooseBuckets(request, asked, fineFrom);
   if (typeof buckets === 'string') return buckets;
   const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
-  const interval = countedInterval(request, { asked, whole }, boundary);
-  return { buckets, whole, interval, countsOnlyBefore: whole.from < boundary ? boundary : null };
+  const interval = countedInterval(request, { asked, whole }, fineFrom);
+  const countsOnlyBefore = whole.from < boundary ? boundary : null;
+  return { buckets, whole, interval, countsOnlyBefore, awayUntil: retention.awayUntil };
 }
 
 /** Type or series → its events in each bucket, and all before. */
@@ -152,13 +156,13 @@ export interface CountedSeries {
 export async function countSeries(
   tx: Snapshot,
   counting: Counting,
-  { buckets, whole, interval }: SeriesPlan,
+  { buckets, whole, interval, awayUntil }: SeriesPlan,
 ): Promise<CountedSeries> {
   const [counts, before, head, tail] = await Promise.all([
     countBuckets(tx, counting, buckets),
     countBefore(tx, counting, whole.from),
-    countInterval(tx, counting, { from: whole.from, until: interval.from }),
-    countInterval(tx, counting, { from: interval.until, until: whole.until }),
+    countInterval(tx, counting, { from: whole.from, until: interval.from }, awayUntil),
+    countInterval(tx, counting, { from: interval.until, until: whole.until }, awayUntil),
   ]);
   const { ids } = counting;
   return {
@@ -170,25 +174,25 @@ export async function countSeries(
 function chooseBuckets(
   { buckets, timezone: zone }: SeriesRequest,
   interval: Interval,
-  boundary: number,
+  fineFrom: number,
 ): Buckets | BucketsProblem {
-  // Before the retention boundary counts are kept by the quarter-hour.
-  const finestMs = interval.from >= boundary ? 0 : QUARTER_HOUR_MS;
+  // Where rows have left, counts are kept by the quarter-hour.
+  const finestMs = interval.from >= fineFrom ? 0 : QUARTER_HOUR_MS;
   if (typeof buckets === 'string') return bucketsOfWidth(interval, buckets, { zone, finestMs });
   return bucketsOf(interval, { zone, most: buckets, finestMs }) ?? 'too many';
 }
 
-/** An end before the retention boundary is moved outward to a quarter-hour: finer counts and rows are gone there. */
+/** An end before the time from which finer counts and rows are kept is moved outward to a quarter-hour. */
 function countedInterval(
   { exactEnds }: SeriesRequest,
   { asked, whole }: { readonly asked: Interval; readonly whole: Interval },
-  boundary: number,
+  fineFrom: number,
 ): Interval {
   if (exactEnds === undefined) return whole;
   const { from, until } = asked;
   return {
-    from: from < boundary ? floorTo(from, QUARTER_HOUR_MS) : from,
-    until: exactEnds === 'start' ? whole.until : until < boundary ? ceilTo(until, QUARTER_HOUR_MS) : until,
+    from: from < fineFrom ? floorTo(from, QUARTER_HOUR_MS) : from,
+    until: exactEnds === 'start' ? whole.until : until < fineFrom ? ceilTo(until, QUARTER_HOUR_MS) : until,
   };
 }
 

@@ -4,6 +4,7 @@
  * for the sources of intervals. Views that do the same take a hundred times as long to plan: docs/architecture.md has the figures.
  */
 import type { Transaction } from '../database/connect.ts';
+import type { ArchivedRows } from '../read/archived-rows.ts';
 import {
   ALL_TIME,
   type Interval,
@@ -14,13 +15,14 @@ import {
   splitByLevel,
   startOfMonth,
 } from './intervals.ts';
-import { DAY_MS, DAYS, finerThan, floorTo, LEVELS, type Level } from './levels.ts';
+import { DAY_MS, DAYS, finerThan, floorTo, LEVELS, type Level, MINUTES } from './levels.ts';
 
 /** A transaction of reads in one snapshot. */
 export interface Snapshot extends Transaction {
   /** Whether statements on counts may keep their plans (read/snapshot.ts). */
   readonly keepsPlans: boolean;
   readonly stale: StaleBuckets;
+  readonly archived: ArchivedRows;
 }
 
 /** A bucket whose own count, and the counts of the coarser buckets around it, may lack rows. */
@@ -39,13 +41,14 @@ const MONTHS_VIEW = 'events_per_month';
 /** The buckets that a snapshot must not take from the counts. */
 export class StaleBuckets {
   readonly #tx: Transaction;
-  readonly #isExact: boolean;
+  /** Whether no bucket ever is stale. Counts by the minute then stay when rows leave; otherwise those by the quarter-hour do. */
+  readonly isExact: boolean;
   #known: { readonly within: Interval; readonly buckets: Promise<readonly StaleBucket[]> } | null = null;
 
   /** @param isExact whether the counts of the engine are always exact */
   constructor(tx: Transaction, isExact: boolean) {
     this.#tx = tx;
-    this.#isExact = isExact;
+    this.isExact = isExact;
   }
 
   /** Those in and around an interval at least; read once for an interval and all that lie in it. */
@@ -53,7 +56,7 @@ export class StaleBuckets {
     const known = this.#known;
     if (known !== null && known.within.from <= interval.from && known.within.until >= interval.until)
       return known.buckets;
-    const buckets = this.#isExact ? Promise.resolve([]) : readStaleBuckets(this.#tx, interval);
+    const buckets = this.isExact ? Promise.resolve([]) : readStaleBuckets(this.#tx, interval);
     this.#known = { within: interval, buckets };
     return buckets;
   }
@@ -71,14 +74,19 @@ async function readStaleBuckets(tx: Transaction, interval: Interval): Promise<re
 /** What is counted: events, or values of a declared field, whose counts are never stale. */
 export type Counted = 'events' | 'values';
 
-/** Intervals of buckets that are exact in a snapshot, in place of those that may not be. @param intervals in order of time */
+/**
+ * Intervals of buckets that are exact in a snapshot, in place of those that may not be.
+ * @param intervals in order of time
+ * @param finest    what is stale at this level is read from rows
+ */
 export async function exactIntervals(
   tx: Snapshot,
   intervals: readonly LevelInterval[],
   counted: Counted = 'events',
+  finest: Level = MINUTES,
 ): Promise<LevelInterval[]> {
   const whole = { from: intervals[0]?.from ?? 0, until: intervals.at(-1)?.until ?? 0 };
-  return withoutStale(intervals, counted === 'events' ? await tx.stale.within(whole) : []);
+  return withoutStale(intervals, counted === 'events' ? await tx.stale.within(whole) : [], finest);
 }
 
 /** From where the counts of intervals are read, so that they are exact in a snapshot. @param intervals in order of time */
@@ -118,9 +126,11 @@ export function splitExactly(interval: Interval, stale: readonly StaleBucket[]):
 export function withoutStale(
   intervals: readonly LevelInterval[],
   stale: readonly StaleBucket[],
+  finest: Level = MINUTES,
 ): LevelInterval[] {
   if (stale.length === 0) return [...intervals];
-  const exact = joinRows(intervals.flatMap((interval) => replaceStale(interval, stale, finerThan)));
+  const finer = (level: Level): Level | null => (level === finest ? null : finerThan(level));
+  const exact = joinRows(intervals.flatMap((interval) => replaceStale(interval, stale, finer)));
   if (exact.length <= MAX_INTERVALS) return exact;
   return joinRows(intervals.flatMap((interval) => replaceStale(interval, stale, () => null)));
 }

@@ -36,6 +36,7 @@ import type { BucketsProblem } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, coarsestLevel, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
+import type { Snapshot } from './stale.ts';
 
 /** Quantiles that are computed, ascending. */
 const QUANTILES = [0.5, 0.9, 0.95, 0.99] as const;
@@ -240,7 +241,7 @@ function isSpecial(text: string): boolean {
 
 /** The minutes that are computed from rows: those that are not counted yet, and those whose counts do not tell what passes the filter. */
 async function minutesFromRows(
-  tx: Transaction,
+  tx: Snapshot,
   asked: FieldScopeRequest,
   { field, ambiguous }: SummaryScope,
 ): Promise<readonly number[] | NotCounted> {
@@ -255,7 +256,7 @@ async function minutesFromRows(
 }
 
 async function readLines(
-  tx: Transaction,
+  tx: Snapshot,
   request: SummaryRequest,
   plan: SeriesPlan,
   scope: SummaryScope & { readonly minutes: readonly number[] },
@@ -337,7 +338,7 @@ interface LineCell {
 const EVERY_ROW = { contains: [], matches: () => true };
 
 async function cellsFromRows(
-  tx: Transaction,
+  tx: Snapshot,
   { question, appId, typeIds, field, line, known }: SummaryScope,
   intervals: readonly Interval[],
 ): Promise<LineCell[]> {

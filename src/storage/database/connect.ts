@@ -1,6 +1,7 @@
 /** Connections to PostgreSQL: a pool for reads and lookups, and what they have in common. */
 import postgres from 'postgres';
 import type { Waiter } from '../../base/slots.ts';
+import type { Path } from '../../base/turns.ts';
 import { ARRAYS } from './array-types.ts';
 import { type BackendKey, requestCancel } from './cancel-statement.ts';
 import { type Database, databaseAt } from './database.ts';
@@ -32,6 +33,29 @@ export interface Pool {
   readonly nodes: Map<string, Sql>;
   /** Who waits for its transactions: {@link poolFor}. */
   readonly waiter: Waiter | null;
+  /** How reads wait for the archive. Absent: as long as it takes, in nobody's turn; null: they see the rows of the database alone. */
+  readonly archive?: ArchiveWait | null;
+}
+
+/** How a read waits for events of the archive, while its connections are others'. */
+export interface ArchiveWait {
+  /** Whose turns it takes: an account first. */
+  readonly turns: Path;
+  /** Runs what is waited for, without the place that the read has. */
+  outside<T>(work: () => Promise<T>): Promise<T>;
+}
+
+/** A pool whose reads do not look into the archive: they see the rows of the database alone. Counts are of all events. */
+export function rowsHereOf(sql: Sql): Sql {
+  return withPool(sql, { ...sql.pool, archive: null });
+}
+
+function withPool(sql: Sql, pool: Pool, own: Readonly<Record<string, unknown>> = {}): Sql {
+  const replaced = new Map<string | symbol, unknown>([['pool', pool], ...Object.entries(own)]);
+  return new Proxy(sql, {
+    get: (target, name, receiver) =>
+      replaced.has(name) ? replaced.get(name) : Reflect.get(target, name, receiver),
+  });
 }
 
 export type Transaction = postgres.TransactionSql;
@@ -76,11 +100,12 @@ export function connect(target: DatabaseAddress | Database, options: PoolOptions
 
 /** A pool like another one, on a node of the same cluster. It is opened once, and ends with the other one. */
 export function poolOnNode(sql: Sql, node: { readonly host: string; readonly port: number }): Sql {
-  const { database, options, nodes, waiter } = sql.pool;
+  const { database, options, nodes, waiter, archive } = sql.pool;
   const name = `${node.host}:${node.port}`;
   const pool = nodes.get(name) ?? connect(database.node(node), options);
   nodes.set(name, pool);
-  return waiter === null ? pool : poolFor(waiter, pool);
+  if (waiter !== null) return poolFor(waiter, pool, archive);
+  return archive === null ? rowsHereOf(pool) : pool;
 }
 
 /** A transaction was ended, or not begun, because nobody waits for it any more. */
@@ -95,7 +120,7 @@ export class Abandoned extends Error {
  * {@link Abandoned}, and no further one begins. So the deadline of a request is that of its snapshots, too.
  * @param sql its connections are used; single statements outside of transactions go to it as they are
  */
-export function poolFor(waiter: Waiter, sql: Sql): Sql {
+export function poolFor(waiter: Waiter, sql: Sql, archive = sql.pool.archive): Sql {
   type Work = (tx: Transaction) => Promise<unknown>;
   const begin = async (mode: string, work: Work): Promise<unknown> => {
     try {
@@ -113,13 +138,7 @@ export function poolFor(waiter: Waiter, sql: Sql): Sql {
       throw waiter.settled ? new Abandoned() : error;
     }
   };
-  const own = new Map<string | symbol, unknown>([
-    ['begin', begin],
-    ['pool', { ...sql.pool, waiter }],
-  ]);
-  return new Proxy(sql, {
-    get: (target, name, receiver) => own.get(name) ?? Reflect.get(target, name, receiver),
-  });
+  return withPool(sql, { ...sql.pool, waiter, ...(archive !== undefined && { archive }) }, { begin });
 }
 
 /** Timeout of each step of a request to cancel. */

@@ -3,6 +3,7 @@ import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import type pg from 'pg';
 import { withHosts } from '../../base/url-hosts.ts';
+import type { ArchiveSource } from './archive-source.ts';
 import { Hosts, type OpenedSocket, withCode } from './dial.ts';
 import { type Purpose, sessionTimeouts } from './pools.ts';
 import type { DatabaseAddress, WalPositions } from './server-address.ts';
@@ -63,6 +64,7 @@ export class Database {
   readonly #nodes = new Map<string, Database>();
   readonly #parts: object[] = [];
   #engine = UNKNOWN;
+  #archive: ArchiveSource | null = null;
 
   /** @param more.coordinator of a database on a node of its cluster */
   constructor(
@@ -85,6 +87,15 @@ export class Database {
   /** Called by the storage, which knows the engine. */
   adopt(engine: DatabaseEngine): void {
     this.#engine = engine;
+  }
+
+  /** What reads the events of days that are in the archive alone; null: nothing does. */
+  get archive(): ArchiveSource | null {
+    return this.#coordinator?.archive ?? this.#archive;
+  }
+
+  set archive(archive: ArchiveSource | null) {
+    this.#archive = archive;
   }
 
   /** True once the service has left the database: no connection answers any more. */

@@ -8,6 +8,7 @@
 
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
 import type { Transaction } from '../database/connect.ts';
 import { type Retention, readRetention, selectBoundary } from '../retention.ts';
 import type { Correction, Fragment } from './counts-relation.ts';
@@ -94,7 +95,7 @@ interface SeriesRow {
 export type NotCounted = 'not counted' | 'not counted yet';
 
 export async function resolveFieldScope(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldScopeRequest,
   filter: FieldFilter,
 ): Promise<FieldScope | NotCounted> {
@@ -239,7 +240,7 @@ export function answersFor({ typeId }: FieldRow, { typeIds }: FieldScopeRequest)
 
 /** Whether a scope has no events before the time from which on the field's counts are complete. */
 export async function isComplete(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldScopeRequest,
   field: FieldRow,
 ): Promise<boolean> {
@@ -247,7 +248,7 @@ export async function isComplete(
 }
 
 async function isCompleteFrom(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, typeIds, from, until, withCountsOnly = false }: FieldScopeRequest,
   { completeFrom }: FieldRow,
   retention: Retention,
@@ -260,7 +261,8 @@ async function isCompleteFrom(
     const [row] = await tx`
       SELECT FROM events
        WHERE app_id = ${appId} AND ${isOfType} AND created_at >= ${new Date(start)} AND created_at < ${new Date(end)} LIMIT 1`;
-    if (row !== undefined) return false;
+    if (row !== undefined || (await tx.archived.has(retention, { appId, typeIds, from: start, until: end })))
+      return false;
   }
   if (!withCountsOnly || (from ?? 0) >= Math.min(boundary, end)) return true;
   const [day] = await tx`
@@ -321,7 +323,7 @@ interface UnsureMinute {
  * @param options.from   where it begins, if not where the request does
  */
 export async function minutesWithin(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldScopeRequest,
   field: FieldRow,
   {
@@ -357,7 +359,7 @@ function mostMinutes({ isCountedAlone = false }: FieldScopeRequest): number {
  * @param minutes those that are late last
  */
 async function withinBudget(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldScopeRequest,
   minutes: readonly UnsureMinute[],
 ): Promise<readonly number[] | NotCounted> {
@@ -399,7 +401,7 @@ export interface UnsureMinutes {
 
 /** Counts the rows of minutes, and takes off what the counts have of each series. */
 export async function correctionsOf(
-  tx: Transaction,
+  tx: Snapshot,
   scope: RowScope,
   { ids, minutes, seriesOf }: UnsureMinutes,
 ): Promise<Correction[]> {

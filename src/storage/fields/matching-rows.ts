@@ -2,7 +2,10 @@
 
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
+import type { ArchivedGroup } from '../database/archive-source.ts';
 import type { Transaction } from '../database/connect.ts';
+import { comesBefore, inOrderOf, merged } from '../read/positions.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import type { Fragment } from './counts-relation.ts';
 import { passes, type RowFilter } from './row-filter.ts';
@@ -40,17 +43,113 @@ export interface MatchingRow {
  * @param intervals in the order of reading, apart from each other
  */
 export async function* matchingRows(
-  tx: Transaction,
+  tx: Snapshot,
   scope: RowScope,
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
 ): AsyncGenerator<MatchingRow[]> {
   if (intervals.length === 0) return;
   const retention = await readRetention(tx, scope.appId);
+  const local = localRows(tx, { ...scope, retention }, intervals, order);
+  const groups = await tx.archived.groups(retention, { ...scope, ...spanOf(intervals) });
+  if (groups.length === 0) yield* local;
+  else
+    yield* mergedRows(local, archivedRows(tx, { ...scope, retention }, { intervals, groups, order }), order);
+}
+
+/** The same of the archive alone, group by group. */
+function* archivedRows(
+  tx: Snapshot,
+  { appId, typeIds, filter, retention }: ReadableScope,
+  {
+    intervals,
+    groups,
+    order,
+  }: {
+    readonly intervals: readonly Interval[];
+    readonly groups: readonly ArchivedGroup[];
+    readonly order: 'asc' | 'desc';
+  },
+): Generator<MatchingRow[]> {
+  const scope = { appId, typeIds, ...spanOf(intervals) };
+  const inTime = inOrderOf(intervals, order);
+  const isWithin = (at: number): boolean => {
+    const interval = inTime[lastNotAfter(inTime, at)];
+    return interval !== undefined && at >= interval.from && at < interval.until;
+  };
+  const touched = inOrderOf(groups, order).filter(({ at, lastAt }) =>
+    inTime
+      .slice(lastNotAfter(inTime, at), lastNotAfter(inTime, lastAt) + 1)
+      .some(({ from, until }) => at < until && lastAt >= from),
+  );
+  const only = {
+    name: JSON.stringify(filter.contains),
+    test: ({ payload }: MatchingRow) =>
+      filter.contains.every((texts) => texts.some((text) => payload.includes(text))),
+  };
+  for (const [index] of touched.entries()) {
+    const rows = tx.archived.rows(retention, scope, touched.slice(index), only);
+    const found = rows.filter(({ at, payload }) => isWithin(at) && filter.matches(payload));
+    yield [...inOrderOf(found, order)];
+  }
+}
+
+/** Rows of both, some at a time. */
+async function* mergedRows(
+  one: AsyncIterable<MatchingRow[]>,
+  other: Iterable<MatchingRow[]>,
+  order: 'asc' | 'desc',
+): AsyncGenerator<MatchingRow[]> {
+  const rest = other[Symbol.iterator]();
+  let archived: MatchingRow[] = [];
+  let isOver = false;
+  const more = (): void => {
+    const { value, done } = rest.next();
+    isOver = done === true;
+    if (done !== true) archived = [...archived, ...value];
+  };
+  for await (const rows of one) {
+    for (let last = rows.at(-1); last !== undefined && !isOver; ) {
+      const end = archived.at(-1);
+      if (end !== undefined && comesBefore(last, end, order)) break;
+      more();
+    }
+    const last = rows.at(-1);
+    if (last === undefined) continue;
+    const upTo = archived.filter((row) => comesBefore(row, last, order));
+    archived = archived.slice(upTo.length);
+    yield [...merged(upTo, rows, order)];
+  }
+  yield archived;
+  yield* { [Symbol.iterator]: () => rest };
+}
+
+/** The index of the last interval that does not begin after an instant, at least 0. @param intervals in order of time */
+function lastNotAfter(intervals: readonly Interval[], instant: number): number {
+  let [low, high] = [0, intervals.length - 1];
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if ((intervals[middle]?.from ?? 0) <= instant) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+interface ReadableScope extends RowScope {
+  readonly retention: Retention;
+}
+
+/** The same of the database alone. */
+async function* localRows(
+  tx: Transaction,
+  scope: ReadableScope,
+  intervals: readonly Interval[],
+  order: 'asc' | 'desc',
+): AsyncGenerator<MatchingRow[]> {
   for (let first = 0; first < intervals.length; first += INTERVALS_AT_ONCE) {
     const some = intervals.slice(first, first + INTERVALS_AT_ONCE);
     for (let last: MatchingRow | undefined, isOver = false; !isOver; ) {
-      const rows: Candidate[] = await readCandidates(tx, { ...scope, retention }, some, order, last);
+      const rows: Candidate[] = await readCandidates(tx, scope, some, order, last);
       // The number of the last row shows whether the statement came to its limits before it.
       isOver = rows.at(-1)?.isLast ?? true;
       last = rows.at(-1);
@@ -65,7 +164,7 @@ export async function* matchingRows(
  * @param intervals in order of time, apart from each other
  */
 export async function hasMoreRows(
-  tx: Transaction,
+  tx: Snapshot,
   { appId, typeIds }: Omit<RowScope, 'filter'>,
   intervals: readonly Interval[],
   most: number,
@@ -82,8 +181,18 @@ export async function hasMoreRows(
                                     AND created_at >= ${new Date(first.from)} AND created_at < ${new Date(last.until)}
                                   LIMIT ${most + 1}) AS found
              LIMIT ${most + 1}) AS found`;
-  return (row?.count ?? 0) > most;
+  let count = row?.count ?? 0;
+  const retention = await readRetention(tx, appId);
+  const groups = await tx.archived.groups(retention, { appId, typeIds, ...spanOf(intervals) });
+  const scope = { appId, typeIds, filter: EVERY_ROW, retention };
+  for (const rows of archivedRows(tx, scope, { intervals, groups, order: 'asc' })) {
+    if (count > most) break;
+    count += rows.length;
+  }
+  return count > most;
 }
+
+const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 
 interface Candidate extends MatchingRow {
   /** Whether no row follows. */
@@ -92,7 +201,7 @@ interface Candidate extends MatchingRow {
 
 async function readCandidates(
   tx: Transaction,
-  { appId, typeIds, filter, retention }: RowScope & { readonly retention: Retention },
+  { appId, typeIds, filter, retention }: ReadableScope,
   intervals: readonly Interval[],
   order: 'asc' | 'desc',
   after: MatchingRow | undefined,

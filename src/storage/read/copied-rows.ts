@@ -10,12 +10,18 @@ import { HEAD_BYTES } from '../database/copy-tap.ts';
 
 /** Starts the first row. */
 const SIGNATURE_BYTES = 19;
+/** The type of messages with rows. */
+const COPY_DATA = 0x64;
+/** The format's signature, no flags, no extension. */
+const SIGNATURE = Buffer.from('PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0', 'latin1');
+const NOTHING = Buffer.alloc(0);
 /** Offsets in a row of `id uuid, created_at timestamptz, type_id integer, payload json or text`. */
 const ID = 6;
 const CREATED_AT = 26;
 const TYPE_ID = 38;
 const PAYLOAD_BYTES = 42;
 const PAYLOAD = 46;
+const FIELDS = 4;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = Date.UTC(2000, 0, 1);
 
@@ -54,6 +60,25 @@ export class CopiedRows {
   rewind(): void {
     this.#row = -1;
     this.#next = 0;
+  }
+
+  /** Where each row is, for {@link seek}. */
+  places(): number[] {
+    const places: number[] = [];
+    this.rewind();
+    for (let place = this.#next; this.next(); place = this.#next) places.push(place);
+    return places;
+  }
+
+  /** Moves to the row of a place. */
+  seek(place: number): void {
+    this.#next = place;
+    this.next();
+  }
+
+  /** The row's bytes, as {@link RowBuffer.addRow} takes them. */
+  get tuple(): Buffer {
+    return this.bytes.subarray(this.#row, this.#next);
   }
 
   /** @returns false after the last row */
@@ -116,6 +141,27 @@ export interface Copied {
   readonly isWhole: boolean;
 }
 
+/** A row that is not in a table: how {@link RowBuffer.addRow} takes it. @param id its 16 bytes @param at milliseconds since 1970 */
+export function tupleOf(row: {
+  readonly id: Uint8Array;
+  readonly at: number;
+  readonly typeId: number;
+  readonly payload: Uint8Array;
+}): Buffer {
+  const { id, at, typeId, payload } = row;
+  const tuple = Buffer.allocUnsafe(PAYLOAD + payload.length);
+  tuple.writeInt16BE(FIELDS, 0);
+  tuple.writeInt32BE(id.length, ID - 4);
+  tuple.set(id, ID);
+  tuple.writeInt32BE(8, CREATED_AT - 4);
+  tuple.writeBigInt64BE(BigInt(at - EPOCH_MS) * 1_000n, CREATED_AT);
+  tuple.writeInt32BE(4, TYPE_ID - 4);
+  tuple.writeInt32BE(typeId, TYPE_ID);
+  tuple.writeInt32BE(payload.length, PAYLOAD_BYTES);
+  tuple.set(payload, PAYLOAD);
+  return tuple;
+}
+
 /** Room for the rows of one statement after the other, and for what is made of them. */
 export class RowBuffer {
   #bytes: Buffer = Buffer.alloc(0);
@@ -134,6 +180,18 @@ export class RowBuffer {
     if (length > this.#bytes.length) this.#grow(length * 2);
     chunk.copy(this.#bytes, this.#length);
     this.#length = length;
+  }
+
+  /** @param tuple of {@link CopiedRows.tuple} */
+  addRow(tuple: Buffer): void {
+    const signature = this.#length === 0 ? SIGNATURE : NOTHING;
+    const length = HEAD_BYTES + signature.length + tuple.length;
+    const bytes = this.withRoom(length);
+    bytes[this.#length] = COPY_DATA;
+    bytes.writeUInt32BE(length - 1, this.#length + 1);
+    signature.copy(bytes, this.#length + HEAD_BYTES);
+    tuple.copy(bytes, this.#length + HEAD_BYTES + signature.length);
+    this.#length += length;
   }
 
   /** What has been added; valid until more is. */

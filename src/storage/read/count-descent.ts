@@ -91,6 +91,14 @@ export function countFilter(tx: Transaction, scope: Scope): Fragment {
   return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds ?? [ALL_TYPES])}`;
 }
 
+/** A condition on rows of `events`. */
+export function rowsOf(tx: Transaction, scope: Scope): Fragment {
+  const { appId, typeIds, exceptTypes = [] } = scope;
+  if (typeIds !== null) return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds)}`;
+  if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
+  return tx`app_id = ${appId}`;
+}
+
 /** A condition on `type_id`: of one type by equality, by which an index keeps its order. */
 export function ofTypes(tx: Transaction, typeIds: readonly number[]): Fragment {
   const [first] = typeIds;

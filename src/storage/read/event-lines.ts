@@ -7,8 +7,9 @@ import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { type CopiedRows, RowBuffer } from './copied-rows.ts';
 import type { EventList, EventListRequest } from './event-list.ts';
-import { EventScan, type Position, type ScanRequest } from './event-scan.ts';
+import { EventScan, type ScanRequest } from './event-scan.ts';
 import type { StoredEvent } from './page-request.ts';
+import type { Position } from './positions.ts';
 import { eachWanted } from './wanted-rows.ts';
 
 export interface EventLines {

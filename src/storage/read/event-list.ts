@@ -2,6 +2,7 @@
 
 import { HOUR_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
+import type { ArchivedGroup } from '../database/archive-source.ts';
 import type { Sql } from '../database/connect.ts';
 import {
   type FieldFilter,
@@ -10,7 +11,8 @@ import {
   resolveFieldScope,
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
-import { readRetention } from '../retention.ts';
+import { type Retention, readRetention } from '../retention.ts';
+import type { ArchivedRow } from './archived-rows.ts';
 import { ofTypes } from './count-descent.ts';
 import { countScope, readPageIn } from './event-page.ts';
 import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
@@ -121,7 +123,11 @@ async function countSameInstant(
      WHERE app_id = ${appId} AND created_at = ${at} AND id ${order === 'asc' ? tx`<=` : tx`>=`} ${id}
        AND ${retention.readable(tx)} AND type_id <> ALL(${[...exceptTypes]}::integer[])
        ${typeIds === null ? tx`` : tx`AND ${ofTypes(tx, typeIds)}`}`;
-  return row?.count ?? 0;
+  const instant = { appId, typeIds, exceptTypes, from: at, until: at + 1 };
+  const groups = await tx.archived.groups(retention, instant);
+  const archived = groups.flatMap((_, index) => tx.archived.rows(retention, instant, groups.slice(index)));
+  const before = archived.filter((event) => (order === 'asc' ? event.id <= id : event.id >= id));
+  return (row?.count ?? 0) + before.length;
 }
 
 const CURSOR = /^([ad])(\d{1,15})\.([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})$/;
@@ -157,17 +163,38 @@ const APART_MS = HOUR_MS;
 export async function readEvent(sql: Sql, appId: number, eventId: string): Promise<SingleEvent | null> {
   if (!UUID.test(eventId)) return null;
   const at = Number.parseInt(eventId.replace('-', '').slice(0, 12), 16);
-  const [event] = await readSnapshot(sql, async (tx) => {
+  return await readSnapshot(sql, async (tx) => {
     const retention = await readRetention(tx, appId);
-    return await tx<SingleEvent[]>`
+    const [event] = await tx<SingleEvent[]>`
     SELECT events.id, type_names.public_id AS "typeId", type_names.name AS "typeName",
            events.created_at AS "createdAt", payload::text AS payload
       FROM events JOIN type_names ON type_names.app_id = ${appId} AND type_names.id = type_id
      WHERE events.app_id = ${appId} AND events.id = ${eventId}
        AND events.created_at BETWEEN ${clampYear(at - APART_MS)} AND ${clampYear(at + APART_MS)}
        AND ${retention.readable(tx)}`;
+    return event ?? (await readArchivedEvent(tx, retention, { appId, id: eventId.toLowerCase(), at }));
   });
-  return event ?? null;
+}
+
+/** One event of an archived day: most probably it is in the group whose time its id has. */
+async function readArchivedEvent(
+  tx: Snapshot,
+  retention: Retention,
+  { appId, id, at }: { readonly appId: number; readonly id: string; readonly at: number },
+): Promise<SingleEvent | null> {
+  const scope = { appId, typeIds: null, from: clampYear(at - APART_MS), until: clampYear(at + APART_MS) + 1 };
+  const groups = await tx.archived.groups(retention, scope);
+  const distance = ({ at: first, lastAt }: ArchivedGroup): number => Math.max(0, first - at, at - lastAt);
+  const nearest = groups.toSorted((a, b) => distance(a) - distance(b));
+  const only = { name: id, test: (row: ArchivedRow) => row.id === id };
+  for (const group of nearest) {
+    const [event] = tx.archived.rows(retention, scope, [group], only);
+    if (event === undefined) continue;
+    const [type] = await tx<{ typeId: string; typeName: string }[]>`
+      SELECT public_id AS "typeId", name AS "typeName" FROM type_names WHERE app_id = ${appId} AND id = ${event.typeId}`;
+    return type === undefined ? null : { id, ...type, createdAt: new Date(event.at), payload: event.payload };
+  }
+  return null;
 }
 
 function clampYear(ms: number): number {

@@ -14,10 +14,11 @@
 
 import type { Fragment } from '../counts/count-sql.ts';
 import { type Interval, type LevelInterval, splitByLevel } from '../counts/intervals.ts';
-import { DAYS, floorTo, HOURS, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
+import { DAYS, floorTo, HOURS, type Level, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
 import { exactIntervals, type Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
-import { type Retention, readRetention, selectBoundary } from '../retention.ts';
+import { Retention, readRetention, selectBoundary } from '../retention.ts';
+import { readWithArchived } from './archived-page.ts';
 import {
   type CountedInterval,
   countFilter,
@@ -25,8 +26,8 @@ import {
   descend,
   hasExceptions,
   intervalOf,
-  ofTypes,
   relationOf,
+  rowsOf,
   type SkipInterval,
 } from './count-descent.ts';
 import { countMatching, isSpread, readFilteredRows } from './filtered-page.ts';
@@ -60,7 +61,7 @@ export async function readPageIn(
   alsoSkipped: Promise<number> | number = 0,
 ): Promise<EventPage> {
   const { scope } = given;
-  const [{ counted, retention }, skipped] = await Promise.all([
+  const [{ counted, retention, isByType }, skipped] = await Promise.all([
     isEmpty(scope) ? NOTHING : countWhole(tx, scope),
     alsoSkipped,
   ]);
@@ -68,10 +69,21 @@ export async function readPageIn(
   const request = { ...given, offset: given.offset + skipped };
   if (request.offset >= total) return { total, events: [], hasMore: false };
   const size = Math.min(request.limit, total - request.offset);
-  const events =
-    scope.field === undefined
-      ? await readRows(tx, request, retention, await locate(tx, request, counted, size), size)
-      : await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
+  const read = async (): Promise<StoredEvent[]> => {
+    if (scope.field !== undefined)
+      return await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
+    const found = await locate(
+      tx,
+      request,
+      { counted, coarseUntil: await coarseUntilOf(tx, scope, retention) },
+      size,
+    );
+    const groups = await tx.archived.groups(retention, { ...scope, ...found });
+    return groups.length > 0
+      ? await readWithArchived(tx, request, retention, { ...found, groups, size })
+      : await readRows(tx, request, isByType ? retention : null, found, size);
+  };
+  const events = await read();
   // If a counted row were missing, an empty page with hasMore would make its reader ask forever.
   const hasMore = events.length > 0 && request.offset + events.length < total;
   return { total, events, hasMore };
@@ -90,31 +102,54 @@ function sumOfCounts(counted: readonly CountedInterval[]): number {
 interface Counted {
   /** The intervals that hold events, in order of time. */
   readonly counted: readonly CountedInterval[];
-  /** Where it differs by type; null: the intervals have all that it lets be read. */
-  readonly retention: Retention | null;
+  readonly retention: Retention;
+  /** Whether it differs by type; otherwise the intervals have all that it lets be read. */
+  readonly isByType: boolean;
 }
 
-const NOTHING: Counted = { counted: [], retention: null };
+const NOTHING: Counted = { counted: [], retention: new Retention(0), isByType: false };
 
 async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
   const counted = scope.field === undefined ? 'events' : 'values';
-  const split = async (whole: Interval): Promise<LevelInterval[]> =>
-    await exactIntervals(tx, splitByLevel(whole), counted);
   // Sent together: few apps have types whose retention differs, and the others do not wait for that answer.
+  const known = readRetention(tx, scope.appId);
+  const split = async (whole: Interval): Promise<LevelInterval[]> => {
+    const coarseUntil = await coarseUntilOf(tx, scope, known);
+    const [coarse, fine] = [
+      { from: whole.from, until: Math.min(whole.until, coarseUntil) },
+      { from: Math.max(whole.from, coarseUntil), until: whole.until },
+    ];
+    return [
+      ...(await exactIntervals(tx, splitByLevel(coarse, QUARTER_HOURS), counted, QUARTER_HOURS)),
+      ...(await exactIntervals(tx, splitByLevel(fine), counted)),
+    ];
+  };
   const [retention, counts] = await Promise.all([
-    readRetention(tx, scope.appId),
-    split(interval).then((intervals) =>
-      countIntervals(tx, scope, intervals, selectBoundary(tx, scope.appId)),
-    ),
+    known,
+    // What is stale is looked for once, and together with the retention.
+    Promise.resolve(counted === 'events' ? tx.stale.within(interval) : [])
+      .then(() => split(interval))
+      .then((intervals) => countIntervals(tx, scope, intervals, selectBoundary(tx, scope.appId), known)),
   ]);
-  if (!differs(retention, scope)) return { counted: counts, retention: null };
+  if (!differs(retention, scope)) return { counted: counts, retention, isByType: false };
   const parts = retention.parts(scope, interval).map(async ({ typeIds, exceptTypes, ...part }) => {
     const own = { ...scope, typeIds, exceptTypes };
     const readable = tx`SELECT ${new Date(part.from)}::timestamptz AS readable_from`;
-    return await countIntervals(tx, own, await split(part), readable);
+    return await countIntervals(tx, own, await split(part), readable, known);
   });
-  return { counted: (await Promise.all(parts)).flat(), retention };
+  return { counted: (await Promise.all(parts)).flat(), retention, isByType: true };
+}
+
+/** Up to where counts are kept by the quarter-hour alone, because rows have left. Values of fields are counted apart from rows. */
+async function coarseUntilOf(
+  tx: Snapshot,
+  { field }: Scope,
+  retention: Retention | Promise<Retention>,
+): Promise<number> {
+  if (tx.stale.isExact || field !== undefined) return 0;
+  const { awayUntil } = await retention;
+  return tx.archived.reaches({ awayUntil }, 0) ? awayUntil : 0;
 }
 
 /** Whether types of a scope have a boundary of their own. Values of fields are not counted by parts: their scopes have one boundary. */
@@ -128,17 +163,23 @@ function differs({ own }: Retention, { typeIds, exceptTypes = [] }: Scope): bool
 /**
  * Sums each interval, as far as retention lets it be read, and returns those that hold events.
  * @param retention SELECT of `readable_from`
+ * @param readable  by which archived days are found
  */
 async function countIntervals(
   tx: Snapshot,
   scope: Scope,
   intervals: readonly LevelInterval[],
   retention: Fragment,
+  readable: Promise<Retention>,
 ): Promise<CountedInterval[]> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
   const sums = intervals.map((interval) => sumOf(tx, scope, interval));
-  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
-    scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> => {
+    if (level !== null) return 0;
+    return scope.field === undefined
+      ? await tx.archived.count(await readable, { ...scope, ...interval })
+      : await countMatching(tx, scope, scope.field, interval);
+  };
   const counting = tx<{ readableFrom: number; counts: number[] }[]>`
     SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
@@ -178,20 +219,21 @@ function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInter
 async function locate(
   tx: Snapshot,
   request: PageRequest,
-  counted: readonly CountedInterval[],
+  { counted, coarseUntil }: { readonly counted: readonly CountedInterval[]; readonly coarseUntil: number },
   size: number,
 ): Promise<SkipInterval> {
   const walk = request.order === 'asc' ? counted : counted.toReversed();
   const { offset } = request;
   const [first, last] = [intervalOf(walk, offset), intervalOf(walk, offset + size - 1)];
+  const find = (interval: CountedInterval, skips: readonly number[]): Promise<SkipInterval[]> =>
+    findMinutes(tx, request, interval, skips, interval.until <= coarseUntil ? QUARTER_HOURS : MINUTES);
   // Sent together: the second does not wait for the answer to the first.
   const minutes =
     first.interval === last.interval
-      ? findMinutes(tx, request, first.interval, [first.skip, last.skip])
-      : Promise.all([
-          findMinutes(tx, request, first.interval, [first.skip]),
-          findMinutes(tx, request, last.interval, [last.skip]),
-        ]).then((found) => found.flat());
+      ? find(first.interval, [first.skip, last.skip])
+      : Promise.all([find(first.interval, [first.skip]), find(last.interval, [last.skip])]).then((found) =>
+          found.flat(),
+        );
   const [begin, end] = await minutes;
   if (begin === undefined || end === undefined) {
     throw new Error('The finer counts hold fewer events than the coarser ones.');
@@ -202,12 +244,14 @@ async function locate(
 /**
  * Finds the minutes of an interval in which each of the ascending `skips` is passed. Where counts have partitions, the days are
  * found by a statement of their own: the finer counts are then searched in those days alone, which are one or two chunks of many.
+ * @param finest quarter-hours where there are no finer counts
  */
 async function findMinutes(
   tx: Snapshot,
   { order }: PageRequest,
   { level, from, until, scope }: CountedInterval,
   skips: readonly number[],
+  finest: Level,
 ): Promise<SkipInterval[]> {
   const request = { scope, order };
   const whole = skips.map((skip) => ({ from, until, skip }));
@@ -217,7 +261,7 @@ async function findMinutes(
   const found = isDays ? await descend(tx, request, [DAYS], whole) : whole;
   // Quarter-hours between would save the sums of a few minutes, and cost a relation that is planned.
   const isFine = level === MINUTES || level === QUARTER_HOURS;
-  return await descend(tx, request, isFine ? [MINUTES] : [HOURS, MINUTES], found);
+  return await descend(tx, request, isFine ? [finest] : [HOURS, finest], found);
 }
 
 /** Reads the page's rows from an interval that holds them all, without the first `skip` of it. */
@@ -271,13 +315,6 @@ function rowsByMinute(
              UNION SELECT bucket FROM pending_marks WHERE level = 0 AND ${inBuckets}) minutes
      CROSS JOIN LATERAL (
              ${inInterval} AND created_at >= bucket AND created_at < bucket + interval '1 minute' OFFSET 0) found`;
-}
-
-function rowsOf(tx: Transaction, scope: Scope): Fragment {
-  const { appId, typeIds, exceptTypes = [] } = scope;
-  if (typeIds !== null) return tx`app_id = ${appId} AND ${ofTypes(tx, typeIds)}`;
-  if (hasExceptions(scope)) return tx`app_id = ${appId} AND type_id <> ALL(${[...exceptTypes]}::integer[])`;
-  return tx`app_id = ${appId}`;
 }
 
 function clamp(ms: number): number {

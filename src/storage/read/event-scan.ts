@@ -9,19 +9,16 @@
 import { readAppSpan } from '../counts/app-stats.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
+import type { Snapshot } from '../counts/stale.ts';
+import type { ArchivedGroup } from '../database/archive-source.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { passes, type TextTest, textLiteral } from '../fields/row-filter.ts';
 import { type Retention, readRetention } from '../retention.ts';
+import { wantedOf } from './archived-rows.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
 import type { Order } from './page-request.ts';
+import { comesBefore, inOrderOf, type Position } from './positions.ts';
 import { readAppSnapshot } from './snapshot.ts';
-
-/** Between two events: after the one of this time and id. */
-export interface Position {
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly id: string;
-}
 
 export interface ScanRequest {
   /** Internal id of the app. */
@@ -62,12 +59,19 @@ export interface ScanStep {
   readonly buffer: RowBuffer;
   /** Rows that were looked at. */
   readonly looked: number;
+  /** Whether rows come from the archive: then none is left out for what it contains. */
+  readonly isArchived: boolean;
 }
 
 interface Outcome extends Copied {
   readonly looked: number;
-  /** The last row that was looked at; null where there was none. */
+  /** The last row that was looked at, or that could have been; null where there was none. */
   readonly last: Position | null;
+  /** What was read, where it is less than was to be. */
+  readonly interval?: Interval;
+  /** Whether there is more in the interval, where the number of rows does not tell. */
+  readonly hasMore?: boolean;
+  readonly isArchived?: boolean;
 }
 
 interface Found {
@@ -127,12 +131,12 @@ export class EventScan {
         this.#rows = Math.max(1, limit >> 2);
         continue;
       }
-      const { rows, looked, last, isWhole } = outcome;
+      const { rows, looked, last, isWhole, hasMore = looked === limit, isArchived = false } = outcome;
       const buffer = this.#buffer;
       this.#buffers.push(...this.#buffers.splice(0, 1));
-      this.#advance(interval, { looked, last, isDone: isWhole && looked < limit });
+      this.#advance(outcome.interval ?? interval, { looked, last, isDone: isWhole && !hasMore });
       this.#rows = rowsOfNext(rows, isWhole ? limit * 2 : rows.length, most.bytes);
-      return { rows, buffer, looked };
+      return { rows, buffer, looked, isArchived };
     }
   }
 
@@ -180,15 +184,103 @@ export class EventScan {
       return await readAppSnapshot(this.#sql, this.#request.appId, async (tx) => {
         const limited = tx.unsafe(`SET LOCAL statement_timeout = ${STEP_TIMEOUT_MS}`).execute();
         limited.catch(() => undefined); // What follows fails too.
-        const page = this.#page(interval, limit, await readRetention(tx, this.#request.appId));
-        if (contains.length > 0) return await this.#readNarrowed(tx, page, contains, most);
+        const retention = await readRetention(tx, this.#request.appId);
+        const { interval: before, group } = await this.#findArchived(tx, interval, retention);
+        if (group !== null)
+          return await this.#readArchived(tx, { interval: before, group }, retention, {
+            rows: limit,
+            bytes: most,
+          });
+        const page = this.#page(before, limit, retention);
+        if (contains.length > 0)
+          return { ...(await this.#readNarrowed(tx, page, contains, most)), interval: before };
         const copied = await copyRows(tx, this.#withPayloads(page), { most, buffer });
-        return { ...copied, looked: copied.rows.length, last: copied.rows.last };
+        return { ...copied, looked: copied.rows.length, last: copied.rows.last, interval: before };
       });
     } catch (error) {
       if (errorCode(error) !== SQLSTATE.queryCanceled || limit === 1) throw error;
       return null;
     }
+  }
+
+  /**
+   * The next group of the archive, in the interval that ends with its day; where others come before it, null and the interval up to
+   * its day.
+   */
+  async #findArchived(
+    tx: Snapshot,
+    interval: Interval,
+    retention: Retention,
+  ): Promise<{ readonly interval: Interval; readonly group: ArchivedGroup | null }> {
+    const { appId, order } = this.#request;
+    const isAscending = order === 'asc';
+    const day = await tx.archived.firstDay(retention, { appId, ...interval }, order);
+    if (day === null) return { interval, group: null };
+    const end = day + DAY_MS;
+    const first = isAscending ? { ...interval, until: day } : { ...interval, from: end };
+    if (first.from < first.until) return { interval: first, group: null };
+    const ofDay = { from: Math.max(interval.from, day), until: Math.min(interval.until, end) };
+    const groups = await tx.archived.groups(retention, { appId, typeIds: null, ...ofDay });
+    const position = this.#position;
+    const next = inOrderOf(groups, order).find(
+      (group) => position === null || comesBefore(position, isAscending ? lastOf(group) : group, order),
+    );
+    return { interval: ofDay, group: next ?? null };
+  }
+
+  /** Reads up to the end of a group: its rows, and those of the database that lie among them. */
+  async #readArchived(
+    tx: Snapshot,
+    { interval, group }: { readonly interval: Interval; readonly group: ArchivedGroup },
+    retention: Retention,
+    { rows: limit, bytes: most }: StepLimits,
+  ): Promise<Outcome> {
+    const { appId, order, typeIds, exceptTypes = [] } = this.#request;
+    const isAscending = order === 'asc';
+    const archived = tx.archived.whole(appId, group);
+    const end = isAscending ? lastOf(group) : group;
+    const within = isAscending
+      ? { ...interval, until: Math.min(interval.until, group.lastAt + 1) }
+      : { ...interval, from: Math.max(interval.from, group.at) };
+    const local = await copyRows(tx, this.#withPayloads(this.#page(within, limit, retention, end)), {
+      most,
+      buffer: new RowBuffer(),
+    });
+    // After its last row there may be more, which come before others of the group.
+    const isCut = !local.isWhole || local.rows.length === limit;
+    const buffer = this.#buffer;
+    buffer.clear();
+    const isReadable = wantedOf(retention, { typeIds: null, ...interval });
+    const isOfType = wantedOf(retention, { typeIds, exceptTypes, ...interval });
+    const position = this.#position;
+    let looked = 0;
+    let last: Position | null = null;
+    /** @returns whether there is room for more */
+    const look = (row: CopiedRows, hasPayload: boolean): boolean => {
+      looked += 1;
+      const { at, id } = row;
+      last = { at, id };
+      if (hasPayload) buffer.addRow(row.tuple);
+      return looked < limit && buffer.length < most;
+    };
+    const lookAtLocal = (): boolean => look(local.rows, local.rows.hasPayload);
+    let hasLocal = local.rows.next();
+    let hasRoom = true;
+    for (const place of inOrderOf(archived.places(), order)) {
+      archived.seek(place);
+      const row = { at: archived.at, id: archived.id };
+      while (hasRoom && hasLocal && comesBefore({ at: local.rows.at, id: local.rows.id }, row, order)) {
+        hasRoom = lookAtLocal();
+        hasLocal = local.rows.next();
+      }
+      if (!hasRoom || (isCut && !hasLocal)) break;
+      if (!isReadable(archived) || (position !== null && !comesBefore(position, row, order))) continue;
+      hasRoom = look(archived, isOfType(archived));
+    }
+    const outcome = { rows: new CopiedRows(buffer.bytes), looked, isWhole: true, interval, isArchived: true };
+    if (!hasRoom || hasLocal || isCut) return { ...outcome, last, hasMore: true };
+    const isAtEnd = isAscending ? group.lastAt >= interval.until : group.at < interval.from;
+    return { ...outcome, last: isAtEnd ? last : end, hasMore: !isAtEnd };
   }
 
   /** The database looks for the rows first: where few pass, none of the others is sent. */
@@ -215,14 +307,14 @@ export class EventScan {
   }
 
   /** Rows of all types: of a rare one the statement would look at more rows than it returns. */
-  #page({ from, until }: Interval, rows: number, retention: Retention): string {
+  #page({ from, until }: Interval, rows: number, retention: Retention, upTo: Position | null = null): string {
     const { appId, order } = this.#request;
-    const [inOrder, beyond] = order === 'asc' ? ['', '>'] : ['DESC', '<'];
-    const position = this.#position;
-    const after =
+    const [inOrder, beyond, before] = order === 'asc' ? ['', '>', '<='] : ['DESC', '<', '>='];
+    const compared = (comparison: string, position: Position | null): string =>
       position === null
         ? ''
-        : `AND (created_at, id) ${beyond} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
+        : `AND (created_at, id) ${comparison} (${timeLiteral(position.at)}, ${textLiteral(position.id)}::uuid)`;
+    const after = `${compared(beyond, this.#position)} ${compared(before, upTo)}`;
     return `
       SELECT id, created_at, type_id, payload FROM events
        WHERE app_id = ${appId} AND created_at >= ${timeLiteral(from)} AND created_at < ${timeLiteral(until)} ${after}
@@ -265,6 +357,11 @@ export class EventScan {
     const growth = Math.min(4, Math.floor(this.#rows / Math.max(1, looked)));
     this.#days = Math.min(MAX_DAYS, this.#days * Math.max(1, growth));
   }
+}
+
+/** The position of the last event of a group. */
+function lastOf({ lastAt, lastId }: ArchivedGroup): Position {
+  return { at: lastAt, id: lastId };
 }
 
 /** How many rows of the size of these are few enough. */

@@ -4,9 +4,10 @@ import type { Path } from '../../base/turns.ts';
 import type { Sql } from '../database/connect.ts';
 import type { MatchingRow } from '../fields/matching-rows.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
-import { EventScan, type Position, type ScanRequest, type ScanStep } from './event-scan.ts';
+import { EventScan, type ScanRequest, type ScanStep } from './event-scan.ts';
 import { withTypes } from './filtered-page.ts';
 import type { StoredEvent } from './page-request.ts';
+import type { Position } from './positions.ts';
 import { eachWanted, WantedRows } from './wanted-rows.ts';
 
 export interface SearchStep extends SearchProgress {
@@ -61,7 +62,8 @@ export function openSearch(sql: Sql, request: ScanRequest, filter: RowFilter | n
   const read = async (mostRows: number): Promise<ScanStep | null> => {
     const limits = { rows: mostRows, bytes: STEP_BYTES };
     const step = await scan.step(limits, narrows ? (filter?.contains ?? []) : []);
-    if (step !== null && step.rows.length > step.looked * MOST_CANDIDATES) narrows = false;
+    if (step !== null && !step.isArchived && step.rows.length > step.looked * MOST_CANDIDATES)
+      narrows = false;
     return step;
   };
   const progress = ({ looked }: ScanStep): SearchProgress => ({

@@ -1,8 +1,11 @@
 /** Reads in one snapshot, so that totals and rows match whatever is committed concurrently. */
 import type postgres from 'postgres';
+import type { Path } from '../../base/turns.ts';
 import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
+import { ArchiveUnavailable } from '../database/archive-source.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { SnapshotRules } from '../database/database.ts';
+import { ArchivedRows, GroupsNeeded, HeldGroups } from './archived-rows.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';
@@ -81,10 +84,36 @@ async function beginSnapshot<T>(
   read: (tx: Snapshot) => Promise<T>,
 ): Promise<T> {
   if (isOpen(sql)) return await read(sql);
-  const rules = sql.pool.database.engine.snapshots;
+  const held = sql.pool.archive === null ? null : new HeldGroups();
+  const failures: ArchiveFailures = { missing: 0 };
+  for (;;) {
+    try {
+      return await beginOnce(sql, { appId, asksForPlans, held }, read);
+    } catch (error) {
+      if (!(error instanceof GroupsNeeded) || held === null) throw error;
+      await readGroups(sql, error, held, failures);
+    }
+  }
+}
+
+async function beginOnce<T>(
+  sql: Sql,
+  {
+    appId,
+    asksForPlans,
+    held,
+  }: { readonly appId: number | null; readonly asksForPlans: boolean; readonly held: HeldGroups | null },
+  read: (tx: Snapshot) => Promise<T>,
+): Promise<T> {
+  const { engine, archive } = sql.pool.database;
+  const rules = engine.snapshots;
   const keepsPlans = rules.keepsPlans && asksForPlans;
   const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
-    const tx = Object.assign(began, { stale: new StaleBuckets(began, rules.isExact), keepsPlans });
+    const tx = Object.assign(began, {
+      stale: new StaleBuckets(began, rules.isExact),
+      archived: new ArchivedRows(began, held, archive),
+      keepsPlans,
+    });
     if (!rules.locks) return { value: await read(tx) };
     // Not awaited, so that it is sent together with the first query.
     const locked = tx`LOCK TABLE ${tx(SNAPSHOT_LOCK)} IN ACCESS SHARE MODE`.execute();
@@ -95,6 +124,49 @@ async function beginSnapshot<T>(
   });
   return outcome.value;
 }
+
+interface ArchiveFailures {
+  /** How often an object was not there. */
+  missing: number;
+}
+
+/** An object may be gone because its day was written again: a new snapshot names another one. If that one is gone, too, it is no such case. */
+const MOST_MISSING = 3;
+const NO_ARCHIVE =
+  'Events of this time are in an archive that this server does not know. Its operator has to set ARCHIVE_URL.';
+
+/** Reads what a read needs of the archive, with no snapshot and no connection of its own meanwhile. @throws ArchiveUnavailable */
+async function readGroups(
+  sql: Sql,
+  { groups }: GroupsNeeded,
+  held: HeldGroups,
+  failures: ArchiveFailures,
+): Promise<void> {
+  const { database, waiter, archive: wait } = sql.pool;
+  const { archive } = database;
+  if (archive === null) throw new ArchiveUnavailable(NO_ARCHIVE);
+  const ids = new Set(groups.flatMap(({ group }) => [...group.types.keys()]));
+  const types = await sql<{ id: number; typeId: string }[]>`
+    SELECT id, public_id AS "typeId" FROM type_names
+     WHERE app_id = ANY(${[...new Set(groups.map(({ appId }) => appId))]}::integer[]) AND id = ANY(${[...ids]}::integer[])`;
+  const typeIds = new Map(types.map(({ id, typeId }) => [typeId, id]));
+  const reader = { waiter, turns: wait?.turns ?? NOBODY };
+  const readAll = async (): Promise<void> => {
+    await Promise.all(
+      groups.map(async (needed) => held.add(needed, await archive.read(needed.group, typeIds, reader))),
+    );
+  };
+  try {
+    await (wait?.outside(readAll) ?? readAll());
+  } catch (error) {
+    if (!(error instanceof ArchiveUnavailable) || !error.isMissing) throw error;
+    failures.missing += 1;
+    if (failures.missing > MOST_MISSING) throw error;
+  }
+}
+
+/** Of commands and alerts. */
+const NOBODY: Path = ['', 0];
 
 /**
  * Tells the views of counts by settings of the transaction which deltas are folded in this snapshot (sql/0002), so that they need not
