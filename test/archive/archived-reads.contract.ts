@@ -1,0 +1,393 @@
+/** Reads of days whose rows are in the archive alone give what reads of rows do: exactly the same. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
+import fc from 'fast-check';
+import pino from 'pino';
+import { afterAll, beforeAll, expect, test } from 'vitest';
+import { declareField } from '../../src/apps/fields.ts';
+import { ArchivedGroups } from '../../src/archive/archived-groups.ts';
+import { archiveDueDays } from '../../src/archive/archiving.ts';
+import type { ArchivedPart } from '../../src/archive/days.ts';
+import { type ArchiveStore, openArchiveStore } from '../../src/archive/store.ts';
+import { readConfig } from '../../src/config.ts';
+import { fieldFilterOf } from '../../src/read/filter/counted-values.ts';
+import type { Condition } from '../../src/read/filter/parse-filter.ts';
+import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import type {
+  Cursor,
+  EventList,
+  EventReader,
+  SeriesRequest,
+  Storage,
+  StoredEvent,
+} from '../../src/storage/storage.ts';
+import { openStorage } from '../../src/storage/storage.ts';
+import type { FieldDatabase, OpenFieldDatabase } from '../support/field-database.ts';
+import { runs } from '../support/fuzz.ts';
+
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const DAY_MS = 24 * HOUR_MS;
+const START = Date.UTC(2026, 2, 10);
+const DAYS = 5;
+const END = START + DAYS * DAY_MS;
+/** Days of the first app that leave. */
+const AWAY = [0, 1, 3];
+/** The second type of each app is kept shorter. */
+const OWN_BOUNDARY = START + DAY_MS;
+
+interface World {
+  readonly fields: FieldDatabase;
+  readonly storage: Storage;
+  readonly groups: ArchivedGroups;
+  readonly ids: readonly string[];
+}
+
+/** Times of events: some in a crowd, with several in one millisecond, others anywhere. */
+function timesOf(day: number, count: number): number[] {
+  const start = START + day * DAY_MS;
+  const crowd = start + 9 * HOUR_MS + 7 * MINUTE_MS;
+  let state = day + 1;
+  const random = (below: number): number => {
+    state = (state * 1_103_515_245 + 12_345) % 2 ** 31;
+    return Math.floor((state / 2 ** 31) * below);
+  };
+  const times = Array.from({ length: count }, (_, index) =>
+    index % 3 === 0 ? start + random(DAY_MS) : crowd + Math.floor(random(4 * MINUTE_MS) / 7) * 7,
+  );
+  return [...times, start, start + DAY_MS - 1].sort((a, b) => a - b);
+}
+
+const PATHS = ['/', '/a', '/b', '/rare'];
+
+function payloadOf(index: number): string {
+  const path = index % 97 === 0 ? '/rare' : PATHS[index % 3];
+  return `{"path":"${path}", "ms": ${index % 50},"text":"${'x'.repeat(index % 40)}ä"}`;
+}
+
+/**
+ * The contract, on a database of one engine.
+ * @param open      opens it
+ * @param countsBy  the finest counts of days whose rows have left
+ */
+export function archivedReads(
+  open: OpenFieldDatabase,
+  { countsBy, takeAway }: { readonly countsBy: 'minute' | 'quarter-hour'; readonly takeAway: TakeAway },
+): void {
+  let world: World;
+  let folder: string;
+
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), 'tidemark-archive-'));
+    const store = openArchiveStore(readConfig({ ARCHIVE_URL: pathToFileURL(folder).href }));
+    world = await openWorld(open, store, takeAway);
+  });
+
+  afterAll(async () => {
+    await world.groups.close();
+    await world.fields.close();
+    await rm(folder, { recursive: true });
+  });
+
+  const bounds = fc.oneof(
+    fc.constant(null),
+    fc.integer({ min: 0, max: DAYS }).map((day) => START + day * DAY_MS),
+    fc.integer({ min: 0, max: DAYS * 24 * 4 }).map((quarter) => START + quarter * 15 * MINUTE_MS),
+    fc.integer({ min: START - HOUR_MS, max: END }),
+    // In the crowd.
+    fc
+      .tuple(fc.nat(DAYS - 1), fc.nat(5 * MINUTE_MS))
+      .map(([day, ms]) => START + day * DAY_MS + 9 * HOUR_MS + 6 * MINUTE_MS + ms),
+  );
+  const scopes = fc.record({
+    types: fc.constantFrom<Types>('all', 'first', 'second', 'both', 'without first', 'without second'),
+    from: bounds,
+    until: bounds,
+    order: fc.constantFrom<'asc' | 'desc'>('asc', 'desc'),
+    maxBytes: fc.constantFrom(1, 600, 1_000_000),
+    limit: fc.constantFrom(1, 7, 60, 1_000),
+  });
+
+  test('pages at any offset, with their totals', async () => {
+    await fc.assert(
+      fc.asyncProperty(scopes, fc.nat(14_000), async ({ types, from, until, ...page }, offset) => {
+        await same(world, async ({ reader, app }) => {
+          const scope = { appId: app, ...typesOf(app, types), from, until };
+          const { events, ...rest } = await reader.page({ scope, offset, ...page });
+          return { ...rest, events: plain(events, app) };
+        });
+      }),
+      runs(60),
+    );
+  });
+
+  test('lists by cursor, each page from the end of the one before', async () => {
+    await fc.assert(
+      fc.asyncProperty(scopes, fc.boolean(), async ({ types, from, until, ...page }, withTotal) => {
+        await same(world, async ({ reader, app }) => {
+          const request = { appId: app, ...typesOf(app, types), from, until, ...page, withTotal };
+          const pages: unknown[] = [];
+          for (let after: Cursor | null = null, left = 6; left > 0; left -= 1) {
+            const { events, next, total }: EventList = await reader.list({ ...request, after });
+            pages.push([plain(events, app), next, total]);
+            if (next === null) break;
+            after = next;
+          }
+          return pages;
+        });
+      }),
+      runs(25),
+    );
+  });
+
+  test('lists that go on at any event', async () => {
+    const { ids } = world;
+    await fc.assert(
+      fc.asyncProperty(
+        scopes,
+        fc.nat(ids.length - 1),
+        async ({ types, from, until, order, ...page }, index) => {
+          const id = ids[index] ?? '';
+          const after = { at: Number.parseInt(id.replace('-', '').slice(0, 12), 16), id, order };
+          await same(world, async ({ reader, app }) => {
+            const request = { appId: app, ...typesOf(app, types), from, until, order, after, ...page };
+            const { events, next } = await reader.list(request);
+            return [plain(events, app), next];
+          });
+        },
+      ),
+      runs(25),
+    );
+  });
+
+  test('single events', async () => {
+    const { ids } = world;
+    const unknown = ids.slice(0, 2).map((id) => `${id.slice(0, -4)}ffff`);
+    for (const id of [...unknown, ...ids.filter((_, index) => index % 701 === 0)])
+      await same(world, async ({ reader, app }) => {
+        const event = await reader.event(app, id.toUpperCase());
+        return event === null ? null : plain([event], app);
+      });
+  });
+
+  test('searches, whatever a step may look at', async () => {
+    const filters = fc.constantFrom('path:/rare', 'ms>=48', 'path:/a,/b', '-path:/', null);
+    await fc.assert(
+      fc.asyncProperty(
+        scopes,
+        filters,
+        fc.constantFrom(90, 3_000, 100_000),
+        async ({ types, from, until, order }, text, rows) => {
+          const filter = text === null ? null : payloadFilter(conditionsOf(text), null);
+          await same(world, async ({ reader, app }) => {
+            const search = reader.search(
+              { appId: app, ...typesOf(app, types), from, until, order, after: null },
+              filter,
+            );
+            const found: StoredEvent[] = [];
+            let looked = 0;
+            for (let isOver = false, left = 40; !isOver && left > 0; left -= 1) {
+              const step = await search.step(rows);
+              found.push(...step.events);
+              looked += step.looked;
+              isOver = step.position === null;
+              if (!isOver && rows < 100_000 && left === 1) return [plain(found.slice(0, 10), app)];
+            }
+            return [plain(found, app), looked];
+          });
+        },
+      ),
+      runs(20),
+    );
+  });
+
+  test('all events of a scope as lines', async () => {
+    await fc.assert(
+      fc.asyncProperty(scopes, async ({ types, from, until, order }) => {
+        await same(world, async ({ reader, app }) => {
+          const lines = reader.lines(
+            { appId: app, ...typesOf(app, types), from, until, order, after: null },
+            null,
+          );
+          let text = '';
+          for (let part = await lines.next(); part !== null; part = await lines.next())
+            text += part.lines.toString();
+          return text.replaceAll(
+            /"typeId":"type(\d)","type":"type\d"/g,
+            (_, type) => `"type":${type - 2 * (app - 1)}`,
+          );
+        });
+      }),
+      runs(6),
+    );
+  });
+
+  test('pages of events that pass a filter on a declared field, with their totals', async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        scopes,
+        fc.constantFrom('/rare', '/a', '/'),
+        async ({ from, until, ...page }, value) => {
+          const filter = fieldFilterOf({ filter: conditionsOf(`path:${value}`), q: null });
+          if (filter === null) throw new Error('It is counted.');
+          const isAnswered = await same(world, async ({ reader, app }) => {
+            // The counts answer types of one retention alone.
+            const request = {
+              appId: app,
+              typeIds: [app * 2 - 1],
+              from,
+              until,
+              ...page,
+              after: null,
+              withTotal: true,
+            };
+            const list = await reader.filteredList(request, filter);
+            return typeof list === 'string' ? list : [plain(list.events, app), list.total, list.next];
+          });
+          return isAnswered !== 'not counted';
+        },
+      ),
+      runs(15),
+    );
+  });
+
+  test('charts', async () => {
+    const finest = countsBy === 'quarter-hour' ? 15 * MINUTE_MS : 1;
+    await fc.assert(
+      fc.asyncProperty(
+        scopes,
+        fc.constantFrom<SeriesRequest['buckets']>(
+          ...(countsBy === 'quarter-hour' ? (['1h', '1d'] as const) : [20, 500]),
+        ),
+        async ({ types, from, until }, buckets) => {
+          const end = Math.max(until ?? END, START + 1);
+          const first = from === null || from >= end ? null : from;
+          const [begins, ends] = [
+            first === null ? null : Math.floor(first / finest) * finest,
+            Math.ceil(end / finest) * finest,
+          ];
+          await same(world, async ({ reader, app }) => {
+            const request = {
+              appId: app,
+              ...typesOf(app, types),
+              from: begins,
+              until: ends,
+              timezone: 'Europe/Berlin',
+            };
+            const series = await reader.series({ ...request, buckets, exactEnds: 'both' });
+            if (typeof series === 'string') return series;
+            const { types: shown, before, ...rest } = series;
+            return { ...rest, counts: shown.map((type) => type.counts), before: before.all };
+          });
+        },
+      ),
+      runs(25),
+    );
+  });
+}
+
+function conditionsOf(text: string): readonly Condition[] {
+  const conditions = parseFilters([text]);
+  if (typeof conditions === 'string') throw new Error(conditions);
+  return conditions;
+}
+
+type Types = 'all' | 'first' | 'second' | 'both' | 'without first' | 'without second';
+
+function typesOf(
+  app: number,
+  types: Types,
+): { typeIds: readonly number[] | null; exceptTypes: readonly number[] } {
+  const [first, second] = [app * 2 - 1, app * 2];
+  if (types.startsWith('without'))
+    return { typeIds: null, exceptTypes: [types === 'without first' ? first : second] };
+  const ids = { all: null, first: [first], second: [second], both: [first, second] };
+  return { typeIds: ids[types as keyof typeof ids], exceptTypes: [] };
+}
+
+/** Events of both apps alike. */
+function plain(events: readonly StoredEvent[], app: number): readonly unknown[] {
+  return events.map(({ id, typeId, createdAt, payload }) => [
+    id,
+    Number(typeId.slice('type'.length)) - 2 * (app - 1),
+    createdAt.getTime(),
+    payload,
+  ]);
+}
+
+interface Asked {
+  readonly reader: EventReader;
+  readonly app: number;
+}
+
+/** Asks both apps the same, of which only one has days in the archive. */
+async function same({ fields, storage }: World, ask: (asked: Asked) => Promise<unknown>): Promise<unknown> {
+  const reader = storage.reader(fields.sql);
+  const [found, expected] = [await ask({ reader, app: 1 }), await ask({ reader, app: 2 })];
+  expect(found).toEqual(expected);
+  return expected;
+}
+
+async function openWorld(open: OpenFieldDatabase, store: ArchiveStore, takeAway: TakeAway): Promise<World> {
+  const fields = await open({ now: END, from: START, until: END });
+  const { sql, database } = fields;
+  for (const appId of [1, 2])
+    await declareField(sql, { appId, path: ['path'], kind: 'value', typeName: null, backfill: true });
+  const ids: string[] = [];
+  const storeAll = async (times: readonly number[]): Promise<void> => {
+    const events = times.map((at, index) => ({
+      id: fields.newId(at),
+      at,
+      typeId: 1 + (index % 5 === 0 ? 1 : 0),
+      payload: payloadOf(index),
+    }));
+    ids.push(...events.map(({ id }) => id));
+    await fields.store(events);
+    await fields.store(events.map((event) => ({ ...event, typeId: event.typeId + 2 })));
+  };
+  for (let day = 0; day < DAYS; day += 1) await storeAll(timesOf(day, day === 1 ? 10_500 : 700));
+  await fields.settle();
+  for (let rounds = 0; rounds < 5; rounds += 1) {
+    await fields.upkeep.everyTenMinutes();
+    await fields.upkeep.everySecond();
+  }
+  const storage = await openStorage(sql);
+  const problems: unknown[] = [];
+  await archiveDueDays({
+    ...{ sql: fields.alone, storage, store, installationId: 'here', filter: { app: 'app1' }, until: END },
+    onDay: ({ problem }) => problems.push(problem),
+  });
+  expect(problems).toEqual(Array.from({ length: DAYS }, () => null));
+  for (const day of AWAY) await leave(fields, takeAway, START + day * DAY_MS);
+  for (let day = 0; day < DAYS; day += 1)
+    await storeAll(timesOf(day, 40).map((at) => at - (at % 1_000) + (at % 7)));
+  const from = new Date(OWN_BOUNDARY);
+  await sql`
+    INSERT INTO app_boundaries (app_id, type_id, readable_from, moved_at)
+    SELECT app, app * 2, ${from}, now() FROM generate_series(1, 2) AS app`;
+  const groups = new ArchivedGroups({ store, log: pino({ level: 'silent' }) });
+  database.sql.pool.database.archive = groups;
+  return { fields, storage, groups, ids };
+}
+
+/** Takes the rows of a day of the first app away, whose counts stay. */
+type TakeAway = (sql: Sql, from: string, until: string) => Promise<unknown>;
+
+/** Makes an archived day one that is in the archive alone. */
+async function leave({ sql }: FieldDatabase, takeAway: TakeAway, day: number): Promise<void> {
+  const [from, until] = [new Date(day).toISOString(), new Date(day + DAY_MS).toISOString()];
+  await takeAway(sql, from, until);
+  const [archived] = await sql<{ parts: readonly ArchivedPart[] }[]>`
+    SELECT parts FROM archived_days WHERE app_id = 1 AND day = ${from}::text::timestamptz::date`;
+  for (const [index, { key, events, bytes, groups = [], footer = '' }] of (archived?.parts ?? []).entries())
+    await sql`
+      INSERT INTO archived_parts (app_id, day, part, key, events, bytes, groups, footer)
+      VALUES (1, ${from}::text::timestamptz::date, ${index}, ${key}, ${events}, ${bytes}, ${sql.json(groups.map((group) => ({ ...group })))}, ${footer})`;
+}
+
+/** Where counts are tables of their own. */
+export const deleteRows: TakeAway = (sql, from, until) =>
+  sql`DELETE FROM events WHERE app_id = 1 AND created_at >= ${from} AND created_at < ${until}`;
