@@ -160,6 +160,7 @@ test('nothing is removed without --prune; with it, what the file does not have, 
     'update retention Pruned',
     'update retention noise',
     'update type noise',
+    'update type noise',
   ]);
   expect(await appOf(service, 'Pruned', owner)).toEqual({
     name: 'Pruned',
