@@ -243,9 +243,13 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     beginExport: (client, database) => beginExport(client, database, engine),
     beginRestore: (options) => beginRestore({ ...options, engine }),
     facts: (pool) => readDatabaseFacts(pool, engine, description),
-    recount: (pool, interval, onDay) => recount(pool, engine, interval, onDay),
+    recount: (pool, interval, onDay) => {
+      pool.pool.database.adopt(engine);
+      return recount(pool, engine, interval, onDay);
+    },
     erase: (pool, slice) => engine.erase(pool, slice),
     recountErased: async (pool, of, values, now) => {
+      pool.pool.database.adopt(engine);
       const place = await engine.routes(pool).at(of.appId);
       let forgotten: readonly ErasedValues[] = [];
       const work = async (counts: Transactions): Promise<void> => {

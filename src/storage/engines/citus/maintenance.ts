@@ -38,6 +38,7 @@ import {
   clipOnce,
   DAYS_AHEAD,
   DAYS_BEHIND,
+  dropEmptyPartitions,
   dropPartition,
   ExpiredMinutes,
   ensurePartitions,
@@ -306,6 +307,19 @@ async function nobodyReadsBefore(sql: Sql): Promise<boolean> {
   return free.every((isFree) => isFree);
 }
 
+/** The same for the boundaries of apps. */
+async function nobodyReadsRemoved(sql: Sql): Promise<boolean> {
+  const free = await onEveryNode(sql, async (pool) => {
+    for (const group of await shardGroups(pool))
+      if (!(await hasNoOlderSnapshot(pool, group.nameOf('app_boundaries')))) return false;
+    return true;
+  });
+  return free.every((isFree) => isFree);
+}
+
+/** A lock on a distributed table is one on each node, where writers take theirs. It cannot leave out its partitions. */
+const LOCKS_OF_CLUSTER: readonly string[] = ['events'];
+
 /** Removes rows before the boundary from the partition that it lies in. Nobody reads them. @returns how many were removed */
 export async function clipPartitions(sql: Sql): Promise<number> {
   let removed = 0;
@@ -389,6 +403,11 @@ export function clusterMaintenance(
             await expiredRows.look();
           });
           await expiredRows.removeSome(now() + REMOVE_APPS_MS);
+          const options = { prepare: ON_ALL_NODES, locks: LOCKS_OF_CLUSTER };
+          const empty = await unlessAway(sql, () =>
+            dropEmptyPartitions(sql, () => nobodyReadsRemoved(sql), options),
+          );
+          dropped = [...dropped, ...(empty ?? [])];
         },
         fields: () => fields.everyTenMinutes(),
       });

@@ -29,6 +29,7 @@ import { bucketSlices } from '../../maintenance/slices.ts';
 import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, utcDay } from '../../retention.ts';
 import type { MaintenancePools } from '../storage-engine.ts';
 import { removal, removeExpired } from './app-removal.ts';
+import { Rewriting } from './rewriting.ts';
 import { writes } from './writes.ts';
 
 /**
@@ -412,18 +413,31 @@ export async function partitionsBefore(sql: Sql, boundary: string): Promise<stri
 /**
  * Drops the partitions of which the retention of apps has left no row, and whose days are over for some app: no new rows are expected there.
  * A row that comes nevertheless has a partition made for it.
+ * @param isUnread whether no snapshot reads what was removed
  * @returns their names
  */
-async function dropEmptyPartitions(sql: Sql): Promise<string[]> {
-  const [last] = await sql<{ boundary: string | null }[]>`
-    SELECT max(removed_until)::text AS boundary FROM app_boundaries WHERE isfinite(removed_until)`;
-  if (last === undefined || last.boundary === null || !(await hasNoOlderSnapshot(sql, 'app_boundaries')))
-    return [];
+export async function dropEmptyPartitions(
+  sql: Sql,
+  isUnread: () => Promise<boolean> = () => hasNoOlderSnapshot(sql, 'app_boundaries'),
+  options: DropOptions = {},
+): Promise<string[]> {
+  const boundary = await removedUntil(sql);
+  if (boundary === null || !(await isUnread())) return [];
   const dropped: string[] = [];
-  for (const partition of await partitionsBefore(sql, last.boundary))
-    if ((await isEmpty(sql, partition)) && (await dropPartition(sql, partition, { ifEmpty: true })))
+  for (const partition of await partitionsBefore(sql, boundary))
+    if (
+      (await isEmpty(sql, partition)) &&
+      (await dropPartition(sql, partition, { ...options, ifEmpty: true }))
+    )
       dropped.push(partition);
   return dropped;
+}
+
+/** Up to where the retention of any app has removed rows, as PostgreSQL's text; null where none has. */
+export async function removedUntil(sql: Sql): Promise<string | null> {
+  const [last] = await sql<{ boundary: string | null }[]>`
+    SELECT max(removed_until)::text AS boundary FROM app_boundaries WHERE isfinite(removed_until)`;
+  return last?.boundary ?? null;
 }
 
 async function isEmpty(sql: Sql | Transaction, partition: string): Promise<boolean> {
@@ -487,15 +501,24 @@ export async function clipPartitions(sql: Sql): Promise<number> {
   return removed;
 }
 
+interface DropOptions {
+  readonly prepare?: string;
+  readonly ifEmpty?: boolean;
+  readonly locks?: readonly string[];
+}
+
+const ONLY_ONE: readonly string[] = ['ONLY events'];
+
 /**
  * @param options.prepare a statement before all others of its transaction
  * @param options.ifEmpty whether it stays if a row has come meanwhile
+ * @param options.locks   what keeps rows from coming, beside a lock on the partition
  * @returns false where the lock was not free in time, or it has a row
  */
 export async function dropPartition(
   sql: Sql,
   partition: string,
-  { prepare = '', ifEmpty = false }: { readonly prepare?: string; readonly ifEmpty?: boolean } = {},
+  { prepare = '', ifEmpty = false, locks = ONLY_ONE }: DropOptions = {},
 ): Promise<boolean> {
   try {
     return await sql.begin('isolation level read committed', async (tx: Transaction) => {
@@ -503,7 +526,7 @@ export async function dropPartition(
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);
       if (ifEmpty) {
         // In the order of writers, who lock the table of all first.
-        await tx`LOCK TABLE ONLY events IN ACCESS EXCLUSIVE MODE`;
+        for (const table of locks) await tx.unsafe(`LOCK TABLE ${table} IN ACCESS EXCLUSIVE MODE`);
         await tx`LOCK TABLE ${tx(partition)} IN ACCESS EXCLUSIVE MODE`;
         if (!(await isEmpty(tx, partition))) return false;
       }
@@ -540,6 +563,7 @@ export function postgresMaintenance(
   const expiredMinutes = new ExpiredMinutes();
   const expiredRows = new ExpiredRows(sql, removeExpired, now);
   const profiler = new PrefixSumBuilder(sql, now);
+  const rewriting = new Rewriting(sql, now);
   const fields = new FieldUpkeep(sql, now, slow);
   const prepare = (): Promise<void> =>
     ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
@@ -573,6 +597,7 @@ export function postgresMaintenance(
           await expiredRows.removeSome(now() + REMOVE_APPS_MS);
           dropped = [...dropped, ...(await dropEmptyPartitions(sql))];
         },
+        'mostly dead partitions': () => rewriting.rewriteSome(),
         fields: () => fields.everyTenMinutes(),
       });
       return dropped;
