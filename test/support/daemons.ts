@@ -28,6 +28,12 @@ export const LEMONLDAP_PORTAL = '/usr/share/lemonldap-ng/portal/htdocs/index.psg
 const LEMONLDAP_NEEDS = ['/usr/share/perl5/String/Random.pm', '/usr/share/perl5/IO/String.pm'];
 export const hasLemonldap = [STARMAN, LEMONLDAP_PORTAL, ...LEMONLDAP_NEEDS].every((path) => existsSync(path));
 
+/** OpenStack Swift, a server of S3. */
+export const swiftProgram = (name: string): string => join('/usr/bin', name);
+export const hasSwift = ['proxy', 'account', 'container', 'object'].every((name) =>
+  existsSync(swiftProgram(`swift-${name}-server`)),
+);
+
 /** What is skipped without them. */
 export function missingDaemons(): string[] {
   return [
@@ -37,6 +43,11 @@ export function missingDaemons(): string[] {
       ? []
       : [
           'LemonLDAP::NG (Debian: apt install liblemonldap-ng-portal-perl starman libstring-random-perl libio-string-perl)',
+        ]),
+    ...(hasSwift
+      ? []
+      : [
+          'a bucket of OpenStack Swift (Debian: apt install swift-proxy swift-account swift-container swift-object)',
         ]),
     ...(hasCollectd ? [] : ['collectd (Debian: apt install collectd-core libyajl2)']),
   ];
