@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { SharedData } from '../../../../src/api-types/answers.ts';
 import { getOrCreateEventTypes } from '../../../../src/apps/event-types.ts';
 import { declareField, listFields } from '../../../../src/apps/fields.ts';
 import { Rejection } from '../../../../src/errors.ts';
@@ -29,6 +30,7 @@ import { holdersInTurns, isWaitedFor } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
 import { totalBy } from '../../../support/field-totals.ts';
 import { Ledger as Producers } from '../../../support/ledger.ts';
+import { newOwnApp, newPerson } from '../../../support/person.ts';
 import { FaultyProxy } from '../../../support/proxy.ts';
 import type { RestartablePostgres } from '../../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../../support/service.ts';
@@ -373,6 +375,54 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       );
       expect(missed).toBe('too many');
     });
+  });
+
+  test('boards and shares have the numbers of each view, over one range', async () => {
+    const database = await cluster.database();
+    const service = await startTestService({ database });
+    try {
+      const owner = await newPerson(service, 'owner@example.com');
+      const app = await newOwnApp(owner);
+      const events = Array.from({ length: 30 }, (_, i) => ({
+        typeName: i % 3 === 0 ? 'order' : 'visit',
+        createdAt: new Date(Date.now() - i * 3_600_000).toISOString(),
+        payload: {},
+      }));
+      const { status } = await service.request({
+        ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+        headers: { Authorization: `Bearer ${app.loggingToken}` },
+      });
+      expect(status).toBe(200);
+      const { types } = (await owner.get(`${app.path}/types`)).data as {
+        types: { name: string; typeId: string }[];
+      };
+      const order = types.find(({ name }) => name === 'order')?.typeId;
+      const viewIds: unknown[] = [];
+      for (const [name, search] of Object.entries({
+        all: '',
+        orders: `type=${order}`,
+        ratio: `part=type:${order}`,
+      }))
+        viewIds.push((await owner.post(`${app.path}/views`, { name, search })).data.viewId);
+      const { boardId } = (await owner.post(`${app.path}/boards`, { name: 'Morning', viewIds })).data;
+      const range = { range: '7d', timezone: 'UTC' };
+      const { url } = (await owner.post(`${app.path}/shares`, { boardId, ...range })).data;
+      const listed = await owner.post(`${app.path}/shares`, { viewId: viewIds[1], list: 'times', ...range });
+      const get = async (path: string): Promise<SharedData> =>
+        (await owner.get(path)).data as unknown as SharedData; // As the routes declare it.
+      const data = `${app.path}/boards/${boardId}/data?timezone=UTC&buckets=60&lines=12`;
+      const share = new URL(String(url)).pathname.replace('/shared', '/api/shared');
+      for (const path of [data, share]) {
+        const totals = (await get(path)).charts.map(({ series }) =>
+          series?.all.reduce((sum, n) => sum + n, 0),
+        );
+        expect(totals).toEqual([30, 10, 30]);
+      }
+      const list = await get(new URL(String(listed.data.url)).pathname.replace('/shared', '/api/shared'));
+      expect(list.events.map(({ typeId }) => typeId)).toEqual(Array(10).fill(order));
+    } finally {
+      await service.stop();
+    }
   });
 
   test('a worker is added and taken out as documented, while producers write; what the journal held meanwhile is replayed where its app is', async () => {
