@@ -195,7 +195,9 @@ export interface SharesOptions {
 
 /** Longest time that a share is used without a query: also where a notification of its end is lost. */
 const FRESH_MS = 1_000;
-const MAX_KNOWN = 10_000;
+/** Each has the addresses of up to twelve views. */
+const MAX_KNOWN = 1_000;
+const MAX_UNKNOWN = 10_000;
 
 /** Finds the share of a link, for all requests of a second by one statement. */
 export class Shares {
@@ -213,7 +215,7 @@ export class Shares {
     this.#shares = new LookupCache({
       load: (digest) => this.#lookup.get(digest),
       max: MAX_KNOWN,
-      maxNegatives: MAX_KNOWN,
+      maxNegatives: MAX_UNKNOWN,
       ttlMs: FRESH_MS,
       now,
       outage: outage && { ...outage, serveStale: false },

@@ -42,7 +42,8 @@ export interface SharedRoutesOptions {
   readonly monotonic: () => number;
 }
 
-const NOT_VALID = new Rejection('linkNotValid', 'The link was revoked, has ended, or is not complete.');
+// Not a failure in the authentication log: a page may embed it long after its end, and nobody guesses 256 bits.
+const NO_SHARE = new Rejection('shareNotFound', 'It was revoked, has ended, or the link is not complete.');
 const PASSWORD_REQUIRED = new Rejection('passwordRequired', 'The link needs a password too.');
 const WRONG = new Rejection('wrongPassword', 'The password of the link is wrong.');
 const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 } }, ['password']);
@@ -60,7 +61,7 @@ const LISTED_BYTES = 65_536;
 const LIST_BUDGET = { rows: 20_000, ms: 100 } as const;
 
 /** Answers that are remembered, for a second each. */
-const MAX_ANSWERS = 256;
+const MAX_ANSWERS = 100;
 
 const { resolveRange, comparedSpan } = rangesOn({
   toWall: (at, zone) => localOf(zone, at),
@@ -86,10 +87,10 @@ export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
       async ({ exchange, parameters }) => {
         const digest = digestOfLink(parameters);
         const share = await shares.find(digest);
-        if (share === null) return NOT_VALID;
+        if (share === null) return NO_SHARE;
         if (!mayRead(keys, share, exchange)) return PASSWORD_REQUIRED;
         const answer = await answers.get(digest);
-        if (answer === null) return NOT_VALID;
+        if (answer === null) return NO_SHARE;
         return exchange.hasRoomForLargeAnswer ? await answer.for(exchange) : TOO_MANY_UNSENT;
       },
       [KEY_HEADER, ACCEPT_ENCODING],
@@ -97,7 +98,7 @@ export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
     api.change('POST', '/api/shared/:token/key', 'public', PASSWORD, async (call, { password }) => {
       const { client, parameters, note } = call;
       const share = await shares.find(digestOfLink(parameters));
-      if (share === null) return NOT_VALID;
+      if (share === null) return NO_SHARE;
       const { shareId, passwordHash } = share;
       // As if the share were an account: its guessers are those of sign-ins.
       const attempt = await limits.admit({ text: shareId, key: shareId }, client.networks);

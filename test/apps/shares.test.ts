@@ -211,46 +211,46 @@ describe('shares', () => {
     expect(await codeOf(ended.secret)).toBe('');
     clock.advance(1);
     expect([await codeOf(ended.secret), await codeOf(ended.secret, other)]).toEqual([
-      ...['LINK_NOT_VALID', 'LINK_NOT_VALID'],
+      ...['SHARE_NOT_FOUND', 'SHARE_NOT_FOUND'],
     ]);
 
     const known = async (): Promise<unknown> =>
       (await listed()).find((one) => one.shareId === shareId)?.isAllowed;
     await owner.patch(member, { role: 'viewer' });
-    await both(secret, 'LINK_NOT_VALID');
+    await both(secret, 'SHARE_NOT_FOUND');
     expect(await known()).toBe(false);
     await owner.patch(member, { role: 'maintainer' });
     await both(secret, '');
     await suspendAccount(service.sql, requireEmail('maker@example.com'));
-    await until(async () => (await codeOf(secret)) === 'LINK_NOT_VALID', 'the suspension has come');
-    await both(secret, 'LINK_NOT_VALID');
+    await until(async () => (await codeOf(secret)) === 'SHARE_NOT_FOUND', 'the suspension has come');
+    await both(secret, 'SHARE_NOT_FOUND');
     await resumeAccount(service.sql, requireEmail('maker@example.com'));
     await until(async () => (await codeOf(secret)) === '', 'the end of the suspension has come');
     await both(secret, '');
     await suspendApp(service.sql, { appId: app.appId, isSuspended: true });
-    await until(async () => (await codeOf(secret)) === 'LINK_NOT_VALID', 'the suspension has come');
+    await until(async () => (await codeOf(secret)) === 'SHARE_NOT_FOUND', 'the suspension has come');
     await suspendApp(service.sql, { appId: app.appId, isSuspended: false });
     await until(async () => (await codeOf(secret)) === '', 'the end of the suspension has come');
     await owner.delete(member);
-    await both(secret, 'LINK_NOT_VALID');
+    await both(secret, 'SHARE_NOT_FOUND');
 
     const own = await share({ viewId: viewIds[0] });
     await both(own.secret, '');
     await owner.delete(`${app.path}/shares/${own.shareId}`);
-    await both(own.secret, 'LINK_NOT_VALID');
+    await both(own.secret, 'SHARE_NOT_FOUND');
     // With its board, and with its app.
     const extra = await owner.post(`${app.path}/boards`, { name: 'Short', viewIds });
     const ofBoard = await share({ boardId: extra.data.boardId });
     await both(ofBoard.secret, '');
     await owner.delete(`${app.path}/boards/${extra.data.boardId}`);
-    await both(ofBoard.secret, 'LINK_NOT_VALID');
+    await both(ofBoard.secret, 'SHARE_NOT_FOUND');
     const third = await newOwnApp(owner, 'Third');
     const view = await owner.post(`${third.path}/views`, { name: 'All', search: '' });
     const { data } = await owner.post(`${third.path}/shares`, { viewId: view.data.viewId, ...TERMS });
     const ofApp = String(data.url).split('/').at(-1) ?? '';
     await both(ofApp, '');
     expect((await owner.delete(third.path, { confirm: 'Third' })).status).toBe(200);
-    await both(ofApp, 'LINK_NOT_VALID');
+    await both(ofApp, 'SHARE_NOT_FOUND');
   });
 
   test('ask for their password, whose guesses are limited as those of sign-ins', async () => {
@@ -267,7 +267,12 @@ describe('shares', () => {
       headers: { 'X-Share-Key': key },
     });
     expect(other.code).toBe('PASSWORD_REQUIRED');
-    for (const forged of [`${key.slice(0, -1)}A`, key.replace(/^shr/, 'usr'), 'x'.repeat(500), secret])
+    for (const forged of [
+      key.replace(/.(?=.{20}$)/, (one) => (one === 'A' ? 'B' : 'A')),
+      key.replace(/^shr/, 'usr'),
+      'x'.repeat(500),
+      secret,
+    ])
       expect(
         (await stranger().get(`/api/shared/${secret}`, { headers: { 'X-Share-Key': forged } })).code,
       ).toBe('PASSWORD_REQUIRED');
@@ -367,7 +372,9 @@ describe('shares', () => {
             Authorization: `Bearer ${link}`,
             'X-Share-Key': key,
           },
-          ...(method !== 'GET' && { body: '{}' }),
+          ...(method !== 'GET' && {
+            body: JSON.stringify({ loggingToken: link, setupToken: link, challenge: key, code: link }),
+          }),
         });
         const body = await response.text();
         const { code = '' } = body.startsWith('{"success":false')

@@ -112,7 +112,7 @@ describe.skipIf(withoutBrowser !== '')('the pages of shares', () => {
     await page.getByRole('button', { name: 'Revoke the share' }).click();
     await page.getByText('None yet.').waitFor();
     await seen.reload();
-    await seen.getByText('Link is not valid').waitFor();
+    await seen.getByText('Share not found').waitFor();
     await seen.context().close();
     expect(complaints).toEqual([]);
   });
