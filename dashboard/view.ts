@@ -114,7 +114,7 @@ export function numbersPath(appId: string, view: View, span: Span, asked: Number
   return `/api/apps/${appId}/numbers?${query}`;
 }
 
-const bucketsOf = (view: View): number | undefined =>
+export const bucketsOf = (view: View): number | undefined =>
   view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1];
 
 /** Times, types and conditions of a view, as requests have them. @param to null: to the present, whenever it is asked */

@@ -22,7 +22,12 @@ export interface BreakdownProps {
   readonly scan: Scan;
   /** A statistic is to be read from the events, by the field that was picked. */
   readonly onRead: () => void;
+  /** The chart by producer is to be shown. */
+  readonly onProducers: () => void;
 }
+
+/** No path is spelled so. */
+const PRODUCER = ':producer';
 
 export function Breakdown({
   appId,
@@ -32,6 +37,7 @@ export function Breakdown({
   isOld,
   scan,
   onRead,
+  onProducers,
 }: BreakdownProps): VNode | null {
   const { view, change } = viewed;
   const [isNear, setNear] = useState(false);
@@ -48,7 +54,8 @@ export function Breakdown({
   const shown = (isOld || curve !== null ? view.by : series.by) ?? '';
   const pick = (event: Event): void => {
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
-    change({ by: select.value || null, hidden: [] });
+    if (select.value === PRODUCER) onProducers();
+    else change({ by: select.value || null, hidden: [] });
     if (view.measure !== null && others.includes(select.value)) onRead();
     select.value = shown;
   };
@@ -57,6 +64,7 @@ export function Breakdown({
   return html`<label class="breakdown" onPointerEnter=${approach} onFocusIn=${approach}><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>
       ${paths.map(option)}
+      <option value=${PRODUCER}>producer…</option>
       ${others.length > 0 && html`<optgroup label="Not counted: read from the events">${others.map(option)}</optgroup>`}
     </select></label>
     ${

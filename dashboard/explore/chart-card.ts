@@ -29,6 +29,7 @@ import { hasConditions, type ViewAndChange, withHidden } from '../view.ts';
 import { AllLines, useLineCount } from './all-lines.ts';
 import { AnnotationList, marksOf, NewAnnotation, useAnnotations } from './annotations.ts';
 import { Breakdown } from './breakdown.ts';
+import { ByProducer } from './by-producer.ts';
 import { ChartMenu } from './chart-menu.ts';
 import { CountHint } from './count-hint.ts';
 import { CrossTable } from './cross-table.ts';
@@ -136,6 +137,7 @@ function ChartBody({
   const [listing, setListing] = useState(false);
   const [explaining, setExplaining] = useState(false);
   const [crossing, setCrossing] = useState(false);
+  const [producing, setProducing] = useState(false);
   const offer =
     missing !== null && isOwner
       ? html`<p><${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} /></p>`
@@ -195,7 +197,7 @@ function ChartBody({
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
-      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onRead=${() => setCrossing(true)} />
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onRead=${() => setCrossing(true)} onProducers=${() => setProducing(true)} />
       ${
         curve === null
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
@@ -204,6 +206,7 @@ function ChartBody({
       ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${count(lineCount)}`} ${by === null ? 'types' : 'values'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>By two fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
+    ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
     ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating !== false && html`<${NewAnnotation} appId=${appId} picked=${annotating} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}

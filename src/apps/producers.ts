@@ -127,6 +127,44 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
   return rows.map((row) => ({ kind: 'logging', ...row }));
 }
 
+/** The events of a producer, by bucket. */
+export interface ProducerEvents {
+  /** The producer's public id. */
+  readonly key: string;
+  readonly name: string;
+  readonly counts: readonly number[];
+}
+
+/**
+ * The events that the producers of an app have sent, by when they were received, to the quarter-hour; those of removed producers
+ * are left out.
+ * @param appId  internal id
+ * @param bounds where buckets begin, ascending, and where the last one ends; in milliseconds since 1970
+ */
+export async function readProducerEvents(
+  sql: Sql,
+  appId: number,
+  bounds: readonly number[],
+): Promise<ProducerEvents[]> {
+  const times = bounds.map((at) => new Date(at).toISOString());
+  const rows = await sql<{ key: string; name: string; counts: Readonly<Record<string, number>> }[]>`
+    WITH every AS (
+      SELECT 0 AS id, 'tok_' || substr(public_id, 5) AS key, ${FIRST_NAME} AS name FROM apps WHERE id = ${appId}
+      UNION ALL SELECT id, public_id, name FROM producers WHERE app_id = ${appId}
+    ), sent AS (
+      SELECT producer_id, width_bucket(minute, ${times}::timestamptz[]) AS bucket, sum(events)::float8 AS events
+        FROM producer_requests
+       WHERE app_id = ${appId} AND minute >= ${times[0] ?? null}::timestamptz AND minute < ${times.at(-1) ?? null}::timestamptz
+       GROUP BY 1, 2
+    )
+    SELECT key, name, coalesce(json_object_agg(bucket, events) FILTER (WHERE bucket IS NOT NULL), '{}') AS counts
+      FROM every LEFT JOIN sent ON producer_id = id GROUP BY id, key, name ORDER BY id`;
+  return rows.map(({ counts, ...producer }) => ({
+    ...producer,
+    counts: bounds.slice(1).map((_, index) => counts[index + 1] ?? 0),
+  }));
+}
+
 interface ProducerOf {
   /** Internal id of the app. */
   readonly appId: number;

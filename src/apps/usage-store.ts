@@ -51,8 +51,12 @@ export interface UsageDeltas {
   readonly producers: readonly ProducerDelta[];
 }
 
-/** Requests are kept for this long. */
+/** Requests are kept by the minute for this long. */
 const KEPT_MS = 2 * 3_600_000;
+/** Those of producers stay for longer, by the quarter-hour. */
+const PRODUCERS_KEPT_MS = 90 * 86_400_000;
+/** How far back minutes are looked for that are not folded into their quarter-hours yet. */
+const UNFOLDED_MS = 7 * 86_400_000;
 
 /** Adds deltas. Keys are written in their order, so that several processes do not wait for each other in a circle. */
 export async function addUsage(sql: Sql, { apps, tokens, days, producers }: UsageDeltas): Promise<void> {
@@ -117,12 +121,26 @@ async function addProducers(tx: Transaction, deltas: readonly ProducerDelta[]): 
            last_used_at = greatest(known.last_used_at, excluded.last_used_at)`;
 }
 
-/** Removes requests that are not shown any more. @param now milliseconds since 1970 */
+/** Removes requests that are not shown any more, and folds minutes of producers into quarter-hours. @param now milliseconds since 1970 */
 export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
   const before = new Date(now - KEPT_MS);
   await sql`DELETE FROM app_requests WHERE minute < ${before}`;
   await sql`DELETE FROM token_requests WHERE minute < ${before}`;
-  await sql`DELETE FROM producer_requests WHERE minute < ${before}`;
+  await sql`DELETE FROM producer_requests WHERE minute < ${new Date(now - PRODUCERS_KEPT_MS)}`;
+  // The row of a quarter-hour is that of its first minute.
+  await sql`
+    WITH old AS (
+      DELETE FROM producer_requests
+       WHERE minute < date_bin('15 minutes', ${before}, 'epoch') AND minute > ${new Date(now - UNFOLDED_MS)}
+         AND minute <> date_bin('15 minutes', minute, 'epoch')
+      RETURNING *
+    )
+    INSERT INTO producer_requests AS known (app_id, producer_id, minute, requests, events, refused)
+    SELECT app_id, producer_id, date_bin('15 minutes', minute, 'epoch') AS quarter, sum(requests), sum(events), sum(refused)
+      FROM old GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (app_id, producer_id, minute) DO UPDATE
+       SET requests = known.requests + excluded.requests, events = known.events + excluded.events,
+           refused = known.refused + excluded.refused`;
 }
 
 export interface MinuteOfUse {

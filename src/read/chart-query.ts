@@ -61,6 +61,11 @@ export const BOARD_PARAMETERS = {
   ...{ timezone: CHART.timezone, buckets: CHART.buckets, lines: CHART.lines, filter: AS_SENT },
 } as const;
 
+/** What a chart of producers takes. */
+export const PRODUCER_PARAMETERS = {
+  ...{ from: CHART.from, to: CHART.to, timezone: CHART.timezone, buckets: CHART.buckets },
+} as const;
+
 export function checkChart(query: {
   from: number | null;
   to: number | null;

@@ -62,6 +62,7 @@ import { fieldsRead } from '../read/fields/fields-read.ts';
 import { valuesRead } from '../read/fields/values-read.ts';
 import { LiveFeeds } from '../read/live/live-feeds.ts';
 import { liveRead } from '../read/live/live-read.ts';
+import { producerSeriesRoute } from '../read/producer-series.ts';
 import { type QueryReadOptions, queryRead } from '../read/query/query-read.ts';
 import { embeddersOf, sharedRoutes } from '../read/shared-routes.ts';
 import { typesRead } from '../read/types-read.ts';
@@ -187,6 +188,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       settings: config,
       now: wall,
     }),
+    producerSeriesRoute({ api, now: wall, writeUsage: options.writeUsage }),
     ...dashboardReadRoutes({ api, slots, now: wall, monotonic }, [
       eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
       eventRead(),

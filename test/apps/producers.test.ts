@@ -1,5 +1,6 @@
 /** Named producers: each with a logging token of its own, whose use is counted, and which is rotated, revoked and restored alone. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
+import { removeOldRequests } from '../../src/apps/usage-store.ts';
 import { build, tidemark } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
@@ -66,6 +67,49 @@ test('the token of the app is the first of them, and each one has its own use', 
   expect(minutes[0]?.producerId).toBe(0);
   await service.sql`UPDATE producer_requests SET minute = minute - interval '1 minute'`;
   expect((await named('checkout'))?.eventsPerMinute).toBe(4);
+});
+
+test('events by producer are those of its token, and stay when minutes are folded into quarter-hours', async () => {
+  const now = Date.now();
+  const quarter = (back: number): number => (Math.floor(now / 900_000) - back) * 900_000;
+  const [row] = await service.sql<{ app: number; id: number }[]>`
+    SELECT app_id AS app, id FROM producers WHERE name = 'checkout'`;
+  if (row === undefined) throw new Error('checkout is a producer');
+  const minutes = Array.from({ length: 60 }, (_, n) => quarter(20) / 1_000 + n * 60);
+  await service.sql`
+    INSERT INTO producer_requests (app_id, producer_id, minute, requests, events, refused)
+    SELECT ${row.app}, ${row.id}, to_timestamp(unnest(${minutes}::float8[])), 1, 2, 0`;
+  // The chart begins at the first event.
+  await service.sql`UPDATE producer_requests SET minute = ${new Date(quarter(0))} WHERE minute > ${new Date(quarter(3))}`;
+  const { typeId } = await service.newType(app, 'old');
+  const old = await service.request({
+    method: 'POST',
+    path: '/v1/events',
+    headers: { authorization: `Bearer ${app.loggingToken}` },
+    body: JSON.stringify({
+      events: [{ typeId, payload: {}, createdAt: new Date(quarter(30)).toISOString() }],
+    }),
+  });
+  expect(old.status).toBe(200);
+  const chart = async (more = ''): Promise<Record<string, number[]>> => {
+    const range = `from=${new Date(quarter(24)).toISOString()}&to=${new Date(quarter(-1)).toISOString()}`;
+    const { data } = await owner.get(`/api/apps/${app.appId}/producer-series?${range}${more}`);
+    const { starts, lines } = data as { starts: number[]; lines: { name: string; counts: number[] }[] };
+    expect(starts[1]).toBe((starts[0] ?? 0) + 900_000);
+    return Object.fromEntries(lines.map(({ name, counts }) => [name, counts]));
+  };
+  const before = await chart();
+  expect(before.checkout?.slice(3, 9)).toEqual([0, 30, 30, 30, 30, 0]);
+  expect(before['First token']?.at(-1)).toBe(2);
+  // The same, finer than the counts are.
+  expect(await chart('&buckets=1000')).toEqual(before);
+  for (const events of [2, 30, 30]) {
+    const stored = await service.sql<{ events: number }[]>`
+      SELECT events::int FROM producer_requests WHERE minute >= ${new Date(quarter(20))} AND minute < ${new Date(quarter(16))}`;
+    expect(stored.map((one) => one.events)).toEqual(Array(120 / events).fill(events));
+    await removeOldRequests(service.sql, now);
+    expect(await chart()).toEqual(before);
+  }
 });
 
 test('a rotation, a revocation and its undo are of one producer alone', async () => {

@@ -28,12 +28,13 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
   let watched: Watched;
   let page: Page;
   let appId: string;
+  let ofApp: string;
 
   beforeAll(async () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     owner = await newPerson(service, 'owner@example.com');
-    ({ appId } = await newOwnApp(owner));
+    ({ appId, loggingToken: ofApp } = await newOwnApp(owner));
     const { sql } = service;
     await owner.post(`/api/apps/${appId}/declared-fields`, {
       path: 'country',
@@ -265,6 +266,46 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await page.getByRole('button', { name: 'Undo' }).click();
     await page.getByRole('button', { name: 'Unmark payment captured' }).click();
     await page.getByText('payment captured is marked no more').waitFor();
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('shows the events by producer, and rotates the token of one of them alone', async () => {
+    const made = await owner.post(`/api/apps/${appId}/producers`, { name: 'checkout' });
+    const { tokenId, loggingToken } = made.data as { tokenId: string; loggingToken: string };
+    const send = async (token: string, events: number): Promise<number> => {
+      const { status } = await service.request({
+        method: 'POST',
+        path: '/v1/events',
+        headers: { authorization: `Bearer ${token}` },
+        body: JSON.stringify({
+          events: Array.from({ length: events }, () => ({ typeName: 'order', payload: {} })),
+        }),
+      });
+      return status;
+    };
+    expect([await send(loggingToken, 6), await send(ofApp, 2)]).toEqual([200, 200]);
+    await open();
+    await page.getByRole('combobox', { name: 'Break down by' }).selectOption('producer…');
+    const sheet = page.getByRole('dialog', { name: 'By producer' });
+    const rows = sheet.getByRole('table', { name: 'Producers' }).getByRole('row');
+    await rows.filter({ hasText: 'checkout' }).getByText('75%').waitFor();
+    expect(await rows.nth(1).innerText()).toMatch(/^checkout\s+6\s+75%/);
+    expect(await rows.nth(2).innerText()).toMatch(/^First token\s+2\s+25%/);
+    await sheet.locator('.board-figure', { hasText: '8' }).waitFor();
+    await page.keyboard.press('Escape');
+    expect(await page.getByRole('combobox', { name: 'Break down by' }).inputValue()).toBe('');
+    await page.goto(`/apps/${appId}/settings`);
+    await page.getByRole('button', { name: 'Rotate the token of checkout' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByRole('button', { name: /^Rotate/ }).click();
+    const shown = page.getByRole('dialog', { name: 'Logging token of checkout' });
+    const rotated = (await shown.locator('code').first().innerText()).trim();
+    expect(rotated).toMatch(/^tdl_/);
+    expect(rotated).not.toBe(loggingToken);
+    const current = (await owner.get(`/api/apps/${appId}/producers/${tokenId}/token`)).data;
+    expect(current).toMatchObject({ loggingToken: rotated });
+    // The earlier one has its grace, and that of the app stays what it is.
+    for (const token of [rotated, loggingToken, ofApp]) expect(await send(token, 1)).toBe(200);
     expect(watched.complaints).toEqual([]);
   });
 });
