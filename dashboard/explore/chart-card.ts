@@ -375,7 +375,7 @@ function ChartSkeleton(): VNode {
   return html`<div class="chart-layout" role="status" aria-label="Loading the chart">
     <div class="chart-head"><div class="figures-row skeleton"><span></span><span></span></div></div>
     <div class="chart-main">
-      <div class="chart-place skeleton"><span class="block"></span></div>
+      <div class="chart-place skeleton"><span class="chart-block"></span></div>
     </div>
     <div class="chart-side skeleton">${[0, 1, 2, 3, 4].map((line) => html`<span key=${line}></span>`)}</div>
   </div>`;
