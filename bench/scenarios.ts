@@ -20,6 +20,7 @@ import { MIXED } from './scenarios/mixed.ts';
 import { COLD_HERD, NEW_TYPES } from './scenarios/new-types.ts';
 import { NODES } from './scenarios/nodes.ts';
 import { READS } from './scenarios/reads.ts';
+import { RETENTION } from './scenarios/retention.ts';
 import { SATURATE } from './scenarios/saturate.ts';
 import { SCALE } from './scenarios/scale.ts';
 import { SEARCH } from './scenarios/search.ts';
@@ -49,6 +50,7 @@ export const SCENARIOS: readonly Scenario[] = [
   SERIES,
   ...READS,
   SCALE,
+  RETENTION,
   FIELDS,
   SEARCH,
   EXPORT,

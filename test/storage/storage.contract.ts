@@ -318,6 +318,34 @@ export function storageContract(
       }
     }
 
+    async function expectCounters(): Promise<void> {
+      for (const [from, stepMs, steps] of [
+        [START, 15 * MINUTE_MS, 300],
+        [START + 17_345, 37 * MINUTE_MS + 11_000, 200],
+        [START + DAY_MS, MINUTE_MS, 120],
+        [START - DAY_MS, 8 * DAY_MS + 1, 2],
+      ] as const) {
+        const instants = Array.from({ length: steps }, (_, n) => from + n * stepMs);
+        const asked = [
+          { appId: 1, typeIds: [0, 1, 3], instants },
+          { appId: 2, typeIds: [4], instants },
+        ];
+        const counters = await world.reader.counters(asked);
+        if (counters === 'too many') throw new Error(counters);
+        const times = instants.map((at) => Math.floor(at / MINUTE_MS) * MINUTE_MS);
+        asked.forEach(({ appId, typeIds }, index) => {
+          expect(counters[index]?.times).toEqual(times);
+          for (const typeId of typeIds)
+            expect(counters[index]?.counts.get(typeId)).toEqual(
+              times.map(
+                (until) =>
+                  world.of(appId, { from: 0, until, ...(typeId > 0 && { typeIds: [typeId] }) }).length,
+              ),
+            );
+        });
+      }
+    }
+
     async function expectStats(): Promise<void> {
       const now = START + 3 * DAY_MS + 5 * HOUR_MS + 1;
       const stats = await world.reader.appStats([1, 2], { timezone: 'UTC', now });
@@ -356,6 +384,7 @@ export function storageContract(
       ['searches', expectSearches],
       ['lines of exports', expectLines],
       ['series', expectSeries],
+      ['counters at any instants', expectCounters],
       ['stats', expectStats],
     ] as const;
 
