@@ -509,6 +509,13 @@ export const SETTINGS = {
     meaning: 'How many days after its end a UTC day is archived.',
     parse: integer(0, 36_500),
   },
+  ARCHIVE_KEEP_ROWS: {
+    default: 'true',
+    unit: '',
+    meaning:
+      'Whether archived days stay in the database, too. With false their rows leave it a day after their end at the earliest, and are read from the archive.',
+    parse: (value) => oneOf('true', 'false')(value) === 'true',
+  },
   AWS_ACCESS_KEY_ID: {
     default: '',
     unit: '',

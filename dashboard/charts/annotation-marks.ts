@@ -14,8 +14,7 @@ export function drawAnnotations(
 ): void {
   const ratio = devicePixelRatio;
   const { top, height } = geometry;
-  for (const annotation of annotations) {
-    const { kind, at, until } = annotation;
+  for (const { kind, at, until } of annotations) {
     const from = Math.round(across(geometry, placeOf(series, Date.parse(at))));
     const color = kind === 'incident' ? palette.incident : palette.line;
     context.fillStyle = color;
@@ -26,8 +25,7 @@ export function drawAnnotations(
       context.globalAlpha = 1;
       context.fillRect(from, top, to - from, 2 * ratio);
     }
-    // Events are many: their lines leave the bars in sight.
-    context.globalAlpha = 'eventId' in annotation ? 0.15 : 0.75;
+    context.globalAlpha = 0.75;
     context.fillRect(from, top, Math.max(1, Math.round(ratio)), height);
     context.globalAlpha = 1;
     context.beginPath();

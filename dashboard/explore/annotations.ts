@@ -8,16 +8,13 @@ import type {
   EventMark,
   Series,
 } from '../../src/api-types/answers.ts';
-import { call } from '../api.ts';
-import { FormDialog } from '../components/confirm.ts';
+import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Field, Select } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
-import { ProblemBox } from '../components/problem.ts';
 import { dateTime, exact, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText, MINUTE } from '../range.ts';
-import { type Resource, useAction, useResource } from '../resource.ts';
-import { notify } from '../state.ts';
+import { type Resource, useResource } from '../resource.ts';
 import { parseInstants } from '../typed-range.ts';
 import { type Bucket, viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
@@ -55,9 +52,8 @@ const KIND_NAMES: Record<AnnotationKind, string> = {
   note: 'Note',
 };
 
-/** Shown before "more"; fewer where events are among them, which are many. */
+/** Shown before "more". */
 const ROWS = 4;
-const ROWS_OF_EVENTS = 2;
 
 export interface AnnotationListProps {
   readonly appId: string;
@@ -71,31 +67,21 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
   const { appId, annotations, zone, mayChange, onDone } = props;
   const { view } = useView();
   const [isWhole, setWhole] = useState(false);
-  const path = pathOf(appId);
-  const restore = useAction(async ({ kind, text, at, until }: Annotation) => {
-    await call('POST', path, { body: { kind, text, at, ...(until !== null && { until }) } });
-    onDone();
-  });
-  const remove = useAction(async (annotation: Annotation) => {
-    await call('DELETE', `${path}/${annotation.annotationId}`);
-    notify('The annotation was removed', () => void restore.run(annotation));
-    onDone();
-  });
+  const [removal, setRemoval] = useState<Annotation | null>(null);
   if (annotations.length === 0) return null;
-  const shown = isWhole
-    ? annotations
-    : annotations.slice(0, annotations.some(({ eventId }) => eventId !== undefined) ? ROWS_OF_EVENTS : ROWS);
-  return html`<${ProblemBox} problem=${remove.problem ?? restore.problem} /><ul class="annotations" aria-label="Annotations">
+  const shown = isWhole ? annotations : annotations.slice(0, ROWS);
+  return html`<ul class="annotations" aria-label="Annotations">
     ${shown.map(
       (annotation) => html`<li key=${annotation.annotationId}>
         <i class=${annotation.kind === 'incident' ? 'annotation-mark incident' : 'annotation-mark'} aria-hidden="true"></i>
         <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span>${annotation.eventId === undefined ? html`<span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>` : html`<a class="name" href=${`/apps/${appId}${viewSearch({ ...view, event: annotation.eventId })}`}>${annotation.text}</a>`}
         <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
-        ${mayChange && annotation.eventId === undefined && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => remove.run(annotation)}><${Icon} name="close" /></button>`}
+        ${mayChange && annotation.eventId === undefined && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
       </li>`,
     )}
     ${annotations.length > shown.length && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
-  </ul>`;
+  </ul>
+  ${removal && html`<${Confirm} title="Remove the annotation" path=${`${pathOf(appId)}/${removal.annotationId}`} said="The annotation was removed" onDone=${onDone} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
 }
 
 /** `20 Nov 2026, 14:00`, or from when to when. */

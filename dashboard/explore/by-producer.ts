@@ -2,7 +2,6 @@
 import type { VNode } from 'preact';
 import type { Series } from '../../src/api-types/answers.ts';
 import { share } from '../charts/legend.ts';
-import { linesOf } from '../charts/series-data.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
 import { table } from '../components/table.ts';
@@ -32,11 +31,11 @@ export function ByProducer({ appId, viewed: { view, span }, onClose }: ByProduce
     ${data && html`<${ShownCharts} zone=${view.zone} charts=${[{ viewId: '', name: '', search: '', series: data, part: null, numbers: null, problem: null }]} />`}
     ${
       data &&
-      table(linesOf(data, { hidden: [] }), {
+      table(data.lines, {
         label: 'Producers',
         id: ({ key }) => key,
         columns: [
-          ['Producer', ({ name, color }) => html`<i class=${`swatch c${color}`}></i>${' '}${name}`],
+          ['Producer', ({ name }) => name],
           ['Events', (line) => count(line.total), true],
           ['Share', (line) => share(line.total, total), true],
           ['', (line) => html`<${Sparkline} counts=${line.counts} label=${line.name} />`],

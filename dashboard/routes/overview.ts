@@ -6,7 +6,7 @@ import { Sparkline } from '../charts/sparkline.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Waiting } from '../components/waiting.ts';
 import { pickingOf } from '../explore/picking.ts';
-import { average, change, count, dateTime } from '../format.ts';
+import { average, count, dateTime } from '../format.ts';
 import { type Children, html } from '../html.ts';
 import { parseRange } from '../range.ts';
 import { useResource } from '../resource.ts';
@@ -81,7 +81,7 @@ function Glance({
 
 const figure = (name: string, { total, before }: NumberAndBefore, span: string): VNode =>
   html`<div class="card"><dt>${name}</dt><dd>${count(total)}</dd>
-    <small>${before !== null && html`<b>${change(total, before)}</b> vs ${count(before)} in ${span}`}</small></div>`;
+    <small>${before !== null && html`<b>${changeText(total, before)}</b> vs ${count(before)} in ${span}`}</small></div>`;
 
 const card = <T>(title: string, none: string, all: readonly T[], line: (one: T) => Children): VNode =>
   html`<section class="card overview-card"><h2>${title}</h2>

@@ -4,19 +4,23 @@ import { listFields } from '../apps/fields.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import type { Storage } from '../storage/storage.ts';
+import { readDaysAway, type Storage } from '../storage/storage.ts';
+import type { EventRow } from '../storage/write/accepted-event.ts';
 import {
   type ArchivedDay,
   type ArchivedGroup,
   type ArchivedPart,
   alone,
+  CHANGED,
   type DayFilter,
   forgetDay,
   listArchivedDays,
   noteArchived,
   noteAttempt,
+  noteChanged,
   noteRemoved,
   noteVerified,
+  RESTORED,
 } from './days.ts';
 import {
   type ArchivedEvent,
@@ -48,6 +52,8 @@ export interface DayOutcome {
   readonly bytes: number;
   /** Null: it is in the archive, and what was read back equals the count. */
   readonly problem: string | null;
+  /** Whether its rows have left the database. */
+  readonly isAway: boolean;
 }
 
 /** An app with its internal id. */
@@ -63,8 +69,10 @@ const BYTES_OF_PART = 64 * 1_048_576;
 const ROWS_AT_ONCE = 5_000;
 
 /**
- * Archives the days that are due: those with events that are not in the archive, or that have changed since.
+ * Archives the days that are due: those with events that are not in the archive, or that have changed since. Rows of a day leave the
+ * database once it is archived, unless they are to be kept. Days that somebody needs are brought back first, and stay until the next run.
  * @param options.until the end of the last day, milliseconds since 1970
+ * @param options.keepRows whether the rows of archived days stay in the database, too
  * @param options.onDay called after each day
  * @returns false where another process archives
  */
@@ -72,22 +80,149 @@ export async function archiveDueDays(
   options: ArchivingOptions & {
     readonly filter: DayFilter;
     readonly until: number;
+    readonly keepRows: boolean;
     readonly onDay: (outcome: DayOutcome) => void;
     readonly isStopped?: () => boolean;
   },
 ): Promise<boolean> {
-  const { sql, filter, until, onDay, isStopped = () => false } = options;
+  const { sql, filter, until, keepRows, onDay, isStopped = () => false } = options;
   const ended = await alone(sql, async () => {
     await removeObsolete(options);
-    for (const app of await appsOf(sql, filter)) {
-      for (const { day, counted } of await dueDays(options, app, until)) {
+    const apps = await appsOf(sql, filter);
+    const wanted = new Map<number, ReadonlySet<string>>();
+    // Before anything else: writers wait for it.
+    for (const app of apps) {
+      wanted.set(app.id, await bringWantedBack(options, app, onDay));
+      if (isStopped()) return true;
+    }
+    for (const app of apps) {
+      for (const due of await dueDays(options, app, until)) {
         if (isStopped()) return true;
-        onDay(await archiveDay(options, app, day, counted));
+        if (wanted.get(app.id)?.has(due.day) === true) continue;
+        const outcome = await archiveDue(options, app, due, keepRows);
+        if (outcome !== null) onDay(outcome);
       }
     }
     return true;
   });
   return ended === true;
+}
+
+/** Brings the days of an app back that somebody needs. @returns these days */
+async function bringWantedBack(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  onDay: (outcome: DayOutcome) => void,
+): Promise<ReadonlySet<string>> {
+  const wanted = (await readDaysAway(options.sql, app.id)).filter(({ isWanted }) => isWanted);
+  for (const { day, events } of wanted) {
+    const problem = await bringDayBack(options, app, day, CHANGED);
+    if (problem !== null) onDay({ appId: app.publicId, day, events, bytes: 0, problem, isAway: true });
+  }
+  return new Set(wanted.map(({ day }) => day));
+}
+
+/**
+ * Brings a day back whose rows have left.
+ * @param note what it is from now on
+ * @returns what has kept it from that; null: it is there, or was not away
+ */
+export async function bringDayBack(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  day: string,
+  note: typeof CHANGED | typeof RESTORED,
+): Promise<string | null> {
+  const { sql, storage, store } = options;
+  const [known] = await listArchivedDays(sql, { app: app.publicId, from: day, to: day });
+  const away = (await readDaysAway(sql, app.id)).find((one) => one.day === day);
+  if (away === undefined) return null;
+  const parts = (known?.parts ?? []).filter(({ key }) => away.keys.includes(key));
+  if (parts.length !== away.keys.length) return 'its files are not those that its rows are in';
+  const types = await readTypes(sql, app.id);
+  try {
+    const rows = rowsOf(readArchivedDay(store, { parts }), app, types);
+    const outcome = await storage.bringBack(sql, { appId: app.id, day, keys: away.keys, rows });
+    if (outcome === null) return 'the database is being copied: it is brought back later';
+    await noteChanged(sql, app.id, day, note);
+    if (outcome.repeated > 0) await storage.recount(sql, intervalOf(day), () => undefined);
+    return null;
+  } catch (error) {
+    if (error instanceof ArchiveError) return `${store.place}: ${error.message}`;
+    throw error;
+  }
+}
+
+async function* rowsOf(
+  parts: AsyncIterable<readonly ArchivedEvent[]>,
+  app: ArchivedApp,
+  types: ReadonlyMap<string, EventType>,
+): AsyncGenerator<readonly EventRow[]> {
+  for await (const events of parts)
+    yield events.map(({ id, typeId, at, payload }): EventRow => {
+      const type = types.get(typeId);
+      if (type === undefined) throw new Error(`The event type ${typeId} is gone.`);
+      return { id, appId: app.id, typeId: type.id, createdAt: at, payload };
+    });
+}
+
+/** @returns null where nothing was done */
+async function archiveDue(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  { day, counted, known, isAway }: DueDay,
+  keepRows: boolean,
+): Promise<DayOutcome | null> {
+  if (isAway) {
+    // Late events: with those of before they make the day.
+    const problem = await bringDayBack(options, app, day, CHANGED);
+    if (problem !== null)
+      return { appId: app.publicId, day, events: counted, bytes: 0, problem, isAway: true };
+  } else if (known !== null) return await takeDayAway(options, app, known);
+  const outcome = await archiveDay(options, app, day, counted);
+  if (keepRows || outcome.problem !== null) return outcome;
+  const [archived] = await listArchivedDays(options.sql, { app: app.publicId, from: day, to: day });
+  if (archived === undefined || archived.parts.length === 0) return outcome;
+  return { ...outcome, ...(await moveRows(options, app, archived)) };
+}
+
+/** Rows of a day leave that was archived before: it is read back once more. @returns null where they stay for now */
+async function takeDayAway(
+  options: ArchivingOptions,
+  app: ArchivedApp,
+  known: ArchivedDay,
+): Promise<DayOutcome | null> {
+  const { appId: id, day, events, parts } = known;
+  const bytes = parts.reduce((sum, part) => sum + part.bytes, 0);
+  const outcome = { appId: app.publicId, day, events, bytes };
+  const broken = await problemOfDay(options.store, known);
+  if (broken !== null) {
+    await noteChanged(options.sql, id, day);
+    return { ...outcome, problem: `${broken}: it is archived again`, isAway: false };
+  }
+  const moved = await moveRows(options, app, known);
+  return moved.isAway || moved.problem !== null ? { ...outcome, ...moved } : null;
+}
+
+/** @returns a problem where the archive does not have the rows that there are */
+async function moveRows(
+  { sql, storage }: ArchivingOptions,
+  app: ArchivedApp,
+  { day, parts }: ArchivedDay,
+): Promise<Pick<DayOutcome, 'problem' | 'isAway'>> {
+  const why = await storage.takeAway(sql, {
+    ...{ appId: app.id, day },
+    parts: parts.map(({ key, events, bytes, ids = '', groups = [], footer = '' }) => ({
+      ...{ key, events, bytes, ids, groups, footer },
+    })),
+  });
+  if (why?.isChanged === true) await noteChanged(sql, app.id, day);
+  return { problem: why?.isChanged === true ? why.reason : null, isAway: why === null };
+}
+
+/** Whether the rows of a day can leave: an earlier release has not said of its files what readers need. */
+function canLeave({ parts }: ArchivedDay): boolean {
+  return parts.length > 0 && parts.every(({ groups, ids }) => groups !== undefined && ids !== undefined);
 }
 
 /** Apps whose events can be read. */
@@ -98,27 +233,48 @@ async function appsOf(sql: Sql, filter: DayFilter): Promise<readonly ArchivedApp
      WHERE removed_at IS NULL AND (${app}::text IS NULL OR public_id = ${app}) ORDER BY id`;
 }
 
-/** Days that the archive does not have, or has with another count. */
+/** A day with something to do. */
+interface DueDay {
+  readonly day: string;
+  readonly counted: number;
+  /** Not null: it is in the archive, and its rows are to leave. */
+  readonly known: ArchivedDay | null;
+  /** Whether its rows have left. */
+  readonly isAway: boolean;
+}
+
+/** Days that the archive does not have, or has with another count; and those whose rows are to leave. */
 async function dueDays(
-  { sql, storage, filter }: ArchivingOptions & { readonly filter: DayFilter },
+  {
+    sql,
+    storage,
+    filter,
+    keepRows,
+  }: ArchivingOptions & { readonly filter: DayFilter; readonly keepRows: boolean },
   app: ArchivedApp,
   until: number,
-): Promise<readonly { readonly day: string; readonly counted: number }[]> {
+): Promise<readonly DueDay[]> {
   const from = Math.max(await readFirstDay(sql, storage, app.id), timeOf(filter.from) ?? 0);
   const end = Math.min(until, (timeOf(filter.to) ?? Number.POSITIVE_INFINITY) + DAY_MS);
   if (from >= end) return [];
-  const counts = await storage.reader(sql).dayCounts(app.id, { from, until: end });
-  const known = new Map(
-    (await listArchivedDays(sql, { app: app.publicId })).map(({ day, counted }) => [day, counted]),
-  );
-  return [...counts]
-    .map(([at, counted]) => ({ day: dateOf(at), counted }))
-    .filter(({ day, counted }) => known.get(day) !== counted);
+  const counts = await storage.readerOfRows(sql).dayCounts(app.id, { from, until: end });
+  const archived = new Map((await listArchivedDays(sql, { app: app.publicId })).map((one) => [one.day, one]));
+  const away = new Set((await readDaysAway(sql, app.id)).map(({ day }) => day));
+  const isNamed = filter.from !== undefined && filter.to !== undefined;
+  return [...counts].flatMap(([at, counted]): DueDay[] => {
+    const day = dateOf(at);
+    const known = archived.get(day) ?? null;
+    if (known?.counted === RESTORED && !isNamed) return [];
+    const isAway = away.has(day);
+    if (known?.counted !== counted) return [{ day, counted, known: null, isAway }];
+    if (keepRows || isAway || counted === 0) return [];
+    return [{ day, counted, known: canLeave(known) ? known : null, isAway }];
+  });
 }
 
 /** The first day whose events can be read: before it, counts are all that is left. */
 async function readFirstDay(sql: Sql, storage: Storage, appId: number): Promise<number> {
-  const step = await storage.reader(sql).list({
+  const step = await storage.readerOfRows(sql).list({
     appId,
     typeIds: null,
     from: null,
@@ -144,7 +300,7 @@ async function archiveDay(
   const { sql, store, installationId } = options;
   const parts: ArchivedPart[] = [];
   const outcome = (problem: string | null): DayOutcome => ({
-    ...{ appId: app.publicId, day, problem },
+    ...{ appId: app.publicId, day, problem, isAway: false },
     events: parts.reduce((sum, { events }) => sum + events, 0),
     bytes: parts.reduce((sum, { bytes }) => sum + bytes, 0),
   });
@@ -179,7 +335,7 @@ async function storePart(
   const key = `${installationId}/${app.publicId}/${day}/${index}-${sha256.slice(0, 16)}.parquet`;
   await noteAttempt(sql, app.id, day, [key]);
   await store.put(key, part.bytes);
-  const { events, digest, firstAt, lastAt, footer } = part;
+  const { events, digest, firstAt, lastAt, ids, footer } = part;
   const groups = groupsOf(part, await readTypes(sql, app.id));
   const stored = {
     key,
@@ -190,6 +346,7 @@ async function storePart(
     firstAt,
     lastAt,
     groups,
+    ids,
     footer,
   };
   const problem = await problemOf(store, stored);
@@ -214,7 +371,7 @@ function groupsOf({ groups }: ParquetPart, known: ReadonlyMap<string, EventType>
 function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[]): Buffer {
   const manifest = {
     ...{ format: 1, appId: app.publicId, day, events: parts.reduce((sum, { events }) => sum + events, 0) },
-    parts: parts.map(({ key, firstAt, lastAt, groups, footer, ...part }) => ({
+    parts: parts.map(({ key, firstAt, lastAt, groups, ids, footer, ...part }) => ({
       file: key.slice(key.lastIndexOf('/') + 1),
       ...part,
       first: new Date(firstAt).toISOString(),
@@ -227,7 +384,9 @@ function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[
 /** How many events of a day can be read, by the counts. */
 async function countOf({ sql, storage }: ArchivingOptions, app: ArchivedApp, day: string): Promise<number> {
   const scope = { appId: app.id, typeIds: null, ...intervalOf(day) };
-  const page = await storage.reader(sql).page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1 });
+  const page = await storage
+    .readerOfRows(sql)
+    .page({ scope, offset: 0, limit: 1, order: 'asc', maxBytes: 1 });
   return page.total;
 }
 
@@ -241,7 +400,7 @@ async function* partsOf(
   const fields = await fieldsOf(sql, app.id);
   const begin = (): PartWriter => new PartWriter(fields, { format: '1', app: app.publicId, day });
   const request = { appId: app.id, typeIds: null, ...intervalOf(day), order: 'asc', after: null } as const;
-  const search = storage.reader(sql).search(request, null);
+  const search = storage.readerOfRows(sql).search(request, null);
   let writer = begin();
   for (let isOver = false; !isOver; ) {
     const { events, position } = await search.step(ROWS_AT_ONCE);
@@ -326,6 +485,9 @@ async function removeObsoleteOf(
   const parted = parts.map(({ key }) => key);
   // An attempt to write the same events again has noted the key of a part.
   const keys = isGone ? [...obsolete, ...parted] : obsolete.filter((key) => !parted.includes(key));
+  // What rows have left for is no leftover, whatever was noted.
+  const away = isGone ? [] : ((await readDaysAway(sql, appId)).find((one) => one.day === day)?.keys ?? []);
+  if (keys.some((key) => away.includes(key))) return;
   const own = keys.filter((key) => key.startsWith(`${installationId}/`));
   for (const key of own) await store.remove(key);
   const [first] = own;
@@ -347,7 +509,8 @@ export async function verifyArchive(
     const problem = await problemOfDay(store, archived);
     if (problem === null) await noteVerified(sql, archived.appId, archived.day);
     const bytes = archived.parts.reduce((sum, part) => sum + part.bytes, 0);
-    onDay({ appId: archived.publicId, day: archived.day, events: archived.events, bytes, problem });
+    const isAway = (await readDaysAway(sql, archived.appId)).some(({ day }) => day === archived.day);
+    onDay({ appId: archived.publicId, day: archived.day, events: archived.events, bytes, problem, isAway });
   }
 }
 
@@ -377,27 +540,46 @@ export async function* readArchivedDay(
 }
 
 /**
- * Writes the files of an app again where a change takes events out of them or alters their payloads, also of days whose events are not
- * in the database any more.
+ * Writes the files of an app again where a change takes events out of them or alters their payloads, also of days before the retention
+ * boundary. Days whose rows have left and that have such events are brought back in place of that: their rows and counts are the caller's,
+ * who calls again afterwards.
  * @param app    internal and public id
  * @param change null: the event goes; the event itself: it stays as it is
- * @returns how many events were changed; null where another process works on the archive
+ * @returns how many events were changed, and how many days were brought back; null where another process works on the archive
  * @throws ArchiveError
  */
 export async function rewriteArchive(
   options: ArchivingOptions,
   app: ArchivedApp,
   change: (event: ArchivedEvent) => ArchivedEvent | null,
-): Promise<number | null> {
+): Promise<{ readonly changed: number; readonly broughtBack: number } | null> {
   const { sql } = options;
   return await alone(sql, async () => {
-    let changed = 0;
+    const sum = { changed: 0, broughtBack: 0 };
+    const away = new Set((await readDaysAway(sql, app.id)).map(({ day }) => day));
     for (const day of await listArchivedDays(sql, { app: app.publicId })) {
+      if (away.has(day.day)) {
+        if (!(await hasChanges(options.store, day, change))) continue;
+        const problem = await bringDayBack(options, app, day.day, CHANGED);
+        if (problem !== null) throw new ArchiveError(`${day.day} cannot be brought back: ${problem}`);
+        sum.broughtBack += 1;
+        continue;
+      }
       for (const part of day.parts)
-        changed += await rewritePart(options, app, { day: day.day, key: part.key }, change);
+        sum.changed += await rewritePart(options, app, { day: day.day, key: part.key }, change);
     }
-    return changed;
+    return sum;
   });
+}
+
+async function hasChanges(
+  store: ArchiveStore,
+  day: ArchivedDay,
+  change: (event: ArchivedEvent) => ArchivedEvent | null,
+): Promise<boolean> {
+  for await (const events of readArchivedDay(store, day))
+    if (events.some((event) => change(event) !== event)) return true;
+  return false;
 }
 
 async function rewritePart(

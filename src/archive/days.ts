@@ -31,6 +31,8 @@ export interface ArchivedPart {
   readonly lastAt: number;
   /** Absent: an earlier release has written it. */
   readonly groups?: readonly ArchivedGroup[];
+  /** The sum of the last 48 bits of the ids of its events, in decimal; absent as the groups are. */
+  readonly ids?: string;
   /** SHA-256 of the bytes after the last group, in hexadecimal; absent as the groups are. */
   readonly footer?: string;
 }
@@ -43,7 +45,7 @@ export interface ArchivedDay {
   readonly publicId: string | null;
   /** A day of UTC as YYYY-MM-DD. */
   readonly day: string;
-  /** Events of the day by its counts when it was archived; -1: it has to be archived again. */
+  /** Events of the day by its counts when it was archived; {@link CHANGED} or {@link RESTORED}. */
   readonly counted: number;
   readonly events: number;
   readonly parts: readonly ArchivedPart[];
@@ -52,6 +54,11 @@ export interface ArchivedDay {
   readonly archivedAt: Date | null;
   readonly verifiedAt: Date | null;
 }
+
+/** In place of a count: the day has to be archived again. */
+export const CHANGED = -1;
+/** In place of a count: somebody has brought the day back. It is archived again when it is asked for by its date. */
+export const RESTORED = -2;
 
 /** Which days are meant. */
 export interface DayFilter {
@@ -128,9 +135,14 @@ export async function noteVerified(sql: Sql, appId: number, day: string): Promis
   await sql`UPDATE archived_days SET verified_at = now() WHERE app_id = ${appId} AND day = ${day}`;
 }
 
-/** Has a day archived again, because its events have changed though their number may not have. */
-export async function noteChanged(sql: Sql, appId: number, day: string): Promise<void> {
-  await sql`UPDATE archived_days SET counted = -1 WHERE app_id = ${appId} AND day = ${day}`;
+/** Has a day archived again, because its events have changed though their number may not have; or lets it be where it was brought back. */
+export async function noteChanged(
+  sql: Sql,
+  appId: number,
+  day: string,
+  why: typeof CHANGED | typeof RESTORED = CHANGED,
+): Promise<void> {
+  await sql`UPDATE archived_days SET counted = ${why} WHERE app_id = ${appId} AND day = ${day}`;
 }
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Archives what is due once an hour, while this process does the maintenance. The work is a process of its own, `tidemark archive run`:
- * it compresses for seconds, and no request may wait for that.
+ * it compresses for seconds, and no request may wait for that. Days that writers need back are not waited for that long.
  */
 import type { Logger } from 'pino';
 import { Rounds } from '../base/rounds.ts';
@@ -12,6 +12,8 @@ export interface ArchiveRoundsOptions {
   readonly log: Logger;
   /** Whether this process does the maintenance. */
   readonly isLeader: () => boolean;
+  /** Whether somebody needs a day whose rows have left: it is brought back soon. */
+  readonly areDaysWanted?: () => Promise<boolean>;
   /** Program and first arguments of the command line; this process' own by default. */
   readonly commandLine?: readonly string[];
   readonly everyMs?: number;
@@ -27,6 +29,8 @@ export interface ArchiveStats {
 }
 
 const EVERY_MS = 3_600_000;
+/** Between two looks for days that are needed, and after a run. */
+const LOOK_MS = 30_000;
 /** A start is busy enough. */
 const FIRST_MS = 60_000;
 /** Lines of the log for one run. */
@@ -37,6 +41,7 @@ export class ArchiveRounds {
   readonly #rounds: Rounds;
   readonly stats: ArchiveStats = { days: 0, events: 0, bytes: 0, failures: 0 };
   readonly #command: OwnCommand;
+  #ranAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: ArchiveRoundsOptions) {
     const { log, everyMs = EVERY_MS } = options;
@@ -44,7 +49,7 @@ export class ArchiveRounds {
     this.#command = new OwnCommand(options.commandLine ?? ownCommandLine(), options.config);
     this.#rounds = new Rounds({
       work: () => this.#run(),
-      pauseMs: () => everyMs,
+      pauseMs: () => Math.min(LOOK_MS, everyMs),
       onFailure: (error) => {
         this.stats.failures += 1;
         log.error({ err: error }, 'archive: nothing could be archived, retrying in an hour');
@@ -65,7 +70,10 @@ export class ArchiveRounds {
   }
 
   async #run(): Promise<void> {
-    if (!this.#options.isLeader()) return;
+    const { isLeader, everyMs = EVERY_MS, areDaysWanted } = this.#options;
+    if (!isLeader()) return;
+    if (performance.now() - this.#ranAt < everyMs && (await areDaysWanted?.()) !== true) return;
+    this.#ranAt = performance.now();
     const { out, err } = await this.#command.run(['archive', 'run', '--json']);
     if (out !== '') this.#report(JSON.parse(out));
     else if (!this.#rounds.isStopped) throw new Error(err.trim());

@@ -14,14 +14,20 @@ import { grouped } from './transfer/progress.ts';
 const HELP = `
 ARCHIVE_URL says where: file:///folder or s3://bucket/prefix. A running service archives by itself, once an hour, the days
 that ended ARCHIVE_AFTER_DAYS ago. Every object is read back, and a day is archived when it has as many events as are
-counted. Days are those of UTC. A day that changes later is archived again.`;
+counted. Days are those of UTC. A day that changes later is archived again.
+
+With ARCHIVE_KEEP_ROWS=false the rows of an archived day leave the database, and the day is read from the archive.`;
 
 const RESTORE_HELP = `
-Events that are stored already stay as they are, so a restore may be repeated. Days before the retention boundary
+A day whose rows have left the database is brought back, and stays there until it is archived by "archive run" with its
+date as --from and --to. Events that are stored already stay as they are, so a restore may be repeated. Days before the retention boundary
 cannot be restored: their events could not be read.`;
 
 /** Something in the archive is not what it should be. */
 const PROBLEM_EXIT_CODE = 2;
+/** Where the rows of a day are. */
+const IN_ARCHIVE = 'archive';
+const IN_DATABASE = 'database';
 /** As many as a replay stores in one transaction. */
 const EVENTS_AT_ONCE = 1_000;
 
@@ -58,11 +64,19 @@ export function addArchiveCommands(program: Command): void {
     .action((options: Options) =>
       withInstallation(async ({ sql }) => {
         const { listArchivedDays } = await import('../archive/days.ts');
-        const days = (await listArchivedDays(sql, filterOf(options))).filter(isWhole).map(shown);
-        const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Archived', 'Verified'];
+        const { readDaysAway } = await import('../storage/storage.ts');
+        const archived = (await listArchivedDays(sql, filterOf(options))).filter(isWhole);
+        const away = new Set<string>();
+        for (const appId of new Set(archived.map((one) => one.appId)))
+          for (const { day } of await readDaysAway(sql, appId)) away.add(`${appId} ${day}`);
+        const days = archived.map((one) => ({
+          ...shown(one),
+          rows: away.has(`${one.appId} ${one.day}`) ? IN_ARCHIVE : IN_DATABASE,
+        }));
+        const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Rows', 'Archived', 'Verified'];
         const rows = days.map((one) => [
           ...[one.appId, one.day, grouped(one.events), grouped(one.bytes), String(one.files.length)],
-          ...[one.archivedAt, one.verifiedAt],
+          ...[one.rows, one.archivedAt, one.verifiedAt],
         ]);
         print(options, { days }, formatTable(head, rows, 'No day is archived.'));
       }),
@@ -119,7 +133,8 @@ async function run(opened: Opened, options: Options): Promise<void> {
   });
   const wasFree = await archiveDueDays({
     ...opened,
-    ...{ filter: filterOf(options), until, onDay: (day) => days.push(day), isStopped: () => isStopped },
+    ...{ filter: filterOf(options), until, keepRows: opened.config.ARCHIVE_KEEP_ROWS },
+    ...{ onDay: (day) => days.push(day), isStopped: () => isStopped },
   });
   if (!wasFree) throw new OperatorError('another process archives now: try again when it has ended');
   report(options, days, 'No day is due.');
@@ -135,9 +150,9 @@ async function verify(opened: Opened, options: Options): Promise<void> {
 /** Prints what became of each day; a problem is the exit code. */
 function report(options: Options, days: readonly DayOutcome[], empty: string): void {
   const problems = days.filter(({ problem }) => problem !== null);
-  const head = ['App', 'Day', 'Events', 'Bytes', 'Problem'];
-  const rows = days.map(({ appId, day, events, bytes, problem }) => [
-    ...[appId, day, grouped(events), grouped(bytes), problem ?? 'none'],
+  const head = ['App', 'Day', 'Events', 'Bytes', 'Rows', 'Problem'];
+  const rows = days.map(({ appId, day, events, bytes, isAway, problem }) => [
+    ...[appId, day, grouped(events), grouped(bytes), isAway ? IN_ARCHIVE : IN_DATABASE, problem ?? 'none'],
   ]);
   print(options, { days, problems: problems.length }, formatTable(head, rows, empty));
   if (problems.length > 0) process.exitCode = PROBLEM_EXIT_CODE;
@@ -155,15 +170,21 @@ async function restore(opened: Opened, day: string, options: Options): Promise<v
     throw new OperatorError(
       `${day} is before the retention boundary: its events could not be read. Raise RETENTION_DAYS first.`,
     );
+  const missing = await bringBack(opened, found);
   const { identity } = await readInstallation(sql);
   const log = { warn: () => undefined, error: () => undefined };
   const writer = new ReplayWriter({
     ...{ nodes: storage.nodesOf(database), engine: storage.writes, identity, log },
     now: () => performance.now(),
   });
-  const counts = { days: found.length, events: 0, refused: 0 };
+  const brought = found.filter((one) => !missing.includes(one));
+  const counts = {
+    days: found.length,
+    events: brought.reduce((sum, { events }) => sum + events, 0),
+    refused: 0,
+  };
   try {
-    for (const { publicId: appId, parts } of found) {
+    for (const { publicId: appId, parts } of missing) {
       for await (const events of readArchivedDay(store, { parts })) {
         for (let start = 0; start < events.length; start += EVENTS_AT_ONCE) {
           const group = events.slice(start, start + EVENTS_AT_ONCE);
@@ -191,6 +212,31 @@ async function restore(opened: Opened, day: string, options: Options): Promise<v
   const refused = counts.refused > 0 ? { 'Events refused': grouped(counts.refused) } : {};
   print(options, { day, ...counts }, formatFields({ ...fields, ...refused }));
   if (counts.refused > 0) process.exitCode = PROBLEM_EXIT_CODE;
+}
+
+/** Brings days back whose rows have left. @returns the others @throws OperatorError where one cannot be brought back */
+async function bringBack<Day extends ArchivedDay & { publicId: string }>(
+  opened: Opened,
+  days: readonly Day[],
+): Promise<readonly Day[]> {
+  const { bringDayBack } = await import('../archive/archiving.ts');
+  const { alone, RESTORED } = await import('../archive/days.ts');
+  const { readDaysAway } = await import('../storage/storage.ts');
+  const others: Day[] = [];
+  const done = await alone(opened.sql, async () => {
+    for (const day of days) {
+      if ((await readDaysAway(opened.sql, day.appId)).every((one) => one.day !== day.day)) {
+        others.push(day);
+        continue;
+      }
+      const app = { id: day.appId, publicId: day.publicId };
+      const problem = await bringDayBack(opened, app, day.day, RESTORED);
+      if (problem !== null) throw new OperatorError(`${day.day} of ${day.publicId} stays away: ${problem}`);
+    }
+    return true;
+  });
+  if (done === null) throw new OperatorError('another process archives now: try again when it has ended');
+  return others;
 }
 
 /** A day that was archived, of an app that is there. */

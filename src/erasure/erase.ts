@@ -138,12 +138,12 @@ export async function runErasure(
     if (!(await eraseMatching(parts, erasure, conditions, options))) return 'stopped';
     const quarantined = await eraseQuarantined(parts, erasure, conditions);
     const until = erasure.coversUntil;
-    const archived = await eraseArchived(
-      parts,
-      erasure,
-      ({ at, payload }) => at < until && conditions.filter.matches(payload),
-      conditions.paths,
+    const isErased = ({ at, payload }: ArchivedEvent): boolean =>
+      at < until && conditions.filter.matches(payload);
+    const archived = await eraseArchived(parts, erasure, { isErased, paths: conditions.paths }, () =>
+      eraseMatching(parts, erasure, conditions, options),
     );
+    if (archived === 'stopped') return 'stopped';
     await finish(parts, erasure, { conditions, journal, quarantined, archived, appliedAgain: [] });
     return 'finished';
   });
@@ -180,7 +180,9 @@ async function eraseMatching(
   const change = erasure.action === 'delete' ? null : anonymizer(parts.secret, erasure.appId, paths);
   let erased = 0;
   for (;;) {
-    const search = parts.storage.reader(parts.sql).search(scopeOf(erasure.app, erasure.coversUntil), filter);
+    const search = parts.storage
+      .readerOfRows(parts.sql)
+      .search(scopeOf(erasure.app, erasure.coversUntil), filter);
     const before = erased;
     for (;;) {
       const { events, position } = await search.step(ROWS_AT_ONCE);
@@ -268,19 +270,40 @@ async function eraseQuarantined(
   }
 }
 
+interface ErasedOfArchive {
+  readonly isErased: (event: ArchivedEvent) => boolean;
+  readonly paths: readonly (readonly string[])[];
+}
+
 /**
- * Takes events out of the archive, also those of days that are nowhere else any more.
+ * Takes events out of the archive, also those of days that are nowhere else any more: such days are brought back, and their rows erased as
+ * all others.
+ * @param eraseRows erases the rows that are there; false: it was stopped
  * @returns how many; null where it could not be written
  */
 async function eraseArchived(
+  parts: ErasureParts,
+  erasure: StoredErasure,
+  erased: ErasedOfArchive,
+  eraseRows: () => Promise<boolean>,
+): Promise<number | null | 'stopped'> {
+  for (let changed = 0; ; ) {
+    const outcome = await rewriteFiles(parts, erasure, erased);
+    if (outcome === null) return null;
+    changed += outcome.changed;
+    if (outcome.broughtBack === 0) return changed;
+    if (!(await eraseRows())) return 'stopped';
+  }
+}
+
+async function rewriteFiles(
   { sql, storage, config, secret, log }: ErasureParts,
   { app, appId, action, erasureId }: StoredErasure,
-  isErased: (event: ArchivedEvent) => boolean,
-  paths: readonly (readonly string[])[],
-): Promise<number | null> {
+  { isErased, paths }: ErasedOfArchive,
+): Promise<{ readonly changed: number; readonly broughtBack: number } | null> {
   const { ARCHIVE_URL = '' } = config;
   const days = await listArchivedDays(sql, { app: appId });
-  if (days.length === 0) return 0;
+  if (days.length === 0) return { changed: 0, broughtBack: 0 };
   if (!hasArchive(config)) {
     log.warn(`erasure: ${erasureId} cannot reach the archive: ARCHIVE_URL is not set`);
     return null;
@@ -468,7 +491,7 @@ export async function applyLedger(parts: ErasureParts): Promise<number> {
 /** @returns false where the database has no such app, or another process does it */
 async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boolean> {
   const { sql, storage, config, secret, now } = parts;
-  const { head, events } = await readLedger(config.DATA_DIR, erasureId);
+  const { head } = await readLedger(config.DATA_DIR, erasureId);
   const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${head.appId}`;
   if (app === undefined) return false;
   await insertEarlier(sql, app.id, head);
@@ -479,15 +502,23 @@ async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boole
     const change = head.action === 'delete' ? null : anonymizer(secret, head.appId, head.paths);
     const place = await storage.poolOfApp(sql, app.id);
     const ids = new Set<string>();
-    for await (const some of events) {
-      for (const event of some) ids.add(event.id);
-      const found =
-        change === null
-          ? some.map((event) => ({ ...event, payload: '' }))
-          : await readPayloads(place, app.id, some);
-      await eraseEvents(parts, erasure, found, change);
-    }
-    const archived = await eraseArchived(parts, erasure, (event) => ids.has(event.id), head.paths);
+    const eraseRows = async (): Promise<boolean> => {
+      const { events } = await readLedger(config.DATA_DIR, erasureId);
+      for await (const some of events) {
+        for (const event of some) ids.add(event.id);
+        const found =
+          change === null
+            ? some.map((event) => ({ ...event, payload: '' }))
+            : await readPayloads(place, app.id, some);
+        await eraseEvents(parts, erasure, found, change);
+      }
+      return true;
+    };
+    await eraseRows();
+    const erased = { isErased: (event: ArchivedEvent): boolean => ids.has(event.id), paths: head.paths };
+    const archived = await eraseArchived(parts, erasure, erased, eraseRows);
+    // Nobody stops it.
+    if (archived === 'stopped') return 'busy';
     const appliedAgain = [new Date(now()).toISOString()];
     await finish(
       parts,

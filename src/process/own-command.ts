@@ -11,6 +11,7 @@ export type CommandSettings = Pick<
   | 'LOG_LEVEL'
   | 'ARCHIVE_URL'
   | 'ARCHIVE_AFTER_DAYS'
+  | 'ARCHIVE_KEEP_ROWS'
   | 'AWS_ACCESS_KEY_ID'
   | 'AWS_SECRET_ACCESS_KEY'
   | 'AWS_SESSION_TOKEN'
@@ -20,7 +21,16 @@ export type CommandSettings = Pick<
   Partial<Pick<Config, 'SECRET' | 'JOURNAL_DIR'>>;
 
 const COMMAND_SETTINGS = [
-  ...['DATABASE_URL', 'DATA_DIR', 'LOG_LEVEL', 'SECRET', 'JOURNAL_DIR', 'ARCHIVE_URL', 'ARCHIVE_AFTER_DAYS'],
+  ...[
+    'DATABASE_URL',
+    'DATA_DIR',
+    'LOG_LEVEL',
+    'SECRET',
+    'JOURNAL_DIR',
+    'ARCHIVE_URL',
+    'ARCHIVE_AFTER_DAYS',
+    'ARCHIVE_KEEP_ROWS',
+  ],
   ...['AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_SESSION_TOKEN', 'AWS_REGION', 'AWS_ENDPOINT_URL'],
 ] as const;
 

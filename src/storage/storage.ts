@@ -7,6 +7,7 @@ import { beginExport, type Export } from './backup/export.ts';
 import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
 import { refuseMoved } from './copy/endpoint.ts';
 import type { Interval } from './counts/intervals.ts';
+import { DAY_MS } from './counts/levels.ts';
 import { type RecountedDay, recount } from './counts/recount.ts';
 import { rowsHereOf, type Sql, type Transactions } from './database/connect.ts';
 import { connectionsTo } from './database/copy-connection.ts';
@@ -18,7 +19,15 @@ import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-fac
 import { ENGINES } from './engines/engines.ts';
 import type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 import type { ErasedValues } from './fields/recount.ts';
+import {
+  type BroughtBack,
+  type DayToBring,
+  type DayToTake,
+  type Stayed,
+  waitsForFields,
+} from './maintenance/days-away.ts';
 import { type ErasureSlice, recountErased } from './maintenance/erasing.ts';
+import { unlessKept } from './maintenance/expired-rows.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
 import { migrate, noSchema, requireSchema } from './migrate.ts';
@@ -75,6 +84,7 @@ export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/prog
 export type { ErasedValues } from './fields/recount.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
+export { areDaysWanted, type DayAway, readDaysAway } from './maintenance/days-away.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
 export {
   digestOfErased,
@@ -179,6 +189,18 @@ export interface Storage {
     values: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
     now: number,
   ): Promise<readonly ErasedValues[]>;
+  /**
+   * Takes the rows of an archived day away, which its objects hold from now on, in one transaction.
+   * @param sql a pool of one connection
+   * @returns null: they have left
+   */
+  takeAway(sql: Sql, day: DayToTake): Promise<Stayed | null>;
+  /**
+   * The inverse: its rows are where they were, in one transaction.
+   * @param sql a pool of one connection
+   * @returns null where the day is not away in these objects, or rows have to stay where they are now
+   */
+  bringBack(sql: Sql, day: DayToBring): Promise<BroughtBack | null>;
   /** Counts the events that lie where nobody reads them, by server. */
   strayRows(sql: Sql): Promise<readonly StrayCount[]>;
   /**
@@ -257,6 +279,20 @@ export async function openStorage(sql: Sql): Promise<Storage> {
       };
       await (engine.atFields?.(pool, of.appId, work) ?? work(place));
       return forgotten;
+    },
+    takeAway: async (pool, day) => {
+      const waits = await waitsForFields(pool, day);
+      if (waits !== null) return waits;
+      const outcome = await unlessKept(pool, () => engine.days.takeAway(pool, day));
+      return outcome === null
+        ? { reason: 'the database is being copied: its rows leave later', isChanged: false }
+        : outcome.value;
+    },
+    bringBack: async (pool, day) => {
+      const at = Date.parse(`${day.day}T00:00:00Z`);
+      await engine.createPartitions(pool, { from: at, until: at + DAY_MS });
+      const outcome = await unlessKept(pool, () => engine.days.bringBack(pool, day));
+      return outcome?.value ?? null;
     },
     strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
     recoverRows: async (pool, onBatch) => {

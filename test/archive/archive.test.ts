@@ -114,6 +114,7 @@ async function archive(
   { database }: World,
   into: ArchiveStore,
   installationId = 'here',
+  keepRows = true,
 ): Promise<DayOutcome[]> {
   const sql = connect(database.address, { connections: 1, name: 'test archive' });
   const days: DayOutcome[] = [];
@@ -122,7 +123,9 @@ async function archive(
     const onDay = (day: DayOutcome): void => {
       days.push(day);
     };
-    await archiveDueDays({ sql, storage, store: into, installationId, filter: {}, until: UNTIL, onDay });
+    await archiveDueDays({
+      ...{ sql, storage, store: into, installationId, filter: {}, until: UNTIL, onDay, keepRows },
+    });
   } finally {
     await sql.end();
   }

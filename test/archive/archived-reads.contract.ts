@@ -9,13 +9,12 @@ import { afterAll, beforeAll, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
 import { ArchivedGroups } from '../../src/archive/archived-groups.ts';
 import { archiveDueDays } from '../../src/archive/archiving.ts';
-import type { ArchivedPart } from '../../src/archive/days.ts';
+import { listArchivedDays } from '../../src/archive/days.ts';
 import { type ArchiveStore, openArchiveStore } from '../../src/archive/store.ts';
 import { readConfig } from '../../src/config.ts';
 import { fieldFilterOf } from '../../src/read/filter/counted-values.ts';
 import type { Condition } from '../../src/read/filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
-import type { Sql } from '../../src/storage/database/connect.ts';
 import type {
   Cursor,
   EventList,
@@ -75,7 +74,7 @@ function payloadOf(index: number): string {
  */
 export function archivedReads(
   open: OpenFieldDatabase,
-  { countsBy, takeAway }: { readonly countsBy: 'minute' | 'quarter-hour'; readonly takeAway: TakeAway },
+  { countsBy }: { readonly countsBy: 'minute' | 'quarter-hour' },
 ): void {
   let world: World;
   let folder: string;
@@ -83,7 +82,7 @@ export function archivedReads(
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'tidemark-archive-'));
     const store = openArchiveStore(readConfig({ ARCHIVE_URL: pathToFileURL(folder).href }));
-    world = await openWorld(open, store, takeAway);
+    world = await openWorld(open, store);
   });
 
   afterAll(async () => {
@@ -331,7 +330,7 @@ async function same({ fields, storage }: World, ask: (asked: Asked) => Promise<u
   return expected;
 }
 
-async function openWorld(open: OpenFieldDatabase, store: ArchiveStore, takeAway: TakeAway): Promise<World> {
+async function openWorld(open: OpenFieldDatabase, store: ArchiveStore): Promise<World> {
   const fields = await open({ now: END, from: START, until: END });
   const { sql, database } = fields;
   for (const appId of [1, 2])
@@ -358,10 +357,11 @@ async function openWorld(open: OpenFieldDatabase, store: ArchiveStore, takeAway:
   const problems: unknown[] = [];
   await archiveDueDays({
     ...{ sql: fields.alone, storage, store, installationId: 'here', filter: { app: 'app1' }, until: END },
+    keepRows: true,
     onDay: ({ problem }) => problems.push(problem),
   });
   expect(problems).toEqual(Array.from({ length: DAYS }, () => null));
-  for (const day of AWAY) await leave(fields, takeAway, START + day * DAY_MS);
+  for (const day of AWAY) await leave(fields, storage, START + day * DAY_MS);
   for (let day = 0; day < DAYS; day += 1)
     await storeAll(timesOf(day, 40).map((at) => at - (at % 1_000) + (at % 7)));
   const from = new Date(OWN_BOUNDARY);
@@ -373,21 +373,12 @@ async function openWorld(open: OpenFieldDatabase, store: ArchiveStore, takeAway:
   return { fields, storage, groups, ids };
 }
 
-/** Takes the rows of a day of the first app away, whose counts stay. */
-type TakeAway = (sql: Sql, from: string, until: string) => Promise<unknown>;
-
-/** Makes an archived day one that is in the archive alone. */
-async function leave({ sql }: FieldDatabase, takeAway: TakeAway, day: number): Promise<void> {
-  const [from, until] = [new Date(day).toISOString(), new Date(day + DAY_MS).toISOString()];
-  await takeAway(sql, from, until);
-  const [archived] = await sql<{ parts: readonly ArchivedPart[] }[]>`
-    SELECT parts FROM archived_days WHERE app_id = 1 AND day = ${from}::text::timestamptz::date`;
-  for (const [index, { key, events, bytes, groups = [], footer = '' }] of (archived?.parts ?? []).entries())
-    await sql`
-      INSERT INTO archived_parts (app_id, day, part, key, events, bytes, groups, footer)
-      VALUES (1, ${from}::text::timestamptz::date, ${index}, ${key}, ${events}, ${bytes}, ${sql.json(groups.map((group) => ({ ...group })))}, ${footer})`;
+/** Takes the rows of an archived day away. */
+async function leave({ sql, alone }: FieldDatabase, storage: Storage, at: number): Promise<void> {
+  const day = new Date(at).toISOString().slice(0, 'YYYY-MM-DD'.length);
+  const [archived] = await listArchivedDays(sql, { app: 'app1', from: day, to: day });
+  const parts = (archived?.parts ?? []).map(({ key, events, bytes, ids = '', groups = [], footer = '' }) => ({
+    ...{ key, events, bytes, ids, groups, footer },
+  }));
+  expect(await storage.takeAway(alone, { appId: 1, day, parts })).toBeNull();
 }
-
-/** Where counts are tables of their own. */
-export const deleteRows: TakeAway = (sql, from, until) =>
-  sql`DELETE FROM events WHERE app_id = 1 AND created_at >= ${from} AND created_at < ${until}`;

@@ -5,7 +5,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService, until } from '../support/service.ts';
+import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
 import { figure, visit } from './visitor.ts';
 
@@ -228,76 +228,5 @@ describe.skipIf(withoutBrowser !== '')('the numbers of a view', () => {
     await page.getByText(/Not broken down by path: /).waitFor();
     await open('of=nope&stat=p95');
     await page.getByText('nope is not shown: no event of this range has a number in nope.').waitFor();
-  });
-
-  test('that are counted by a field, of a pair, unique, and of two segments, are those of SQL', async () => {
-    const path = `/api/apps/${appId}/declared-fields`;
-    for (const field of [
-      { path: 'latency', kind: 'number', by: 'path' },
-      { path: 'orderId', kind: 'distinct', by: 'country' },
-      { path: 'country', kind: 'value', by: 'plan' },
-      { path: 'country', kind: 'value' },
-    ])
-      expect((await owner.post(path, { ...field, backfill: true })).status).toBe(201);
-    await until(
-      async () => {
-        const { fields } = (await owner.get(path)).data as {
-          fields: { completeFrom: string | null; backfill: boolean }[];
-        };
-        return fields.every(({ completeFrom, backfill }) => completeFrom !== null && !backfill);
-      },
-      'the fields are counted',
-      60_000,
-    );
-    const statistics = async (by: string, statistic: string): Promise<Record<string, number>> => {
-      const rows = await service.sql.unsafe<{ name: string; value: number }[]>(
-        `SELECT payload->>'${by}' AS name, (${statistic})::float8 AS value FROM events
-          WHERE created_at >= $1::timestamptz AND created_at < $2::timestamptz GROUP BY 1`,
-        [FROM, TO],
-      );
-      return Object.fromEntries(rows.map(({ name, value }) => [name, value]));
-    };
-    const latency = `(payload->>'latency')::numeric`;
-    for (const [query, by, statistic] of [
-      ['of=latency&stat=sum', 'path', `round(sum(${latency}))`],
-      ['of=latency&stat=min', 'path', `min(${latency})`],
-      // Three digits are shown of a number with a fraction.
-      [
-        'of=latency&stat=max',
-        'path',
-        `round(max(${latency}), CASE WHEN max(${latency}) < 100 THEN 1 ELSE 0 END)`,
-      ],
-      ['of=orderId&stat=distinct', 'country', `count(DISTINCT payload->>'orderId')`],
-    ] as const) {
-      await open(`${query}&by=${by}`);
-      await expect.poll(legend, { message: query }).toEqual(await statistics(by, statistic));
-    }
-    await open('by=country&filter=plan:pro&table=1');
-    const pro = `payload->>'plan' = 'pro'`;
-    await expect.poll(legend).toEqual(await groups(`payload->>'country'`, pro));
-    expect(await figure(page, 'In this range')).toBe(await stored(pro));
-    expect(await summed()).toBe(await stored(pro));
-    await open('filter=country:DE&compare=segment&filter2=country:FR');
-    const [german, french] = [`payload->>'country' = 'DE'`, `payload->>'country' = 'FR'`];
-    await expect
-      .poll(() => page.locator('.main-figure small').getAttribute('title'))
-      .toBe(`${(await stored(french)).toLocaleString('en-GB')} before`);
-    expect(await figure(page, 'In this range')).toBe(await stored(german));
-    expect(await legend()).toEqual(await groups('type.name', german));
-    const compared = await page
-      .locator('.legend .line')
-      .evaluateAll((lines) =>
-        lines.map((line) => [
-          line.querySelector('.name')?.textContent ?? '',
-          line.querySelector('.change')?.getAttribute('title') ?? '',
-        ]),
-      );
-    const ofSecond = Object.entries(await groups('type.name', french));
-    expect(Object.fromEntries(compared)).toEqual(
-      Object.fromEntries(
-        ofSecond.map(([name, count]) => [name, `Compared: ${count.toLocaleString('en-GB')}`]),
-      ),
-    );
-    expect(watched.complaints).toEqual([]);
   });
 });

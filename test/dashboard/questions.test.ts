@@ -1,6 +1,4 @@
 /** The second question: what is ticked beside the chart, what is different in a bar, and what an app's overview says, against SQL. */
-import { readFileSync } from 'node:fs';
-import { createRequire } from 'node:module';
 import type { Browser, Locator, Page } from 'playwright-core';
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import type { Explanation } from '../../src/api-types/answers.ts';
@@ -12,7 +10,6 @@ import { startTestService, type TestService, until } from '../support/service.ts
 import { addPastEvents } from './past-events.ts';
 import { figure, visit } from './visitor.ts';
 
-const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
 const MINUTE_MS = 60_000;
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -92,11 +89,6 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     await page.locator('article').first().waitFor();
   };
   const note = (): Locator => page.locator('.tooltip', { hasText: 'payment captured: {"amount":1}' });
-  const violations = async (): Promise<string[]> => {
-    await page.evaluate(AXE);
-    const result = (await page.evaluate('axe.run()')) as { violations: { id: string }[] }; // Its documented result.
-    return result.violations.map(({ id }) => id);
-  };
   const typeIdOf = async (name: string): Promise<string> => {
     const { types } = (await owner.get(`/api/apps/${appId}/types`)).data as {
       types: { typeId: string; name: string }[];
@@ -265,7 +257,6 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     for (let step = 0; step < 30 && !(await note().isVisible()); step += 1)
       await page.keyboard.press('ArrowLeft');
     await note().waitFor();
-    expect(await violations()).toEqual([]);
     await marks.getByRole('link').first().click();
     await page.getByRole('dialog').getByText('"amount"').first().waitFor();
     await page.keyboard.press('Escape');
@@ -298,10 +289,9 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     const sheet = page.getByRole('dialog', { name: 'By producer' });
     const rows = sheet.getByRole('table', { name: 'Producers' }).getByRole('row');
     await rows.filter({ hasText: 'checkout' }).getByText('75%').waitFor();
-    expect((await rows.nth(1).innerText()).trim()).toMatch(/^checkout\s+6\s+75%/);
-    expect((await rows.nth(2).innerText()).trim()).toMatch(/^First token\s+2\s+25%/);
+    expect(await rows.nth(1).innerText()).toMatch(/^checkout\s+6\s+75%/);
+    expect(await rows.nth(2).innerText()).toMatch(/^First token\s+2\s+25%/);
     await sheet.locator('.board-figure', { hasText: '8' }).waitFor();
-    expect(await violations()).toEqual([]);
     await page.keyboard.press('Escape');
     expect(await page.getByRole('combobox', { name: 'Break down by' }).inputValue()).toBe('');
     await page.goto(`/apps/${appId}/settings`);

@@ -1,6 +1,7 @@
 /** Compares counts with rows in one snapshot, so that concurrent commits make no difference; and corrects tables of counts by what differs. */
 import type postgres from 'postgres';
 import type { Sql, Transaction } from '../database/connect.ts';
+import { utcDay } from '../retention.ts';
 import { startOfMonth } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
 
@@ -87,12 +88,15 @@ function differencesOfDay(
   appId: number | null,
   relation: RelationOf = (name) => sql`${sql(name)}`,
 ): Fragment {
-  // Nor are those of which retention has removed a part of the day.
-  const cut = sql`SELECT app_id FROM ${relation('app_boundaries')} AS own WHERE readable_from > ${new Date(day)}`;
+  // Nor are those of which retention has removed a part of the day, or whose rows are in the archive.
+  const cut = (ofApp: Fragment): Fragment => sql`
+    SELECT app_id FROM ${relation('app_boundaries')} AS own WHERE readable_from > ${new Date(day)} ${ofApp}
+     UNION ALL
+    SELECT app_id FROM ${relation('archived_parts')} AS away WHERE day = ${utcDay(day)}::text::date ${ofApp}`;
   const ofApps =
     appId === null
-      ? sql`app_id NOT IN (SELECT app_id FROM ${relation('deleted_apps')} AS deleted) AND app_id NOT IN (${cut})`
-      : sql`app_id = ${appId} AND app_id NOT IN (${cut} AND own.app_id = ${appId})`;
+      ? sql`app_id NOT IN (SELECT app_id FROM ${relation('deleted_apps')} AS deleted) AND app_id NOT IN (${cut(sql``)})`
+      : sql`app_id = ${appId} AND app_id NOT IN (${cut(sql`AND app_id = ${appId}`)})`;
   const within = (time: Fragment): Fragment =>
     sql`${time} >= ${new Date(day)} AND ${time} < ${new Date(day + DAY_MS)} AND ${ofApps}`;
   const ofLevels = LEVELS.flatMap(({ name, view, ms }, level) => {

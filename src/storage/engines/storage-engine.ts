@@ -10,6 +10,7 @@ import type { Sql, Transaction, Transactions } from '../database/connect.ts';
 import type { Database, DatabaseEngine } from '../database/database.ts';
 import type { Engine } from '../database/engine.ts';
 import type { Nodes } from '../database/nodes.ts';
+import type { DayMoves } from '../maintenance/days-away.ts';
 import type { AppRemoval } from '../maintenance/deleted-apps.ts';
 import type { ErasureSlice } from '../maintenance/erasing.ts';
 import type { MaintenanceTasks } from '../maintenance/loop.ts';
@@ -58,6 +59,8 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
    * @returns how many there were
    */
   erase(sql: Sql, slice: ErasureSlice): Promise<number>;
+  /** Takes the rows of archived days away, and brings them back. */
+  readonly days: DayMoves;
   /**
    * Runs work where the counts of an app's declared fields are, if that is a part of a cluster. Absent: they are where events are.
    * @returns null where the app has no fields

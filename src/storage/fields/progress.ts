@@ -40,7 +40,9 @@ export async function readEventsLeft(sql: Sql, appId: number): Promise<ReadonlyM
 export async function hasEvents(sql: Sql, appId: number): Promise<boolean> {
   try {
     const [event] = await sql`SELECT FROM events WHERE app_id = ${appId} LIMIT 1`;
-    return event !== undefined;
+    const [archived] =
+      event === undefined ? await sql`SELECT FROM archived_parts WHERE app_id = ${appId} LIMIT 1` : [event];
+    return archived !== undefined;
   } catch (error) {
     if (isUnavailable(error)) return true;
     throw error;
@@ -65,7 +67,8 @@ export async function beginFieldsWithoutPast(sql: Sql, appId: number): Promise<v
       await tx`
         UPDATE declared_fields SET complete_from = greatest(readable_from, to_timestamp(0)), backfill = false FROM retention
          WHERE app_id = ${appId} AND removed_at IS NULL AND generation > 0 AND complete_from IS NULL
-           AND NOT EXISTS (SELECT FROM events WHERE app_id = ${appId})`;
+           AND NOT EXISTS (SELECT FROM events WHERE app_id = ${appId})
+           AND NOT EXISTS (SELECT FROM archived_parts WHERE app_id = ${appId})`;
       return tries;
     });
     if (done !== null) return;

@@ -29,7 +29,7 @@ import { DistinctValues } from './distinct-values.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { NumberSummary } from './number-summary.ts';
 import { Bins } from './sketch.ts';
-import { forgetUncounted, joinMinutes, stepsOf } from './uncounted-minutes.ts';
+import { areRowsAway, forgetUncounted, joinMinutes, stepsOf } from './uncounted-minutes.ts';
 
 type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
@@ -73,6 +73,7 @@ export async function compareFieldDay(
   for (const id of new Set(states.map((state) => state.appId))) {
     // Of a part of the day there are no rows to compare with.
     if ((await readRetention(tx, id)).whole() > day) continue;
+    if (await areRowsAway(tx, id, { from: day, until: day + DAY_MS })) continue;
     const ofApp = states.filter((state) => state.appId === id);
     const uncounted = await uncountedMinutes(tx, id, day);
     for (const step of await stepsOf(tx, id, [{ from: day, until: day + DAY_MS }])) {
@@ -383,6 +384,7 @@ async function whenFree(sql: Transactions, work: (tx: Transaction) => Promise<nu
 
 async function countStep(tx: Transaction, appId: number, interval: Interval, now: number): Promise<number> {
   if (interval.from < (await readRetention(tx, appId)).whole()) return 0;
+  if (await areRowsAway(tx, appId, interval)) return 0;
   const fields = (await readFieldStates(tx, appId)).filter(
     ({ completeFrom }) => completeFrom !== null && completeFrom < interval.until,
   );

@@ -2,6 +2,7 @@
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Transaction } from '../database/connect.ts';
+import { utcDay } from '../retention.ts';
 
 /** The fields version of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
 export const EVERY_FIELD = 2_147_483_647;
@@ -81,7 +82,7 @@ export async function stepsOf(
   });
 }
 
-/** The minutes of an app that readers count from rows, oldest first. */
+/** The minutes of an app that readers count from rows, oldest first; those of days that are away stay so. */
 export async function readUncounted(
   tx: Transaction,
   appId: number,
@@ -90,8 +91,26 @@ export async function readUncounted(
 ): Promise<number[]> {
   const rows = await tx<{ at: number }[]>`
     SELECT DISTINCT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM uncounted_minutes
-     WHERE app_id = ${appId} AND bucket < to_timestamp(${until / 1_000}::float8) ORDER BY at LIMIT ${most}`;
+     WHERE app_id = ${appId} AND bucket < to_timestamp(${until / 1_000}::float8)
+       AND (bucket AT TIME ZONE 'UTC')::date NOT IN (SELECT day FROM archived_parts AS away WHERE away.app_id = ${appId})
+     ORDER BY at LIMIT ${most}`;
   return rows.map(({ at }) => at);
+}
+
+/** Whether rows of an interval have left for the archive: what is counted of them cannot be counted again. */
+export async function areRowsAway(tx: Transaction, appId: number, interval: Interval): Promise<boolean> {
+  const [away] = await tx`
+    SELECT FROM archived_parts
+     WHERE app_id = ${appId} AND day >= ${utcDay(interval.from)}::text::date AND day <= ${utcDay(interval.until - 1)}::text::date LIMIT 1`;
+  return away !== undefined;
+}
+
+/** The end of the last day before an instant whose rows have left for the archive, milliseconds since 1970; 0: there is none. */
+export async function awayUntil(tx: Transaction, appId: number, until: number): Promise<number> {
+  const [last] = await tx<{ end: number | null }[]>`
+    SELECT (extract(epoch FROM (max(day) + 1)::timestamp AT TIME ZONE 'UTC') * 1000)::float8 AS end FROM archived_parts
+     WHERE app_id = ${appId} AND day < ${new Date(until).toISOString()}::text::timestamptz AT TIME ZONE 'UTC'`;
+  return last?.end ?? 0;
 }
 
 /** Whole minutes as intervals: one for those that are up to so many milliseconds apart. @param minutes ascending */

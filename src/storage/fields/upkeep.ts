@@ -12,7 +12,14 @@ import { countMinutes } from './count-minutes.ts';
 import { type FieldState, readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
-import { forgetUncounted, joinMinutes, readUncounted, STEP_ROWS, stepsOf } from './uncounted-minutes.ts';
+import {
+  awayUntil,
+  forgetUncounted,
+  joinMinutes,
+  readUncounted,
+  STEP_ROWS,
+  stepsOf,
+} from './uncounted-minutes.ts';
 
 /** How much of each second may go into counting from rows: no other maintenance runs meanwhile. */
 export const COUNT_MS = 250;
@@ -148,6 +155,7 @@ export class FieldUpkeep implements FieldStats {
       const begun = await tx<{ appId: number }[]>`
         UPDATE declared_fields AS field
            SET complete_from = CASE WHEN EXISTS (SELECT FROM events WHERE events.app_id = field.app_id AND created_at < ${minute})
+                                      OR EXISTS (SELECT FROM archived_parts AS away WHERE away.app_id = field.app_id)
                                     THEN ${minute}::timestamptz ELSE greatest(readable_from, to_timestamp(0)) END,
                backfill = backfill AND EXISTS (SELECT FROM events WHERE events.app_id = field.app_id AND created_at < ${minute})
           FROM retention
@@ -208,7 +216,9 @@ export class FieldUpkeep implements FieldStats {
       const until = Math.max(...fields.map(startOf));
       const together = fields.filter((field) => startOf(field) === until);
       if (together.length === 0) return STEP_ROWS;
-      const boundary = (await readRetention(tx, appId)).first();
+      // What has left for the archive is not counted any more.
+      const away = Math.min(await awayUntil(tx, appId, until), until);
+      const boundary = Math.max((await readRetention(tx, appId)).first(), away);
       const last = await lastEventBefore(tx, appId, boundary, until);
       if (last === null) {
         await moveBack(tx, together, boundary, true);

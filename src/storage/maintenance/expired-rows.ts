@@ -36,6 +36,22 @@ export const REMOVE_ROWS_MS = 250;
 /** The advisory lock of whoever removes rows; it is shared by those who want them to stay, as a copy of the database. */
 export const KEEP_ROWS = 'tidemark keep rows';
 
+/**
+ * Moves rows, unless somebody wants them to stay.
+ * @param sql a pool of one connection: its session holds the lock, as slices are transactions of their own
+ * @returns null where somebody does
+ */
+export async function unlessKept<T>(sql: Sql, work: () => Promise<T>): Promise<{ readonly value: T } | null> {
+  const [lock] = await sql<{ held: boolean }[]>`
+    SELECT pg_try_advisory_lock(hashtext(${KEEP_ROWS})) AS held`;
+  if (lock?.held !== true) return null;
+  try {
+    return { value: await work() };
+  } finally {
+    await sql`SELECT pg_advisory_unlock(hashtext(${KEEP_ROWS}))`;
+  }
+}
+
 /** How far before what was removed a later removal begins. */
 const MARGIN_MS = DAY_MS;
 
@@ -89,16 +105,7 @@ export class ExpiredRows {
 
   /** Removes some, unless somebody wants them to stay. @param until time of the clock: no further slice begins after it */
   async removeSome(until: number): Promise<void> {
-    if (this.#due.length === 0) return;
-    // The session holds it, as slices are transactions of their own.
-    const [lock] = await this.#sql<{ held: boolean }[]>`
-      SELECT pg_try_advisory_lock(hashtext(${KEEP_ROWS})) AS held`;
-    if (lock?.held !== true) return;
-    try {
-      await this.#removeDue(until);
-    } finally {
-      await this.#sql`SELECT pg_advisory_unlock(hashtext(${KEEP_ROWS}))`;
-    }
+    if (this.#due.length > 0) await unlessKept(this.#sql, () => this.#removeDue(until));
   }
 
   async #removeDue(until: number): Promise<void> {

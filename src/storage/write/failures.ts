@@ -2,6 +2,7 @@
 import pg from 'pg';
 import { Rejection } from '../../errors.ts';
 import { ConnectionLost, type ConnectionTimeouts } from '../database/copy-connection.ts';
+import { daysAwayOf } from './days-away.ts';
 
 /** What a failure of a commit group means. */
 export type Failure =
@@ -15,6 +16,8 @@ export type Failure =
   | 'blocked'
   /** A row exists: an earlier try was committed. */
   | 'duplicate'
+  /** Days of some events are in the archive, and events that may be stored already have to wait until they are back: nothing was stored. */
+  | 'away'
   /** One event of the group can never be stored: halve the group. */
   | 'data'
   /** The connection was lost, so it is unknown whether the group was committed. */
@@ -47,6 +50,7 @@ const FAILURES: Readonly<Record<string, Failure>> = {
 /** What a failed statement means. */
 export function classify(error: unknown): Failure {
   if (error instanceof ConnectionLost) return error.sent ? 'lost' : 'unreachable';
+  if (daysAwayOf(error) !== null) return 'away';
   if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
   // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
   if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
@@ -130,6 +134,10 @@ export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be 
 export const NODE_UNREACHABLE = new Rejection(
   'unavailable',
   'The part of the database that holds this app does not answer; try again shortly.',
+);
+export const DAY_AWAY = new Rejection(
+  'unavailable',
+  'The day of this event is in the archive, and it may be stored there already: the day is being brought back, try again shortly.',
 );
 export const OUTCOME_UNKNOWN = new Rejection(
   'outcomeUnknown',

@@ -5,11 +5,13 @@
  */
 import type { Rejection } from '../../errors.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
-import { datesOf, type EventContent } from './accepted-event.ts';
+import { dateOf, datesOf, dayOf, type EventContent, type EventRow } from './accepted-event.ts';
+import { daysAwayOf, wantDaysBack } from './days-away.ts';
 import type { EngineWrites } from './engine-writes.ts';
 import {
   backOff,
   classify,
+  DAY_AWAY,
   FAULT,
   type Failure,
   NO_PARTITION,
@@ -18,6 +20,8 @@ import {
   UNAVAILABLE,
   type WriteTimeouts,
 } from './failures.ts';
+
+type PlacedEvent = EventContent & Pick<EventRow, 'appId'>;
 
 /** State of a group over its tries. */
 export interface Attempt {
@@ -46,7 +50,7 @@ export interface GroupKind<Unit, Outcome> {
     attempt: Attempt,
   ) => Promise<readonly Outcome[]>;
   /** The events of units, for creating partitions. */
-  readonly eventsOf: (units: readonly Unit[]) => readonly EventContent[];
+  readonly eventsOf: (units: readonly Unit[]) => readonly PlacedEvent[];
   /** Called for the unit of a group whose data the database refuses. */
   readonly refuse: (
     connection: WriteConnection,
@@ -193,6 +197,8 @@ export class GroupCommit {
       return await kind.onExhausted(units, { refusal, failure, error, attempt });
     }
     if (failure === 'data') return await this.#isolate(kind, connection, units, attempt, error);
+    if (failure === 'away')
+      return await this.#withoutAway(kind, connection, units, { failure, error, attempt });
     if (failure === 'lost' || failure === 'duplicate') attempt.uncertain = true;
     if (connection.hasLeft || this.#options.isUnreachable?.() === true || this.#isOver(attempt, failure)) {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
@@ -266,6 +272,42 @@ export class GroupCommit {
       );
     }
     return inOrder(outcomes);
+  }
+
+  /** Gives up the units whose days are in the archive, has these brought back, and tries the others. */
+  async #withoutAway<Unit, Outcome>(
+    kind: GroupKind<Unit, Outcome>,
+    connection: WriteConnection,
+    units: readonly Unit[],
+    end: Omit<FinalFailure, 'refusal'>,
+  ): Promise<readonly Outcome[]> {
+    const { attempt, error } = end;
+    const days = daysAwayOf(error) ?? [];
+    const known = new Set(days.map(({ appId, day }) => `${appId} ${day}`));
+    const indexed = units.map((unit, index) => ({ unit, index }));
+    const isAway = ({ unit }: { readonly unit: Unit }): boolean =>
+      kind.eventsOf([unit]).some(({ appId, createdAt }) => known.has(`${appId} ${dateOf(dayOf(createdAt))}`));
+    const away = { dates: [], units: indexed.filter(isAway) };
+    const others = { dates: [], units: indexed.filter((one) => !isAway(one)) };
+    const { log } = this.#options;
+    log.warn(
+      { days: days.slice(0, MOST_DAYS_LOGGED), [kind.name]: away.units.length },
+      'write: days are away',
+    );
+    try {
+      await wantDaysBack(connection, days);
+    } catch (obstacle) {
+      log.warn({ err: obstacle }, 'write: days could not be asked back');
+    }
+    const refusal = attempt.uncertain ? OUTCOME_UNKNOWN : DAY_AWAY;
+    const given = await kind.onExhausted(
+      away.units.map(({ unit }) => unit),
+      { ...end, refusal },
+    );
+    if (others.units.length === 0) return given;
+    const rest = others.units.map(({ unit }) => unit);
+    const stored = await this.run(kind, connection, rest, { ...attempt });
+    return inOrder([...withIndex(away, given), ...withIndex(others, stored)]);
   }
 
   /** Days whose rows are locked now, as far as known. */

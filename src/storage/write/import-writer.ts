@@ -12,6 +12,7 @@ import {
 import type { Database } from '../database/database.ts';
 import { Retention, retentionOf } from '../retention.ts';
 import { datesOf, type EventRow, sizeOf, timestamp } from './accepted-event.ts';
+import { daysAwayOf, refuseDaysAway } from './days-away.ts';
 import { copyGroup, type EngineWrites } from './engine-writes.ts';
 import { backOff } from './failures.ts';
 import { type Attempt, GroupCommit, type GroupKind, type WriteLog } from './group-commit.ts';
@@ -127,6 +128,7 @@ export class ImportWriter<Event extends EventRow> {
       refuse: (_, event, __, error) => refusedImports([event], error),
       onExhausted: (events, { failure, error }) => {
         if (failure === 'no-partition') return [refusedImports(events, error)];
+        if (failure === 'away') throw inArchive(error);
         throw failure === 'fault' ? error : stayedAway(error);
       },
     };
@@ -203,6 +205,8 @@ export class ImportWriter<Event extends EventRow> {
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
       await this.#copy(kept, generation);
+      // A row that is in the archive was no duplicate.
+      await refuseDaysAway(this.#connection, kept);
       return { imported: kept.length, skipped: 0, refused };
     }
     const { stored: imported } = await this.#inserts.missingInside(this.#connection, columns(kept), {
@@ -293,6 +297,15 @@ function refusedImports<Event>(events: readonly Event[], error: unknown): Import
 
 function messageOf(error: unknown): string {
   return error instanceof Error && error.message !== '' ? error.message : errorCode(error) || String(error);
+}
+
+function inArchive(error: unknown): OperatorError {
+  const days = [...new Set((daysAwayOf(error) ?? []).map(({ day }) => day))].join(', ');
+  return new OperatorError(
+    `the events of ${days} are in the archive, and these may be among them: run "tidemark archive restore" for each of these days, ` +
+      'then the same import again, which skips what is imported already',
+    { cause: error },
+  );
 }
 
 function stayedAway(error: unknown): OperatorError {

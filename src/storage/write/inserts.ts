@@ -9,6 +9,7 @@
 import { DAY_MS } from '../../base/time-units.ts';
 import { ConnectionLost, type WriteConnection } from '../database/copy-connection.ts';
 import { EVENT_COLUMNS, type EventRow, timestamp } from './accepted-event.ts';
+import { REFUSES_DAYS_AWAY, refuseDaysAway } from './days-away.ts';
 import { copyGroup, type EngineWrites } from './engine-writes.ts';
 
 /** How long the response to an idempotent request is kept, in milliseconds. */
@@ -68,7 +69,7 @@ function countInserted({ changes, deltasOfInserted }: EngineWrites): string {
 
 /**
  * A statement of one server that stores missing rows and counts exactly those; it waits for a transaction that is storing the same rows.
- * Its commit waits for the synchronous standby, even if nothing was missing.
+ * Its commit waits for the synchronous standby, even if nothing was missing. It fails where days of the rows are away (days-away.ts).
  * @param result the columns of its one row
  */
 export function insertMissing(
@@ -80,7 +81,12 @@ export function insertMissing(
     after: `
          ON CONFLICT DO NOTHING RETURNING id, app_id, type_id, created_at),
        ${countInserted(engine)}
-  SELECT ${result} FROM inserted`,
+  SELECT ${result}${
+    engine.singleNodeStatements
+      ? ''
+      : `,
+         ${REFUSES_DAYS_AWAY}`
+  } FROM inserted`,
   };
 }
 
@@ -287,6 +293,7 @@ export class Inserts {
     if (rows.length > 0) {
       const stored = rows.map((row) => ({ ...row, payload: '' }));
       await connection.copy(copyGroup(this.#engine, stored, ['changes']));
+      if (statement === INSERT_MISSING_ROWS) await refuseDaysAway(connection, rows);
     }
     const stored = new Set(rows.map(({ id }) => id));
     const sent = values[0] ?? [];

@@ -42,7 +42,7 @@ export type ReplayOutcome =
   | 'unreachable'
   /** The database belongs to another installation: nothing was written into it. */
   | 'foreign'
-  /** Another session has locked its day. */
+  /** Another session has locked its day, or its day is in the archive and has to come back first. */
   | 'blocked'
   /** The log has the cause; a later try may succeed. */
   | 'fault'
@@ -125,7 +125,7 @@ export class ReplayWriter {
     this.#kind = {
       name: 'events',
       store: (connection, found) => this.#store(connection, found),
-      eventsOf: (found) => found.map(({ event }) => event),
+      eventsOf: (found) => found.map(rowOf),
       refuse: (_, __, ___, error) => ({ reason: 'refused', details: messageOf(error) }),
       onExhausted: (found, { failure }) => found.map(({ event }) => this.#outcomeOf(event, failure)),
     };
@@ -248,6 +248,7 @@ export class ReplayWriter {
     if (failure === 'no-partition')
       return { reason: 'no-partition', details: `there is no partition for ${dateOf(dayOf(createdAt))}` };
     if (failure === 'fault' || failure === 'blocked') return failure;
+    if (failure === 'away') return 'blocked';
     // Whatever keeps one node from taking events: those of others do not wait for it.
     return this.#nodes.names.length === 0 ? 'unreachable' : 'blocked';
   }

@@ -83,7 +83,7 @@ function setUp(options: Partial<GroupCommitOptions> = {}) {
       return units.map((unit) => `stored ${unit}`);
     },
     eventsOf: (units) =>
-      units.flatMap(daysOf).map((day) => ({ id: '', createdAt: day * DAY_MS, payload: '' })),
+      units.flatMap(daysOf).map((day) => ({ id: '', appId: 1, createdAt: day * DAY_MS, payload: '' })),
     refuse: (_, unit) => `refused ${unit}`,
     onExhausted: (units, end) => {
       given.push({ ...end, units });

@@ -2,12 +2,13 @@
 
 import { countTable, HOUR_MS } from '../../counts/levels.ts';
 import type { Sql } from '../../database/connect.ts';
+import { movesBesideCounts } from '../../maintenance/days-away.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
 import { postgres } from '../postgres/postgres.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
 import { clusterMaintenance, eraseSlice, removal, settleCluster } from './maintenance.ts';
-import { clusterRoutes, placeOf, readFieldsOfApp } from './reads.ts';
+import { clusterRoutes, placeOf, poolOfApp, readFieldsOfApp } from './reads.ts';
 import { compareApps, recountDayOfCluster, recountFieldsOfCluster } from './recount.ts';
 import { nodePools } from './shards.ts';
 import { beginClusterSnapshot } from './snapshot.ts';
@@ -29,6 +30,10 @@ export const citus: StorageEngine = {
     }),
   removal,
   erase: eraseSlice,
+  days: {
+    takeAway: async (sql, day) => await movesBesideCounts.takeAway(await poolOfApp(sql, day.appId), day),
+    bringBack: async (sql, day) => await movesBesideCounts.bringBack(await poolOfApp(sql, day.appId), day),
+  },
   atFields: readFieldsOfApp,
   writes,
   createPartitions,

@@ -15,7 +15,7 @@ import {
 import { type ShardGroup, shardGroups } from './shards.ts';
 
 /** To be raised when a migration changes one of the tables or views. */
-const VERSION = 122;
+const VERSION = 126;
 const PREFIX = 'tidemark_shards_';
 
 /** What the node has under another name than one server, where that is the coordinator's. */

@@ -1,6 +1,7 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/catalog.ts';
 import { countTable, HOUR_MS } from '../../counts/levels.ts';
+import { movesBesideCounts } from '../../maintenance/days-away.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
@@ -27,6 +28,7 @@ export const postgres: StorageEngine = {
     }),
   removal,
   erase: eraseSlice,
+  days: movesBesideCounts,
   writes,
   createPartitions,
   settleCounts: async (sql) => {

@@ -92,55 +92,89 @@ export function removeExpiredWith(refreshMarked: () => Promise<void>): RemoveExp
 
 /** @returns where the next slice begins; null: it was the last; stale: nothing was done */
 async function removeSlice(sql: Sql, slice: ExpiredPart): Promise<string | null | 'stale'> {
-  const { appId, from, until, typeIds, exceptTypes = [] } = slice;
-  const isWhole = typeIds === null && exceptTypes.length === 0;
-  try {
-    return await sql.begin('isolation level repeatable read', async (tx) => {
+  return await unlessStale(() =>
+    sql.begin('isolation level repeatable read', async (tx) => {
       await openColumnstore(tx);
       const next = await sliceEnd(tx, slice, REMOVED_EVENTS);
-      const end = next ?? until;
-      const within = (time: string) =>
-        tx`app_id = ${appId} AND ${tx(time)} >= ${from}::text::timestamptz AND ${tx(time)} < ${end}::text::timestamptz`;
-      await tx`
-        CREATE TEMPORARY TABLE gone ON COMMIT DROP AS
-        SELECT type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS count
-          FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)} GROUP BY 1, 2`;
-      const [some] = await tx`SELECT FROM gone LIMIT 1`;
-      if (some === undefined) return next;
-      const [stale] = await tx`
-        SELECT FROM stale_buckets
-         WHERE bucket > (SELECT min(bucket) FROM gone) - interval '1 day' AND bucket <= (SELECT max(bucket) FROM gone) LIMIT 1`;
-      if (stale !== undefined) return 'stale';
-      await tx`INSERT INTO gone SELECT ${ALL_TYPES}, bucket, sum(count) FROM gone GROUP BY bucket`;
-      const tables = new Map((await aggregatesOf(tx)).map(({ name, table }) => [name, table]));
-      const tableOf = (name: string): string => {
-        const table = tables.get(name);
-        if (table === undefined) throw new Error(`The continuous aggregate ${name} is gone.`);
-        return table;
-      };
-      const [minutes, ofApp] = [
-        tableOf(countTable(MINUTES.name)),
-        tableOf(`app_${countTable(MINUTES.name)}`),
-      ];
-      await tx`DELETE FROM ${tx(minutes)} WHERE ${within('bucket')} AND ${isOfTypes(tx, slice)}`;
-      if (isWhole) await tx`DELETE FROM ${tx(ofApp)} WHERE ${within('bucket')}`;
-      else await takeAway(tx, ofApp, MINUTES, true, appId);
-      for (const level of COARSE_LEVELS) {
-        await tx`
-          INSERT INTO ${tx(outlived(level))} AS known (app_id, type_id, bucket, count)
-          SELECT ${appId}::integer, type_id, date_bin(${level.ms} * interval '1 ms', bucket, 'epoch'), sum(count)
-            FROM gone GROUP BY 2, 3 ORDER BY 2, 3
-              ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
-        await takeAway(tx, tableOf(countTable(level.name)), level, false, appId);
-        await takeAway(tx, tableOf(`app_${countTable(level.name)}`), level, true, appId);
-      }
-      await tx`DELETE FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)}`;
+      await removeWithCounts(tx, { ...slice, until: next ?? slice.until });
       return next;
-    });
+    }),
+  );
+}
+
+/** In place of an outcome: buckets lack rows, or have not been counted from them yet. Nothing was done. */
+class Stale extends Error {}
+
+/** Removes rows in a transaction of repeatable read. @returns stale: nothing was done */
+export async function unlessStale<T>(work: () => Promise<T>): Promise<T | 'stale'> {
+  try {
+    return await work();
   } catch (error) {
-    // Somebody else has refreshed these buckets meanwhile.
-    if (errorCode(error) === SQLSTATE.serializationFailure) return 'stale';
+    // Or somebody else has refreshed these buckets meanwhile.
+    if (error instanceof Stale || errorCode(error) === SQLSTATE.serializationFailure) return 'stale';
     throw error;
+  }
+}
+
+/**
+ * Removes rows, and moves their counts from the aggregates to the tables of counts of removed rows.
+ * @param tx of repeatable read, with the columnstore open
+ * @throws an error that {@link unlessStale} knows
+ */
+export async function removeWithCounts(tx: Transaction, slice: ExpiredPart): Promise<void> {
+  const { appId, from, until, typeIds, exceptTypes = [] } = slice;
+  const isWhole = typeIds === null && exceptTypes.length === 0;
+  const within = (time: string) =>
+    tx`app_id = ${appId} AND ${tx(time)} >= ${from}::text::timestamptz AND ${tx(time)} < ${until}::text::timestamptz`;
+  await tx`
+    CREATE TEMPORARY TABLE gone ON COMMIT DROP AS
+    SELECT type_id, date_bin('1 minute', created_at, 'epoch') AS bucket, count(*) AS count
+      FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)} GROUP BY 1, 2`;
+  const [some] = await tx`SELECT FROM gone LIMIT 1`;
+  if (some === undefined) return;
+  const [stale] = await tx`
+    SELECT FROM stale_buckets
+     WHERE bucket > (SELECT min(bucket) FROM gone) - interval '1 day' AND bucket <= (SELECT max(bucket) FROM gone) LIMIT 1`;
+  if (stale !== undefined) throw new Stale();
+  await tx`INSERT INTO gone SELECT ${ALL_TYPES}, bucket, sum(count) FROM gone GROUP BY bucket`;
+  const tables = new Map((await aggregatesOf(tx)).map(({ name, table }) => [name, table]));
+  const tableOf = (name: string): string => {
+    const table = tables.get(name);
+    if (table === undefined) throw new Error(`The continuous aggregate ${name} is gone.`);
+    return table;
+  };
+  const [minutes, ofApp] = [tableOf(countTable(MINUTES.name)), tableOf(`app_${countTable(MINUTES.name)}`)];
+  await tx`DELETE FROM ${tx(minutes)} WHERE ${within('bucket')} AND ${isOfTypes(tx, slice)}`;
+  if (isWhole) await tx`DELETE FROM ${tx(ofApp)} WHERE ${within('bucket')}`;
+  else await takeAway(tx, ofApp, MINUTES, true, appId);
+  for (const level of COARSE_LEVELS) {
+    await tx`
+      INSERT INTO ${tx(outlived(level))} AS known (app_id, type_id, bucket, count)
+      SELECT ${appId}::integer, type_id, date_bin(${level.ms} * interval '1 ms', bucket, 'epoch'), sum(count)
+        FROM gone GROUP BY 2, 3 ORDER BY 2, 3
+          ON CONFLICT (app_id, type_id, bucket) DO UPDATE SET count = known.count + excluded.count`;
+    await takeAway(tx, tableOf(countTable(level.name)), level, false, appId);
+    await takeAway(tx, tableOf(`app_${countTable(level.name)}`), level, true, appId);
+  }
+  await tx`DELETE FROM events WHERE ${within('created_at')} AND ${isOfTypes(tx, slice)}`;
+}
+
+/**
+ * Takes rows that are there again off the counts of removed rows: they are counted from the rows from now on.
+ * @param back a table of their counts by minute (type_id, bucket, count), of single types
+ */
+export async function takeFromOutlived(tx: Transaction, appId: number, back: string): Promise<void> {
+  for (const level of COARSE_LEVELS) {
+    const table = tx(outlived(level));
+    await tx`
+      UPDATE ${table} AS known SET count = known.count - back.count
+        FROM (SELECT type_id, date_bin(${level.ms} * interval '1 ms', bucket, 'epoch') AS bucket, sum(count)::bigint AS count
+                FROM (SELECT type_id, bucket, count FROM ${tx(back)}
+                       UNION ALL SELECT ${ALL_TYPES}, bucket, count FROM ${tx(back)}) AS every GROUP BY 1, 2) AS back
+       WHERE known.app_id = ${appId} AND known.type_id = back.type_id AND known.bucket = back.bucket`;
+    await tx`
+      DELETE FROM ${table} AS known USING (SELECT DISTINCT date_bin(${level.ms} * interval '1 ms', bucket, 'epoch') AS bucket FROM ${tx(back)}) AS back
+       WHERE known.app_id = ${appId} AND known.bucket = back.bucket AND known.count <= 0`;
   }
 }
 

@@ -274,13 +274,18 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
 export async function settleCounts(sql: Sql, now: number): Promise<void> {
   await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
   try {
-    const marks = new Marks(sql, sql);
-    await marks.merge();
-    await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
-    await marks.merge();
+    await settleMarks(sql, now);
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }
+}
+
+/** The same in a session that keeps others from refreshing. */
+export async function settleMarks(sql: Sql, now: number): Promise<void> {
+  const marks = new Marks(sql, sql);
+  await marks.merge();
+  await unlessBeingRefreshed(() => marks.refresh(now, REFRESH_TIMEOUT_MS));
+  await marks.merge();
 }
 
 /**

@@ -4,6 +4,7 @@ import { countTable } from '../../counts/levels.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
+import { days } from './days.ts';
 import { eraseSlice, recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
 import { compressedUntil, readCompression } from './policies.ts';
 import { strayRows } from './stray-rows.ts';
@@ -18,6 +19,7 @@ export const timescale: StorageEngine = {
   compressedUntil,
   removal,
   erase: eraseSlice,
+  days,
   writes,
   // Chunks are made by the rows that need them.
   createPartitions: async () => undefined,

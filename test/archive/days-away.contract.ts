@@ -1,0 +1,466 @@
+/**
+ * Days whose rows leave the database for the archive and come back: in every snapshot each event is in exactly one place, whatever fails on
+ * the way, is stored meanwhile or is sent again.
+ */
+import { randomUUID } from 'node:crypto';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { createApp } from '../../src/apps/apps.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
+import { declareField } from '../../src/apps/fields.ts';
+import {
+  archiveDueDays,
+  bringDayBack,
+  type DayOutcome,
+  rewriteArchive,
+} from '../../src/archive/archiving.ts';
+import { alone, listArchivedDays, RESTORED } from '../../src/archive/days.ts';
+import { readPart } from '../../src/archive/parquet.ts';
+import { ArchiveError, type ArchiveStore } from '../../src/archive/store.ts';
+import { createEventIds } from '../../src/ingest/event-id.ts';
+import { connect, type Sql } from '../../src/storage/database/connect.ts';
+import { readInstallation } from '../../src/storage/database/installation-id.ts';
+import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { openStorage, readDaysAway, type Storage } from '../../src/storage/storage.ts';
+import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
+import { EventWriter, type WriteOutcome } from '../../src/storage/write/event-writer.ts';
+import { DAY_AWAY } from '../../src/storage/write/failures.ts';
+import { ReplayWriter } from '../../src/storage/write/replay-writer.ts';
+import type { TestDatabase } from '../support/database.ts';
+import { dying } from '../support/dying.ts';
+import { captured, testSecret, until } from '../support/service.ts';
+
+const DAY_MS = 86_400_000;
+const QUARTER_MS = 900_000;
+const DAY = '2026-03-28';
+const START = Date.parse(`${DAY}T00:00:00Z`);
+const UNTIL = START + 10 * DAY_MS;
+const newId = createEventIds();
+
+/** An archive in memory that fails when it is told to. */
+export class MemoryStore implements ArchiveStore {
+  readonly place = 'memory';
+  readonly objects = new Map<string, Buffer>();
+  /** Operations that succeed before one fails. */
+  failsAfter = Number.POSITIVE_INFINITY;
+
+  async put(key: string, bytes: Uint8Array): Promise<void> {
+    this.#count();
+    this.objects.set(key, Buffer.from(bytes));
+  }
+
+  async get(key: string): Promise<Buffer> {
+    this.#count();
+    const found = this.objects.get(key);
+    if (found === undefined) throw new ArchiveError('there is no such object', { isMissing: true });
+    return found;
+  }
+
+  async remove(key: string): Promise<void> {
+    this.#count();
+    this.objects.delete(key);
+  }
+
+  #count(): void {
+    this.failsAfter -= 1;
+    if (this.failsAfter < 0) throw new ArchiveError('the store is away');
+  }
+}
+
+interface App {
+  readonly id: number;
+  readonly publicId: string;
+}
+
+/** @param deathEvery how many statements are between two deaths */
+export function daysAway(
+  open: () => Promise<TestDatabase>,
+  { deathEvery }: { readonly deathEvery: number },
+): void {
+  let database: TestDatabase;
+  let storage: Storage;
+  let writer: EventWriter;
+  let app: App;
+  let typeIds: readonly number[];
+  let memory: MemoryStore;
+  /** All that is stored: by its id, the payload. */
+  let model: Map<string, { readonly at: number; readonly payload: string }>;
+
+  beforeAll(async () => {
+    database = await open();
+    storage = await openStorage(database.sql);
+    await ENGINES[database.engine].createPartitions(database.sql, { from: START, until: UNTIL });
+  });
+
+  beforeEach(async () => {
+    const { sql } = database;
+    const { appId } = await createApp(sql, await testSecret(), { name: 'away' });
+    for (const name of ['page view', 'order']) await createEventType(sql, { appId, name, maxTypes: 10 });
+    const [row] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
+    app = { id: row?.id ?? 0, publicId: appId };
+    const types = await sql<
+      { id: number }[]
+    >`SELECT id FROM event_types WHERE app_id = ${app.id} ORDER BY id`;
+    typeIds = types.map(({ id }) => id);
+    [memory, model] = [new MemoryStore(), new Map()];
+    await writer?.close();
+    const nodes = storage.nodesOf(sql.pool.database);
+    await nodes.ready();
+    writer = new EventWriter({
+      ...{ node: nodes.nodeOf(app.id), engine: storage.writes, connections: 2, past: true },
+      ...{ log: captured([]), now: () => performance.now() },
+    });
+  });
+
+  afterAll(async () => {
+    await writer.close();
+    await database.drop();
+  });
+
+  function eventAt(at: number, id: string = newId(at), payload = '{"user":{"id":4}}'): AcceptedEvent {
+    const typeId = typeIds[Math.floor(at / 60_000) % 2] ?? 0;
+    const source = { appId: app.publicId, typeId: String(typeId), typeName: '' };
+    return { id, appId: app.id, typeId, createdAt: at, payload, source };
+  }
+
+  /** An event with a key: its id is the same whenever it is sent. */
+  const keyed = (at: number): AcceptedEvent => {
+    const id = randomUUID();
+    return eventAt(at, `${id.slice(0, 14)}8${id.slice(15)}`);
+  };
+
+  async function write(events: readonly AcceptedEvent[]): Promise<readonly WriteOutcome[]> {
+    const outcomes = await writer.write(events);
+    for (const [index, { id, createdAt, payload }] of events.entries())
+      if (outcomes[index] === null) model.set(id, { at: createdAt, payload });
+    return outcomes;
+  }
+
+  /** Stores new events, evenly over a day. */
+  const fill = (count: number, day = START): Promise<readonly WriteOutcome[]> =>
+    write(Array.from({ length: count }, (_, n) => eventAt(day + Math.floor((n * DAY_MS) / count))));
+
+  /** With the pool of one connection that a run has. */
+  async function withRun<T>(
+    work: (sql: Sql) => Promise<T>,
+    wrap: (sql: Sql) => Sql = (sql) => sql,
+  ): Promise<T> {
+    const own = connect(database.address, { connections: 1, name: 'test archive' });
+    own.pool.database.adopt(ENGINES[database.engine]);
+    try {
+      return await work(wrap(own));
+    } finally {
+      await own.end({ timeout: 1 });
+    }
+  }
+
+  const options = (sql: Sql) => ({ sql, storage, store: memory, installationId: 'here' });
+
+  async function run(wrap?: (sql: Sql) => Sql): Promise<DayOutcome[]> {
+    const days: DayOutcome[] = [];
+    const filter = { app: app.publicId };
+    const archive = (sql: Sql): Promise<boolean> =>
+      archiveDueDays({
+        ...{ ...options(sql), filter, until: UNTIL, keepRows: false },
+        onDay: (day) => days.push(day),
+      });
+    // The session of one that has died may not have ended yet.
+    await until(() => withRun(archive, wrap), 'nobody else archives');
+    return days;
+  }
+
+  /** Every event in one snapshot: of the rows, and of the objects that stand for days. */
+  async function everything(): Promise<Map<string, { readonly at: number; readonly payload: string }>> {
+    const place = await storage.poolOfApp(database.sql, app.id);
+    const [rows, parts] = await place.begin('isolation level repeatable read read only', async (tx) => [
+      await tx<{ id: string; at: number; payload: string }[]>`
+        SELECT id::text, round(extract(epoch FROM created_at) * 1000)::float8 AS at, payload::text AS payload FROM events WHERE app_id = ${app.id}`,
+      await tx<{ key: string; events: number }[]>`
+        SELECT key, events::float8 AS events FROM archived_parts WHERE app_id = ${app.id}`,
+    ]);
+    const found = new Map<string, { readonly at: number; readonly payload: string }>();
+    const add = ({ id, at, payload }: { id: string; at: number; payload: string }): void => {
+      expect(found.has(id), `${id} is there once`).toBe(false);
+      found.set(id, { at, payload });
+    };
+    for (const row of rows) add(row);
+    for (const { key, events } of parts) {
+      const read = await readPart(memory.objects.get(key) ?? Buffer.alloc(0));
+      expect(read).toHaveLength(events);
+      for (const event of read) add(event);
+    }
+    return found;
+  }
+
+  /** Whatever has happened: each event is in one place, and counted once. */
+  async function expectWhole(step = ''): Promise<void> {
+    expect(await everything(), step).toEqual(model);
+    await withRun((sql) => storage.settleCounts(sql, Date.now() + DAY_MS));
+    const rows = await database.sql<{ at: number; count: number }[]>`
+      SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, sum(count)::float8 AS count FROM events_per_quarter_hour
+       WHERE app_id = ${app.id} AND type_id = 0 GROUP BY bucket HAVING sum(count) <> 0`;
+    const counted = new Map(rows.map(({ at, count }) => [at, count]));
+    const expected = new Map<number, number>();
+    for (const { at } of model.values()) {
+      const quarter = Math.floor(at / QUARTER_MS) * QUARTER_MS;
+      expected.set(quarter, (expected.get(quarter) ?? 0) + 1);
+    }
+    expect(counted, step).toEqual(expected);
+  }
+
+  const away = async (): Promise<string[]> =>
+    (await readDaysAway(database.sql, app.id)).map(({ day }) => day);
+
+  const localRows = async (): Promise<number> => {
+    const [row] = await database.sql<{ rows: number }[]>`
+      SELECT count(*)::integer AS rows FROM events WHERE app_id = ${app.id}`;
+    return row?.rows ?? 0;
+  };
+
+  test('rows leave once their day was read back, and what comes late is merged by the next run', async () => {
+    await fill(300);
+    await fill(40, START + DAY_MS);
+    expect(await run()).toMatchObject([
+      { day: DAY, events: 300, problem: null, isAway: true },
+      { events: 40, problem: null, isAway: true },
+    ]);
+    expect([await localRows(), await away()]).toEqual([0, [DAY, '2026-03-29']]);
+    await expectWhole();
+    expect(await run()).toEqual([]);
+    expect(await fill(7)).toEqual(Array.from({ length: 7 }, () => null));
+    expect(await localRows()).toBe(7);
+    await expectWhole();
+    const before = [...memory.objects.keys()].filter((key) => key.includes(DAY));
+    expect(await run()).toMatchObject([{ day: DAY, events: 307, isAway: true }]);
+    expect(await localRows()).toBe(0);
+    await expectWhole();
+    // Nothing of before is left.
+    expect([...memory.objects.keys()].filter((key) => key.includes(DAY))).toHaveLength(before.length);
+  });
+
+  test('a day is brought back by hand, and stays until it is asked for by its date', async () => {
+    await fill(50);
+    await run();
+    await withRun((sql) => alone(sql, () => bringDayBack(options(sql), app, DAY, RESTORED)));
+    expect([await localRows(), await away()]).toEqual([50, []]);
+    await expectWhole();
+    expect(await run()).toEqual([]);
+    const filter = { app: app.publicId, from: DAY, to: DAY };
+    const named: DayOutcome[] = [];
+    await withRun((sql) =>
+      archiveDueDays({
+        ...{ ...options(sql), filter, until: UNTIL, keepRows: false },
+        onDay: (day) => named.push(day),
+      }),
+    );
+    expect(named).toMatchObject([{ day: DAY, isAway: true }]);
+    await expectWhole();
+  });
+
+  test('an event with a key that is sent again waits until its day is back, and is not stored twice', async () => {
+    const [first, other] = [keyed(START + 1_000), keyed(START + 2_000)];
+    expect(await write([first, keyed(START + DAY_MS)])).toEqual([null, null]);
+    await run();
+    // With others of the same group, which are stored.
+    const [now, recent] = [keyed(Date.now()), keyed(START + 3 * DAY_MS)];
+    expect(await write([first, other, now, recent])).toEqual([DAY_AWAY, DAY_AWAY, null, null]);
+    await expectWhole();
+    const [wanted] = (await readDaysAway(database.sql, app.id)).filter(({ isWanted }) => isWanted);
+    expect(wanted?.day).toBe(DAY);
+    // It is back first, and stays until what has waited for it was sent again.
+    expect((await run()).map(({ day }) => day)).not.toContain(DAY);
+    expect(await away()).not.toContain(DAY);
+    expect(await write([first, other])).toEqual(['repeated', null]);
+    await expectWhole();
+    expect((await run()).map(({ day }) => day)).toContain(DAY);
+    await expectWhole();
+  });
+
+  test('a replay of a journal waits for days that are away, and keeps nothing else waiting', async () => {
+    const event = eventAt(START + 5_000);
+    await write([event]);
+    await run();
+    const { identity } = await readInstallation(database.sql);
+    const [type] = await database.sql<{ publicId: string; name: string }[]>`
+      SELECT public_id AS "publicId", name FROM event_types WHERE id = ${event.typeId}`;
+    const replay = new ReplayWriter({
+      ...{ nodes: storage.nodesOf(database.sql.pool.database), engine: storage.writes, identity },
+      ...{ log: captured([]), now: () => performance.now() },
+    });
+    const source = { appId: app.publicId, typeId: type?.publicId ?? '', typeName: type?.name ?? '' };
+    const [again, fresh] = [
+      { ...event, source },
+      { ...eventAt(START + 4 * DAY_MS), typeId: event.typeId, source },
+    ];
+    expect(await replay.write([again, fresh])).toEqual(['blocked', 'stored']);
+    model.set(fresh.id, { at: fresh.createdAt, payload: fresh.payload });
+    await expectWhole();
+    await run();
+    expect(await replay.write([again])).toEqual(['stored']);
+    await expectWhole();
+    await replay.close();
+  });
+
+  test('a row that is stored while its day leaves is found by the one that waits for it', async () => {
+    const event = keyed(START + 7_000);
+    await write([event, keyed(START + 8_000)]);
+    const place = await storage.poolOfApp(database.sql, app.id);
+    let again: Promise<readonly WriteOutcome[]> | undefined;
+    await place.begin(async (tx) => {
+      await tx`DELETE FROM events WHERE app_id = ${app.id} AND created_at < ${new Date(START + DAY_MS)}`;
+      await tx`
+        INSERT INTO archived_parts (app_id, day, part, key, events, bytes, groups, footer)
+        VALUES (${app.id}, ${DAY}::text::date, 0, 'none', 2, 1, '[]', '')`;
+      // Its INSERT waits for the end of this transaction, or begins after it: it must not be stored in either case.
+      again = writer.write([event]);
+    });
+    expect(await again).toEqual([DAY_AWAY]);
+    expect(await localRows()).toBe(0);
+  });
+
+  test('rows stay where they are not those that were archived', async () => {
+    await fill(20);
+    const late: { outcome?: readonly WriteOutcome[] } = {};
+    const get = memory.get.bind(memory);
+    // Between the read of the rows and their removal one goes, and another one comes.
+    memory.get = async (key) => {
+      if (late.outcome === undefined) {
+        const [gone] = [...model];
+        if (gone !== undefined) {
+          await storage.erase(database.sql, {
+            ...{ appId: app.id, erasureId: 0, payloads: null },
+            events: [{ id: gone[0], at: gone[1].at }],
+          });
+          model.delete(gone[0]);
+        }
+        late.outcome = await write([eventAt(START + 123_000)]);
+      }
+      return await get(key);
+    };
+    const [outcome] = await run();
+    expect(outcome).toMatchObject({ isAway: false, problem: expect.stringContaining('have changed') });
+    await expectWhole();
+    expect(await run()).toMatchObject([{ day: DAY, isAway: true }]);
+    await expectWhole();
+  });
+
+  test('an erasure brings days back that have events to be erased, and no others', async () => {
+    await fill(10);
+    await fill(10, START + DAY_MS);
+    await run();
+    const [victim = ''] = model.keys();
+    const erase = (): Promise<unknown> =>
+      withRun((sql) => rewriteArchive(options(sql), app, (event) => (event.id === victim ? null : event)));
+    expect(await erase()).toEqual({ changed: 0, broughtBack: 1 });
+    expect(await away()).toEqual(['2026-03-29']);
+    await expectWhole();
+    const at = model.get(victim)?.at ?? 0;
+    await withRun((sql) =>
+      storage.erase(sql, { appId: app.id, erasureId: 0, events: [{ id: victim, at }], payloads: null }),
+    );
+    model.delete(victim);
+    expect(await erase()).toEqual({ changed: 1, broughtBack: 0 });
+    await expectWhole();
+    await run();
+    await expectWhole();
+    for (const bytes of [...memory.objects].filter(([key]) => key.endsWith('.parquet')).map(([, one]) => one))
+      expect((await readPart(bytes)).some(({ id }) => id === victim)).toBe(false);
+  });
+
+  test('what is counted of declared fields stays, beside late events', async () => {
+    const { sql } = database;
+    await fill(12);
+    await fill(6, START + DAY_MS);
+    await declareField(sql, {
+      ...{ appId: app.id, path: ['user', 'id'], kind: 'value', typeName: null, backfill: true },
+    });
+    // Until they are counted, rows stay.
+    expect((await run()).map(({ isAway, problem }) => [isAway, problem])).toEqual([
+      [false, null],
+      [false, null],
+    ]);
+    const pools = [1, 2].map(() => connect(database.address, { connections: 1, name: 'test upkeep' }));
+    const [own = sql, slow = sql] = pools;
+    for (const pool of pools) pool.pool.database.adopt(ENGINES[database.engine]);
+    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 1 };
+    const upkeep = storage.maintenance({ sql: own, slow }, settings, () => Date.now());
+    const counts = async (): Promise<Record<string, number>> => {
+      await upkeep.everySecond();
+      const rows = await database.sql<{ day: string; count: number }[]>`
+        SELECT (bucket AT TIME ZONE 'UTC')::date::text AS day, sum(count)::float8 AS count
+          FROM field_minute_counts AS counts
+          JOIN field_series AS series ON series.id = series_id AND type_id = 0
+         WHERE counts.app_id = ${app.id} GROUP BY 1 ORDER BY 1`;
+      return Object.fromEntries(rows.map(({ day, count }) => [day, count]));
+    };
+    const all = { [DAY]: 12, '2026-03-29': 6 };
+    await until(async () => JSON.stringify(await counts()) === JSON.stringify(all), 'the past is counted');
+    expect(await run()).toMatchObject([{ isAway: true }, { isAway: true }]);
+    await fill(3);
+    for (let second = 0; second < 3; second += 1) expect(await counts()).toEqual(all);
+    await withRun((pool) =>
+      storage.recount(pool, { from: START, until: START + 2 * DAY_MS }, () => undefined),
+    );
+    expect(await counts()).toEqual(all);
+    // A field that is declared now has no past in what is away.
+    await declareField(sql, {
+      ...{ appId: app.id, path: ['user', 'plan'], kind: 'value', typeName: null, backfill: true },
+    });
+    await fill(1, START + 2 * DAY_MS);
+    for (let second = 0; second < 5; second += 1) await counts();
+    expect(await run()).toMatchObject([{ day: DAY, events: 15 }, { day: '2026-03-30' }]);
+    await expectWhole();
+    for (const pool of pools) await pool.end({ timeout: 1 });
+  });
+
+  describe('what fails', () => {
+    test.each(['before', 'after'] as const)(
+      'a process that ends %s any statement loses nothing',
+      async (when) => {
+        let deaths = 0;
+        await fill(30);
+        for (let calls = 1; ; calls += deathEvery) {
+          // Each time there is a late event of a day that is away, a new day, and one that is wanted back.
+          await fill(1);
+          await fill(2, START + DAY_MS);
+          const killed: { isDead?: () => boolean } = {};
+          await run((sql) => {
+            const { sql: dies, isDead } = dying(sql, calls, when);
+            killed.isDead = isDead;
+            return dies;
+          }).catch((error: unknown) => {
+            if (killed.isDead?.() !== true) throw error;
+          });
+          expect(await everything(), `at step ${calls}`).toEqual(model);
+          if (killed.isDead?.() !== true) break;
+          deaths += 1;
+          if (deaths % 4 === 0) await run();
+        }
+        await run();
+        expect(await localRows()).toBe(0);
+        await expectWhole();
+        expect(deaths * deathEvery).toBeGreaterThan(20);
+        // What the database calls archived is all that there is.
+        const known = (await listArchivedDays(database.sql, { app: app.publicId })).flatMap(
+          ({ parts }) => parts,
+        );
+        expect(new Set(known.map(({ key }) => key))).toEqual(
+          new Set([...memory.objects.keys()].filter((key) => key.endsWith('.parquet'))),
+        );
+      },
+    );
+
+    test('a store that fails at any operation keeps the rows where they are', async () => {
+      await fill(30);
+      for (let step = 0; step < 12; step += 1) {
+        await fill(1);
+        memory.failsAfter = step;
+        await run();
+        memory.failsAfter = Number.POSITIVE_INFINITY;
+        expect(await everything(), `at step ${step}`).toEqual(model);
+      }
+      await run();
+      expect(await localRows()).toBe(0);
+      await expectWhole();
+    });
+  });
+}
