@@ -1,9 +1,9 @@
-/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them by Brotli, the start by gzip. */
+/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them by Brotli, the start by gzip, and by Brotli where a package has no copies. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
 import { promisify } from 'node:util';
-import { gzip } from 'node:zlib';
+import { brotliCompress, gzip, constants as zlib } from 'node:zlib';
 import { ERRORS_PAGE, Rejection } from '../errors.ts';
 import { errorCode } from '../storage/database/connect.ts';
 import type { Exchange, Outcome } from './exchange.ts';
@@ -224,19 +224,29 @@ async function readFiles(folder: string): Promise<Map<string, Buffer>> {
       const path = join(entry.parentPath, entry.name);
       return [path.slice(folder.length).replaceAll('\\', '/').replace(/^\//, ''), await readFile(path)];
     });
-    return await withGzip(new Map(await Promise.all(contents)));
+    return await withCopies(new Map(await Promise.all(contents)));
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return new Map();
     throw error;
   }
 }
 
-/** Adds a gzip copy of each file that has a Brotli copy: the build found it worth compressing. */
-async function withGzip(files: Map<string, Buffer>): Promise<Map<string, Buffer>> {
-  const copies = [...files.keys()].filter((path) => files.has(`${path}.br`));
+/** What of assets/ is worth compressing, as the build has it; and from how many bytes on. */
+const COMPRESSIBLE = /^assets\/.*\.(?:css|js|json|svg|txt|webmanifest)$/;
+const WORTH_COMPRESSING = 512;
+/** Each start does it: the best quality takes several times as long. */
+const BROTLI = { params: { [zlib.BROTLI_PARAM_QUALITY]: 9 } } as const;
+
+/** Adds the compressed copies that are missing: a package has none of assets/. */
+async function withCopies(files: Map<string, Buffer>): Promise<Map<string, Buffer>> {
+  const worth = [...files].filter(
+    ([path, { length }]) =>
+      files.has(`${path}.br`) || (COMPRESSIBLE.test(path) && length >= WORTH_COMPRESSING),
+  );
   await Promise.all(
-    copies.map(async (path) => {
-      files.set(`${path}.gz`, await promisify(gzip)(files.get(path) ?? Buffer.of()));
+    worth.map(async ([path, content]) => {
+      files.set(`${path}.gz`, await promisify(gzip)(content));
+      if (!files.has(`${path}.br`)) files.set(`${path}.br`, await promisify(brotliCompress)(content, BROTLI));
     }),
   );
   return files;
