@@ -137,15 +137,30 @@ const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
 
 /** The retention of an app, in a transaction that of its snapshot. @param appId internal id */
 export async function readRetention(sql: Sql | Transaction, appId: number): Promise<Retention> {
-  const [row] = await sql<{ all: number; types: number[]; boundaries: number[]; lastDay: number | null }[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, '1970-01-01Z')) * 1000)::float8 AS all,
-           ARRAY(SELECT type_id FROM app_boundaries WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS types,
-           ARRAY(SELECT (extract(epoch FROM greatest(app_boundaries.readable_from, '1970-01-01Z')) * 1000)::float8 FROM app_boundaries
-                  WHERE app_id = ${appId} ORDER BY app_boundaries.type_id) AS boundaries,
-           (SELECT (extract(epoch FROM max(day)) * 1000)::float8 FROM archived_parts WHERE app_id = ${appId}) AS "lastDay"
-      FROM retention`;
+  const [row] = await sql<RetentionRow[]>`SELECT ${retentionColumns(sql, appId)}`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
-  const { all, types, boundaries, lastDay } = row;
+  return retentionOfRow(row);
+}
+
+/** What {@link retentionColumns} select. */
+export interface RetentionRow {
+  readonly all: number;
+  readonly types: readonly number[];
+  readonly boundaries: readonly number[];
+  readonly lastDay: number | null;
+}
+
+/** The columns of a SELECT that tell the retention of an app, whatever else it selects. */
+export function retentionColumns(tx: Sql | Transaction, appId: number): Fragment {
+  return tx`
+    (SELECT (extract(epoch FROM greatest(own.readable_from, '1970-01-01Z')) * 1000)::float8 FROM retention AS own) AS all,
+    ARRAY(SELECT own.type_id FROM app_boundaries AS own WHERE own.app_id = ${appId} ORDER BY own.type_id) AS types,
+    ARRAY(SELECT (extract(epoch FROM greatest(own.readable_from, '1970-01-01Z')) * 1000)::float8 FROM app_boundaries AS own
+           WHERE own.app_id = ${appId} ORDER BY own.type_id) AS boundaries,
+    (SELECT (extract(epoch FROM max(day)) * 1000)::float8 FROM archived_parts WHERE app_id = ${appId}) AS "lastDay"`;
+}
+
+export function retentionOfRow({ all, types, boundaries, lastDay }: RetentionRow): Retention {
   return retentionOf(
     all,
     types.map((typeId, index) => ({ typeId, boundary: boundaries[index] ?? 0 })),

@@ -166,11 +166,19 @@ async function readEventTime(
   which: 'first' | 'last',
 ): Promise<Date> {
   const end = new Date(day.getTime() + DAY_MS);
+  // Both leave out a null: of an archived day there may be rows that came late.
+  const [extreme, archived] =
+    which === 'first'
+      ? [tx`least`, tx`min((groups -> 0 ->> 'at')::float8)`]
+      : [tx`greatest`, tx`max((groups -> -1 ->> 'lastAt')::float8)`];
   const [row] = await tx<{ at: Date | null }[]>`
     SELECT coalesce(
-             (SELECT created_at FROM events
-               WHERE app_id = ${appId} AND created_at >= ${day} AND created_at < ${end}
-               ORDER BY created_at ${which === 'first' ? tx`ASC` : tx`DESC`} LIMIT 1),
+             ${extreme}(
+               (SELECT created_at FROM events
+                 WHERE app_id = ${appId} AND created_at >= ${day} AND created_at < ${end}
+                 ORDER BY created_at ${which === 'first' ? tx`ASC` : tx`DESC`} LIMIT 1),
+               (SELECT to_timestamp(${archived} / 1000) FROM archived_parts
+                 WHERE app_id = ${appId} AND day = (${day}::timestamptz AT TIME ZONE 'UTC')::date)),
              (SELECT ${which === 'first' ? tx`min` : tx`max`}(bucket) FROM ${tx(QUARTER_HOURS.view)}
                WHERE app_id = ${appId} AND type_id = ${ALL_TYPES} AND bucket >= ${day} AND bucket < ${end})) AS at`;
   return row?.at ?? day;

@@ -57,10 +57,12 @@ export async function readWindows(
   });
 }
 
-/** The end of the first window all of whose minutes are kept: minutes before the retention boundary are not. */
+/** The end of the first window all of whose minutes are kept: minutes before the retention boundary are not, nor everywhere those of archived days. */
 export async function readFirstWindow(sql: Sql, appId: number, windowMs: number): Promise<number> {
-  const retention = await readSnapshot(sql, (tx) => readRetention(tx, appId));
-  return retention.whole() + windowMs;
+  return await readSnapshot(sql, async (tx) => {
+    const retention = await readRetention(tx, appId);
+    return Math.max(retention.whole(), tx.stale.isExact ? 0 : retention.awayUntil) + windowMs;
+  });
 }
 
 /** The values of a declared field that events had since the start of the UTC day a week before; null where it is not declared. */

@@ -17,7 +17,14 @@ import { type Interval, type LevelInterval, splitByLevel } from '../counts/inter
 import { DAYS, floorTo, HOURS, type Level, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
 import { exactIntervals, type Snapshot } from '../counts/stale.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
-import { Retention, readRetention, selectBoundary } from '../retention.ts';
+import {
+  Retention,
+  type RetentionRow,
+  readRetention,
+  retentionColumns,
+  retentionOfRow,
+  selectBoundary,
+} from '../retention.ts';
 import { readWithArchived } from './archived-page.ts';
 import {
   type CountedInterval,
@@ -75,7 +82,7 @@ export async function readPageIn(
     const found = await locate(
       tx,
       request,
-      { counted, coarseUntil: await coarseUntilOf(tx, scope, retention) },
+      { counted, coarseUntil: coarseUntilOf(tx, scope, retention) },
       size,
     );
     const groups = await tx.archived.groups(retention, { ...scope, ...found });
@@ -112,10 +119,13 @@ const NOTHING: Counted = { counted: [], retention: new Retention(0), isByType: f
 async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
   const interval = { from: clamp(scope.from ?? EARLIEST), until: clamp(scope.until ?? LATEST) };
   const counted = scope.field === undefined ? 'events' : 'values';
-  // Sent together: few apps have types whose retention differs, and the others do not wait for that answer.
-  const known = readRetention(tx, scope.appId);
+  // Where it decides from which counts a scope is read, it is known before these; otherwise one statement tells both.
+  const [known] = await Promise.all([
+    tx.stale.isExact || counted === 'values' ? null : readRetention(tx, scope.appId),
+    counted === 'events' ? tx.stale.within(interval) : null,
+  ]);
   const split = async (whole: Interval): Promise<LevelInterval[]> => {
-    const coarseUntil = await coarseUntilOf(tx, scope, known);
+    const coarseUntil = known === null ? EARLIEST : coarseUntilOf(tx, scope, known);
     const [coarse, fine] = [
       { from: whole.from, until: Math.min(whole.until, coarseUntil) },
       { from: Math.max(whole.from, coarseUntil), until: whole.until },
@@ -125,31 +135,21 @@ async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
       ...(await exactIntervals(tx, splitByLevel(fine), counted)),
     ];
   };
-  const [retention, counts] = await Promise.all([
-    known,
-    // What is stale is looked for once, and together with the retention.
-    Promise.resolve(counted === 'events' ? tx.stale.within(interval) : [])
-      .then(() => split(interval))
-      .then((intervals) => countIntervals(tx, scope, intervals, selectBoundary(tx, scope.appId), known)),
-  ]);
+  const boundary = selectBoundary(tx, scope.appId);
+  const { counts, retention } = await countIntervals(tx, scope, await split(interval), boundary, known);
   if (!differs(retention, scope)) return { counted: counts, retention, isByType: false };
   const parts = retention.parts(scope, interval).map(async ({ typeIds, exceptTypes, ...part }) => {
     const own = { ...scope, typeIds, exceptTypes };
     const readable = tx`SELECT ${new Date(part.from)}::timestamptz AS readable_from`;
-    return await countIntervals(tx, own, await split(part), readable, known);
+    return (await countIntervals(tx, own, await split(part), readable, retention)).counts;
   });
   return { counted: (await Promise.all(parts)).flat(), retention, isByType: true };
 }
 
 /** Up to where counts are kept by the quarter-hour alone, because rows have left. Values of fields are counted apart from rows. */
-async function coarseUntilOf(
-  tx: Snapshot,
-  { field }: Scope,
-  retention: Retention | Promise<Retention>,
-): Promise<number> {
-  if (tx.stale.isExact || field !== undefined) return 0;
-  const { awayUntil } = await retention;
-  return tx.archived.reaches({ awayUntil }, 0) ? awayUntil : 0;
+function coarseUntilOf(tx: Snapshot, { field }: Scope, { awayUntil }: Retention): number {
+  const isFine = tx.stale.isExact || field !== undefined || !tx.archived.reaches({ awayUntil }, 0);
+  return isFine ? EARLIEST : awayUntil;
 }
 
 /** Whether types of a scope have a boundary of their own. Values of fields are not counted by parts: their scopes have one boundary. */
@@ -163,25 +163,21 @@ function differs({ own }: Retention, { typeIds, exceptTypes = [] }: Scope): bool
 /**
  * Sums each interval, as far as retention lets it be read, and returns those that hold events.
  * @param retention SELECT of `readable_from`
- * @param readable  by which archived days are found
+ * @param known     what can be read; null: it is read, too
  */
 async function countIntervals(
   tx: Snapshot,
   scope: Scope,
   intervals: readonly LevelInterval[],
   retention: Fragment,
-  readable: Promise<Retention>,
-): Promise<CountedInterval[]> {
+  known: Retention | null,
+): Promise<{ readonly counts: CountedInterval[]; readonly retention: Retention }> {
   // The retention boundary is the start of a day: an interval that it cuts still consists of whole buckets.
   const sums = intervals.map((interval) => sumOf(tx, scope, interval));
-  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> => {
-    if (level !== null) return 0;
-    return scope.field === undefined
-      ? await tx.archived.count(await readable, { ...scope, ...interval })
-      : await countMatching(tx, scope, scope.field, interval);
-  };
-  const counting = tx<{ readableFrom: number; counts: number[] }[]>`
-    SELECT (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
+  const ofRows = async ({ level, ...interval }: LevelInterval): Promise<number> =>
+    scope.field === undefined || level !== null ? 0 : await countMatching(tx, scope, scope.field, interval);
+  const counting = tx<(RetentionRow & { readableFrom: number; counts: number[] })[]>`
+    SELECT ${known === null ? tx`${retentionColumns(tx, scope.appId)},` : tx``} (extract(epoch FROM greatest(readable_from, ${EARLIEST})) * 1000)::float8 AS "readableFrom",
            ARRAY[${sums.flatMap((sum, i) => (i === 0 ? [sum] : [tx`,`, sum]))}]::float8[] AS counts
       FROM (${retention}) AS retention`;
   const [[row], matching] = await Promise.all([
@@ -190,14 +186,19 @@ async function countIntervals(
   ]);
   if (row === undefined) throw new Error('The table retention has lost its row.');
   const { readableFrom, counts } = row;
-  return intervals
-    .map((interval, i) => ({
-      ...interval,
-      scope,
-      from: Math.max(interval.from, readableFrom),
-      count: (counts[i] ?? 0) + (matching[i] ?? 0),
-    }))
-    .filter(({ count }) => count > 0);
+  const found = known ?? retentionOfRow(row);
+  const archived = await Promise.all(
+    intervals.map(({ level, ...interval }) =>
+      level === null && scope.field === undefined ? tx.archived.count(found, { ...scope, ...interval }) : 0,
+    ),
+  );
+  const all = intervals.map((interval, i) => ({
+    ...interval,
+    scope,
+    from: Math.max(interval.from, readableFrom),
+    count: (counts[i] ?? 0) + (matching[i] ?? 0) + (archived[i] ?? 0),
+  }));
+  return { counts: all.filter(({ count }) => count > 0), retention: found };
 }
 
 function sumOf(tx: Transaction, scope: Scope, { level, from, until }: LevelInterval): Fragment {
