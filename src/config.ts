@@ -510,7 +510,7 @@ export const SETTINGS = {
     parse: integer(0, 36_500),
   },
   ARCHIVE_KEEP_ROWS: {
-    default: 'true',
+    default: 'false',
     unit: '',
     meaning:
       'Whether archived days stay in the database, too. With false their rows leave it a day after their end at the earliest, and are read from the archive.',

@@ -16,7 +16,7 @@ ARCHIVE_URL says where: file:///folder or s3://bucket/prefix. A running service 
 that ended ARCHIVE_AFTER_DAYS ago. Every object is read back, and a day is archived when it has as many events as are
 counted. Days are those of UTC. A day that changes later is archived again.
 
-With ARCHIVE_KEEP_ROWS=false the rows of an archived day leave the database, and the day is read from the archive.`;
+The rows of an archived day leave the database, and the day is read from the archive, unless ARCHIVE_KEEP_ROWS is true.`;
 
 const RESTORE_HELP = `
 A day whose rows have left the database is brought back, and stays there until it is archived by "archive run" with its

@@ -384,8 +384,10 @@ describe('what fails', () => {
 describe('tidemark archive', () => {
   let world: World;
   let folder: string;
+  let keepsRows: boolean;
 
   beforeEach(async () => {
+    keepsRows = true;
     [world, folder] = [await openWorld(), await mkdtemp(join(tmpdir(), 'tidemark-archive-'))];
     await store(world, 30);
     await store(world, 12, START + DAY_MS);
@@ -399,6 +401,7 @@ describe('tidemark archive', () => {
   const settings = (): Record<string, string> => ({
     ...{ DATABASE_URL: world.database.url, DATA_DIR: folder },
     ARCHIVE_URL: pathToFileURL(join(folder, 'archive')).href,
+    ARCHIVE_KEEP_ROWS: String(keepsRows),
   });
 
   async function run(...args: string[]): Promise<Outcome & { readonly answer: Record<string, unknown> }> {
@@ -435,6 +438,63 @@ describe('tidemark archive', () => {
     expect(archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) })).toEqual([
       expect.objectContaining({ check: 'archive', level: 'ok', found: expect.stringContaining('2 days') }),
     ]);
+  });
+
+  test('rows that leave the database are read, erased, brought back, and stored again after a restore of a backup', async () => {
+    const { sql, app } = world;
+    keepsRows = false;
+    const expectRows = async (...places: string[]): Promise<void> =>
+      expect((await run('list')).answer).toMatchObject({ days: places.map((rows) => ({ rows })) });
+    const count = async (pool: Sql): Promise<string | undefined> =>
+      (await pool<{ count: string }[]>`SELECT count(*)::text FROM events`)[0]?.count;
+    expect(await run('run')).toMatchObject({
+      code: 0,
+      answer: { days: [{ isAway: true }, { isAway: true }] },
+    });
+    await expectRows('archive', 'archive');
+    expect(await count(sql)).toBe('0');
+    expect(archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) })).toEqual([
+      expect.objectContaining({
+        level: 'ok',
+        found: expect.stringContaining('2 of them in the archive alone'),
+      }),
+    ]);
+    const without = { ...settings(), ARCHIVE_URL: '' };
+    expect(archiveFindings({ archive: await archiveFacts(readConfig(without), sql) })).toEqual([
+      expect.objectContaining({ level: 'problem' }),
+    ]);
+    // A backup that is restored has none of these days, until they are stored again.
+    const file = join(folder, 'tidemark.backup');
+    expect((await tidemark(['backup', file, '--json'], settings())).code).toBe(0);
+    const empty = await testDatabase('postgres18', { empty: true });
+    const there = { ...settings(), DATABASE_URL: empty.url, DATA_DIR: join(folder, 'there') };
+    expect((await tidemark(['restore', file], there)).code).toBe(0);
+    for (const day of [DAY, '2026-03-29'])
+      expect((await tidemark(['archive', 'restore', day], there)).code).toBe(0);
+    expect(await count(empty.sql)).toBe('42');
+    const restored = (await openStorage(empty.sql)).readerOfRows(empty.sql);
+    const [copy] = await empty.sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${app.appId}`;
+    expect((await restored.appSpan(copy?.id ?? 0)).total).toBe(42);
+    await empty.drop();
+    const erase = ['erase', '--app', app.appId, '--filter', 'user.plan:pro', '--json', '--yes-most'];
+    const { code, stdout, stderr } = await tidemark(erase, settings());
+    expect([code, stderr]).toEqual([0, expect.any(String)]);
+    expect(JSON.parse(stdout).receipt).toMatchObject({ events: 9 });
+    expect(await run('run')).toMatchObject({ code: 0, answer: { problems: 0 } });
+    await expectRows('archive', 'archive');
+    const files = (await readdir(join(folder, 'archive'), { recursive: true })).filter((one) =>
+      one.endsWith('.parquet'),
+    );
+    const parts = files.map((one) => readFile(join(folder, 'archive', one)));
+    expect(
+      await read(
+        await Promise.all(parts),
+        `SELECT count(*)::text, count(*) FILTER (WHERE payload LIKE '%"pro"%')::text FROM read_parquet(FILES)`,
+      ),
+    ).toEqual([['33', '0']]);
+    expect((await run('restore', DAY)).answer).toMatchObject({ day: DAY, events: 24 });
+    await expectRows('database', 'archive');
+    expect(await count(sql)).toBe('24');
   });
 
   test.each([[], ['--anonymize']])(

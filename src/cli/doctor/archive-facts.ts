@@ -6,15 +6,24 @@ import { type Finding, note, ok, problem } from './finding.ts';
 export interface ArchiveFacts {
   readonly days: number;
   readonly bytes: number;
+  /** Days whose rows have left the database. */
+  readonly away: number;
   /** Days whose attempts have not ended, or that changed since. */
   readonly unfinished: number;
   /** Null: it can be written and read back. */
   readonly trouble: string | null;
 }
 
-/** @returns null without ARCHIVE_URL */
+/** @returns null without ARCHIVE_URL, if nothing needs it */
 export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFacts | null> {
-  if (config.ARCHIVE_URL === '') return null;
+  const [left] = await sql<{ away: number }[]>`
+    SELECT count(*)::float8 AS away FROM (SELECT DISTINCT app_id, day FROM archived_parts) AS days`;
+  const away = left?.away ?? 0;
+  if (config.ARCHIVE_URL === '') {
+    if (away === 0) return null;
+    const missing = `ARCHIVE_URL is not set, and ${away} days are in the archive alone`;
+    return { days: away, bytes: 0, unfinished: 0, away, trouble: missing };
+  }
   const { openArchiveStore, probeArchive } = await import('../../archive/store.ts');
   let trouble: string | null = null;
   try {
@@ -22,12 +31,12 @@ export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFac
   } catch (error) {
     trouble = error instanceof Error ? error.message : String(error);
   }
-  const [row] = await sql<Omit<ArchiveFacts, 'trouble'>[]>`
+  const [row] = await sql<Omit<ArchiveFacts, 'trouble' | 'away'>[]>`
     SELECT count(archived_at)::float8 AS days,
            coalesce(sum((SELECT sum((part ->> 'bytes')::bigint) FROM jsonb_array_elements(parts) AS every (part))), 0)::float8 AS bytes,
-           count(*) FILTER (WHERE archived_at IS NULL OR counted < 0)::float8 AS unfinished
+           count(*) FILTER (WHERE archived_at IS NULL OR counted = -1)::float8 AS unfinished
       FROM archived_days`;
-  return { ...(row ?? { days: 0, bytes: 0, unfinished: 0 }), trouble };
+  return { ...(row ?? { days: 0, bytes: 0, unfinished: 0 }), away, trouble };
 }
 
 export function archiveFindings({
@@ -36,9 +45,18 @@ export function archiveFindings({
   readonly archive?: ArchiveFacts | null | undefined;
 }): readonly Finding[] {
   if (archive === null) return [];
-  const { days, bytes, unfinished, trouble } = archive;
-  if (trouble !== null) return [problem('archive', trouble, 'Nothing is archived until it can be written.')];
-  const found = `${days} days in ${bytes} bytes`;
+  const { days, bytes, unfinished, away, trouble } = archive;
+  if (trouble !== null)
+    return [
+      problem(
+        'archive',
+        trouble,
+        away > 0
+          ? 'Nothing is archived until it can be written, and days that have left the database cannot be read.'
+          : 'Nothing is archived until it can be written.',
+      ),
+    ];
+  const found = `${days} days in ${bytes} bytes${away > 0 ? `, ${away} of them in the archive alone` : ''}`;
   if (unfinished > 0)
     return [
       note('archive', `${found}, and ${unfinished} days to archive again`, 'Run "tidemark archive run".'),

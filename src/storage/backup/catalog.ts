@@ -92,6 +92,8 @@ export const DERIVED_TABLES: ReadonlySet<string> = new Set([
   'profiled_days',
   'stale_buckets',
   'changed_minutes',
+  // What is in the archive alone is not among the events either.
+  'archived_parts',
   'snapshot_lock',
   'type_names',
   'field_folds',

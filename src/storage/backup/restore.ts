@@ -84,6 +84,9 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await continueSequences(client, sequences);
       await startGeneration(client);
       await endSessions(client, tables);
+      // A day may have been in the archive alone: it is to stay there, whatever events it has here.
+      if (tables.some(({ name }) => name === 'archived_days'))
+        await client.query('UPDATE archived_days SET counted = -2');
       const hasFields = tables.some(({ name }) => name === 'declared_fields');
       if (hasFields) await continueFields(client, hasFieldCounts);
       const hasConsumers = tables.some(({ name }) => name === 'consumers');

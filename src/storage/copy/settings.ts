@@ -79,6 +79,15 @@ export async function copyOutlivedCounts(sides: {
 /** Keeps the source from removing rows of apps until the connection ends: what the retention of an app hides meanwhile is copied as all else. */
 export async function keepRows({ client }: CopyEndpoint): Promise<void> {
   await client.query(`SELECT pg_advisory_lock_shared(hashtext('${KEEP_ROWS}'))`);
+  const { rows } = await client.query<{ day: string }>(
+    'SELECT day::text AS day FROM archived_parts ORDER BY day LIMIT 1',
+  );
+  const [away] = rows;
+  if (away !== undefined)
+    throw new OperatorError(
+      `the rows of archived days, such as ${away.day}, have left the source: bring them back first, by "tidemark archive restore" for each day ` +
+        'that "tidemark archive list" shows in the archive, with ARCHIVE_KEEP_ROWS=true until the copy has ended',
+    );
 }
 
 /** Counts are copied where their rows are gone, and made of the rows elsewhere: there is nothing in between. */
