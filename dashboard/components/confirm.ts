@@ -11,8 +11,6 @@ import { ProblemBox } from './problem.ts';
 interface RequestProps {
   readonly title: string;
   readonly path: string;
-  /** The notice once it is done. */
-  readonly said: string;
   readonly onClose: () => void;
   readonly children?: Children;
 }
@@ -21,6 +19,8 @@ export interface ConfirmProps extends RequestProps {
   /** The action: title of the dialog and label of its button. */
   readonly title: string;
   readonly method?: Method;
+  /** The notice once it is done. */
+  readonly said: string;
   readonly body?: object;
   /** Called once it is done, when the dialog is closed. */
   readonly onDone: () => void;
@@ -49,6 +49,8 @@ export function Confirm(props: ConfirmProps): VNode {
 export interface FormDialogProps extends RequestProps {
   /** What its button says. */
   readonly submit: Children;
+  /** The notice once it is done; absent: none. */
+  readonly said?: string;
   readonly method?: Method;
   readonly danger?: boolean;
   /** The request's body, of what was typed; by default that itself. */
@@ -64,7 +66,7 @@ export function FormDialog(props: FormDialogProps): VNode {
   const action = useAction(async (values: Record<string, string>) => {
     const body = props.body?.(values) ?? values;
     const answer = await call<never>(method, path, { body });
-    notify(said);
+    if (said) notify(said);
     props.onClose();
     props.onDone(answer, body as never);
   });

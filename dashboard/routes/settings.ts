@@ -4,10 +4,12 @@ import type {
   App,
   AuditPage,
   BrowserKeyList,
+  Erasures,
   LoggingToken,
   MemberList,
   ProducerList,
   ResourceTokenList,
+  RetentionAnswer,
 } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
@@ -27,6 +29,7 @@ import { LoggingTokenSection } from './settings/logging-token.ts';
 import { Members } from './settings/members.ts';
 import { Producers } from './settings/producers.ts';
 import { ResourceTokens } from './settings/resource-tokens.ts';
+import { Erasure, Retention } from './settings/retention-erasure.ts';
 
 export interface SectionProps<T> {
   readonly app: App;
@@ -47,9 +50,19 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const producers = useResource<ProducerList>(unlessViewer('producers'));
   const tokens = useResource<ResourceTokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
+  const retention = useResource<RetentionAnswer>(`${path}/retention`);
+  const isOwner = data?.role === 'owner';
+  const erasures = useResource<Erasures>(isOwner ? `${path}/erasures` : null);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.
-  const parts = [...(isViewer ? [] : [token, producers, keys]), tokens, members, audit];
+  const parts = [
+    ...(isViewer ? [] : [token, producers, keys]),
+    ...(isOwner ? [erasures] : []),
+    tokens,
+    members,
+    retention,
+    audit,
+  ];
   if (data === undefined || parts.some((part) => part.data === undefined && part.problem === null)) {
     return html`<${Skeleton} lines=${12} />`;
   }
@@ -70,8 +83,10 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
     <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
     ${!isViewer && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}
     <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
+    <${Retention} app=${data} resource=${retention} onChanged=${onChanged} />
+    ${isOwner && html`<${Erasure} app=${data} resource=${erasures} onChanged=${onChanged} />`}
     <${Activity} app=${data} resource=${audit} onChanged=${onChanged} />
-    ${data.role === 'owner' && html`<${DeleteApp} app=${data} />`}
+    ${isOwner && html`<${DeleteApp} app=${data} />`}
   </div>`;
 }
 
@@ -106,7 +121,7 @@ function SendAndRead({
   readonly loggingToken: string | null;
 }): VNode {
   const place = { base: location.origin, appId: app.appId, loggingToken, resourceToken: null };
-  return html`<${Section} title="Send and read" about="Programs to start from, with the address of this server. Reading takes a resource token.">
+  return html`<${Section} title="Send and read" about="Reading takes a resource token.">
     <${Snippets} masked place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
     ${
       app.role !== 'viewer' &&
@@ -127,7 +142,7 @@ function DeleteApp({ app }: { readonly app: App }): VNode {
     });
     route('/', true);
   });
-  return html`<${Section} danger title="Delete the app" about="Its events cannot be read or written from then on. For seven days it can be restored from the list of apps; then its events, types, counts and tokens are gone.">
+  return html`<${Section} danger title="Delete the app" about="For seven days it can be restored from the list of apps; then all of it is gone.">
     <${Form} danger action=${action} submit="Delete the app"><${ConfirmName} name=${app.name} /><//>
   <//>`;
 }

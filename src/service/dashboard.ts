@@ -180,7 +180,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       ...{ now: wall, monotonic },
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
-    ...retentionRoutes({ api, sql, settings: config, now: wall }),
+    ...retentionRoutes({ api, sql, storage: options.storage, settings: config, now: wall }),
     ...usageRoutes({
       api,
       sql,

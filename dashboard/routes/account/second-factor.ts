@@ -35,7 +35,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
     setStep(next);
     if (next?.kind !== 'confirm') onChanged();
   };
-  return html`<${Section} title="Second factor" about="Asks for a code from an authenticator app after the password, so that a stolen password alone is not enough to sign in.">
+  return html`<${Section} title="Second factor" about="Asks for a code from an authenticator app after the password.">
     <${Waiting} for=${resource} lines=${2} />
     ${data?.enabledAt === null && html`<p>Off. You sign in with your password only.</p>${button('Turn on…', 'begin')}`}
     ${

@@ -34,7 +34,7 @@ export function Sessions({ resource, onChanged }: SessionsProps): VNode {
     onChanged();
   });
   const sessions = resource.data?.sessions ?? [];
-  return html`<${Section} title="Sessions" about="The browsers in which you are signed in. “Last used” is accurate to a few minutes.">
+  return html`<${Section} title="Sessions" about="The browsers in which you are signed in.">
     <${Waiting} for=${resource} lines=${3} />
     ${
       resource.data &&

@@ -35,7 +35,7 @@ export function Activity({ app, resource }: SectionProps<AuditPage>): VNode {
   });
   const begins = KINDS.find(([value]) => value === kind)?.[2] ?? /^/;
   const entries = all.filter(({ action }) => begins.test(action));
-  return html`<${Section} title="Activity" about="Changes of members, tokens, types and the app itself.">
+  return html`<${Section} title="Activity">
     <${Waiting} for=${resource} lines=${4} />
     ${
       data &&

@@ -14,7 +14,7 @@ import { html } from '../../html.ts';
 import type { SectionProps } from '../settings.ts';
 
 const ABOUT =
-  'For web pages that write events. A key may be public: it writes the types that it names, from the origins that it names, and reads nothing.';
+  'For web pages. A key may be public: it only writes, the types and from the origins that it names.';
 
 type Key = Pick<BrowserKey, 'name' | 'types' | 'browserKey'>;
 

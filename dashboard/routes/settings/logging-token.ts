@@ -13,8 +13,7 @@ import { html } from '../../html.ts';
 import { ownZone } from '../../time-zone.ts';
 import type { SectionProps } from '../settings.ts';
 
-const ABOUT =
-  'Programs send it with every event they write. Keep it on servers: anyone who has it can write.';
+const ABOUT = 'Programs write with it. Keep it on servers: anyone who has it can write.';
 
 export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<LoggingToken>): VNode {
   const [shown, setShown] = useState(false);

@@ -61,7 +61,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
     reload();
   });
   const about =
-    'Viewers see everything but tokens, and change nothing. Maintainers also create event types and tokens. The owner also renames and deletes the app and manages its members.';
+    'Viewers see all but tokens. Maintainers also create types and tokens. Owners manage members and the app.';
   return html`<${Section} title="Members" about=${about}>
     <${Waiting} for=${resource} lines=${3} />
     ${

@@ -19,8 +19,7 @@ import { notify } from '../../state.ts';
 import type { SectionProps } from '../settings.ts';
 import { Rotate } from './logging-token.ts';
 
-const ABOUT =
-  'Give each program a logging token of its own: you see who sends, and replace or end one without the others. The limit of requests is that of the app.';
+const ABOUT = 'Give each program a token: you see who sends, and replace or end one alone.';
 
 export function Producers({ app, resource, onChanged }: SectionProps<ProducerList>): VNode {
   const path = `/api/apps/${app.appId}/producers`;

@@ -8,6 +8,7 @@ import { done } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
+import type { EventReader, Storage } from '../../storage/storage.ts';
 import {
   countHidden,
   listRetention,
@@ -21,6 +22,7 @@ import {
 export interface RetentionRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
+  readonly storage: Storage;
   readonly settings: RetentionSettings;
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -28,35 +30,56 @@ export interface RetentionRoutesOptions {
 
 const PATH = '/api/apps/:appId/retention';
 const CHANGE = bodyOf(
-  { type: { type: 'string', maxLength: 1_000, nullable: true }, days: { type: 'string', maxLength: 20 } },
+  {
+    type: { type: 'string', maxLength: 1_000, nullable: true },
+    days: { type: 'string', maxLength: 20 },
+    dryRun: { type: 'boolean' },
+  },
   ['days'],
 );
 
-export function retentionRoutes({ api, sql, settings, now }: RetentionRoutesOptions): readonly Route[] {
+export function retentionRoutes({
+  api,
+  sql,
+  storage,
+  settings,
+  now,
+}: RetentionRoutesOptions): readonly Route[] {
   const answer = async (appId: string): Promise<Outcome> =>
     done<RetentionAnswer>({
       rules: (await listRetention(sql, settings, appId)).map(shownRule),
       longest: settings.RETENTION_DAYS === 0 ? null : settings.RETENTION_DAYS,
     });
+  const preview = async (
+    events: Pick<EventReader, 'page'>,
+    appId: string,
+    type: string | null,
+    days: string,
+  ): Promise<Outcome> => {
+    const asked = { appId, type, days: parseKept(days), now: now() };
+    const plan = await planRetention(sql, settings, asked);
+    const { readableFrom } = shownRule({ readableFrom: plan.boundary });
+    return done<RetentionPreview>({ readableFrom, hidden: await countHidden(events, plan) });
+  };
   return [
     api.read(PATH, 'viewer', ({ app: { appId } }) => answer(appId)),
     api.readInTurn(`${PATH}/preview`, 'owner', ({ app: { appId }, exchange, events }) =>
-      inFields(async () => {
+      inFields(() => {
         const query = new URLSearchParams(exchange.query);
-        const days = parseKept(query.get('days') ?? '');
-        const plan = await planRetention(sql, settings, { appId, type: query.get('type'), days, now: now() });
-        const hidden = await countHidden(events, plan);
-        return done<RetentionPreview>({
-          readableFrom: shownRule({ readableFrom: plan.boundary }).readableFrom,
-          hidden,
-        });
+        return preview(events, appId, query.get('type'), query.get('days') ?? '');
       }),
     ),
-    api.change('PUT', PATH, 'owner', CHANGE, ({ app: { appId }, by }, { type = null, days }) =>
-      inFields(async () => {
-        await setRetention(sql, settings, { appId, type, days: parseKept(days), now: now(), by });
-        return await answer(appId);
-      }),
+    api.change(
+      'PUT',
+      PATH,
+      'owner',
+      CHANGE,
+      ({ app: { appId }, by }, { type = null, days, dryRun = false }) =>
+        inFields(async () => {
+          if (dryRun) return await preview(storage.reader(sql), appId, type, days);
+          await setRetention(sql, settings, { appId, type, days: parseKept(days), now: now(), by });
+          return await answer(appId);
+        }),
     ),
   ];
 }

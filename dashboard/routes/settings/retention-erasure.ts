@@ -1,0 +1,119 @@
+/** For how long events are kept, and erasures of events. A change says first what it takes. */
+import type { VNode } from 'preact';
+import { useState } from 'preact/hooks';
+import type {
+  ErasureMatch,
+  Erasures,
+  RetentionAnswer,
+  RetentionPreview,
+} from '../../../src/api-types/answers.ts';
+import { FormDialog, type FormDialogProps } from '../../components/confirm.ts';
+import { CopyButton } from '../../components/copy.ts';
+import { Field, linesOf } from '../../components/field.ts';
+import { Section } from '../../components/section.ts';
+import { table } from '../../components/table.ts';
+import { Waiting } from '../../components/waiting.ts';
+import { counted, ownDate } from '../../format.ts';
+import { type Children, html } from '../../html.ts';
+import type { Resource } from '../../resource.ts';
+import type { SectionProps } from '../settings.ts';
+
+type Values = Record<string, string>;
+type Asked = readonly [answer: never, body: never];
+
+interface PartProps {
+  readonly title: string;
+  readonly resource: Pick<Resource<unknown>, 'data' | 'problem' | 'reload'>;
+  readonly list: Children;
+  /** The button's label, and the dialogs' title; empty: nothing can be changed. */
+  readonly change: string;
+  /** Asks what a change would take. */
+  readonly ask: Partial<FormDialogProps>;
+  /** Makes it: who asks knows the type of the answer. */
+  readonly make: (...asked: Asked) => Partial<FormDialogProps>;
+  readonly path: string;
+  readonly onChanged: () => void;
+}
+
+function Part({ title, path, resource, list, change, ask, make, onChanged }: PartProps): VNode {
+  const [asked, setAsked] = useState<Asked | boolean>(false);
+  const common = { title: change, path, onClose: () => setAsked(false) };
+  const changed = (): void => {
+    resource.reload();
+    onChanged();
+  };
+  return html`<${Section} title=${title}>
+    <${Waiting} for=${resource} lines=${3} />
+    ${list}
+    ${change && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setAsked(true)}>${change}…</button></div>`}
+    ${asked === true && html`<${FormDialog} submit="Preview" onDone=${(...answered: Asked) => setAsked(answered)} ...${common} ...${ask} />`}
+    ${typeof asked === 'object' && html`<${FormDialog} danger submit=${change} onDone=${changed} ...${common} ...${make(...asked)} />`}
+  <//>`;
+}
+
+export function Retention({ app, resource, onChanged }: SectionProps<RetentionAnswer>): VNode {
+  return html`<${Part}
+    title="Retention"
+    path=${`/api/apps/${app.appId}/retention`}
+    onChanged=${onChanged}
+    change=${app.role === 'owner' ? 'Change retention' : ''}
+    resource=${resource}
+    list=${
+      resource.data &&
+      table(resource.data.rules, {
+        label: 'Retention by type',
+        id: ({ typeId }) => `${typeId}`,
+        columns: [
+          ['Type', ({ typeName }) => typeName ?? 'All others'],
+          ['Days', ({ days }) => days],
+          // Days are those of UTC.
+          ['Readable from', ({ readableFrom }) => readableFrom?.slice(0, 10)],
+        ],
+      })
+    }
+    ask=${{
+      method: 'PUT',
+      body: ({ type, days }: Values) => ({ type: type || null, days, dryRun: true }),
+      children: html`<${Field} label="Type" name="type" required=${false} />
+        <${Field} label="Days" name="days" hint="A number, forever or default." />`,
+    }}
+    make=${({ hidden }: RetentionPreview, body: object) => ({
+      method: 'PUT',
+      body: () => ({ ...body, dryRun: false }),
+      intro: html`<p>${counted(hidden, 'event')} would go.</p>`,
+    })}
+  />`;
+}
+
+export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): VNode {
+  return html`<${Part}
+    title="Erasure"
+    path=${`/api/apps/${app.appId}/erasures`}
+    onChanged=${onChanged}
+    change="Erase events"
+    resource=${resource}
+    list=${
+      resource.data &&
+      table(resource.data.erasures, {
+        label: 'Erasure',
+        id: ({ erasureId }) => erasureId,
+        columns: [
+          ['Asked', ({ askedAt }) => ownDate(askedAt)],
+          ['Reason', ({ reason }) => reason],
+          ['Events', ({ receipt }) => receipt?.events ?? 'running'],
+          ['', (one) => html`<${CopyButton} text=${JSON.stringify(one)} label="Copy the receipt" />`],
+        ],
+      })
+    }
+    ask=${{
+      body: ({ filter = '', reason }: Values) => ({ filter: linesOf(filter), reason, dryRun: true }),
+      children: html`<${Field} label="Conditions" name="filter" rows="3" placeholder="user.id:42" hint="One a line." />
+        <${Field} label="Reason" name="reason" required=${false} />`,
+    }}
+    make=${({ matching, total }: ErasureMatch, body: object) => ({
+      intro: html`<p>${counted(matching, 'event')} of ${total} match.</p>`,
+      body: ({ password }: Values) => ({ ...body, password, dryRun: false }),
+      children: html`<${Field} label="Password" name="password" type="password" autocomplete="current-password" />`,
+    })}
+  />`;
+}
