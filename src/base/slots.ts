@@ -29,9 +29,10 @@ export interface Place {
   /**
    * Waits for something else without the place, and then for the next turn. Where the place is another part's by then, or the work has
    * ended, it is as if nothing was given back.
+   * @param turns whose turn it takes then, of the same account; by default that of the work
    * @returns the outcome, or why the work has lost its place; rejects if what is waited for does
    */
-  outside<T>(wait: () => Promise<T>): Promise<T | NotRun>;
+  outside<T>(wait: () => Promise<T>, turns?: Path): Promise<T | NotRun>;
 }
 
 interface Entry {
@@ -90,8 +91,8 @@ export class Slots {
     };
     let isOver = false;
     let entering: Promise<NotRun | null> | null = null;
-    const enterAgain = async (): Promise<NotRun | null> => {
-      const lost = await this.#enter(path, waiter, true);
+    const enterAgain = async (turns: Path): Promise<NotRun | null> => {
+      const lost = await this.#enter(turns, waiter, true);
       entering = null;
       if (isOver && lost === null) {
         this.#giveBack(path);
@@ -99,7 +100,7 @@ export class Slots {
       } else hasPlace = lost === null;
       return lost;
     };
-    const outside = async <R>(wait: () => Promise<R>): Promise<R | NotRun> => {
+    const outside = async <R>(wait: () => Promise<R>, turns = path): Promise<R | NotRun> => {
       if (hasPlace && !isOver) {
         hasPlace = false;
         this.#giveBack(path);
@@ -107,7 +108,7 @@ export class Slots {
       }
       const outcome = await wait();
       if (hasPlace || isOver) return outcome;
-      entering ??= enterAgain();
+      entering ??= enterAgain(turns);
       return (await entering) ?? outcome;
     };
     try {

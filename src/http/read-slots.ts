@@ -74,7 +74,9 @@ export class ReadSlots {
   readonly #options: ReadSlotsOptions;
   readonly #slots: Slots;
   /** The place of each read that runs: a reader of events may outlive the turn that it was opened in. */
-  readonly #running = new WeakMap<ReadWaiter, Place>();
+  readonly #running = new WeakMap<ReadWaiter, RunningRead>();
+  /** Reads that go on with events of the archive. */
+  readonly #ofArchive: Slots;
   readonly stats: Readonly<Record<ReadKind, ReadStats>> = {
     get_events: { waiting: 0, running: 0, refused: 0 },
     token: { waiting: 0, running: 0, refused: 0 },
@@ -87,6 +89,7 @@ export class ReadSlots {
   constructor(options: ReadSlotsOptions) {
     this.#options = options;
     this.#slots = new Slots(options.places, options.maxWaiting);
+    this.#ofArchive = new Slots(PLACES_OF_ARCHIVE, options.maxWaiting);
   }
 
   /**
@@ -113,13 +116,19 @@ export class ReadSlots {
       .run(turns, waiter, async (place) => {
         begin();
         if (!waiter.hasRoomForLargeAnswer) return TOO_MANY_UNSENT;
-        this.#running.set(waiter, place);
+        const running: RunningRead = { place, turns, waits: 0, held: null };
+        this.#running.set(waiter, running);
         const sql = poolFor(waiter, this.#options.sql, {
           turns,
+          isAdmitted: () => (this.#running.get(waiter)?.held ?? null) !== null,
           outside: (wait) => this.#outside(waiter, wait),
         });
         const pass = async (): Promise<boolean> => (await place.pass()) === null;
-        return await read({ sql, events: this.#options.reader(sql), pass });
+        try {
+          return await read({ sql, events: this.#options.reader(sql), pass });
+        } finally {
+          void running.held?.then((giveBack) => giveBack());
+        }
       })
       .catch((error: unknown) => {
         if (error instanceof Abandoned) return 'settled' as const;
@@ -137,21 +146,68 @@ export class ReadSlots {
     return outcome === 'settled' ? SETTLED : outcome;
   }
 
-  /** Waits for the archive without the place of a read: the reads of others, which need no archive, do not wait for it. */
+  /**
+   * Waits for the archive without the place of a read: the reads of others, which need no archive, do not wait for it. Few reads go on
+   * with what they got at the same time, and take turns of their own with the other reads of their account.
+   */
   async #outside<T>(waiter: ReadWaiter, wait: () => Promise<T>): Promise<T> {
-    const place = this.#running.get(waiter);
-    if (place === undefined) return await wait();
+    const running = this.#running.get(waiter);
+    if (running === undefined) return await wait();
     const { late } = waiter;
     waiter.late = ARCHIVE_LATE;
-    // In an object: what is waited for may be a word, too.
-    const outcome = await place.outside(async () => ({ value: await wait() }));
+    const [account = ''] = running.turns;
+    const outcome = await running.place.outside(async () => {
+      running.waits += 1;
+      const { held } = running;
+      running.held = null;
+      (await held)?.();
+      try {
+        // In an object: what is waited for may be a word, too.
+        return { value: await wait() };
+      } finally {
+        running.waits -= 1;
+        if (running.waits === 0) {
+          running.held ??= this.#hold(running.turns, waiter);
+          await running.held;
+        }
+      }
+    }, [account, 'archive']);
     if (late === undefined) delete waiter.late;
     else waiter.late = late;
     if (outcome === 'settled') throw new Abandoned();
     if (outcome === 'busy') throw new ArchiveUnavailable(BUSY.details);
     return outcome.value;
   }
+
+  /** Waits for a place of those that go on with events of the archive. @returns gives it back */
+  #hold(turns: Path, waiter: ReadWaiter): Promise<() => void> {
+    return new Promise((resolve) => {
+      const held = this.#ofArchive.run(
+        turns,
+        waiter,
+        () =>
+          new Promise<void>((giveBack) => {
+            resolve(giveBack);
+          }),
+      );
+      // Without a place it has ended, or goes on all the same.
+      void held.then(() => resolve(() => undefined));
+    });
+  }
 }
+
+/** A read that has its turn. */
+interface RunningRead {
+  readonly place: Place;
+  readonly turns: Path;
+  /** Parts of it that wait for the archive. */
+  waits: number;
+  /** Its place among those that go on with events of the archive. */
+  held: Promise<() => void> | null;
+}
+
+/** One may wait for the database while the other one's rows are merged. */
+const PLACES_OF_ARCHIVE = 2;
 
 /** Seconds after which a read that the archive has not answered may be sent again. */
 const RETRY_SECONDS = 10;

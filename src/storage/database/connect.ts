@@ -41,6 +41,8 @@ export interface Pool {
 export interface ArchiveWait {
   /** Whose turns it takes: an account first. */
   readonly turns: Path;
+  /** Whether the read has waited for the archive already, and has a place among those that do. Only then it uses what is in memory. */
+  isAdmitted(): boolean;
   /** Runs what is waited for, without the place that the read has. */
   outside<T>(work: () => Promise<T>): Promise<T>;
 }

@@ -111,7 +111,7 @@ async function beginOnce<T>(
   const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
     const tx = Object.assign(began, {
       stale: new StaleBuckets(began, rules.isExact),
-      archived: new ArchivedRows(began, held, archive),
+      archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
       keepsPlans,
     });
     if (!rules.locks) return { value: await read(tx) };
