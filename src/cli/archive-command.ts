@@ -19,7 +19,7 @@ counted. Days are those of UTC. A day that changes later is archived again.
 The rows of an archived day leave the database, and the day is read from the archive, unless ARCHIVE_KEEP_ROWS is true.`;
 
 const RESTORE_HELP = `
-A day whose rows have left the database is brought back, and stays there until it is archived by "archive run" with its
+Name a day, or several by --from and --to: after a restore of a backup all that the archive has. A day whose rows have left the database is brought back, and stays there until it is archived by "archive run" with its
 date as --from and --to. Events that are stored already stay as they are, so a restore may be repeated. Days before the retention boundary
 cannot be restored: their events could not be read.`;
 
@@ -91,13 +91,15 @@ export function addArchiveCommands(program: Command): void {
     .action((options: Options) => withArchive(options, (opened) => verify(opened, options)));
   archive
     .command('restore')
-    .description('store the events of an archived day that are not there any more')
-    .argument('<day>', 'such as 2026-01-31', parseDay)
+    .description('store the events of archived days that are not there any more')
+    .argument('[day]', 'such as 2026-01-31', parseDay)
     .option(...APP_OPTION)
+    .option(...FROM_OPTION)
+    .option(...TO_OPTION)
     .option(...JSON_OPTION)
     .addHelpText('after', RESTORE_HELP)
-    .action((day: string, options: Options) =>
-      withArchive(options, (opened) => restore(opened, day, options)),
+    .action((day: string | undefined, options: Options) =>
+      withArchive(options, (opened) => restore(opened, restoredDays(day, options), options)),
     );
 }
 
@@ -158,60 +160,96 @@ function report(options: Options, days: readonly DayOutcome[], empty: string): v
   if (problems.length > 0) process.exitCode = PROBLEM_EXIT_CODE;
 }
 
-async function restore(opened: Opened, day: string, options: Options): Promise<void> {
-  const { sql, storage, database, store } = opened;
+/** The days that a restore is asked for. @throws WrongInput where they are named in no way, or in two */
+function restoredDays(day: string | undefined, { from, to }: Options): { from: string; to: string } {
+  const [first, last] = [day ?? from, day ?? to];
+  if (first === undefined || last === undefined)
+    throw new WrongInput('name a day such as 2026-01-31, or give both --from and --to');
+  if (day !== undefined && (from !== undefined || to !== undefined))
+    throw new WrongInput('name a day, or give --from and --to, but not both');
+  if (first > last) throw new WrongInput(`--from ${first} is after --to ${last}`);
+  return { from: first, to: last };
+}
+
+async function restore(
+  opened: Opened,
+  { from, to }: { readonly from: string; readonly to: string },
+  options: Options,
+): Promise<void> {
+  const { sql, storage, database } = opened;
   const { listArchivedDays } = await import('../archive/days.ts');
-  const { readArchivedDay } = await import('../archive/archiving.ts');
   const { readBoundary } = await import('../storage/storage.ts');
-  const found = (await listArchivedDays(sql, { app: options.app, from: day, to: day })).filter(isWhole);
+  const span = from === to ? from : `${from} to ${to}`;
+  const found = (await listArchivedDays(sql, { app: options.app, from, to })).filter(isWhole);
   if (found.length === 0)
-    throw new WrongInput(`the archive has nothing of ${day}: see "tidemark archive list"`);
-  if (Date.parse(`${day}T00:00:00Z`) < (await readBoundary(sql)))
+    throw new WrongInput(`the archive has nothing of ${span}: see "tidemark archive list"`);
+  const boundary = await readBoundary(sql);
+  // What is past in a range is left out; a day that is named can only be a mistake.
+  const days = found.filter(({ day }) => Date.parse(`${day}T00:00:00Z`) >= boundary);
+  if (days.length === 0)
     throw new OperatorError(
-      `${day} is before the retention boundary: its events could not be read. Raise RETENTION_DAYS first.`,
+      `${span} is before the retention boundary: its events could not be read. Raise RETENTION_DAYS first.`,
     );
-  const missing = await bringBack(opened, found);
+  const missing = await bringBack(opened, days);
+  const brought = days.filter((one) => !missing.includes(one));
+  const counts = {
+    days: days.length,
+    events: brought.reduce((sum, { events }) => sum + events, 0),
+    refused: 0,
+  };
   const { identity } = await readInstallation(sql);
   const log = { warn: () => undefined, error: () => undefined };
   const writer = new ReplayWriter({
     ...{ nodes: storage.nodesOf(database), engine: storage.writes, identity, log },
     now: () => performance.now(),
   });
-  const brought = found.filter((one) => !missing.includes(one));
-  const counts = {
-    days: found.length,
-    events: brought.reduce((sum, { events }) => sum + events, 0),
-    refused: 0,
-  };
   try {
-    for (const { publicId: appId, parts } of missing) {
-      for await (const events of readArchivedDay(store, { parts })) {
-        for (let start = 0; start < events.length; start += EVENTS_AT_ONCE) {
-          const group = events.slice(start, start + EVENTS_AT_ONCE);
-          const outcomes = await writer.write(
-            group.map(({ id, at, payload, typeId, typeName }) => ({
-              ...{ id, createdAt: at, payload, source: { appId, typeId, typeName } },
-            })),
-          );
-          for (const why of outcomes) {
-            if (why === 'stored') counts.events += 1;
-            else if (typeof why === 'object') counts.refused += 1;
-            else
-              throw new OperatorError(
-                'the database takes no writes now: run the same restore again, which may be repeated',
-              );
-          }
-        }
-      }
+    for (const day of missing) {
+      const { stored, refused } = await storeAgain(opened, writer, day);
+      counts.events += stored;
+      counts.refused += refused;
     }
   } finally {
     await writer.close();
   }
   await storage.settleCounts(sql, Date.now());
-  const fields = { Day: day, Apps: grouped(counts.days), 'Events in place': grouped(counts.events) };
+  const fields = {
+    Days: span,
+    'Days of apps': grouped(counts.days),
+    'Events in place': grouped(counts.events),
+  };
   const refused = counts.refused > 0 ? { 'Events refused': grouped(counts.refused) } : {};
-  print(options, { day, ...counts }, formatFields({ ...fields, ...refused }));
+  const asked = from === to ? { day: from } : { from, to };
+  print(options, { ...asked, ...counts }, formatFields({ ...fields, ...refused }));
   if (counts.refused > 0) process.exitCode = PROBLEM_EXIT_CODE;
+}
+
+/** Stores the events of a day that are not there. @throws OperatorError where the database takes none, ArchiveError */
+async function storeAgain(
+  { store }: Opened,
+  writer: ReplayWriter,
+  { publicId: appId, parts }: ArchivedDay & { publicId: string },
+): Promise<{ readonly stored: number; readonly refused: number }> {
+  const { readArchivedDay } = await import('../archive/archiving.ts');
+  let [stored, refused] = [0, 0];
+  for await (const events of readArchivedDay(store, { parts })) {
+    for (let start = 0; start < events.length; start += EVENTS_AT_ONCE) {
+      const outcomes = await writer.write(
+        events.slice(start, start + EVENTS_AT_ONCE).map(({ id, at, payload, typeId, typeName }) => ({
+          ...{ id, createdAt: at, payload, source: { appId, typeId, typeName } },
+        })),
+      );
+      for (const why of outcomes) {
+        if (why === 'stored') stored += 1;
+        else if (typeof why === 'object') refused += 1;
+        else
+          throw new OperatorError(
+            'the database takes no writes now: run the same restore again, which may be repeated',
+          );
+      }
+    }
+  }
+  return { stored, refused };
 }
 
 /** Brings days back whose rows have left. @returns the others @throws OperatorError where one cannot be brought back */

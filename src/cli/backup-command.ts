@@ -7,6 +7,7 @@ import type { Command } from 'commander';
 import { secretFile } from '../apps/secret.ts';
 import { OperatorError } from '../errors.ts';
 import { openCopyClient } from '../storage/database/copy-client.ts';
+import { countDaysAway } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
 import { BackupReader } from './transfer/backup-format.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
@@ -32,6 +33,8 @@ interface BackupResult {
   readonly seconds: number;
   /** What a restore also needs: the file with the secret, or the setting. */
   readonly keepToo: string;
+  /** Days of apps whose events are in the archive alone, and not in the backup. Absent: none. */
+  readonly daysInArchive?: number;
 }
 
 export function addBackupCommand(program: Command): void {
@@ -47,12 +50,15 @@ export function addBackupCommand(program: Command): void {
     .addHelpText('after', HELP)
     .action(async (file: string, options: { force?: true; json?: true }) => {
       const result = await withInstallation((installation) => runBackup(installation, file, options));
-      const { events, bytes, seconds, keepToo } = result;
+      const { events, bytes, seconds, keepToo, daysInArchive = 0 } = result;
       const fields = {
         Events: grouped(events),
         Size: megabytes(bytes),
         Seconds: seconds.toFixed(1),
         'Also keep': `${keepToo}, without which logging tokens cannot be shown`,
+        ...(daysInArchive > 0 && {
+          'In the archive': `${grouped(daysInArchive)} days, whose events are not in the backup: keep the archive`,
+        }),
       };
       const answer = options.json === true ? JSON.stringify(result) : formatFields(fields);
       // Standard output may be the backup itself.
@@ -61,7 +67,7 @@ export function addBackupCommand(program: Command): void {
 }
 
 async function runBackup(
-  { config, database, storage }: Installation,
+  { config, database, storage, sql }: Installation,
   file: string,
   { force }: { readonly force?: true },
 ): Promise<BackupResult> {
@@ -92,7 +98,11 @@ async function runBackup(
     else await output((stream) => pipeline(parts, gzip, stream));
     const seconds = Math.round(performance.now() - startedAt) / 1_000;
     const keepToo = config.SECRET === '' ? secretFile(config.DATA_DIR) : 'SECRET';
-    return { events: counts.events, bytes, seconds, keepToo };
+    const daysInArchive = await countDaysAway(sql);
+    return {
+      ...{ events: counts.events, bytes, seconds, keepToo },
+      ...(daysInArchive > 0 && { daysInArchive }),
+    };
   } finally {
     progress.end();
     await client.end().catch(() => undefined); // The connection may already be broken.

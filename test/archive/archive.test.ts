@@ -465,12 +465,17 @@ describe('tidemark archive', () => {
     ]);
     // A backup that is restored has none of these days, until they are stored again.
     const file = join(folder, 'tidemark.backup');
-    expect((await tidemark(['backup', file, '--json'], settings())).code).toBe(0);
+    expect(JSON.parse((await tidemark(['backup', file, '--json'], settings())).stdout)).toMatchObject({
+      daysInArchive: 2,
+    });
     const empty = await testDatabase('postgres18', { empty: true });
     const there = { ...settings(), DATABASE_URL: empty.url, DATA_DIR: join(folder, 'there') };
     expect((await tidemark(['restore', file], there)).code).toBe(0);
-    for (const day of [DAY, '2026-03-29'])
-      expect((await tidemark(['archive', 'restore', day], there)).code).toBe(0);
+    const again = ['archive', 'restore', '--from', '2026-01-01', '--to', '2026-12-31', '--json'];
+    const span = { from: '2026-01-01', to: '2026-12-31' };
+    expect(JSON.parse((await tidemark(again, there)).stdout)).toEqual({
+      ...{ ...span, days: 2, events: 42, refused: 0 },
+    });
     expect(await count(empty.sql)).toBe('42');
     const restored = (await openStorage(empty.sql)).readerOfRows(empty.sql);
     const [copy] = await empty.sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${app.appId}`;
@@ -537,6 +542,9 @@ describe('tidemark archive', () => {
   test.each([
     [['restore', '2026-02-30'], 1, 'Write a day as 2026-01-31'],
     [['restore', '2025-01-01'], 2, 'the archive has nothing of 2025-01-01'],
+    [['restore', '--from', DAY], 2, 'give both --from and --to'],
+    [['restore', DAY, '--to', DAY], 2, 'but not both'],
+    [['restore', '--from', '2026-03-29', '--to', DAY], 2, 'is after --to'],
     [['run', '--app', 'app_none'], 2, 'there is no app with the id "app_none"'],
   ])('%s is refused', async (args, code, message) => {
     const outcome = await run(...args);

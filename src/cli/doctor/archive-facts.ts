@@ -1,6 +1,7 @@
 /** What the doctor knows of the archive. */
 import type { Config } from '../../config.ts';
 import type { Sql } from '../../storage/database/connect.ts';
+import { countDaysAway } from '../../storage/storage.ts';
 import { type Finding, note, ok, problem } from './finding.ts';
 
 export interface ArchiveFacts {
@@ -16,9 +17,7 @@ export interface ArchiveFacts {
 
 /** @returns null without ARCHIVE_URL, if nothing needs it */
 export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFacts | null> {
-  const [left] = await sql<{ away: number }[]>`
-    SELECT count(*)::float8 AS away FROM (SELECT DISTINCT app_id, day FROM archived_parts) AS days`;
-  const away = left?.away ?? 0;
+  const away = await countDaysAway(sql);
   if (config.ARCHIVE_URL === '') {
     if (away === 0) return null;
     const missing = `ARCHIVE_URL is not set, and ${away} days are in the archive alone`;

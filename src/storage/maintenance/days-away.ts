@@ -241,6 +241,13 @@ export async function readDaysAway(sql: Sql | Transaction, appId: number): Promi
       FROM archived_parts WHERE app_id = ${appId} GROUP BY app_id, archived_parts.day ORDER BY archived_parts.day`;
 }
 
+/** How many days of apps are away. */
+export async function countDaysAway(sql: Sql): Promise<number> {
+  const [row] = await sql<{ away: number }[]>`
+    SELECT count(*)::float8 AS away FROM (SELECT DISTINCT app_id, day FROM archived_parts) AS days`;
+  return row?.away ?? 0;
+}
+
 /** Whether somebody needs the rows of any day that is away. */
 export async function areDaysWanted(sql: Sql): Promise<boolean> {
   const [wanted] = await sql`SELECT FROM archived_parts WHERE wanted_at IS NOT NULL LIMIT 1`;
