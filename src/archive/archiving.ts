@@ -4,7 +4,7 @@ import { listFields } from '../apps/fields.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { readDaysAway, type Storage } from '../storage/storage.ts';
+import { readDaysAway, readRetention, type Storage } from '../storage/storage.ts';
 import type { EventRow } from '../storage/write/accepted-event.ts';
 import {
   type ArchivedDay,
@@ -254,7 +254,9 @@ async function dueDays(
   app: ArchivedApp,
   until: number,
 ): Promise<readonly DueDay[]> {
-  const from = Math.max(await readFirstDay(sql, storage, app.id), timeOf(filter.from) ?? 0);
+  // Before it, counts are all that is left.
+  const boundary = (await readRetention(sql, app.id)).first();
+  const from = Math.max(boundary, timeOf(filter.from) ?? 0);
   const end = Math.min(until, (timeOf(filter.to) ?? Number.POSITIVE_INFINITY) + DAY_MS);
   if (from >= end) return [];
   const counts = await storage.readerOfRows(sql).dayCounts(app.id, { from, until: end });
@@ -266,28 +268,11 @@ async function dueDays(
     const known = archived.get(day) ?? null;
     if (known?.counted === RESTORED && !isNamed) return [];
     const isAway = away.has(day);
+    if (known === null && counted === 0) return [];
     if (known?.counted !== counted) return [{ day, counted, known: null, isAway }];
     if (keepRows || isAway || counted === 0) return [];
     return [{ day, counted, known: canLeave(known) ? known : null, isAway }];
   });
-}
-
-/** The first day whose events can be read: before it, counts are all that is left. */
-async function readFirstDay(sql: Sql, storage: Storage, appId: number): Promise<number> {
-  const step = await storage.readerOfRows(sql).list({
-    appId,
-    typeIds: null,
-    from: null,
-    until: null,
-    order: 'asc',
-    after: null,
-    limit: 1,
-    maxBytes: 1,
-  });
-  const [first] = step.events;
-  return first === undefined
-    ? Number.POSITIVE_INFINITY
-    : Math.floor(first.createdAt.getTime() / DAY_MS) * DAY_MS;
 }
 
 /** A day is in the archive once it was read back from there, and has as many events as the counts say. */
