@@ -1,6 +1,6 @@
 /** The thread that decodes row groups, seen from outside. What takes too long in it ends the thread; the next group starts another one. */
 import { Worker } from 'node:worker_threads';
-import type { ArchivedGroup } from '../storage/database/archive-source.ts';
+import type { ArchivedGroup } from '../storage/storage.ts';
 import { ArchiveError } from './store.ts';
 
 export interface GroupRequest {

@@ -2,9 +2,8 @@
 import { type Place, Slots, type Waiter } from '../base/slots.ts';
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
-import { ArchiveUnavailable } from '../storage/database/archive-source.ts';
 import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
-import type { EventReader } from '../storage/storage.ts';
+import { ArchiveUnavailable, type EventReader } from '../storage/storage.ts';
 import { TOO_MANY_UNSENT } from './exchange.ts';
 
 const BUSY = new Rejection(

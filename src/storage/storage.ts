@@ -62,7 +62,12 @@ export {
 export { instantOf, isTimezone, localOf, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
 export type { WindowRequest, WindowSums } from './counts/windows.ts';
-export { type ArchiveSource, ArchiveUnavailable } from './database/archive-source.ts';
+export {
+  type ArchivedGroup,
+  type ArchiveReader,
+  type ArchiveSource,
+  ArchiveUnavailable,
+} from './database/archive-source.ts';
 export type { Engine } from './database/engine.ts';
 export { ByNode, type DataNode, type Nodes } from './database/nodes.ts';
 export type { DatabaseFacts } from './database-facts.ts';

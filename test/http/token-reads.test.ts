@@ -99,6 +99,7 @@ describe.each(availableEngines())('on %s,', (engine) => {
     const { data } = await read('/types');
     const [, a, b] = events;
     const createdAt = expect.stringMatching(/Z$/);
+    const shown = { hidden: false, annotation: false };
     expect(data).toEqual({
       types: [
         {
@@ -107,10 +108,10 @@ describe.each(availableEngines())('on %s,', (engine) => {
           createdAt,
           count: 0,
           lastEventAt: null,
-          hidden: false,
+          ...shown,
         },
-        { typeId: a?.typeId, name: 'a', createdAt, count: 2, lastEventAt: a?.createdAt, hidden: false },
-        { typeId: b?.typeId, name: 'b', createdAt, count: 1, lastEventAt: b?.createdAt, hidden: false },
+        { typeId: a?.typeId, name: 'a', createdAt, count: 2, lastEventAt: a?.createdAt, ...shown },
+        { typeId: b?.typeId, name: 'b', createdAt, count: 1, lastEventAt: b?.createdAt, ...shown },
       ],
     });
   });

@@ -82,11 +82,22 @@ export async function refuseDaysAway(connection: WriteConnection, rows: readonly
   if (away.length > 0) throw new DaysAway(away);
 }
 
-/** Has days brought back by the next round of the archive. @param connection without a transaction */
-export async function wantDaysBack(connection: WriteConnection, days: readonly DayOfApp[]): Promise<void> {
-  for (const { appId, day } of days)
-    await connection.query(
-      'UPDATE archived_parts SET wanted_at = now() WHERE app_id = $1::integer AND day = $2::date AND wanted_at IS NULL',
-      [appId, day],
+/**
+ * Has days brought back by the next round of the archive.
+ * @param connection without a transaction
+ * @returns those that nobody had asked for before
+ */
+export async function wantDaysBack(
+  connection: WriteConnection,
+  days: readonly DayOfApp[],
+): Promise<readonly DayOfApp[]> {
+  const asked: DayOfApp[] = [];
+  for (const one of days) {
+    const { rows } = await connection.query(
+      'UPDATE archived_parts SET wanted_at = now() WHERE app_id = $1::integer AND day = $2::date AND wanted_at IS NULL RETURNING part',
+      [one.appId, one.day],
     );
+    if (rows.length > 0) asked.push(one);
+  }
+  return asked;
 }

@@ -290,12 +290,14 @@ export class GroupCommit {
     const away = { dates: [], units: indexed.filter(isAway) };
     const others = { dates: [], units: indexed.filter((one) => !isAway(one)) };
     const { log } = this.#options;
-    log.warn(
-      { days: days.slice(0, MOST_DAYS_LOGGED), [kind.name]: away.units.length },
-      'write: days are away',
-    );
     try {
-      await wantDaysBack(connection, days);
+      // Clients try again until the day is back: it is logged once.
+      const asked = await wantDaysBack(connection, days);
+      if (asked.length > 0)
+        log.warn(
+          { days: asked.slice(0, MOST_DAYS_LOGGED), [kind.name]: away.units.length },
+          'write: days are away, and are brought back',
+        );
     } catch (obstacle) {
       log.warn({ err: obstacle }, 'write: days could not be asked back');
     }
