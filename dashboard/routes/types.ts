@@ -48,8 +48,8 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   // Drawn when loaded; the column keeps its width until then.
   const activity = useResource<TypeActivity>(`/api/apps/${appId}/type-activity`).data?.activity;
   const { reload } = types;
-  // Both at once, so that no column shifts the others.
-  const data = schemas.data === undefined && schemas.problem === null ? undefined : types.data;
+  // All at once, so that no column shifts the others; what may be done here is known with the app.
+  const data = (schemas.data ?? schemas.problem) && (app.data ?? app.problem) ? types.data : undefined;
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const { view } = useView();

@@ -455,7 +455,9 @@ describe.each(COMPONENTS)('%s', (name, isHere) => {
   test.runIf(isHere)('a client with a wrong secret gets nothing', async () => {
     const client = clientOf(issuer, { clientSecret: 'a guess' });
     const query = await queryOf(issuer, client);
-    await expect(client.identity(query.toString(), CHECKS)).rejects.toMatchObject({ kind: 'invalid' });
+    // LemonLDAP::NG may answer with a status of its own: of neither answer comes an identity.
+    const kind = name === 'lemonldap-ng' ? expect.stringMatching(/^(?:invalid|unreachable)$/) : 'invalid';
+    await expect(client.identity(query.toString(), CHECKS)).rejects.toMatchObject({ kind });
   });
 
   test.runIf(isHere)('the document of another issuer is refused, and keys that do not fit', async () => {

@@ -108,8 +108,9 @@ test('whatever one account asks with forty tokens and its session, another oneâ€
   await lock?.release();
   lock = null;
   await Promise.all(mine);
-  // Those that had a place before, and a turn for each of its own.
-  expect(order.length).toBeLessThanOrEqual(READS - 1 + 4);
+  // Those that had a place before, and a turn for each of its own; and what the other places answer while the last of its own is read, which
+  // may take longer than theirs.
+  expect(order.length).toBeLessThanOrEqual(READS - 1 + 4 + READS - 1);
   expect(order.filter((one) => one === 'innocent 200')).toHaveLength(2);
   await Promise.all(attack);
   expect(new Set(order)).toEqual(new Set(['hostile 200', 'innocent 200']));
