@@ -385,16 +385,25 @@ export function daysAway(
     const upkeep = storage.maintenance({ sql: own, slow }, settings, () => Date.now());
     const counts = async (): Promise<Record<string, number>> => {
       await upkeep.everySecond();
+      // Two statements: a join of both is of other columns in a cluster.
+      const series = await database.sql<{ id: number }[]>`SELECT id FROM field_series WHERE type_id = 0`;
       const rows = await database.sql<{ day: string; count: number }[]>`
         SELECT (bucket AT TIME ZONE 'UTC')::date::text AS day, sum(count)::float8 AS count
           FROM field_minute_counts AS counts
-          JOIN field_series AS series ON series.id = series_id AND type_id = 0
-         WHERE counts.app_id = ${app.id} GROUP BY 1 ORDER BY 1`;
+         WHERE counts.app_id = ${app.id} AND series_id = ANY(${series.map(({ id }) => id)}) GROUP BY 1 ORDER BY 1`;
       return Object.fromEntries(rows.map(({ day, count }) => [day, count]));
     };
     const all = { [DAY]: 12, '2026-03-29': 6 };
     await until(async () => JSON.stringify(await counts()) === JSON.stringify(all), 'the past is counted');
-    expect(await run()).toMatchObject([{ isAway: true }, { isAway: true }]);
+    // In a cluster the field is complete a moment after its last minute is counted.
+    const left: DayOutcome[] = [];
+    const haveLeft = async (): Promise<boolean> => {
+      await upkeep.everySecond();
+      left.push(...(await run()));
+      return left.length === 2;
+    };
+    await until(haveLeft, 'both days have left');
+    expect(left).toMatchObject([{ isAway: true }, { isAway: true }]);
     await fill(3);
     for (let second = 0; second < 3; second += 1) expect(await counts()).toEqual(all);
     await withRun((pool) =>
