@@ -463,6 +463,14 @@ describe('tidemark archive', () => {
     expect(archiveFindings({ archive: await archiveFacts(readConfig(without), sql) })).toEqual([
       expect.objectContaining({ level: 'problem' }),
     ]);
+    // What an import brings may be there already.
+    const lines = join(folder, 'again.ndjson');
+    await writeFile(
+      lines,
+      `${JSON.stringify({ type: 'order', key: 'k', createdAt: `${DAY}T10:00:00Z`, payload: {} })}\n`,
+    );
+    const imported = await tidemark(['import', lines, '--app', app.appId], settings());
+    expect([imported.code, imported.stderr]).toEqual([1, expect.stringContaining(DAY)]);
     // A backup that is restored has none of these days, until they are stored again.
     const file = join(folder, 'tidemark.backup');
     expect(JSON.parse((await tidemark(['backup', file, '--json'], settings())).stdout)).toMatchObject({

@@ -85,8 +85,8 @@ export async function keepRows({ client }: CopyEndpoint): Promise<void> {
   const [away] = rows;
   if (away !== undefined)
     throw new OperatorError(
-      `the rows of archived days, such as ${away.day}, have left the source: bring them back first, by "tidemark archive restore" for each day ` +
-        'that "tidemark archive list" shows in the archive, with ARCHIVE_KEEP_ROWS=true until the copy has ended',
+      `the rows of archived days, such as ${away.day}, have left the source: bring them back first, by "tidemark archive restore" for the days ` +
+        'that "tidemark archive list" shows in the archive (--from and --to), with ARCHIVE_KEEP_ROWS=true until the copy has ended',
     );
 }
 
