@@ -73,7 +73,7 @@ import { ServerWatch } from './storage/database/server-watch.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
-import { areDaysWanted, ConsumerStore, type Nodes, type Storage } from './storage/storage.ts';
+import { ConsumerStore, type Nodes, readWantedDays, type Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
   readonly config: Config;
@@ -776,7 +776,11 @@ function openDeliveries(
   const digests = new DigestRounds({ ...common, storage, publicUrl, sendsMail: mailer !== null });
   const outbox = new Outbox({ ...common, mailer });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
-  const archive = new ArchiveRounds({ ...common, config, areDaysWanted: () => areDaysWanted(sql) });
+  const archive = new ArchiveRounds({
+    ...common,
+    config,
+    areDaysWanted: async () => (await readWantedDays(sql)).length > 0,
+  });
   const parts = [webhooks, alerts, digests, outbox, audit, archive];
   for (const part of parts) part.start();
   maintenance.onRound = () => webhooks.wake();

@@ -4,7 +4,7 @@ import { listFields } from '../apps/fields.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { readDaysAway, readRetention, type Storage } from '../storage/storage.ts';
+import { readDaysAway, readRetention, readWantedDays, type Storage } from '../storage/storage.ts';
 import type { EventRow } from '../storage/write/accepted-event.ts';
 import {
   type ArchivedDay,
@@ -70,7 +70,8 @@ const ROWS_AT_ONCE = 5_000;
 
 /**
  * Archives the days that are due: those with events that are not in the archive, or that have changed since. Rows of a day leave the
- * database once it is archived, unless they are to be kept. Days that somebody needs are brought back first, and stay until the next run.
+ * database once it is archived, unless they are to be kept. Days that somebody needs are brought back between any two of them, and stay
+ * until the next run.
  * @param options.until the end of the last day, milliseconds since 1970
  * @param options.keepRows whether the rows of archived days stay in the database, too
  * @param options.onDay called after each day
@@ -89,37 +90,60 @@ export async function archiveDueDays(
   const ended = await alone(sql, async () => {
     await removeObsolete(options);
     const apps = await appsOf(sql, filter);
-    const wanted = new Map<number, ReadonlySet<string>>();
-    // Before anything else: writers wait for it.
-    for (const app of apps) {
-      wanted.set(app.id, await bringWantedBack(options, app, onDay));
-      if (isStopped()) return true;
-    }
+    const wanted = new WantedDays(options, apps, onDay);
     for (const app of apps) {
       for (const due of await dueDays(options, app, until)) {
+        // First, because writers wait for it.
+        await wanted.bringSomeBack();
         if (isStopped()) return true;
-        if (wanted.get(app.id)?.has(due.day) === true) continue;
+        if (wanted.has(app.id, due.day)) continue;
         const outcome = await archiveDue(options, app, due, keepRows);
         if (outcome !== null) onDay(outcome);
       }
     }
+    while (!isStopped() && (await wanted.bringSomeBack()) > 0);
     return true;
   });
   return ended === true;
 }
 
-/** Brings the days of an app back that somebody needs. @returns these days */
-async function bringWantedBack(
-  options: ArchivingOptions,
-  app: ArchivedApp,
-  onDay: (outcome: DayOutcome) => void,
-): Promise<ReadonlySet<string>> {
-  const wanted = (await readDaysAway(options.sql, app.id)).filter(({ isWanted }) => isWanted);
-  for (const { day, events } of wanted) {
-    const problem = await bringDayBack(options, app, day, CHANGED);
-    if (problem !== null) onDay({ appId: app.publicId, day, events, bytes: 0, problem, isAway: true });
+/** The days that somebody needs, each of which a run brings back, or tries to, once. */
+class WantedDays {
+  readonly #options: ArchivingOptions;
+  readonly #apps: ReadonlyMap<number, AppOfAccount>;
+  readonly #onDay: (outcome: DayOutcome) => void;
+  readonly #done = new Set<string>();
+
+  /** @param onDay called after each day that cannot be brought back */
+  constructor(
+    options: ArchivingOptions,
+    apps: readonly AppOfAccount[],
+    onDay: (outcome: DayOutcome) => void,
+  ) {
+    this.#options = options;
+    this.#apps = new Map(apps.map((app) => [app.id, app]));
+    this.#onDay = onDay;
   }
-  return new Set(wanted.map(({ day }) => day));
+
+  /** Whether a day was wanted: it stays until the next run. */
+  has(appId: number, day: string): boolean {
+    return this.#done.has(`${appId} ${day}`);
+  }
+
+  /** Brings back the day of each account that has waited longest: nobody waits for all days of another one. @returns of how many */
+  async bringSomeBack(): Promise<number> {
+    const served = new Set<number | string>();
+    for (const { appId, day, events } of await readWantedDays(this.#options.sql)) {
+      const app = this.#apps.get(appId);
+      if (app === undefined || this.has(appId, day) || served.has(app.account)) continue;
+      served.add(app.account);
+      this.#done.add(`${appId} ${day}`);
+      const problem = await bringDayBack(this.#options, app, day, CHANGED);
+      if (problem !== null)
+        this.#onDay({ appId: app.publicId, day, events, bytes: 0, problem, isAway: true });
+    }
+    return served.size;
+  }
 }
 
 /**
@@ -225,11 +249,18 @@ function canLeave({ parts }: ArchivedDay): boolean {
   return parts.length > 0 && parts.every(({ groups, ids }) => groups !== undefined && ids !== undefined);
 }
 
+interface AppOfAccount extends ArchivedApp {
+  /** Its owner; an app without one is an account of its own. */
+  readonly account: string;
+}
+
 /** Apps whose events can be read. */
-async function appsOf(sql: Sql, filter: DayFilter): Promise<readonly ArchivedApp[]> {
+async function appsOf(sql: Sql, filter: DayFilter): Promise<readonly AppOfAccount[]> {
   const { app = null } = filter;
-  return await sql<ArchivedApp[]>`
-    SELECT id, public_id AS "publicId" FROM apps
+  return await sql<AppOfAccount[]>`
+    SELECT id, public_id AS "publicId",
+           coalesce((SELECT min(user_id)::text FROM app_members WHERE app_id = apps.id AND role = 'owner'), 'app ' || id) AS account
+      FROM apps
      WHERE removed_at IS NULL AND (${app}::text IS NULL OR public_id = ${app}) ORDER BY id`;
 }
 

@@ -89,7 +89,7 @@ export { beginFieldsWithoutPast, hasEvents, readEventsLeft } from './fields/prog
 export type { ErasedValues } from './fields/recount.ts';
 export type { Prefilter, RowFilter, TextTest } from './fields/row-filter.ts';
 export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-text.ts';
-export { areDaysWanted, countDaysAway, type DayAway, readDaysAway } from './maintenance/days-away.ts';
+export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
 export {
   digestOfErased,

@@ -20,7 +20,7 @@ import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { readInstallation } from '../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
-import { openStorage, readDaysAway, type Storage } from '../../src/storage/storage.ts';
+import { openStorage, readDaysAway, readWantedDays, type Storage } from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { EventWriter, type WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { DAY_AWAY } from '../../src/storage/write/failures.ts';
@@ -92,8 +92,14 @@ export function daysAway(
   });
 
   beforeEach(async () => {
+    [memory, model] = [new MemoryStore(), new Map()];
+    await newApp();
+  });
+
+  /** Makes the app that all others here are about. @param ownerId internal id of its account */
+  async function newApp(ownerId: number | null = null): Promise<App> {
     const { sql } = database;
-    const { appId } = await createApp(sql, await testSecret(), { name: 'away' });
+    const { appId } = await createApp(sql, await testSecret(), { name: 'away', ownerId });
     for (const name of ['page view', 'order']) await createEventType(sql, { appId, name, maxTypes: 10 });
     const [row] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
     app = { id: row?.id ?? 0, publicId: appId };
@@ -101,7 +107,6 @@ export function daysAway(
       { id: number }[]
     >`SELECT id FROM event_types WHERE app_id = ${app.id} ORDER BY id`;
     typeIds = types.map(({ id }) => id);
-    [memory, model] = [new MemoryStore(), new Map()];
     await writer?.close();
     const nodes = storage.nodesOf(sql.pool.database);
     await nodes.ready();
@@ -109,7 +114,8 @@ export function daysAway(
       ...{ node: nodes.nodeOf(app.id), engine: storage.writes, connections: 2, past: true },
       ...{ log: captured([]), now: () => performance.now() },
     });
-  });
+    return app;
+  }
 
   afterAll(async () => {
     await writer.close();
@@ -155,9 +161,11 @@ export function daysAway(
 
   const options = (sql: Sql) => ({ sql, storage, store: memory, installationId: 'here' });
 
-  async function run(wrap?: (sql: Sql) => Sql): Promise<DayOutcome[]> {
+  async function run(
+    wrap?: (sql: Sql) => Sql,
+    filter: { app?: string } = { app: app.publicId },
+  ): Promise<DayOutcome[]> {
     const days: DayOutcome[] = [];
-    const filter = { app: app.publicId };
     const archive = (sql: Sql): Promise<boolean> =>
       archiveDueDays({
         ...{ ...options(sql), filter, until: UNTIL, keepRows: false },
@@ -273,6 +281,57 @@ export function daysAway(
     await expectWhole();
     expect((await run()).map(({ day }) => day)).toContain(DAY);
     await expectWhole();
+  });
+
+  test('days are brought back between those that are archived, one of each account in its turn', async () => {
+    const { sql } = database;
+    await sql`UPDATE apps SET removed_at = now()`;
+    const [eve, bob] = await sql<{ id: number }[]>`
+      INSERT INTO users (public_id, email, email_key, password_hash)
+      SELECT 'usr_' || name, name, name, '' FROM unnest(ARRAY['eve', 'bob']) AS name RETURNING id`;
+    const days = async (owner: { id: number } | undefined, count: number): Promise<App> => {
+      const made = await newApp(owner?.id);
+      for (let day = 0; day < count; day += 1) await fill(3, START + day * DAY_MS);
+      await run();
+      return made;
+    };
+    const second = await days(eve, 1);
+    const third = await days(bob, 2);
+    const first = await days(eve, 3);
+    // Of its own, so that something is to be archived between them.
+    await fill(5, START + 4 * DAY_MS);
+    const names = new Map([first, second, third].map(({ publicId }, n) => [publicId, n + 1]));
+    const ask = ({ id }: App, day: string, at: number) => sql`
+      UPDATE archived_parts SET wanted_at = ${new Date(at)} WHERE app_id = ${id} AND day = ${day}::text::date`;
+    await ask(first, DAY, 1_000);
+    await ask(first, '2026-03-29', 2_000);
+    await ask(second, DAY, 3_000);
+    await ask(first, '2026-03-30', 4_000);
+    await ask(third, DAY, 5_000);
+    const there = new Set(memory.objects.keys());
+    const order: string[] = [];
+    const note = (verb: string, key: string): void => {
+      const [, appId = '', day = ''] = key.split('/');
+      order.push(`${verb} ${names.get(appId)} ${day}`);
+    };
+    const [get, put] = [memory.get.bind(memory), memory.put.bind(memory)];
+    memory.get = async (key) => {
+      if (there.has(key)) note('back', key);
+      return await get(key);
+    };
+    memory.put = async (key, bytes) => {
+      if (key.endsWith('.parquet')) {
+        note('archive', key);
+        await ask(third, '2026-03-29', 6_000);
+      }
+      await put(key, bytes);
+    };
+    expect(await run(undefined, {})).toMatchObject([{ day: '2026-04-01', problem: null }]);
+    expect(order).toEqual([
+      ...['back 1 2026-03-28', 'back 3 2026-03-28', 'archive 1 2026-04-01', 'back 1 2026-03-29'],
+      ...['back 3 2026-03-29', 'back 2 2026-03-28', 'back 1 2026-03-30'],
+    ]);
+    expect(await readWantedDays(sql)).toEqual([]);
   });
 
   test('a replay of a journal waits for days that are away, and keeps nothing else waiting', async () => {

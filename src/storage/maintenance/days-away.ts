@@ -248,8 +248,9 @@ export async function countDaysAway(sql: Sql): Promise<number> {
   return row?.away ?? 0;
 }
 
-/** Whether somebody needs the rows of any day that is away. */
-export async function areDaysWanted(sql: Sql): Promise<boolean> {
-  const [wanted] = await sql`SELECT FROM archived_parts WHERE wanted_at IS NOT NULL LIMIT 1`;
-  return wanted !== undefined;
+/** Days that are away whose rows somebody needs: those that were asked for first come first. */
+export async function readWantedDays(sql: Sql): Promise<(DayOfApp & { readonly events: number })[]> {
+  return await sql<(DayOfApp & { readonly events: number })[]>`
+    SELECT app_id AS "appId", day::text AS day, sum(events)::float8 AS events FROM archived_parts WHERE wanted_at IS NOT NULL
+     GROUP BY app_id, archived_parts.day ORDER BY min(wanted_at), app_id, archived_parts.day`;
 }
