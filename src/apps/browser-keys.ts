@@ -7,6 +7,7 @@ import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { eventTypeNameProblem } from './event-types.ts';
 import { checkName } from './name.ts';
+import { restorableUntil } from './revocation.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 /** A browser key in a list. */
@@ -24,6 +25,8 @@ export interface BrowserKey {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly revokedAt: Date | null;
+  /** Until when its revocation can be undone; null: it cannot. */
+  readonly restorableUntil: Date | null;
   /** The key's own text, which is no secret; null where another SECRET sealed it. */
   readonly browserKey: string | null;
 }
@@ -87,7 +90,8 @@ export async function createBrowserKey(
     if (app === undefined) throw appNotFound(appId);
     if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
       throw appNotFound(appId);
-    await makeRoom(tx, app.id);
+    await checkRoom(tx, app.id);
+    await removeRevoked(tx, app.id);
     await tx`
       INSERT INTO browser_keys (public_id, digest, sealed, app_id, name, types, origins, created_by)
       VALUES (${tokenId}, ${digestOf(browserKey)}, ${sealToken(secret, browserKey)}, ${app.id}, ${name},
@@ -97,11 +101,15 @@ export async function createBrowserKey(
   return { tokenId, name, browserKey, appId, types, origins };
 }
 
-async function makeRoom(tx: Transaction, appId: number): Promise<void> {
+/** @throws Refused tooManyTokens */
+async function checkRoom(tx: Transaction, appId: number): Promise<void> {
   const [made] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NULL`;
   if ((made?.count ?? 0) >= MAX_KEYS)
     throw refused('tooManyTokens', `an app may have ${MAX_KEYS} browser keys: revoke one that is not needed`);
+}
+
+async function removeRevoked(tx: Transaction, appId: number): Promise<void> {
   await tx`
     DELETE FROM browser_keys
      WHERE id IN (SELECT id FROM browser_keys WHERE app_id = ${appId} AND revoked_at IS NOT NULL
@@ -121,7 +129,8 @@ export async function listBrowserKeys(
     SELECT key.public_id AS "tokenId", key.name, ARRAY[app.public_id] AS "appIds", key.types, key.origins,
            CASE WHEN maker.id IS NOT NULL
                 THEN json_build_object('userId', maker.public_id, 'email', maker.email) END AS "createdBy",
-           key.created_at AS "createdAt", key.revoked_at AS "revokedAt", key.digest, key.sealed
+           key.created_at AS "createdAt", key.revoked_at AS "revokedAt",
+           ${restorableUntil(sql, sql`key.revoked_at`)} AS "restorableUntil", key.digest, key.sealed
       FROM browser_keys AS key JOIN apps AS app ON app.id = key.app_id LEFT JOIN users AS maker ON maker.id = key.created_by
      WHERE ${appId}::integer IS NULL OR key.app_id = ${appId}
      ORDER BY key.id`;
@@ -154,6 +163,37 @@ export async function revokeBrowserKey(
     const details = { tokenId, name: key.name };
     await writeAudit(tx, { appId: key.appId, by, action: 'browser-key.revoke', details });
     return { tokenId, revokedAt: revoked.revokedAt };
+  });
+}
+
+/**
+ * Undoes a revocation: pages can use the key again.
+ * @param restoration.appId internal id of the app that the key must be of; null: any
+ * @returns null if there is no such key that was revoked within a day
+ * @throws Refused tooManyTokens
+ */
+export async function restoreBrowserKey(
+  sql: Sql,
+  tokenId: string,
+  restoration: { appId?: number | null; by?: Actor } = {},
+): Promise<{ tokenId: string } | null> {
+  const { appId = null, by = COMMAND_LINE } = restoration;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    // Lock: see createBrowserKey.
+    const [app] = await tx<{ id: number }[]>`
+      SELECT id FROM apps
+       WHERE id = (SELECT app_id FROM browser_keys WHERE public_id = ${tokenId}
+                     AND (${appId}::integer IS NULL OR app_id = ${appId})) FOR NO KEY UPDATE`;
+    if (app === undefined) return null;
+    const [key] = await tx<{ id: number; name: string; restorableUntil: Date | null }[]>`
+      SELECT id, name, ${restorableUntil(tx, tx`revoked_at`)} AS "restorableUntil"
+        FROM browser_keys WHERE public_id = ${tokenId} FOR UPDATE`;
+    if (key?.restorableUntil == null) return null;
+    await checkRoom(tx, app.id);
+    await tx`UPDATE browser_keys SET revoked_at = NULL WHERE id = ${key.id}`;
+    const details = { tokenId, name: key.name };
+    await writeAudit(tx, { appId: app.id, by, action: 'browser-key.restore', details });
+    return { tokenId };
   });
 }
 

@@ -8,6 +8,7 @@ import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
+import { restorableUntil } from './revocation.ts';
 import { openSealed, type Secret } from './secret.ts';
 
 /** A producer in a list. */
@@ -21,6 +22,8 @@ export interface Producer {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly revokedAt: Date | null;
+  /** Until when its revocation can be undone; null: it cannot. */
+  readonly restorableUntil: Date | null;
   /** To the minute; null: never. */
   readonly firstUsedAt: Date | null;
   readonly lastUsedAt: Date | null;
@@ -38,8 +41,6 @@ const FIRST_NAME = 'First token';
 const MAX_PRODUCERS = 100;
 /** Revoked producers of an app that stay in lists; the earliest are removed. */
 const MAX_REVOKED = 100;
-/** How long a revocation can be undone. */
-const UNDO_HOURS = 24;
 const HOUR_MINUTES = 60;
 
 /**
@@ -63,7 +64,8 @@ export async function createProducer(
     if (app === undefined) throw appNotFound(appId);
     if (userId !== null && !(await holdMaintained(tx, userId, [app.id])).has(app.id))
       throw appNotFound(appId);
-    await makeRoom(tx, app.id);
+    await checkRoom(tx, app.id);
+    await removeRevoked(tx, app.id);
     const [made] = await tx<[{ id: number }]>`
       INSERT INTO producers (public_id, app_id, name, created_by)
       VALUES (${tokenId}, ${app.id}, ${name}, ${userId}) RETURNING id`;
@@ -73,7 +75,8 @@ export async function createProducer(
   });
 }
 
-async function makeRoom(tx: Transaction, appId: number): Promise<void> {
+/** @throws Refused tooManyTokens */
+async function checkRoom(tx: Transaction, appId: number): Promise<void> {
   const [valid] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM producers WHERE app_id = ${appId} AND revoked_at IS NULL`;
   if ((valid?.count ?? 0) >= MAX_PRODUCERS)
@@ -81,6 +84,9 @@ async function makeRoom(tx: Transaction, appId: number): Promise<void> {
       'tooManyTokens',
       `an app may have ${MAX_PRODUCERS} named producers: revoke one that is not needed`,
     );
+}
+
+async function removeRevoked(tx: Transaction, appId: number): Promise<void> {
   await tx`
     DELETE FROM producers
      WHERE id IN (SELECT id FROM producers WHERE app_id = ${appId} AND revoked_at IS NOT NULL
@@ -112,6 +118,7 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
        WHERE removed_at IS NULL AND (${appId}::integer IS NULL OR apps.id = ${appId})
     )
     SELECT "tokenId", name, ARRAY[app] AS "appIds", "createdBy", "createdAt", "revokedAt",
+           ${restorableUntil(sql, sql`"revokedAt"`)} AS "restorableUntil",
            first_used_at AS "firstUsedAt", last_used_at AS "lastUsedAt",
            coalesce((SELECT sum(events) FROM producer_requests AS used
                       WHERE (used.app_id, used.producer_id, minute) = (every.app_id, every.id, ${last})), 0)::float8
@@ -235,6 +242,7 @@ export async function revokeProducer(
 /**
  * Undoes a revocation: the tokens are accepted again, for as long as they would have been.
  * @returns null if there is no such producer that was revoked within a day
+ * @throws Refused tooManyTokens
  */
 export async function restoreProducer(
   sql: Sql,
@@ -242,7 +250,8 @@ export async function restoreProducer(
 ): Promise<{ tokenId: string } | null> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const held = await hold(tx, { appId, tokenId });
-    if (held?.revokedAt == null || !held.isRecent) return null;
+    if (held?.restorableUntil == null) return null;
+    if (held.producerId !== null) await checkRoom(tx, appId);
     await tx`
       UPDATE logging_tokens SET expires_at = nullif(revoked_from, 'infinity'), revoked_from = NULL
        WHERE app_id = ${appId} AND producer_id IS NOT DISTINCT FROM ${held.producerId}::integer
@@ -261,26 +270,24 @@ interface Held {
   readonly producerId: number | null;
   readonly name: string;
   readonly revokedAt: Date | null;
-  /** Whether the revocation can still be undone. */
-  readonly isRecent: boolean;
+  readonly restorableUntil: Date | null;
 }
 
 /** Locks the app, so that changes of its tokens take turns. */
 async function hold(tx: Transaction, { appId, tokenId }: Omit<ProducerOf, 'by'>): Promise<Held | null> {
   const [app] = await tx<{ publicId: string }[]>`
     SELECT public_id AS "publicId" FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-  const since = tx`now() - make_interval(hours => ${UNDO_HOURS})`;
   if (app?.publicId === appIdOf(tokenId)) {
-    const [first] = await tx<{ revokedAt: Date | null; isRecent: boolean | null }[]>`
-      SELECT max(expires_at) AS "revokedAt", max(expires_at) > ${since} AS "isRecent" FROM logging_tokens
+    const [first] = await tx<[Pick<Held, 'revokedAt' | 'restorableUntil'>]>`
+      SELECT max(expires_at) AS "revokedAt", ${restorableUntil(tx, tx`max(expires_at)`)} AS "restorableUntil"
+        FROM logging_tokens
        WHERE app_id = ${appId} AND producer_id IS NULL AND revoked_from IS NOT NULL
          AND NOT EXISTS (SELECT FROM logging_tokens AS current
                           WHERE current.app_id = ${appId} AND current.producer_id IS NULL AND current.expires_at IS NULL)`;
-    const { revokedAt = null, isRecent = null } = first ?? {};
-    return { producerId: null, name: FIRST_NAME, revokedAt, isRecent: isRecent === true };
+    return { producerId: null, name: FIRST_NAME, ...first };
   }
   const [held] = await tx<Held[]>`
-    SELECT id AS "producerId", name, revoked_at AS "revokedAt", coalesce(revoked_at > ${since}, false) AS "isRecent"
+    SELECT id AS "producerId", name, revoked_at AS "revokedAt", ${restorableUntil(tx, tx`revoked_at`)} AS "restorableUntil"
       FROM producers WHERE public_id = ${tokenId} AND app_id = ${appId} FOR UPDATE`;
   return held ?? null;
 }

@@ -7,6 +7,7 @@ import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { checkName } from './name.ts';
+import { restorableUntil } from './revocation.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
 export interface ResourceToken {
@@ -19,11 +20,16 @@ export interface ResourceToken {
   readonly createdAt: Date;
   readonly expiresAt: Date | null;
   readonly revokedAt: Date | null;
+  /** Until when its revocation can be undone; null: it cannot. */
+  readonly restorableUntil: Date | null;
   readonly lastUsedAt: Date | null;
 }
 
 /** Revoked and expired tokens of an account that stay in lists; the earliest ended are removed. */
 const MAX_ENDED = 100;
+
+/** Who revoked a token, where that is not one account. */
+const SEVERAL = 0;
 
 /** 100 years: dates keep four-digit years. */
 const LONGEST_SECONDS = 100 * 366 * 86_400;
@@ -60,7 +66,11 @@ export async function createResourceToken(
   const resourceToken = createTokenText('tdr');
   const userId = by === 'command line' ? null : by.userId;
   return await sql.begin('isolation level read committed', async (tx) => {
-    if (userId !== null) await makeRoom(tx, userId, maxTokens);
+    if (userId !== null) {
+      await lockUser(tx, userId);
+      await checkRoom(tx, userId, maxTokens);
+      await removeEnded(tx, userId);
+    }
     const apps = await tx<{ id: number; publicId: string }[]>`
       SELECT id, public_id AS "publicId" FROM apps WHERE public_id = ANY(${appIds}) FOR KEY SHARE`;
     const missing = appIds.find((appId) => !apps.some(({ publicId }) => publicId === appId));
@@ -80,11 +90,10 @@ export async function createResourceToken(
 }
 
 /**
- * Checks the number of valid tokens of an account, and removes the earliest of its ended ones. The lock makes both exact.
+ * Checks the number of valid tokens of an account, exactly after lockUser.
  * @throws Refused tooManyTokens
  */
-async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
-  await lockUser(tx, userId);
+async function checkRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
   const [made] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM resource_tokens
      WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`;
@@ -93,6 +102,10 @@ async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Pro
       'tooManyTokens',
       `an account may have ${maxTokens} valid resource tokens (MAX_TOKENS_PER_ACCOUNT): revoke one that is not needed`,
     );
+}
+
+/** Removes the earliest of the ended tokens of an account. */
+async function removeEnded(tx: Transaction, userId: number): Promise<void> {
   await tx`
     DELETE FROM resource_tokens
      WHERE id IN (SELECT id FROM resource_tokens
@@ -104,8 +117,13 @@ async function makeRoom(tx: Transaction, userId: number, maxTokens: number): Pro
 /**
  * All resource tokens, revoked and expired ones included, in order of creation.
  * @param appId internal id of an app: only tokens that may read it; null: all
+ * @param by    who sees whether they can be restored
  */
-export async function listResourceTokens(sql: Sql, appId: number | null = null): Promise<ResourceToken[]> {
+export async function listResourceTokens(
+  sql: Sql,
+  appId: number | null = null,
+  by: Actor = COMMAND_LINE,
+): Promise<ResourceToken[]> {
   return [
     ...(await sql<ResourceToken[]>`
       SELECT token.public_id    AS "tokenId",
@@ -119,6 +137,8 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
              token.created_at   AS "createdAt",
              token.expires_at   AS "expiresAt",
              token.revoked_at   AS "revokedAt",
+             CASE WHEN token.revoked_by IS NOT NULL AND ${mayRestore(sql, by)}
+                  THEN ${restorableUntil(sql, sql`token.revoked_at`)} END AS "restorableUntil",
              token.last_used_at AS "lastUsedAt"
         FROM resource_tokens AS token LEFT JOIN users AS maker ON maker.id = token.created_by
        WHERE ${appId}::integer IS NULL
@@ -128,7 +148,23 @@ export async function listResourceTokens(sql: Sql, appId: number | null = null):
 }
 
 /**
- * Revokes a resource token. Revoking it again changes nothing: the first time is kept.
+ * Whether somebody may restore a revoked `token`: who may create it, which takes a maintainer of all its apps, and who revoked
+ * it. A maintainer of one of its apps does not give access to the others back that somebody else has ended.
+ */
+function mayRestore(sql: Sql | Transaction, by: Actor) {
+  if (by === 'command line') return sql`true`;
+  return sql`(token.revoked_by = ${by.userId} OR NOT EXISTS (
+    SELECT FROM resource_token_apps AS link
+     WHERE link.token_id = token.id
+       AND NOT EXISTS (SELECT FROM app_members AS member
+                        WHERE member.app_id = link.app_id AND member.user_id = ${by.userId} AND role <> 'viewer')))`;
+}
+
+const accountOf = (by: Actor): number => (by === 'command line' ? SEVERAL : (by.userId ?? SEVERAL));
+
+/**
+ * Revokes a resource token. Revoking it again keeps the first time; if another account does so, the first one alone cannot undo
+ * it any more.
  * @param revocation.appId internal id of an app that the token must be for; null: any token
  * @throws Refused tokenNotFound
  */
@@ -139,16 +175,22 @@ export async function revokeResourceToken(
 ): Promise<{ tokenId: string; revokedAt: Date }> {
   const { appId = null, by = COMMAND_LINE } = revocation;
   return await sql.begin('isolation level read committed', async (tx) => {
-    const [token] = await tx<{ id: number; name: string; revokedAt: Date | null; appIds: number[] }[]>`
-      SELECT id, name, revoked_at AS "revokedAt",
+    const [token] = await tx<
+      { id: number; name: string; revokedAt: Date | null; revokedBy: number | null; appIds: number[] }[]
+    >`
+      SELECT id, name, revoked_at AS "revokedAt", revoked_by AS "revokedBy",
              ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
         FROM resource_tokens AS token
        WHERE public_id = ${tokenId} FOR UPDATE`;
     if (token === undefined || (appId !== null && !token.appIds.includes(appId)))
       throw tokenNotFound(tokenId);
-    if (token.revokedAt !== null) return { tokenId, revokedAt: token.revokedAt };
+    if (token.revokedAt !== null) {
+      if (token.revokedBy !== null && token.revokedBy !== accountOf(by))
+        await tx`UPDATE resource_tokens SET revoked_by = ${SEVERAL} WHERE id = ${token.id}`;
+      return { tokenId, revokedAt: token.revokedAt };
+    }
     const [revoked] = await tx<[{ revokedAt: Date }]>`
-      UPDATE resource_tokens SET revoked_at = now() WHERE id = ${token.id} RETURNING revoked_at AS "revokedAt"`;
+      UPDATE resource_tokens SET revoked_at = now(), revoked_by = ${accountOf(by)} WHERE id = ${token.id} RETURNING revoked_at AS "revokedAt"`;
     for (const one of token.appIds) {
       const details = { tokenId, name: token.name };
       await writeAudit(tx, { appId: one, by, action: 'resource-token.revoke', details });
@@ -156,6 +198,59 @@ export async function revokeResourceToken(
     return { tokenId, revokedAt: revoked.revokedAt };
   });
 }
+
+/**
+ * Undoes a revocation: the token is accepted again, for as long as it would have been. It counts again among those of its creator.
+ * @param restoration.appId     internal id of an app that the token must be for; null: any token
+ * @param restoration.maxTokens how many valid tokens its creator may have; 0 for no limit
+ * @returns null if there is no such token that was revoked within a day, other than with its creator's membership
+ * @throws Refused accessDenied, tooManyTokens
+ */
+export async function restoreResourceToken(
+  sql: Sql,
+  tokenId: string,
+  restoration: { appId?: number | null; maxTokens?: number; by?: Actor } = {},
+): Promise<{ tokenId: string; expiresAt: Date | null } | null> {
+  const { appId = null, maxTokens = 0, by = COMMAND_LINE } = restoration;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    const [found] = await tx<{ id: number; createdBy: number | null; appIds: number[] }[]>`
+      SELECT id, created_by AS "createdBy",
+             ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
+        FROM resource_tokens AS token WHERE public_id = ${tokenId}`;
+    if (found === undefined || (appId !== null && !found.appIds.includes(appId))) return null;
+    // The order of these locks is that of a creation and of the end of a membership.
+    if (found.createdBy !== null) await lockUser(tx, found.createdBy);
+    if (by !== 'command line' && by.userId !== null) await holdMaintained(tx, by.userId, found.appIds);
+    await tx`SELECT FROM resource_tokens WHERE id = ${found.id} FOR UPDATE`;
+    // What was committed while this waited is seen by a statement of its own.
+    const [token] = await tx<RestorableToken[]>`
+      SELECT name, expires_at AS "expiresAt", coalesce(expires_at <= now(), false) AS "isExpired",
+             ${mayRestore(tx, by)} AS "isAllowed",
+             ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
+        FROM resource_tokens AS token
+       WHERE id = ${found.id} AND revoked_by IS NOT NULL AND ${restorableUntil(tx, tx`revoked_at`)} IS NOT NULL`;
+    if (token === undefined || (appId !== null && !token.appIds.includes(appId))) return null;
+    if (!token.isAllowed) throw refused('accessDenied', NOT_RESTORER);
+    if (found.createdBy !== null && !token.isExpired) await checkRoom(tx, found.createdBy, maxTokens);
+    await tx`UPDATE resource_tokens SET revoked_at = NULL, revoked_by = NULL WHERE id = ${found.id}`;
+    const details = { tokenId, name: token.name };
+    for (const one of token.appIds)
+      await writeAudit(tx, { appId: one, by, action: 'resource-token.restore', details });
+    return { tokenId, expiresAt: token.expiresAt };
+  });
+}
+
+interface RestorableToken {
+  readonly name: string;
+  readonly expiresAt: Date | null;
+  readonly isExpired: boolean;
+  readonly isAllowed: boolean;
+  /** Internal ids. */
+  readonly appIds: readonly number[];
+}
+
+const NOT_RESTORER =
+  'The token reads further apps: who revoked it can restore it, or a maintainer of all its apps.';
 
 /** A resource token that a former member created. */
 export interface MadeToken {
@@ -165,7 +260,7 @@ export interface MadeToken {
 
 /**
  * Ends access of a former member's tokens to an app: a token for this app alone is revoked, a token for several apps
- * loses this one. Tokens that have already ended are skipped.
+ * loses this one. Those that are revoked already stay so: their revocation cannot be undone any more.
  * @param ending.appId  internal id
  * @param ending.userId internal id of the creator
  * @param ending.keep   public ids of tokens that stay valid
@@ -177,17 +272,21 @@ export async function endTokensOf(
 ): Promise<{ ended: MadeToken[]; kept: MadeToken[] }> {
   const { appId, userId, keep, by } = ending;
   // A fixed lock order avoids deadlocks: a token of two apps may be ended in both at once.
-  const tokens = await tx<(MadeToken & { id: number })[]>`
-    SELECT id, public_id AS "tokenId", name
+  const tokens = await tx<(MadeToken & { id: number; isRevoked: boolean })[]>`
+    SELECT id, public_id AS "tokenId", name, revoked_at IS NOT NULL AS "isRevoked"
       FROM resource_tokens AS token
      WHERE created_by = ${userId}
        AND EXISTS (SELECT FROM resource_token_apps WHERE token_id = token.id AND app_id = ${appId})
-       AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())
+       AND (revoked_by IS NOT NULL OR revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
      ORDER BY id FOR UPDATE`;
-  const missing = keep.find((tokenId) => !tokens.some((token) => token.tokenId === tokenId));
+  const missing = keep.find((id) => !tokens.some(({ tokenId, isRevoked }) => tokenId === id && !isRevoked));
   if (missing !== undefined) throw tokenNotFound(missing);
   const [ended, kept] = [[] as MadeToken[], [] as MadeToken[]];
-  for (const { id, tokenId, name } of tokens) {
+  for (const { id, tokenId, name, isRevoked } of tokens) {
+    if (isRevoked) {
+      await endTokenIn(tx, id, appId);
+      continue;
+    }
     const isKept = keep.includes(tokenId);
     if (!isKept) await endTokenIn(tx, id, appId);
     (isKept ? kept : ended).push({ tokenId, name });
@@ -201,7 +300,8 @@ export async function endTokensOf(
 async function endTokenIn(tx: Transaction, id: number, appId: number): Promise<void> {
   const others = await tx`
     SELECT FROM resource_token_apps WHERE token_id = ${id} AND app_id <> ${appId} LIMIT 1`;
-  if (others.length === 0) await tx`UPDATE resource_tokens SET revoked_at = now() WHERE id = ${id}`;
+  if (others.length === 0)
+    await tx`UPDATE resource_tokens SET revoked_at = coalesce(revoked_at, now()), revoked_by = NULL WHERE id = ${id}`;
   else await tx`DELETE FROM resource_token_apps WHERE token_id = ${id} AND app_id = ${appId}`;
 }
 

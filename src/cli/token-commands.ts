@@ -1,6 +1,11 @@
 /** The commands for resource tokens, browser keys and the logging tokens of producers. */
 import { type Command, Option } from 'commander';
-import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../apps/browser-keys.ts';
+import {
+  createBrowserKey,
+  listBrowserKeys,
+  restoreBrowserKey,
+  revokeBrowserKey,
+} from '../apps/browser-keys.ts';
 import {
   createManagementToken,
   listManagementTokens,
@@ -16,7 +21,12 @@ import {
   revokeProducer,
   rotateProducer,
 } from '../apps/producers.ts';
-import { createResourceToken, listResourceTokens, revokeResourceToken } from '../apps/resource-tokens.ts';
+import {
+  createResourceToken,
+  listResourceTokens,
+  restoreResourceToken,
+  revokeResourceToken,
+} from '../apps/resource-tokens.ts';
 import { OperatorError } from '../errors.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
@@ -287,54 +297,60 @@ function addRevokeCommand(token: Command): void {
     .option(...JSON_OPTION)
     .action((id: string, options: Json) =>
       runCommand(options, async (session) => {
-        const producer = await revokeOne(session, id);
-        if (producer !== null) return producer;
-        const key = await revokeBrowserKey(session.sql, id);
-        const management = key === null ? await revokeManagementToken(session.sql, id) : null;
-        const revoked = key ?? management ?? (await revokeResourceToken(session.sql, id));
-        const event = key === null ? 'resource-token.revoke' : 'browser-key.revoke';
+        const { kind, ...revoked } = await revokeOne(session, id);
+        const text = formatFields({ Token: id, Revoked: revoked.revokedAt });
+        // A management token is no app's, whose owners would be told.
+        if (kind === 'management') return { json: revoked, text };
         return {
           json: revoked,
-          text: formatFields({ Token: revoked.tokenId, Revoked: revoked.revokedAt }),
-          // A management token is no app's, whose owners would be told.
-          ...(management === null && {
-            afterwards: () => mailNotice(session, event, { tokenId: revoked.tokenId }),
-          }),
+          text: `${text}\nWithin a day of it this can be undone: tidemark token restore ${id}`,
+          afterwards: () => mailNotice(session, `${kind}.revoke`, { tokenId: id }),
         };
       }),
     );
 }
 
-async function revokeOne(session: Session, tokenId: string) {
-  const appId = await appOfProducer(session.sql, tokenId);
-  const revoked = appId === null ? null : await revokeProducer(session.sql, { appId, tokenId });
-  if (revoked === null) return null;
-  return {
-    json: revoked,
-    text: `${formatFields({ Token: tokenId, Revoked: revoked.revokedAt })}\nFor a day this can be undone: tidemark token restore ${tokenId}`,
-    afterwards: () => mailNotice(session, 'producer.revoke', { tokenId }),
-  };
+async function revokeOne({ sql }: Session, id: string) {
+  const appId = await appOfProducer(sql, id);
+  const producer = appId === null ? null : await revokeProducer(sql, { appId, tokenId: id });
+  if (producer !== null) return { kind: 'producer', ...producer } as const;
+  const key = await revokeBrowserKey(sql, id);
+  if (key !== null) return { kind: 'browser-key', ...key } as const;
+  const management = await revokeManagementToken(sql, id);
+  if (management !== null) return { kind: 'management', ...management } as const;
+  return { kind: 'resource-token', ...(await revokeResourceToken(sql, id)) } as const;
 }
 
 function addRestoreCommand(token: Command): void {
   token
     .command('restore')
-    .description('undo the revocation of a producer, within a day')
+    .description('undo the revocation of a resource token, a browser key or a producer, within a day')
     .argument('<id>', 'the token, tok_…')
     .option(...JSON_OPTION)
     .action((tokenId: string, options: Json) =>
       runCommand(options, async (session) => {
-        const appId = await appOfProducer(session.sql, tokenId);
-        const restored = appId === null ? null : await restoreProducer(session.sql, { appId, tokenId });
-        if (restored === null)
-          throw new OperatorError(`${tokenId} is no producer that was revoked within a day`);
+        const { kind, ...restored } = await restoreOne(session, tokenId);
+        const expires = 'expiresAt' in restored && { Expires: restored.expiresAt };
         return {
           json: restored,
-          text: formatFields({ Token: tokenId, State: 'valid again' }),
-          afterwards: () => mailNotice(session, 'producer.restore', { tokenId }),
+          text: formatFields({ Token: tokenId, State: 'not revoked any more', ...expires }),
+          afterwards: () => mailNotice(session, `${kind}.restore`, { tokenId }),
         };
       }),
     );
+}
+
+async function restoreOne({ sql, config }: Session, tokenId: string) {
+  const appId = await appOfProducer(sql, tokenId);
+  const producer = appId === null ? null : await restoreProducer(sql, { appId, tokenId });
+  if (producer !== null) return { kind: 'producer', ...producer } as const;
+  const key = await restoreBrowserKey(sql, tokenId);
+  if (key !== null) return { kind: 'browser-key', ...key } as const;
+  const token = await restoreResourceToken(sql, tokenId, { maxTokens: config.MAX_TOKENS_PER_ACCOUNT });
+  if (token !== null) return { kind: 'resource-token', ...token } as const;
+  throw new OperatorError(
+    `${tokenId} is no resource token, browser key or producer that was revoked within a day. What ended with its creator's membership is not restored.`,
+  );
 }
 
 function addRotateCommand(token: Command): void {

@@ -625,6 +625,8 @@ describe('mails to the owner', () => {
     expect(created).not.toContain('Address:');
     await helper.delete(`${app.path}/tokens/${data.tokenId}`);
     await mailTo(email, 'Resource token revoked');
+    await helper.post(`${app.path}/tokens/${data.tokenId}/restore`);
+    expect(await mailTo(email, 'Resource token restored')).toContain('Token: "Reports"');
     await owner.post(`${app.path}/logging-token/rotate`, { confirm: 'Shop' });
     expect(await mailTo(email, 'Logging token rotated')).toContain('Address:');
     for (const other of [helperEmail, viewerEmail])

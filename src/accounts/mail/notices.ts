@@ -70,12 +70,14 @@ const OF_APP = {
   'logging-token.rotate': ['Logging token rotated', 'has a new logging token.'],
   'resource-token.create': ['Resource token created', 'has a new resource token, which can read its events.'],
   'resource-token.revoke': ['Resource token revoked', 'has one resource token less: it was revoked.'],
+  'resource-token.restore': ['Resource token restored', 'has a resource token whose revocation was undone.'],
   'producer.create': ['Producer created', 'has a new producer with a logging token of its own.'],
   'producer.rotate': ['Logging token rotated', 'has a producer with a new logging token.'],
   'producer.revoke': ['Producer revoked', 'has one producer less: it was revoked.'],
   'producer.restore': ['Producer restored', 'has a producer whose revocation was undone.'],
   'browser-key.create': ['Browser key created', 'has a new browser key, with which pages can write events.'],
   'browser-key.revoke': ['Browser key revoked', 'has one browser key less: it was revoked.'],
+  'browser-key.restore': ['Browser key restored', 'has a browser key whose revocation was undone.'],
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
 /** What owners can be told of: events of the authentication log, and what the operator does. */
@@ -147,16 +149,22 @@ export class Notices {
     happening: Happening,
   ): Promise<void> {
     const { sql, publicUrl } = this.#options;
-    const { appId = '', tokenId = null } = happening.fields;
-    // A token that is revoked ends for all its apps.
+    const { appId = '', tokenId = '' } = happening.fields;
+    // A token that is revoked ends for all its apps. The command line knows the app of none; the first producer's id is that of
+    // its app with another prefix.
+    const isRestored = event === 'resource-token.restore';
     const owners = await sql<{ email: string; appId: string; app: string; token: string | null }[]>`
       SELECT users.email, apps.public_id AS "appId", apps.name AS app,
-             (SELECT name FROM resource_tokens WHERE public_id = ${tokenId}) AS token
+             (SELECT name FROM resource_tokens WHERE public_id = ${tokenId}
+              UNION ALL SELECT name FROM producers WHERE public_id = ${tokenId}
+              UNION ALL SELECT name FROM browser_keys WHERE public_id = ${tokenId}) AS token
         FROM apps JOIN app_members ON app_members.app_id = apps.id JOIN users ON users.id = user_id
        WHERE role = 'owner' AND email_verified_at IS NOT NULL
-         AND (apps.public_id = ${appId}
+         AND (apps.public_id IN (${appId}, ${tokenId.replace(/^tok_/, 'app_')})
               OR apps.id IN (SELECT app_id FROM resource_token_apps JOIN resource_tokens ON id = token_id
-                              WHERE public_id = ${tokenId} AND revoked_at IS NOT NULL))`;
+                              WHERE public_id = ${tokenId} AND (revoked_at IS NOT NULL OR ${isRestored})
+                             UNION ALL SELECT app_id FROM producers WHERE public_id = ${tokenId}
+                             UNION ALL SELECT app_id FROM browser_keys WHERE public_id = ${tokenId}))`;
     const [subject, what] = OF_APP[event];
     for (const { email, app, token, ...its } of owners) {
       // Names are a member's text: in quotes, and on one line.

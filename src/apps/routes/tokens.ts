@@ -19,7 +19,7 @@ import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { checkConfirmation } from '../apps.ts';
-import { createBrowserKey, listBrowserKeys, revokeBrowserKey } from '../browser-keys.ts';
+import { createBrowserKey, listBrowserKeys, restoreBrowserKey, revokeBrowserKey } from '../browser-keys.ts';
 import { currentLoggingToken, rotateLoggingToken } from '../logging-tokens.ts';
 import {
   createProducer,
@@ -33,6 +33,7 @@ import {
   createResourceToken,
   listResourceTokens,
   type ResourceToken,
+  restoreResourceToken,
   revokeResourceToken,
 } from '../resource-tokens.ts';
 import type { Secret } from '../secret.ts';
@@ -126,6 +127,19 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         const revoked = await revokeResourceToken(sql, tokenId, { appId: app.id, by });
         note('resource-token.revoke', { appId: app.appId, tokenId });
         return done<Pick<ResourceToken, 'tokenId' | 'revokedAt'>>(revoked);
+      },
+    ),
+    api.change(
+      'POST',
+      '/api/apps/:appId/tokens/:tokenId/restore',
+      'member',
+      NO_FIELDS,
+      async ({ app, by, parameters, note }) => {
+        const tokenId = parameters[1] ?? '';
+        const restored = await restoreResourceToken(sql, tokenId, { appId: app.id, maxTokens, by });
+        if (restored === null) throw tokenNotFound(tokenId, 'resource token that was revoked within a day');
+        note('resource-token.restore', { appId: app.appId, tokenId });
+        return done<Pick<ResourceToken, 'tokenId' | 'expiresAt'>>(restored);
       },
     ),
     ...producerRoutes(options),
@@ -234,13 +248,26 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
         return done<Pick<BrowserKey, 'tokenId' | 'revokedAt'>>(revoked);
       },
     ),
+    api.change(
+      'POST',
+      '/api/apps/:appId/browser-keys/:tokenId/restore',
+      'member',
+      NO_FIELDS,
+      async ({ app, by, parameters, note }) => {
+        const tokenId = parameters[1] ?? '';
+        const restored = await restoreBrowserKey(sql, tokenId, { appId: app.id, by });
+        if (restored === null) throw tokenNotFound(tokenId, 'browser key that was revoked within a day');
+        note('browser-key.restore', { appId: app.appId, tokenId });
+        return done<Pick<BrowserKey, 'tokenId'>>(restored);
+      },
+    ),
   ];
 }
 
 /** Lists only those apps of a token that the user is a member of. */
 async function visibleTokens(sql: Sql, appId: number, user: User): Promise<ResourceToken[]> {
   const [tokens, memberships] = await Promise.all([
-    listResourceTokens(sql, appId),
+    listResourceTokens(sql, appId, { userId: user.id, email: user.email }),
     listMemberships(sql, user),
   ]);
   const own = new Set(memberships.map((membership) => membership.appId));

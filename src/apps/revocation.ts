@@ -1,0 +1,12 @@
+/** How long the revocation of a token can be undone: the same for producers, resource tokens and browser keys. */
+
+import type { Fragment } from '../storage/counts/count-sql.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
+
+const UNDO_HOURS = 24;
+
+/** Until when a revocation can be undone, by the database's clock; NULL where it no longer can. @param at when it was revoked */
+export function restorableUntil(sql: Sql | Transaction, at: Fragment): Fragment {
+  const ends = sql`${at} + make_interval(hours => ${UNDO_HOURS})`;
+  return sql`CASE WHEN ${ends} > now() THEN ${ends} END`;
+}
