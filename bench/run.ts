@@ -6,6 +6,7 @@
  *   npm run bench -- NAME [NAME]      some of them
  *   npm run bench -- search export    searches and exports of ten million events, one export beside 10,000 new ones a second:
  *                                     5 to 20 minutes, by the machine; --events 1000000 takes less
+ *   npm run bench -- explore          the page of 520,000 events in a browser: three minutes, with TIMESCALE_PG_HOME two more
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
  *   npm run bench:guard               the short set, judged by bench/thresholds.json; what misses a threshold is judged again by a
  *                                     control: the commit of the thresholds, on this machine

@@ -7,6 +7,7 @@ import { COMPARISONS } from './scenarios/comparisons.ts';
 import { DELIVERY } from './scenarios/delivery.ts';
 import { ENGINE_SEARCH } from './scenarios/engine-search.ts';
 import { ENGINES } from './scenarios/engines.ts';
+import { EXPLORE } from './scenarios/explore.ts';
 import { EXPORT } from './scenarios/export.ts';
 import { FIELDS } from './scenarios/fields.ts';
 import { FLEET } from './scenarios/fleet.ts';
@@ -48,6 +49,7 @@ export const SCENARIOS: readonly Scenario[] = [
   HOSTILE,
   NEIGHBOURS,
   SERIES,
+  EXPLORE,
   ...READS,
   SCALE,
   RETENTION,

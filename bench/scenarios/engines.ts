@@ -31,7 +31,7 @@ const CHUNK_LINES = 1_000;
 const CONNECTIONS = 256;
 
 /** The same numbers on every run, so that both engines get the same events (Park and Miller's generator, 1988). */
-function randomNumbers(seed: number): (below: number) => number {
+export function randomNumbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
     state = (state * 48_271) % 2_147_483_647;
@@ -75,11 +75,11 @@ function* importLines(events: number): Generator<string> {
   }
 }
 
-/** `tidemark import` of a year. @returns seconds until the events are stored, and until their counts are settled too */
-async function importYear(
+/** `tidemark import` of these lines. @returns seconds until the events are stored, and until their counts are settled too */
+export async function importEvents(
   { settings }: Installation,
   appId: string,
-  events: number,
+  lines: Iterable<string>,
 ): Promise<{ imported: number; stored: number; settled: number }> {
   const startedAt = performance.now();
   const child = spawn(process.execPath, [LAUNCHER, 'import', '-', '--app', appId, '--json'], {
@@ -91,7 +91,7 @@ async function importYear(
     output += chunk;
   });
   const exited = once(child, 'exit');
-  await pipeline(Readable.from(importLines(events)), child.stdin);
+  await pipeline(Readable.from(lines), child.stdin);
   await exited;
   const { imported, seconds } = JSON.parse(output) as { imported: number; seconds: number };
   return { imported, stored: seconds, settled: (performance.now() - startedAt) / 1_000 };
@@ -120,7 +120,7 @@ async function openSide(
   const name = engine.split(' ')[0] ?? engine;
   findings.note(engine);
   const year = await installation.makeApp('a year');
-  const { imported, stored, settled } = await importYear(installation, year.appId, events);
+  const { imported, stored, settled } = await importEvents(installation, year.appId, importLines(events));
   findings.check(`${name}: every line is imported`, imported === events, `${imported} of ${events}`);
   findings.figure(`${name}: imported, stored`, '/s', [events / stored]);
   findings.figure(`${name}: imported, with settled counts`, '/s', [events / settled]);
