@@ -240,6 +240,101 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect([status, (JSON.parse(body) as Answered).data.result[0]?.value?.[1]]).toEqual([200, '1500']);
   });
 
+  /** What its data source sends: pkg/promlib and packages/grafana-prometheus of github.com/grafana/grafana. */
+  test('answers each request of Grafana', async () => {
+    const headers = {
+      ...{ 'User-Agent': 'Grafana/11.6.0', 'Accept-Encoding': 'gzip', FromAlert: 'false' },
+      ...{
+        'X-Grafana-Org-Id': '1',
+        'X-Datasource-Uid': 'tidemark',
+        'X-Dashboard-Uid': 'd1',
+        'X-Panel-Id': '2',
+      },
+      Authorization: `Basic ${Buffer.from(`grafana:${token}`).toString('base64')}`,
+    };
+    const form = async (
+      path: string,
+      sent: Record<string, string>,
+    ): Promise<{ status: number; data: unknown }> => {
+      const asked = await fetch(`${service.url}/api/v1/${path}`, {
+        method: 'POST',
+        headers: { ...headers, 'Content-Type': 'application/x-www-form-urlencoded' },
+        body: new URLSearchParams(sent),
+      });
+      return { status: asked.status, data: ((await asked.json()) as { data?: unknown }).data };
+    };
+    const address = async (
+      path: string,
+      sent: Record<string, string> = {},
+    ): Promise<{ status: number; data: unknown }> => {
+      const asked = await fetch(`${service.url}/api/v1/${path}?${new URLSearchParams(sent)}`, { headers });
+      return { status: asked.status, data: ((await asked.json()) as { data?: unknown }).data };
+    };
+    const ok = (data: unknown): object => ({ status: 200, data });
+    // "Save & test", and what it finds out: without features it is a Prometheus.
+    expect(await form('query', { query: '1+1', time: '4', timeout: '60s' })).toEqual(
+      ok({ resultType: 'scalar', result: [4, '2'] }),
+    );
+    expect(await address('status/buildinfo')).toEqual(
+      ok(expect.not.objectContaining({ features: expect.anything() })),
+    );
+    // Its editor: names, labels and values, within the range of the panel.
+    const range = { start: String(start), end: String(start + 2 * DAY), limit: '40000' };
+    expect(await address('label/__name__/values', range)).toEqual(
+      ok(['tidemark_app_info', 'tidemark_events_total']),
+    );
+    expect(await form('labels', range)).toEqual(ok(['__name__', 'app', 'name', 'type']));
+    expect(await form('labels', { ...range, 'match[]': '{__name__="tidemark_events_total"}' })).toEqual(
+      ok(['__name__', 'app', 'type']),
+    );
+    expect(
+      await address('label/type/values', { ...range, 'match[]': '{__name__="tidemark_events_total"}' }),
+    ).toEqual(ok(TYPES.toSorted()));
+    const all = await form('series', { ...range, 'match[]': '{__name__!=""}' });
+    expect(all).toEqual(
+      ok(expect.arrayContaining([{ __name__: 'tidemark_app_info', app: idOf(1), name: 'Second' }])),
+    );
+    expect(await address('metadata', { limit: '1' })).toEqual(
+      ok({ tidemark_events_total: [{ type: 'counter', help: expect.any(String), unit: '' }] }),
+    );
+    // Its list of rules; and exemplars, of which it asks no more after a refusal.
+    expect(await address('rules')).toEqual(ok({ groups: [] }));
+    expect((await address('query_exemplars', { query: 'test', start: '1', end: '4' })).status).toBe(404);
+    // A panel: times are floats whose last digits are noise, steps are seconds, and $__rate_interval is a duration of Go.
+    for (const [step, interval] of [
+      ['60', '4m0s'],
+      ['0.2', '1m0s'],
+      ['3600', '1h0m0s'],
+    ] as const) {
+      const query = `sum by (type) (rate(tidemark_events_total{app="${idOf(0)}"}[${interval}]))`;
+      const [from, to] = [start + HOUR + 0.123_000_04, start + HOUR + 0.2 + 4 * Number(step)];
+      const { status, data } = await form('query_range', {
+        ...{ query, step, timeout: '60s' },
+        ...{ start: String(from), end: String(to) },
+      });
+      const { resultType, result } = data as Answered['data'];
+      expect([status, resultType, result.map(({ metric }) => metric.type).sort()]).toEqual([
+        ...[200, 'matrix'],
+        TYPES.toSorted(),
+      ]);
+      expect(result[0]?.values?.map(([at]) => at)).toEqual(
+        Array.from(
+          { length: 5 },
+          (_, n) => Math.round((start + HOUR + 0.123 + n * Number(step)) * 1_000) / 1_000,
+        ),
+      );
+    }
+    // Variables: label_values() and query_result().
+    expect(await address('label/app/values', { ...range, 'match[]': 'tidemark_app_info' })).toEqual(
+      ok([idOf(0), idOf(1)].sort()),
+    );
+    const top = await form('query', {
+      query: 'topk(1, sum by (app) (tidemark_events_total))',
+      time: `${start + 2 * DAY}`,
+    });
+    expect(top).toMatchObject(ok({ resultType: 'vector', result: [{ metric: { app: idOf(0) } }] }));
+  });
+
   test('refuses in the words of Prometheus what it does not have', async () => {
     const refusal = async (query: string): Promise<string> => {
       const { status, errorType, error = '' } = await get('query', { query });
@@ -371,6 +466,15 @@ describe.each(availableEngines())('on %s', (engine) => {
         expect(stdout).toBe(
           `{} =>\n${countBefore(null, null, start + HOUR)} @[${start + HOUR}]\n${countBefore(null, null, start + 2 * HOUR)} @[${start + 2 * HOUR}]\n`,
         );
+        const client = async (command: string, ...args: string[]): Promise<string> =>
+          (await promisify(execFile)('promtool', ['query', command, ...args])).stdout;
+        const server = url.href.replace(/\/$/, '');
+        expect(await client('instant', `--time=${start + HOUR}`, server, `sum(${all})`)).toBe(
+          `{} => ${countBefore(null, null, start + HOUR)} @[${start + HOUR}]\n`,
+        );
+        const second = `--match=tidemark_events_total{app="${idOf(1)}",type=~"order.+"}`;
+        expect((await client('series', second, server)).trim().split('\n')).toHaveLength(2);
+        expect(await client('labels', server, 'type')).toBe(`${TYPES.toSorted().join('\n')}\n`);
       } finally {
         child.kill();
         await ended;

@@ -26,7 +26,7 @@ export interface Wanted {
 }
 
 /** Values of all parts of an expression together, so that its time is bounded. */
-const MOST_VALUES = 2_000_000;
+const MOST_COMPUTED = 2_000_000;
 
 /** The selectors of an expression, in the order in which {@link evaluate} asks for them. */
 export function selectorsOf(expression: Expression, ofAllTypes = false): readonly Wanted[] {
@@ -61,9 +61,9 @@ export function evaluate(
   let values = 0;
   const counted = (series: readonly Series[]): readonly Series[] => {
     values += series.length * steps;
-    if (values > MOST_VALUES)
+    if (values > MOST_COMPUTED)
       throw new Unsupported(
-        `The expression takes more than ${MOST_VALUES.toLocaleString('en-US')} values: choose fewer series, or a longer step.`,
+        `The expression takes more than ${MOST_COMPUTED.toLocaleString('en-US')} values: choose fewer series, or a longer step.`,
       );
     return series;
   };
@@ -99,20 +99,18 @@ function operate(
     return result === 1 ? kept : null;
   };
   const labelsOf = ({ labels }: Series): Labels => (compares && !isBool ? labels : withoutName(labels));
-  if (typeof left === 'number' && typeof right === 'number') return compute(left, right);
-  if (typeof right === 'number' || typeof left === 'number') {
-    const [series, number] =
-      typeof left === 'number' ? [right as readonly Series[], left] : [left, right as number];
-    const isSwapped = typeof left === 'number';
-    return counted(
+  const each = (series: readonly Series[], result: (value: number) => number | null): readonly Series[] =>
+    counted(
       series.map((one) => ({
         labels: labelsOf(one),
-        values: one.values.map((value) =>
-          value === null ? null : isSwapped ? resultOf(number, value, value) : resultOf(value, number, value),
-        ),
+        values: one.values.map((value) => (value === null ? null : result(value))),
       })),
     );
-  }
+  if (typeof left === 'number')
+    return typeof right === 'number'
+      ? compute(left, right)
+      : each(right, (value) => resultOf(left, value, value));
+  if (typeof right === 'number') return each(left, (value) => resultOf(value, right, value));
   const others = new Map(right.map((one) => [keyOf(withoutName(one.labels)), one]));
   if (
     others.size < right.length ||
@@ -213,7 +211,8 @@ function largest(members: readonly Series[], k: number, isTop: boolean, steps: n
   return members.map(({ labels }, index) => ({ labels, values: kept[index] ?? [] }));
 }
 
-function withoutName({ __name__: _, ...labels }: Labels): Labels {
+/** What is left of labels where the metric is no more what its name says. */
+export function withoutName({ __name__: _, ...labels }: Labels): Labels {
   return labels;
 }
 

@@ -77,9 +77,7 @@ export function isScalar(expression: Expression): boolean {
 
 /** @throws {Unsupported} with a sentence about what is wrong */
 export function parseExpression(text: string): Expression {
-  const reader = new Reader(text);
-  const expression = reader.root();
-  return expression;
+  return new Reader(text).root();
 }
 
 /** The matchers of a selector without a range, as in `match[]`. @throws {Unsupported} */
@@ -172,12 +170,7 @@ class Reader {
   }
 
   #aggregation(node: Node, depth: number): Expression {
-    const operator = child(node, 'AggregateOp');
-    const name = operator === undefined ? '' : this.#textOf(operator).toLowerCase();
-    const of = AGGREGATIONS.find((one) => one === name);
-    const body = child(node, 'FunctionCallBody');
-    if (of === undefined || body === undefined) throw this.#unsupported(operator ?? node);
-    const args = expressionsIn(body);
+    const { of, args } = this.#called(node, 'AggregateOp', AGGREGATIONS);
     const takesNumber = of === 'topk' || of === 'bottomk';
     const [last] = args.slice(-1);
     if (last === undefined || args.length !== (takesNumber ? 2 : 1))
@@ -199,12 +192,7 @@ class Reader {
   }
 
   #call(node: Node): Expression {
-    const identifier = child(node, 'FunctionIdentifier');
-    const name = identifier === undefined ? '' : this.#textOf(identifier);
-    const of = RANGE_FUNCTIONS.find((one) => one === name);
-    const body = child(node, 'FunctionCallBody');
-    if (of === undefined || body === undefined) throw this.#unsupported(identifier ?? node);
-    const args = expressionsIn(body);
+    const { of, args } = this.#called(node, 'FunctionIdentifier', RANGE_FUNCTIONS);
     const [argument] = args;
     const wanted = new Unsupported(
       `${of} takes a selector with a range, such as ${of}(tidemark_events_total[5m]).`,
@@ -221,6 +209,20 @@ class Reader {
     const ms = range === undefined ? Number.NaN : this.#duration(range);
     if (!(ms > 0)) throw new Unsupported('A range must be longer than 0.');
     return this.#selector(matrix, { of, ms });
+  }
+
+  /** What a node calls, which is one of `known`, and its arguments. @param part the node's part with the name */
+  #called<Name extends string>(
+    node: Node,
+    part: string,
+    known: readonly Name[],
+  ): { readonly of: Name; readonly args: readonly Node[] } {
+    const name = child(node, part);
+    const text = name === undefined ? '' : this.#textOf(name).toLowerCase();
+    const of = known.find((one) => one === text);
+    const body = child(node, 'FunctionCallBody');
+    if (of === undefined || body === undefined) throw this.#unsupported(name ?? node);
+    return { of, args: expressionsIn(body) };
   }
 
   /** @param node a selector of samples or of a range, or one of these with an offset */

@@ -7,7 +7,7 @@ import { MINUTE_MS } from '../../base/time-units.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Counters } from '../../storage/storage.ts';
 import { MOST_APPS, MOST_SAMPLES } from '../prometheus-route.ts';
-import type { Labels, Series, Wanted } from './evaluate.ts';
+import { type Labels, type Series, type Wanted, withoutName } from './evaluate.ts';
 import { type Matcher, type Selector, Unsupported } from './parse.ts';
 
 /** The metrics that there are, with the labels of each beside its name. */
@@ -219,10 +219,6 @@ export async function readSamples(
 
 function tooLarge(): Unsupported {
   return new Unsupported('The query is too large: choose fewer series, a longer step, or a shorter time.');
-}
-
-function withoutName({ __name__: _, ...labels }: Labels): Labels {
-  return labels;
 }
 
 /** The counters of an app by instant. */

@@ -87,7 +87,10 @@ const MATCH_QUERY = new Query({ 'match[]': MATCH, limit: LIMIT });
 const SERIES_QUERY = new Query({ 'match[]': MATCH, limit: LIMIT }, (values) =>
   values['match[]'].length === 0 ? 'match[] is missing: give a selector.' : null,
 );
-const METADATA_QUERY = new Query({ metric: text('Only this metric.', { convert: (sent) => sent }) });
+const METADATA_QUERY = new Query({
+  metric: text('Only this metric.', { convert: (sent) => sent }),
+  limit: LIMIT,
+});
 const NO_PARAMETERS = new Query({});
 
 const LABELS: Schema = { type: 'object', additionalProperties: { type: 'string' } };
@@ -218,6 +221,12 @@ const OF_METADATA = {
   query: METADATA_QUERY,
   data: { type: 'object' },
 };
+const OF_RULES = {
+  id: 'listRules',
+  summary: 'List the rules, of which there are none: whoever evaluates rules asks queries.',
+  query: NO_PARAMETERS,
+  data: objectOf({ groups: { type: 'array', maxItems: 0 } }),
+};
 const OF_BUILD = {
   id: 'getBuildInformation',
   summary: 'Tell which version of the API this is.',
@@ -232,6 +241,7 @@ const SERIES = BOTH.map((method) => declare(method, 'series', OF_SERIES));
 const LABEL_NAMES = BOTH.map((method) => declare(method, 'labels', OF_LABELS));
 const LABEL_VALUES = declare('GET', 'label/:label/values', OF_VALUES);
 const METADATA = declare('GET', 'metadata', OF_METADATA);
+const RULES = declare('GET', 'rules', OF_RULES);
 const BUILD = declare('GET', 'status/buildinfo', OF_BUILD);
 
 /** The routes of the API. */
@@ -242,6 +252,7 @@ export const PROMETHEUS_API: readonly Declaration[] = [
   ...LABEL_NAMES,
   LABEL_VALUES,
   METADATA,
+  RULES,
   BUILD,
 ];
 
@@ -384,7 +395,8 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
   const metadata: Answering = async (asked) => {
     const query = METADATA_QUERY.parse(asked.query);
     if (query instanceof Rejection) return query;
-    const shown = METRIC_NAMES.filter((name) => query.metric === null || query.metric === name);
+    const chosen = METRIC_NAMES.filter((name) => query.metric === null || query.metric === name);
+    const shown = cut(chosen, query.limit);
     const described = (name: MetricName): [string, object[]] => {
       const { type, help } = METRICS[name];
       return [name, [{ type, help, unit: '' }]];
@@ -400,6 +412,8 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     ...LABEL_NAMES.map((one) => route(one, labelNames)),
     route(LABEL_VALUES, labelValues),
     route(METADATA, metadata),
+    // Grafana lists the rules of each data source.
+    route(RULES, async () => ({ data: '{"groups":[]}' })),
     route(BUILD, async () => ({ data: JSON.stringify(build) })),
   ];
 }
