@@ -12,6 +12,7 @@ import { addConfigurationCommands } from './configuration-command.ts';
 import { addConsumerCommands } from './consumer-command.ts';
 import { addCopyCommand } from './copy-command.ts';
 import { addDemoCommand } from './demo-command.ts';
+import { addDigestCommands } from './digest-command.ts';
 import { addDoctorCommand } from './doctor-command.ts';
 import { addErasureCommands } from './erasure-command.ts';
 import { addExportCommand } from './export-command.ts';
@@ -74,6 +75,7 @@ export function commandLine(): Command {
   addConsumerCommands(program);
   addWebhookCommands(program);
   addAlertCommands(program);
+  addDigestCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
   addExportCommand(program);

@@ -11,6 +11,8 @@ import { Rounds } from '../base/rounds.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { MOST_CLIENTS, Window } from '../base/window.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
+import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
+import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
 import { disableWebhook, noteTries, webhookSecrets } from './webhooks.ts';
@@ -166,14 +168,20 @@ export class Outbox {
     return await this.#options.poster.post(url.href, message.body, {});
   }
 
-  async #mail({ target, body }: Message): Promise<Omit<Answer, 'ms' | 'status'> | 'gone'> {
-    const { mailer } = this.#options;
+  async #mail({ target, body, type, messageId }: Message): Promise<Omit<Answer, 'ms' | 'status'> | 'gone'> {
+    const { mailer, sql } = this.#options;
     if (mailer === null) return 'gone';
+    // It may have waited for a mail server since its reader stopped it, or left the app.
+    if (type === DIGEST_MESSAGE && !(await isDigestWanted(sql, messageId))) return 'gone';
     const email: Email = parseEmail(target) ?? { text: target, key: target };
     const wait = this.#ofMailbox.wait(mailboxOf(email));
     if (wait > 0) return { problem: 'the mailbox has had too many mails in an hour', retryAfterMs: wait };
-    const mail = JSON.parse(body) as Omit<Mail, 'to'>; // As it was stored with what it tells of.
-    const problem = await mailer.deliver({ to: target, ...mail });
+    // As it was stored with what it tells of.
+    const { pictures = [], ...mail } = JSON.parse(body) as Omit<Mail, 'to'> & { pictures?: Picture[] };
+    const images: { cid: string; png: Buffer }[] = [];
+    // One after the other: other requests are served between two.
+    for (const picture of pictures) images.push({ cid: picture.id, png: await drawPicture(picture) });
+    const problem = await mailer.deliver({ to: target, ...mail, images });
     if (problem !== null) this.#ofMailbox.giveBack(mailboxOf(email));
     return { problem, retryAfterMs: null };
   }

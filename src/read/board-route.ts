@@ -25,30 +25,41 @@ export function boardRoute(options: ChartRouteOptions): Route {
       if (board === undefined) return NO_BOARD;
       const shared = sharedOf(exchange.query);
       const { boardId, name, views } = board;
-      const charts = await readBoardCharts(options, { events, pass }, app, { views, shared });
+      const [charts = []] = await readBoardCharts(options, { events, pass }, app, {
+        views,
+        shared: [shared],
+      });
       return done<BoardData>({ boardId, name, charts });
     },
   );
 }
 
-/** The charts of saved views, all of one snapshot. @param shared what they have in common, as {@link BOARD_QUERY} takes it */
+/**
+ * The charts of saved views, all of one snapshot.
+ * @param shared what they have in common, as {@link BOARD_QUERY} takes it; of several intervals, that of each
+ * @returns the charts of each
+ */
 export async function readBoardCharts(
   options: Pick<ChartRouteOptions, 'now' | 'monotonic'>,
   { events, pass }: Pick<ReadPlace, 'events' | 'pass'>,
   app: { readonly id: number; readonly appId: string },
-  { views, shared }: { readonly views: readonly BoardView[]; readonly shared: URLSearchParams },
-): Promise<BoardChart[]> {
+  { views, shared }: { readonly views: readonly BoardView[]; readonly shared: readonly URLSearchParams[] },
+): Promise<readonly (readonly BoardChart[])[]> {
   // One instant for all: an open end is the same in each chart.
   const now = options.now();
   return await events.together(app.id, (snapshot, reader) =>
     Promise.all(
-      views.map((view) =>
-        readBoardChart(
-          { ...options, now: () => now },
-          { sql: snapshot, events: reader, pass },
-          app,
-          view,
-          shared,
+      shared.map((one) =>
+        Promise.all(
+          views.map((view) =>
+            readBoardChart(
+              { ...options, now: () => now },
+              { sql: snapshot, events: reader, pass },
+              app,
+              view,
+              one,
+            ),
+          ),
         ),
       ),
     ),

@@ -171,7 +171,8 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
   const shared = queryOf(share, now);
   const problem = BOARD_QUERY.parse(shared.toString());
   if (problem instanceof Rejection) return problem;
-  const charts = await readBoardCharts({ ...options, now: () => now }, place, app, { views, shared });
+  const asked = { views, shared: [shared] };
+  const [charts = []] = await readBoardCharts({ ...options, now: () => now }, place, app, asked);
   const [view] = views;
   const found =
     list === 'none' || view === undefined ? null : await readList(options, place, share, view.search);

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { nextDigest } from '../../src/delivery/digest/digests.ts';
 import { digestMail } from '../../src/delivery/digest/message.ts';
+import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
@@ -146,11 +147,35 @@ describe('a member', () => {
 });
 
 test('a week without events is said to be one', () => {
+  const nothing = [0, 0, 0, 0, 0, 0, 0];
   const { subject, text } = digestMail({
-    digest: { appId: 'app_a', appName: 'Quiet', stopToken: 'x', timezone: 'UTC' },
-    ...{ publicUrl: '', from: 0, until: 7 * DAY, before: 0, types: [] },
-    days: { starts: [0, DAY], all: [0, 0] },
+    digest: { appId: 'app_a', appName: 'Quiet', boardId: null, stopToken: 'x', timezone: 'UTC' },
+    publicUrl: '',
+    week: {
+      ...{ ...weekBefore('UTC', 7 * DAY), boardName: null },
+      charts: [
+        {
+          ...{ name: 'Quiet', search: null, unit: 'events', of: '', total: 0, before: 0, lines: [] },
+          ...{ days: nothing, daysBefore: nothing, problem: null },
+        },
+      ],
+    },
   });
   expect(subject).toBe('Quiet: 0 events last week');
   expect(text).not.toContain('Moved');
+});
+
+test.each([
+  // Clocks go forward on Sunday the 29th of March: the week is an hour short.
+  ['Europe/Berlin', '2026-03-30T06:00:00Z', '2026-03-22T23:00:00Z', '2026-03-29T22:00:00Z', 167],
+  ['America/New_York', '2026-11-02T13:00:00Z', '2026-10-26T04:00:00Z', '2026-11-02T05:00:00Z', 169],
+  ['Asia/Kathmandu', '2026-06-15T02:15:00Z', '2026-06-07T18:15:00Z', '2026-06-14T18:15:00Z', 168],
+])('in %s the week before %s begins and ends at midnight of its clock', (zone, at, from, until, hours) => {
+  const week = weekBefore(zone, Date.parse(at));
+  expect([week.from, week.until, (week.until - week.from) / HOUR]).toEqual([
+    Date.parse(from),
+    Date.parse(until),
+    hours,
+  ]);
+  expect([week.starts.length, week.starts[0]]).toEqual([7, week.from]);
 });

@@ -5,6 +5,8 @@ import { SMTPServer } from 'smtp-server';
 export interface Mail {
   readonly to: string;
   readonly text: string;
+  /** As it came, for a parser. */
+  readonly raw: Buffer;
 }
 
 export interface Mailbox {
@@ -29,10 +31,8 @@ export async function openMailbox(): Promise<Mailbox> {
       const parts: Buffer[] = [];
       stream.on('data', (part: Buffer) => parts.push(part));
       stream.once('end', () => {
-        const mail = {
-          to: envelope.rcptTo.at(-1)?.address ?? '',
-          text: decode(Buffer.concat(parts).toString()),
-        };
+        const raw = Buffer.concat(parts);
+        const mail = { to: envelope.rcptTo.at(-1)?.address ?? '', text: decode(raw.toString()), raw };
         (/^Time: \d{4}-/m.test(mail.text) ? notices : mails).push(mail);
         done();
       });

@@ -12,6 +12,8 @@ export interface Mail {
   readonly subject: string;
   readonly text: string;
   readonly html?: string | undefined;
+  /** Pictures of the HTML, by the Content-ID that it names. */
+  readonly images?: readonly { readonly cid: string; readonly png: Buffer }[] | undefined;
   /** The address that a mail program posts to, where its reader wants no more such mails (RFC 8058). */
   readonly unsubscribe?: string | undefined;
 }
@@ -84,13 +86,17 @@ export class Mailer {
     }
   }
 
-  async #hand({ to, subject, text, html, unsubscribe }: Mail): Promise<void> {
+  async #hand({ to, subject, text, html, images = [], unsubscribe }: Mail): Promise<void> {
     // An object, not a string: its address is not parsed as a list.
     const mail = {
       to: { name: '', address: to },
       subject: headerText(subject),
       text,
       ...(html !== undefined && { html }),
+      attachments: images.map(({ cid, png: content }) => ({
+        ...{ cid, content, contentType: 'image/png', contentDisposition: 'inline' as const },
+        filename: `${cid.split('@')[0]}.png`,
+      })),
       ...(unsubscribe !== undefined && {
         headers: {
           'List-Unsubscribe': `<${unsubscribe}>`,

@@ -1,6 +1,7 @@
-/** Who gets the weekly digest of an app, and when. */
+/** Who gets the weekly digest of an app, or of a board, and when. */
 import { randomBytes } from 'node:crypto';
 import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
+import { refused } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { instantOf, localOf } from '../../storage/storage.ts';
 
@@ -13,6 +14,14 @@ export interface Digest {
   readonly nextAt: Date;
 }
 
+/** What a digest is of: an app or one of its boards, and for whom. Internal ids, but for the board's. */
+export interface DigestOf {
+  readonly appId: number;
+  /** Null: the app itself. */
+  readonly boardId: string | null;
+  readonly userId: number;
+}
+
 /** The first Monday at 08:00 of a zone's clock that is after an instant. */
 export function nextDigest(zone: string, after: number): number {
   const day = Math.floor(localOf(zone, after) / DAY_MS);
@@ -22,33 +31,85 @@ export function nextDigest(zone: string, after: number): number {
   }
 }
 
-/** The digest of a member; null: there is none. @param appId internal id, as userId */
-export async function findDigest(sql: Sql, appId: number, userId: number): Promise<Digest | null> {
+/**
+ * The digest of a member; null: there is none.
+ * @throws Refused boardNotFound
+ */
+export async function findDigest(sql: Sql, of: DigestOf): Promise<Digest | null> {
+  const place = await placeOf(sql, of);
   const [digest] = await sql<Digest[]>`
-    SELECT timezone, next_at AS "nextAt" FROM digests WHERE app_id = ${appId} AND user_id = ${userId}`;
+    SELECT timezone, next_at AS "nextAt" FROM digests WHERE ${ofPlace(sql, place)} AND user_id = ${of.userId}`;
   return digest ?? null;
 }
 
-/** Has a member get it, or get it by another clock. */
+/**
+ * Has a member get it, or get it by another clock.
+ * @throws Refused boardNotFound
+ */
 export async function setDigest(
   sql: Sql,
-  { appId, userId, timezone, now }: { appId: number; userId: number; timezone: string; now: number },
+  { timezone, now, ...of }: DigestOf & { readonly timezone: string; readonly now: number },
 ): Promise<Digest> {
   const nextAt = new Date(nextDigest(timezone, now));
-  await sql`
-    INSERT INTO digests (app_id, user_id, stop_token, timezone, next_at)
-    VALUES (${appId}, ${userId}, ${randomBytes(24).toString('base64url')}, ${timezone}, ${nextAt})
-        ON CONFLICT (app_id, user_id) DO UPDATE SET timezone = excluded.timezone, next_at = excluded.next_at`;
+  await sql.begin('isolation level read committed', async (tx) => {
+    const { appId, boardId } = await placeOf(tx, of);
+    await tx`
+      INSERT INTO digests (app_id, board_id, user_id, stop_token, timezone, next_at)
+      VALUES (${appId}, ${boardId}, ${of.userId}, ${randomBytes(24).toString('base64url')}, ${timezone}, ${nextAt})
+          ON CONFLICT ${boardId === null ? tx`(app_id, user_id)` : tx`(board_id, user_id)`}
+          DO UPDATE SET timezone = excluded.timezone, next_at = excluded.next_at`;
+  });
   return { timezone, nextAt };
 }
 
-export async function removeDigest(sql: Sql, appId: number, userId: number): Promise<void> {
-  await sql`DELETE FROM digests WHERE app_id = ${appId} AND user_id = ${userId}`;
+/**
+ * @returns false if there was none
+ * @throws Refused boardNotFound
+ */
+export async function removeDigest(sql: Sql, of: DigestOf): Promise<boolean> {
+  const place = await placeOf(sql, of);
+  const { count } = await sql`DELETE FROM digests WHERE ${ofPlace(sql, place)} AND user_id = ${of.userId}`;
+  return count > 0;
 }
 
-/** Ends the digest of a link. One that has been ended before stays so. */
+/** Ends the digest of a link, and no other one. One that has been ended before stays so. */
 export async function stopDigest(sql: Sql, token: string): Promise<void> {
   await sql`DELETE FROM digests WHERE stop_token = ${token}`;
+}
+
+/** Internal ids, of which one is null. */
+interface PlaceOfDigest {
+  readonly appId: number | null;
+  readonly boardId: number | null;
+}
+
+/** The lock keeps a board from being removed until the end of a transaction. */
+async function placeOf(sql: Sql | Transaction, { appId, boardId }: DigestOf): Promise<PlaceOfDigest> {
+  if (boardId === null) return { appId, boardId };
+  const [board] = await sql<{ id: number }[]>`
+    SELECT id FROM boards WHERE app_id = ${appId} AND public_id = ${boardId} FOR KEY SHARE`;
+  if (board === undefined) throw refused('boardNotFound', 'the app has no such board');
+  return { appId: null, boardId: board.id };
+}
+
+const ofPlace = (sql: Sql, { appId, boardId }: PlaceOfDigest) =>
+  sql`(app_id = ${appId} OR board_id = ${boardId})`;
+
+/** A digest in a list. */
+export interface ListedDigest extends Digest {
+  readonly email: string;
+  /** Null: it is of the app. */
+  readonly boardId: string | null;
+  readonly boardName: string | null;
+}
+
+/** The digests of an app and of its boards. @param appId internal id */
+export async function listDigests(sql: Sql, appId: number): Promise<readonly ListedDigest[]> {
+  return await sql<ListedDigest[]>`
+    SELECT users.email, boards.public_id AS "boardId", boards.name AS "boardName", timezone, next_at AS "nextAt"
+      FROM digests JOIN users ON users.id = digests.user_id LEFT JOIN boards ON boards.id = digests.board_id
+     WHERE digests.app_id = ${appId} OR boards.app_id = ${appId}
+     ORDER BY boards.name NULLS FIRST, users.email, digests.id`;
 }
 
 /** A digest that is due, with what its mail says. */
@@ -58,23 +119,45 @@ export interface DueDigest {
   readonly app: number;
   readonly appId: string;
   readonly appName: string;
+  /** Null: it is of the app. */
+  readonly boardId: string | null;
   readonly email: string;
   readonly stopToken: string;
   readonly timezone: string;
   readonly nextAt: Date;
 }
 
-/** Digests whose time has come, of apps and accounts that may get mail. Those of others wait. */
-export async function dueDigests(sql: Sql, now: number, most: number): Promise<readonly DueDigest[]> {
+/** Those of apps and accounts that may get mail. Those of others wait. */
+const allowed = (sql: Sql) => sql`
+  digests
+  LEFT JOIN boards ON boards.id = digests.board_id
+  JOIN apps ON apps.id = coalesce(digests.app_id, boards.app_id) AND apps.removed_at IS NULL AND apps.suspended_at IS NULL
+  JOIN users ON users.id = digests.user_id AND users.suspended_at IS NULL AND users.email_verified_at IS NOT NULL
+  JOIN app_members AS member ON member.app_id = apps.id AND member.user_id = users.id
+       -- What it may do by a group alone, while the issuer has ended its sessions.
+   AND NOT EXISTS (SELECT FROM group_grants AS suspended
+                    WHERE suspended.app_id = apps.id AND suspended.user_id = users.id
+                      AND suspended.suspended AND suspended.own_role IS NULL)`;
+
+/**
+ * Digests whose time has come, those of the same numbers one after the other.
+ * @param waiting internal ids of digests that are left out
+ */
+export async function dueDigests(
+  sql: Sql,
+  now: number,
+  { most, waiting }: { readonly most: number; readonly waiting: readonly number[] },
+): Promise<readonly DueDigest[]> {
   return await sql<DueDigest[]>`
-    SELECT digests.id, apps.id AS app, apps.public_id AS "appId", apps.name AS "appName", users.email,
-           stop_token AS "stopToken", timezone, next_at AS "nextAt"
-      FROM digests
-      JOIN apps ON apps.id = digests.app_id AND apps.removed_at IS NULL AND apps.suspended_at IS NULL
-      JOIN users ON users.id = digests.user_id AND users.suspended_at IS NULL AND users.email_verified_at IS NOT NULL
-      JOIN app_members ON app_members.app_id = digests.app_id AND app_members.user_id = digests.user_id
-     WHERE next_at <= ${new Date(now)} ORDER BY next_at, digests.id LIMIT ${most}`;
+    SELECT digests.id, apps.id AS app, apps.public_id AS "appId", apps.name AS "appName", boards.public_id AS "boardId",
+           users.email, stop_token AS "stopToken", timezone, next_at AS "nextAt"
+      FROM ${allowed(sql)}
+     WHERE next_at <= ${new Date(now)} AND digests.id <> ALL(${[...waiting]}::int[])
+     ORDER BY next_at, apps.id, boards.id, timezone, digests.id LIMIT ${most}`;
 }
+
+const messageIdOf = ({ id, nextAt }: Pick<DueDigest, 'id' | 'nextAt'>): string =>
+  `digest-${id}-${nextAt.getTime()}`;
 
 /**
  * Moves a digest to its next time, and stores the mail of this one.
@@ -93,7 +176,17 @@ export async function passDigest(
     if (body !== null)
       await tx`
         INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
-        VALUES (${app}, 'mail', ${email}, ${`digest-${id}-${nextAt.getTime()}`}, 'digest', ${body}, ${new Date(now)}, ${new Date(now)})`;
+        VALUES (${app}, 'mail', ${email}, ${messageIdOf({ id, nextAt })}, ${DIGEST_MESSAGE}, ${body}, ${new Date(now)}, ${new Date(now)})`;
     return true;
   });
+}
+
+/** Type of the messages of digests in the outbox. */
+export const DIGEST_MESSAGE = 'digest';
+
+/** Whether the digest of a message that waited is still wanted, and may still be sent to its member. */
+export async function isDigestWanted(sql: Sql, messageId: string): Promise<boolean> {
+  const id = Number(messageId.split('-')[1]);
+  const found = await sql`SELECT FROM ${allowed(sql)} WHERE digests.id = ${id}`;
+  return found.length > 0;
 }

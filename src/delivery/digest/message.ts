@@ -1,119 +1,227 @@
-/** The mail of a weekly digest: the numbers of an app with their change, what moved most, and what fell silent, as text and as HTML. */
+/**
+ * The mail of a weekly digest: the numbers of an app, or of the charts of a board, with their change, what moved most, and what fell
+ * silent, as text and as HTML. The text says everything; the HTML does without its pictures.
+ */
 import { LEAST_WEIGHT, weightOf } from '../../base/chance.ts';
 import type { DueDigest } from './digests.ts';
-
-/** A type's events of the week, and of the week before. */
-export interface WeekOfType {
-  readonly typeId: string;
-  readonly name: string;
-  readonly total: number;
-  readonly before: number;
-}
+import { PICTURE_COLORS, PICTURE_WIDTH, type Picture } from './picture.ts';
+import type { ChartOfWeek, LineOfWeek, Unit, WeekNumbers } from './weeks.ts';
 
 export interface DigestContent {
-  readonly digest: Pick<DueDigest, 'appId' | 'appName' | 'stopToken' | 'timezone'>;
+  readonly digest: Pick<DueDigest, 'appId' | 'appName' | 'boardId' | 'stopToken' | 'timezone'>;
   readonly publicUrl: string;
-  /** The week, in milliseconds since 1970. */
-  readonly from: number;
-  readonly until: number;
-  /** The week by the day. */
-  readonly days: { readonly starts: readonly number[]; readonly all: readonly number[] };
-  readonly types: readonly WeekOfType[];
-  /** Events of the week before. */
-  readonly before: number;
+  readonly week: WeekNumbers;
 }
 
 const MOST_SHOWN = 5;
-/** Events of a week before a type that has none is called silent. */
+/** Events of a week before a line that has none is called silent. */
 const LEAST_BEFORE = 7;
-const BAR_WIDTH = 220;
 
 /** A mail without its address. `unsubscribe` is what a mail program posts to (RFC 8058). */
 export interface DigestMail {
   readonly subject: string;
   readonly text: string;
   readonly html: string;
+  /** Drawn when the mail is sent: their numbers take less room where it waits. */
+  readonly pictures: readonly Picture[];
   readonly unsubscribe: string;
 }
 
 export function digestMail(content: DigestContent): DigestMail {
-  const { digest, publicUrl, days, types, before } = content;
-  const { appName, appId, stopToken } = digest;
-  const total = days.all.reduce((sum, count) => sum + count, 0);
-  const moved = types
-    .map((type) => ({ ...type, weight: weightOf(type.total, type.before) }))
-    .filter(({ weight, total: now }) => weight > LEAST_WEIGHT && now > 0)
+  const { digest, publicUrl, week } = content;
+  const { appName, appId, boardId, stopToken, timezone } = digest;
+  const lines = linesOf(week);
+  const moved = lines
+    .map((line) => ({ ...line, weight: weightOf(line.total, line.before) }))
+    .filter(({ weight, total }) => weight > LEAST_WEIGHT && total > 0)
     .toSorted((a, b) => b.weight - a.weight)
     .slice(0, MOST_SHOWN);
-  const silent = types
-    .filter(({ total: now, before: then }) => now === 0 && then >= LEAST_BEFORE)
+  const silent = lines
+    .filter(({ total, before }) => total === 0 && before >= LEAST_BEFORE)
     .toSorted((a, b) => b.before - a.before)
     .slice(0, MOST_SHOWN);
   const page = `${publicUrl}/apps/${encodeURIComponent(appId)}`;
-  const range = `from=${iso(content.from)}&to=${iso(content.until)}&tz=${encodeURIComponent(digest.timezone)}`;
-  const unsubscribe = `${publicUrl}/api/digests/${stopToken}/stop`;
-  const shown = { ...content, total, moved, silent, link: `${page}?${range}`, unsubscribe };
+  const range = new URLSearchParams({ from: iso(week.from), to: iso(week.until), tz: timezone });
+  const shown: Shown = {
+    ...content,
+    ...{ moved, silent },
+    pictures: week.charts.flatMap((chart, index) => pictureOf(chart, index)),
+    link: boardId === null ? `${page}?${range}` : `${page}/boards?${range}&board=${boardId}`,
+    linkOf: ({ search }) => `${page}?${range}&${search}`,
+    unsubscribe: `${publicUrl}/api/digests/${stopToken}/stop`,
+  };
+  const [first] = week.charts;
   return {
-    subject: `${appName}: ${number(total)} ${total === 1 ? 'event' : 'events'} last week${spelledChange(total, before, ', ')}`,
+    subject: `${week.boardName ?? appName}: ${first === undefined ? 'last week' : headline(first, week)}`,
     text: textOf(shown),
     html: htmlOf(shown),
-    unsubscribe,
+    ...{ pictures: shown.pictures, unsubscribe: shown.unsubscribe },
   };
 }
 
 interface Shown extends DigestContent {
-  readonly total: number;
-  readonly moved: readonly WeekOfType[];
-  readonly silent: readonly WeekOfType[];
+  readonly moved: readonly LineOfWeek[];
+  readonly silent: readonly LineOfWeek[];
+  readonly pictures: readonly Picture[];
   readonly link: string;
+  readonly linkOf: (chart: ChartOfWeek) => string;
   readonly unsubscribe: string;
 }
 
-function textOf({ digest, days, total, before, moved, silent, link, unsubscribe }: Shown): string {
-  const { appName, timezone } = digest;
-  const rows = days.starts.map(
-    (start, index) => `${dayOf(start, timezone)}  ${number(days.all[index] ?? 0)}`,
+/** The lines of all charts by what a reader calls them, those of several charts once. */
+function linesOf({ boardName, charts }: WeekNumbers): readonly LineOfWeek[] {
+  const known = new Set<string>();
+  return charts.flatMap(({ name: chart, lines }) =>
+    lines
+      .filter(({ key, total, before }) => {
+        const same = `${key} ${total} ${before}`;
+        return !known.has(same) && known.add(same);
+      })
+      .map((line) =>
+        boardName === null ? line : { ...line, name: lines.length === 1 ? chart : `${chart}, ${line.name}` },
+      ),
   );
+}
+
+/** `1,042 events last week, +5,384 %`. Of a board, that of its first chart. */
+function headline(chart: ChartOfWeek, { boardName }: WeekNumbers): string {
+  const named = boardName === null ? '' : `${chart.name} `;
+  return `${named}${numberWithUnit(chart)} last week${changeOf(chart, ', ')}`;
+}
+
+function numberWithUnit({ total, unit, of }: ChartOfWeek): string {
+  const text = numberText(total, unit);
+  if (unit === 'measure') return `${of} ${text}`;
+  return `${text} ${unitText({ unit, of, total })}`;
+}
+
+function pictureOf({ unit, days, daysBefore }: ChartOfWeek, index: number): readonly Picture[] {
+  if (days.every((value) => value === null)) return [];
+  const kind = unit === 'events' ? 'bars' : 'line';
+  return [{ id: `chart-${index + 1}@tidemark`, kind, days, before: daysBefore }];
+}
+
+function textOf({ digest, week, moved, silent, link, unsubscribe }: Shown): string {
+  const { appName, timezone } = digest;
+  const { boardName, charts } = week;
   const sections = [
-    `Last week in ${JSON.stringify(appName)}: ${number(total)} events${spelledChange(total, before, ', ')}; ${number(before)} in the week before.`,
-    rows.join('\n'),
-    moved.length > 0 &&
-      `Moved most:\n${moved.map((type) => `  ${type.name}: ${number(type.total)}${spelledChange(type.total, type.before, ', ')}`).join('\n')}`,
-    silent.length > 0 &&
-      `Fell silent:\n${silent.map((type) => `  ${type.name}: none, ${number(type.before)} in the week before`).join('\n')}`,
+    boardName !== null &&
+      `Last week on the board ${JSON.stringify(boardName)} of ${JSON.stringify(appName)}:`,
+    boardName !== null && charts.length === 0 && NO_CHARTS,
+    ...charts.map((chart) => {
+      const lead = boardName === null ? `Last week in ${JSON.stringify(appName)}` : chart.name;
+      if (chart.days.length === 0) return `${lead}: ${chart.problem}`;
+      return [
+        `${lead}: ${numberWithUnit(chart)}${changeOf(chart, ', ')}; ${beforeText(chart)}.`,
+        ...(chart.problem === null ? [] : [chart.problem]),
+        ...daysOf(chart, week, timezone).map(({ day, value }) => `  ${day}  ${value}`),
+      ].join('\n');
+    }),
+    ...[listText('Moved most', moved, movedText), listText('Fell silent', silent, silentText)],
     link,
     `Days are those of ${timezone}. Stop this mail: ${unsubscribe}`,
   ];
   return `${sections.filter((section) => section !== false).join('\n\n')}\n`;
 }
 
-/** Bars are cells with a width: programs that show no pictures of strangers show them. */
-function htmlOf({ digest, days, total, before, moved, silent, link, unsubscribe }: Shown): string {
+const NO_CHARTS = 'It shows no view any more.';
+
+function listText(
+  title: string,
+  lines: readonly LineOfWeek[],
+  text: (line: LineOfWeek) => string,
+): string | false {
+  return lines.length > 0 && `${title}:\n${lines.map((line) => `  ${line.name}: ${text(line)}`).join('\n')}`;
+}
+
+const movedText = ({ total, before }: LineOfWeek): string =>
+  `${number(total)}${changeOf({ total, before, unit: 'events' }, ', ')}`;
+const silentText = ({ before }: LineOfWeek): string => `none, ${number(before)} in the week before`;
+
+interface DayOfWeek {
+  readonly day: string;
+  readonly value: string;
+  readonly before: string;
+}
+
+function daysOf({ days, daysBefore, unit }: ChartOfWeek, week: WeekNumbers, zone: string): DayOfWeek[] {
+  if (days.length === 0) return [];
+  return week.starts.map((start, index) => ({
+    day: dayOf(start, zone),
+    value: numberText(days[index] ?? null, unit),
+    before: numberText(daysBefore[index] ?? null, unit),
+  }));
+}
+
+/** Programs that know the color scheme of their reader take these; others darken light mails by themselves. */
+const STYLE = `:root{color-scheme:light dark}
+@media(prefers-color-scheme:dark){body{background:#12181c!important;color:#e4eaee!important}.m{color:#a3b1ba!important}a{color:#5fc4d8!important}.c{border-color:#2c373e!important}}`;
+const MUTED = 'color:#54636d';
+
+function htmlOf(shown: Shown): string {
+  const { digest, week, moved, silent, link, unsubscribe } = shown;
   const { appName, timezone } = digest;
-  const highest = Math.max(1, ...days.all);
-  const bars = days.starts.map((start, index) => {
-    const count = days.all[index] ?? 0;
-    const width = Math.round((count / highest) * BAR_WIDTH);
-    return `<tr><td>${escaped(dayOf(start, timezone))}</td><td><div style="background:#0a6c80;height:12px;width:${width}px"></div></td><td align="right">${number(count)}</td></tr>`;
-  });
-  const list = (
-    title: string,
-    types: readonly WeekOfType[],
-    textOfType: (type: WeekOfType) => string,
-  ): string =>
-    types.length === 0
-      ? ''
-      : `<h2 style="font-size:15px">${title}</h2><ul>${types.map((type) => `<li>${escaped(type.name)}: ${escaped(textOfType(type))}</li>`).join('')}</ul>`;
-  return `<!doctype html><html lang="en"><body style="font-family:sans-serif;font-size:14px;color:#101b22">
-<h1 style="font-size:18px">${escaped(appName)}</h1>
-<p><b style="font-size:24px">${number(total)}</b> events last week${escaped(spelledChange(total, before, ', '))}; ${number(before)} in the week before.</p>
-<table cellpadding="3" style="border-collapse:collapse;font-size:14px">${bars.join('')}</table>
-${list('Moved most', moved, (type) => `${number(type.total)}${spelledChange(type.total, type.before, ', ')}`)}
-${list('Fell silent', silent, (type) => `none, ${number(type.before)} in the week before`)}
-<p><a href="${escaped(link)}">Open the week in the dashboard</a></p>
-<p style="color:#54636d">Days are those of ${escaped(timezone)}. <a href="${escaped(unsubscribe)}">Stop this mail</a></p>
-</body></html>
+  const { boardName, charts, starts, until } = week;
+  const last = dayOf(starts.at(-1) ?? until, timezone);
+  const dates = `${dayOf(week.from, timezone)} to ${last}`;
+  return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><style>${STYLE}</style></head>
+<body style="margin:0;padding:20px 16px;font-family:-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:15px;line-height:1.45;color:#101b22">
+<div style="max-width:${PICTURE_WIDTH}px;margin:0 auto">
+<h1 style="margin:0;font-size:20px">${escaped(boardName ?? appName)}</h1>
+<p class="m" style="margin:2px 0 0;font-size:13px;${MUTED}">${boardName === null ? '' : `Board of ${escaped(appName)}. `}${escaped(dates)}. <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.week}">&#9632;</span> last week</span> <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.before}">&#9632;</span> the week before</span></p>
+${boardName !== null && charts.length === 0 ? `<p>${NO_CHARTS}</p>` : ''}
+${charts.map((chart, index) => chartHtml(shown, chart, index)).join('\n')}
+${listHtml('Moved most', moved, movedText)}
+${listHtml('Fell silent', silent, silentText)}
+<p style="margin:24px 0 0"><a style="color:#0a6c80" href="${escaped(link)}">Open the week in the dashboard</a></p>
+<p class="m" style="margin:8px 0 0;font-size:13px;${MUTED}">Days are those of ${escaped(timezone)}. <a style="color:#0a6c80" href="${escaped(unsubscribe)}">Stop this mail</a></p>
+</div></body></html>
 `;
+}
+
+function chartHtml({ digest, week, pictures, linkOf }: Shown, chart: ChartOfWeek, index: number): string {
+  const { boardName } = week;
+  const days = daysOf(chart, week, digest.timezone);
+  const picture = pictures.find(({ id }) => id.startsWith(`chart-${index + 1}@`));
+  const width = `${100 / Math.max(1, days.length)}%`;
+  const cells = days.map(
+    ({ day, value, before }) =>
+      `<td width="${width}" align="center" style="padding:4px 0 0"><span class="m" style="${MUTED}">${escaped(day.slice(0, 3))}</span><br><b>${escaped(shortened(value))}</b><br><span class="m" style="${MUTED}">${escaped(shortened(before))}</span></td>`,
+  );
+  const heading =
+    boardName === null
+      ? ''
+      : `<h2 style="margin:0;font-size:16px"><a style="color:#0a6c80" href="${escaped(linkOf(chart))}">${escaped(chart.name)}</a></h2>`;
+  const change = [changeOf(chart, ''), beforeText(chart)].filter((text) => text !== '').join(', ');
+  const figure = `<p style="margin:0"><b style="font-size:26px">${escaped(numberText(chart.total, chart.unit))}</b> ${escaped(unitText(chart))}<br><span class="m" style="${MUTED}">${escaped(change)}</span></p>`;
+  return `<div class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7">
+${heading}${days.length === 0 ? '' : figure}
+${chart.problem === null ? '' : `<p class="m" style="margin:4px 0 0;font-size:13px;${MUTED}">${escaped(chart.problem)}</p>`}
+${picture === undefined ? '' : `<img src="cid:${picture.id}" width="${PICTURE_WIDTH}" alt="${escaped(altText(chart, days))}" style="display:block;width:100%;max-width:${PICTURE_WIDTH}px;height:auto;margin:10px 0 0;border:0;font-size:12px">`}
+${days.length === 0 ? '' : `<table role="presentation" width="100%" cellspacing="0" cellpadding="0" style="table-layout:fixed;font-size:12px;line-height:1.4"><tr>${cells.join('')}</tr></table>`}
+</div>`;
+}
+
+function altText({ name, unit, of }: ChartOfWeek, days: readonly DayOfWeek[]): string {
+  const told = (values: readonly string[]): string =>
+    days.map(({ day }, index) => `${day.slice(0, 3)} ${values[index]}`).join(', ');
+  const what = unit === 'ratio' ? `share of the events that ${of}` : unit === 'events' ? 'events' : of;
+  return `${name}, ${what} by day: ${told(days.map(({ value }) => value))}. In the week before: ${told(days.map(({ before }) => before))}.`;
+}
+
+function unitText({ unit, of, total }: Pick<ChartOfWeek, 'unit' | 'of' | 'total'>): string {
+  if (unit === 'events') return total === 1 ? 'event' : 'events';
+  return of;
+}
+
+function listHtml(
+  title: string,
+  lines: readonly LineOfWeek[],
+  textOfLine: (line: LineOfWeek) => string,
+): string {
+  if (lines.length === 0) return '';
+  const items = lines.map((line) => `<li>${escaped(line.name)}: ${escaped(textOfLine(line))}</li>`);
+  return `<div class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7"><h2 style="margin:0;font-size:16px">${title}</h2><ul style="margin:6px 0 0;padding:0 0 0 20px">${items.join('')}</ul></div>`;
 }
 
 /** Names are what applications send: nothing of them is markup. */
@@ -125,11 +233,39 @@ function number(value: number): string {
   return value.toLocaleString('en-US');
 }
 
-function spelledChange(total: number, before: number, lead: string): string {
-  if (total === before) return '';
-  if (before === 0) return `${lead}new`;
-  const percent = Math.round(((total - before) / before) * 100);
-  return `${lead}${percent > 0 ? '+' : '-'}${number(Math.abs(percent))} %`;
+/** A number as it is shown; a dash where there is none. */
+function numberText(value: number | null, unit: Unit): string {
+  if (value === null) return '–';
+  if (unit === 'events') return number(value);
+  if (unit === 'ratio') return `${Number((value * 100).toPrecision(3))} %`;
+  return value.toLocaleString('en-US', { maximumFractionDigits: Math.abs(value) < 100 ? 2 : 0 });
+}
+
+function beforeText({ before, unit }: ChartOfWeek): string {
+  return `${numberText(before, unit)} in the week before`;
+}
+
+const COMPACT = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });
+/** What a seventh of a narrow screen holds. */
+const MOST_CHARACTERS = 6;
+
+/** A number of many digits as it fits into a cell: `1.2M`. Others stay as they are. */
+function shortened(text: string): string {
+  return text.length > MOST_CHARACTERS && /^-?[\d,.]+$/.test(text)
+    ? COMPACT.format(Number(text.replaceAll(',', '')))
+    : text;
+}
+
+type Changed = Pick<ChartOfWeek, 'total' | 'before' | 'unit'>;
+
+/** A change in percent; of a ratio in points. Empty where there is none to tell. */
+function changeOf({ total, before, unit }: Changed, lead: string): string {
+  if (total === null || before === null || total === before) return '';
+  const sign = `${lead}${total > before ? '+' : '-'}`;
+  const change = Math.abs(total - before);
+  if (unit === 'ratio') return `${sign}${Number((change * 100).toPrecision(2))} points`;
+  if (before > 0) return `${sign}${number(Math.round((change / before) * 100))} %`;
+  return unit === 'events' ? `${lead}new` : '';
 }
 
 function dayOf(at: number, timezone: string): string {

@@ -1,18 +1,14 @@
 /** Sends the weekly digests: the process that does the maintenance looks which are due, and leaves their mails to the outbox. */
 import type { Logger } from 'pino';
-import { listHiddenTypes } from '../../apps/event-types.ts';
 import { Rounds } from '../../base/rounds.ts';
-import { DAY_MS } from '../../base/time-units.ts';
-import { errorCode, type Sql } from '../../storage/database/connect.ts';
-import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
+import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
+import { errorCode } from '../../storage/database/connect.ts';
 import { areDeliveriesStopped } from '../restored.ts';
 import { type DueDigest, dueDigests, passDigest } from './digests.ts';
-import { digestMail, type WeekOfType } from './message.ts';
+import { digestMail } from './message.ts';
+import { readWeek, type WeekNumbers, type WeekSources } from './weeks.ts';
 
-export interface DigestRoundsOptions {
-  /** A pool of upkeep. */
-  readonly sql: Sql;
-  readonly storage: Pick<Storage, 'inSnapshot'>;
+export interface DigestRoundsOptions extends WeekSources {
   /** Whether this process sends. */
   readonly isLeader: () => boolean;
   /** PUBLIC_URL */
@@ -20,26 +16,28 @@ export interface DigestRoundsOptions {
   /** Whether there is a mail server. */
   readonly sendsMail: boolean;
   readonly log: Logger;
-  /** Milliseconds since 1970. */
-  readonly now: () => number;
 }
 
 const LOOK_MS = 1_000;
 /** Digests of one look. */
 const MOST_AT_ONCE = 50;
-/** Types whose numbers are compared. */
-const MOST_TYPES = 1_000;
 /** A digest that is this late is left out: the service was down, and its numbers are old. */
 const LATEST_MS = 2 * DAY_MS;
+/** How long the others come first after the numbers of a digest could not be read. */
+const RETRY_MS = MINUTE_MS;
 
 export class DigestRounds {
   readonly #options: DigestRoundsOptions;
   readonly #rounds: Rounds;
+  /** When digests that failed are tried again, by id. */
+  readonly #waiting = new Map<number, number>();
+  /** What could not be read when it was last tried. */
+  readonly #failing = new Set<string>();
 
   constructor(options: DigestRoundsOptions) {
     this.#options = options;
     this.#rounds = new Rounds({
-      work: () => this.#look(),
+      work: () => this.look(),
       pauseMs: () => LOOK_MS,
       onFailure: (error, isFirst) => {
         if (isFirst) options.log.warn({ code: errorCode(error), err: error }, 'digest: failed, retrying');
@@ -55,64 +53,59 @@ export class DigestRounds {
     await this.#rounds.stop();
   }
 
-  async #look(): Promise<void> {
+  /** One round: what is due now. */
+  async look(): Promise<void> {
     const { sql, isLeader, sendsMail, now } = this.#options;
     if (!sendsMail || !isLeader()) return;
-    const due = await dueDigests(sql, now(), MOST_AT_ONCE);
+    for (const [id, at] of this.#waiting) if (at <= now()) this.#waiting.delete(id);
+    const due = await dueDigests(sql, now(), { most: MOST_AT_ONCE, waiting: [...this.#waiting.keys()] });
     if (due.length === 0 || (await areDeliveriesStopped(sql))) return;
+    let read: ReadWeek | null = null;
     for (const digest of due) {
       if (this.#rounds.isStopped) return;
       const isLate = now() - digest.nextAt.getTime() > LATEST_MS;
-      const body = isLate ? null : JSON.stringify(await this.#mail(digest));
-      await passDigest(sql, digest, { body, now: now() });
+      // All who have asked for the same numbers get those of one read.
+      if (!isLate && read?.key !== keyOf(digest)) read = await this.#read(digest);
+      const week = isLate ? null : (read?.week ?? null);
+      if (isLate) this.#failing.delete(keyOf(digest));
+      else if (week === null) {
+        this.#waiting.set(digest.id, now() + RETRY_MS);
+        continue;
+      }
+      await passDigest(sql, digest, { body: week && this.#bodyOf(digest, week), now: now() });
     }
   }
 
-  /** The week that ended with the Monday, and the one before: both from one snapshot. */
-  async #mail(digest: DueDigest): Promise<object> {
-    const { sql, storage, publicUrl } = this.#options;
-    const { app, timezone, nextAt } = digest;
-    const today = Math.floor(localOf(timezone, nextAt.getTime()) / DAY_MS);
-    const [before, from, until] = [14, 7, 0].map((days) => instantOf(timezone, (today - days) * DAY_MS));
-    const hidden = await listHiddenTypes(sql, app);
-    const asked = { appId: app, typeIds: null, exceptTypes: hidden.map(({ id }) => id), timezone } as const;
-    const shape = { buckets: '1d', exactEnds: 'both', topTypes: MOST_TYPES } as const;
-    const [week, earlier] = await storage.inSnapshot(sql, (events) =>
-      Promise.all([
-        events.series({ ...asked, ...shape, from: from ?? 0, until: until ?? 0 }),
-        events.series({ ...asked, ...shape, from: before ?? 0, until: from ?? 0 }),
-      ]),
-    );
-    if (typeof week === 'string' || typeof earlier === 'string')
-      throw new Error('Two weeks by the day are too many buckets.');
-    return digestMail({
-      digest,
-      publicUrl,
-      from: from ?? 0,
-      until: until ?? 0,
-      days: week,
-      types: typesOf(week, earlier),
-      before: sum(earlier.all),
-    });
+  /** @returns without a week where it cannot be read now: another app's digests do not wait for it */
+  async #read(digest: DueDigest): Promise<ReadWeek> {
+    const { log } = this.#options;
+    const key = keyOf(digest);
+    try {
+      const week = await readWeek(this.#options, digest);
+      this.#failing.delete(key);
+      return { key, week };
+    } catch (error) {
+      const { appId, boardId } = digest;
+      if (!this.#failing.has(key))
+        log.warn(
+          { appId, boardId, code: errorCode(error), err: error },
+          'digest: cannot read numbers, retrying',
+        );
+      this.#failing.add(key);
+      return { key, week: null };
+    }
+  }
+
+  #bodyOf(digest: DueDigest, week: WeekNumbers): string {
+    return JSON.stringify(digestMail({ digest, publicUrl: this.#options.publicUrl, week }));
   }
 }
 
-function typesOf(week: Series, earlier: Series): readonly WeekOfType[] {
-  const totals = new Map(earlier.types.map(({ typeId, total }) => [typeId, total]));
-  const now = new Set(week.types.map(({ typeId }) => typeId));
-  return [
-    ...week.types.map(({ typeId, name, total }) => ({
-      typeId,
-      name,
-      total,
-      before: totals.get(typeId) ?? 0,
-    })),
-    ...earlier.types
-      .filter(({ typeId }) => !now.has(typeId))
-      .map(({ typeId, name, total }) => ({ typeId, name, total: 0, before: total })),
-  ];
+interface ReadWeek {
+  readonly key: string;
+  /** Null: its board is gone, or it cannot be read now. */
+  readonly week: WeekNumbers | null;
 }
 
-function sum(counts: readonly number[]): number {
-  return counts.reduce((total, count) => total + count, 0);
-}
+const keyOf = ({ app, boardId, timezone, nextAt }: DueDigest): string =>
+  [app, boardId, timezone, nextAt.getTime()].join(' ');

@@ -1,5 +1,5 @@
-/** The weekly digest: members ask for it and give it up by themselves, and the link of a mail ends it without a session. */
-import type { Api } from '../../accounts/routes/api.ts';
+/** The weekly digest of an app or a board: members ask for it and give it up by themselves, and the link of a mail ends it without a session. */
+import type { Api, MemberCall } from '../../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../../accounts/routes/body.ts';
 import type { DigestState } from '../../api-types/answers.ts';
 import { invalidField, Rejection } from '../../errors.ts';
@@ -8,7 +8,7 @@ import type { Answer } from '../../http/exchange.ts';
 import type { Parameter, Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
-import { findDigest, removeDigest, setDigest, stopDigest } from './digests.ts';
+import { type DigestOf, findDigest, removeDigest, setDigest, stopDigest } from './digests.ts';
 
 export interface DigestRoutesOptions {
   readonly api: Api;
@@ -19,8 +19,8 @@ export interface DigestRoutesOptions {
   readonly now: () => number;
 }
 
-/** It is the member's own, whatever they may do in the app. */
-const PATH = '/api/account/digests/:appId';
+/** They are the member's own, whatever they may do in the app: of the app, and of its boards. */
+const PATHS = ['/api/account/digests/:appId', '/api/account/digests/:appId/boards/:boardId'];
 const ASKED = bodyOf({ timezone: { type: 'string', maxLength: 100 } }, ['timezone']);
 
 const TOKEN: Parameter = {
@@ -30,21 +30,23 @@ const TOKEN: Parameter = {
 
 export function digestRoutes({ api, sql, sendsMail, now }: DigestRoutesOptions): readonly Route[] {
   return [
-    api.read(PATH, 'viewer', async ({ app, user }) => {
-      const digest = await findDigest(sql, app.id, user.id);
-      return done<DigestState>({ sendsMail, digest });
-    }),
-    api.change('PUT', PATH, 'viewer', ASKED, async ({ app, user }, { timezone }) => {
-      if (!sendsMail) return invalidField('timezone', 'cannot be used: there is no mail server (SMTP_URL)');
-      if (!isTimezone(timezone))
-        return invalidField('timezone', 'must be an IANA time zone, such as Europe/Berlin');
-      const digest = await setDigest(sql, { appId: app.id, userId: user.id, timezone, now: now() });
-      return done<DigestState>({ sendsMail, digest });
-    }),
-    api.change('DELETE', PATH, 'viewer', NO_FIELDS, async ({ app, user }) => {
-      await removeDigest(sql, app.id, user.id);
-      return done<Nothing>({});
-    }),
+    ...PATHS.flatMap((path) => [
+      api.read(path, 'viewer', async (call) => {
+        const digest = await findDigest(sql, ofCall(call));
+        return done<DigestState>({ sendsMail, digest });
+      }),
+      api.change('PUT', path, 'viewer', ASKED, async (call, { timezone }) => {
+        if (!sendsMail) return invalidField('timezone', 'cannot be used: there is no mail server (SMTP_URL)');
+        if (!isTimezone(timezone))
+          return invalidField('timezone', 'must be an IANA time zone, such as Europe/Berlin');
+        const digest = await setDigest(sql, { ...ofCall(call), timezone, now: now() });
+        return done<DigestState>({ sendsMail, digest });
+      }),
+      api.change('DELETE', path, 'viewer', NO_FIELDS, async (call) => {
+        await removeDigest(sql, ofCall(call));
+        return done<Nothing>({});
+      }),
+    ]),
     {
       ...{ method: 'GET', path: '/api/digests/:token/stop', parameters: { token: TOKEN }, headers: [] },
       // Programs follow the links of a mail to look at them: that ends nothing.
@@ -58,6 +60,10 @@ export function digestRoutes({ api, sql, sendsMail, now }: DigestRoutesOptions):
       },
     },
   ];
+}
+
+function ofCall({ app, user, parameters }: MemberCall): DigestOf {
+  return { appId: app.id, boardId: parameters[1] ?? null, userId: user.id };
 }
 
 /** A page that has nothing but its text, and loads nothing. */

@@ -1,0 +1,246 @@
+/** The numbers of a week and of the one before, of an app or of the views of a board: all of a mail from one snapshot. */
+import type { BoardChart, Series as ChartSeries, MeasureStat } from '../../api-types/answers.ts';
+import { listBoards } from '../../apps/boards.ts';
+import { listHiddenTypes } from '../../apps/event-types.ts';
+import { DAY_MS } from '../../base/time-units.ts';
+import { readBoardCharts } from '../../read/board-route.ts';
+import type { Sql } from '../../storage/database/connect.ts';
+import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
+import type { DueDigest } from './digests.ts';
+import type { Values } from './picture.ts';
+
+/** Of a line of a chart: an event type or a value of a field. */
+export interface LineOfWeek {
+  readonly key: string;
+  readonly name: string;
+  readonly total: number;
+  readonly before: number;
+}
+
+/** What a number counts or measures: events, a field, or which part of the events they are. */
+export type Unit = 'events' | 'measure' | 'ratio';
+
+export interface ChartOfWeek {
+  readonly name: string;
+  /** The query of its address, without times; null: it is of the app itself. */
+  readonly search: string | null;
+  readonly unit: Unit;
+  /** What is measured, such as `average of total`; of a ratio, what is so of that part, such as `are refund`; empty for events. */
+  readonly of: string;
+  /** Of the whole week: not an average of its days. */
+  readonly total: number | null;
+  /** The same of the week before. */
+  readonly before: number | null;
+  readonly days: Values;
+  readonly daysBefore: Values;
+  readonly lines: readonly LineOfWeek[];
+  /** Why its numbers are not what is asked for; null: they are. */
+  readonly problem: string | null;
+}
+
+/** A week that begins and ends at midnight of a zone's clock, and where the one before began. Milliseconds since 1970. */
+export interface Week {
+  readonly before: number;
+  readonly from: number;
+  readonly until: number;
+  /** When its days begin. */
+  readonly starts: readonly number[];
+}
+
+const DAYS = 7;
+
+export interface WeekNumbers extends Week {
+  /** Name of the board; null: they are of the app. */
+  readonly boardName: string | null;
+  readonly charts: readonly ChartOfWeek[];
+}
+
+/** The week that ended with the day that an instant is on. */
+export function weekBefore(timezone: string, at: number): Week {
+  const today = Math.floor(localOf(timezone, at) / DAY_MS);
+  const start = (days: number): number => instantOf(timezone, (today - days) * DAY_MS);
+  const starts = Array.from({ length: DAYS }, (_, day) => start(DAYS - day));
+  return { before: start(2 * DAYS), from: start(DAYS), until: start(0), starts };
+}
+
+export interface WeekSources {
+  /** A pool of upkeep. */
+  readonly sql: Sql;
+  readonly storage: Pick<Storage, 'reader'>;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+}
+
+/** What a digest says. @returns null where its board is gone */
+export async function readWeek(sources: WeekSources, digest: DueDigest): Promise<WeekNumbers | null> {
+  const week = weekBefore(digest.timezone, digest.nextAt.getTime());
+  return digest.boardId === null
+    ? await weekOfApp(sources, digest, week)
+    : await weekOfBoard(sources, { ...digest, boardId: digest.boardId }, week);
+}
+
+/** Types whose numbers are compared. */
+const MOST_TYPES = 1_000;
+
+async function weekOfApp(
+  { sql, storage }: WeekSources,
+  { app, appName, timezone }: DueDigest,
+  week: Week,
+): Promise<WeekNumbers> {
+  const hidden = await listHiddenTypes(sql, app);
+  const asked = {
+    ...({ appId: app, typeIds: null, exceptTypes: hidden.map(({ id }) => id), timezone } as const),
+    ...({ buckets: '1d', exactEnds: 'both', topTypes: MOST_TYPES } as const),
+  };
+  const [now, earlier] = await storage
+    .reader(sql)
+    .together(app, (_, events) =>
+      Promise.all([
+        events.series({ ...asked, from: week.from, until: week.until }),
+        events.series({ ...asked, from: week.before, until: week.from }),
+      ]),
+    );
+  if (typeof now === 'string' || typeof earlier === 'string')
+    throw new Error('Two weeks by the day are too many buckets.');
+  const chart = {
+    ...({ name: appName, search: null, unit: 'events', of: '', problem: null } as const),
+    ...{ total: sum(now.all), before: sum(earlier.all), days: now.all, daysBefore: earlier.all },
+    lines: linesOfTypes(now, earlier),
+  };
+  return { ...week, boardName: null, charts: [chart] };
+}
+
+function linesOfTypes(week: Series, earlier: Series): readonly LineOfWeek[] {
+  const totals = new Map(earlier.types.map(({ typeId, total }) => [typeId, total]));
+  const now = new Set(week.types.map(({ typeId }) => typeId));
+  return [
+    ...week.types.map(({ typeId, name, total }) => ({
+      ...{ key: typeId, name, total },
+      before: totals.get(typeId) ?? 0,
+    })),
+    ...earlier.types
+      .filter(({ typeId }) => !now.has(typeId))
+      .map(({ typeId, name, total }) => ({ key: typeId, name, total: 0, before: total })),
+  ];
+}
+
+/** As many as the board itself shows apart. */
+const LINES = 12;
+
+async function weekOfBoard(
+  { sql, storage, now }: WeekSources,
+  { app, appId, boardId, timezone }: DueDigest & { readonly boardId: string },
+  week: Week,
+): Promise<WeekNumbers | null> {
+  const [board] = await listBoards(sql, app, boardId);
+  if (board === undefined) return null;
+  const { before, from, until } = week;
+  const asked = [
+    sharedOf({ from, until }, { from: before, until: from }, timezone),
+    sharedOf({ from: before, until: from }, { from, until }, timezone),
+  ];
+  const place = { events: storage.reader(sql), pass: async () => true };
+  const options = { now, monotonic: () => performance.now() };
+  const [charts = [], earlier = []] = await readBoardCharts(
+    options,
+    place,
+    { id: app, appId },
+    {
+      views: board.views,
+      shared: asked,
+    },
+  );
+  return {
+    ...week,
+    boardName: board.name,
+    charts: charts.map((chart, index) => chartOf(chart, earlier[index] ?? chart)),
+  };
+}
+
+interface Between {
+  readonly from: number;
+  readonly until: number;
+}
+
+/** What all charts have in common, as a board's own requests say it. */
+function sharedOf(of: Between, compared: Between, timezone: string): URLSearchParams {
+  const iso = (at: number): string => new Date(at).toISOString();
+  return new URLSearchParams({
+    ...{ from: iso(of.from), to: iso(of.until), timezone },
+    ...{ compareFrom: iso(compared.from), compareTo: iso(compared.until) },
+    ...{ buckets: String(DAYS), lines: String(LINES) },
+  });
+}
+
+/** The numbers that the tile of the board shows for this week. */
+function chartOf(chart: BoardChart, earlier: BoardChart): ChartOfWeek {
+  const view = new URLSearchParams(chart.search);
+  const [now, then] = [numbersOf(chart, view), numbersOf(earlier, view)];
+  for (const name of ['range', 'from', 'to', 'tz', 'back', 'at', 'event']) view.delete(name);
+  return {
+    ...{ name: chart.name, search: view.toString(), problem: chart.problem },
+    ...{ unit: now.unit, of: now.of, total: now.total, before: then.total },
+    ...{ days: now.values, daysBefore: then.values },
+    lines: now.unit === 'events' ? linesOfChart(chart.series, earlier.series) : [],
+  };
+}
+
+interface Measured extends Pick<ChartOfWeek, 'unit' | 'of' | 'total'> {
+  readonly values: Values;
+}
+
+function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams): Measured {
+  if (series === null) return { unit: 'events', of: '', total: null, values: [] };
+  const chosen = view.getAll('type').some((type) => type !== '' && !type.startsWith('-'));
+  const withHidden = chosen || view.getAll('hide').includes('hidden');
+  const counts = countsOf(series, withHidden);
+  if (part !== null) {
+    const parts = countsOf(part, withHidden);
+    const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(view.get('part') ?? '') ?? [];
+    return {
+      ...{ unit: 'ratio', of: kind === 'type' ? `are ${part.lines[0]?.name ?? value}` : `have ${value}` },
+      total: ratio(sum(parts), sum(counts)),
+      values: counts.map((count, day) => ratio(parts[day] ?? 0, count)),
+    };
+  }
+  const stat = view.get('stat') as MeasureStat; // There are numbers of a view with a statistic alone.
+  if (numbers !== null)
+    return {
+      ...{ unit: 'measure', of: `${STAT_NAMES[stat]} of ${numbers.of}` },
+      total: numbers.overall[stat] ?? null,
+      values: numbers.stats[stat] ?? series.starts.map(() => null),
+    };
+  return { unit: 'events', of: '', total: sum(counts), values: counts };
+}
+
+const STAT_NAMES: Readonly<Record<MeasureStat, string>> = {
+  ...{ distinct: 'unique values', avg: 'average', sum: 'sum', min: 'minimum', max: 'maximum' },
+  ...{ p50: 'median', p90: '90th percentile', p95: '95th percentile', p99: '99th percentile' },
+};
+
+function countsOf({ all, hidden }: ChartSeries, withHidden: boolean): readonly number[] {
+  return withHidden && hidden ? all.map((count, day) => count + (hidden.counts[day] ?? 0)) : all;
+}
+
+/** Each week names its own lines, and counts those in the other week. */
+function linesOfChart(week: ChartSeries | null, earlier: ChartSeries | null): readonly LineOfWeek[] {
+  if (week === null || earlier === null) return [];
+  const { compared: before } = week;
+  const { compared: after } = earlier;
+  if (before === null || after === null) return [];
+  const named = new Set(week.lines.map(({ key }) => key));
+  return [
+    ...week.lines.map(({ key, name, total }) => ({ key, name, total, before: sum(before.byKey[key] ?? []) })),
+    ...earlier.lines
+      .filter(({ key }) => !named.has(key))
+      .map(({ key, name, total }) => ({ key, name, total: sum(after.byKey[key] ?? []), before: total })),
+  ];
+}
+
+function ratio(part: number, whole: number): number | null {
+  return whole === 0 ? null : part / whole;
+}
+
+function sum(counts: readonly number[]): number {
+  return counts.reduce((total, count) => total + count, 0);
+}
