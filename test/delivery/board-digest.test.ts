@@ -7,7 +7,7 @@ import { PICTURE_COLORS } from '../../src/delivery/digest/picture.ts';
 import { DigestRounds } from '../../src/delivery/digest/rounds.ts';
 import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import { tidemark } from '../support/command-line.ts';
+import { build, tidemark } from '../support/command-line.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { captured, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
@@ -51,6 +51,7 @@ describe('the digest of a board', () => {
   };
 
   beforeAll(async () => {
+    build();
     mailbox = await openMailbox();
     service = await startTestService({ clock, config: { ...config, SMTP_URL: mailbox.url } });
     owner = await newPerson(service, 'owner@example.com');
