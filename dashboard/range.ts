@@ -32,19 +32,6 @@ export function isOpen(range: Range): boolean {
 /** What the range picker offers first. */
 export const PRESETS = ['15m', '1h', '24h', '7d', '30d', '90d', '1y', 'all'];
 
-/** The opposite of {@link parseRange}. */
-export function rangeText(range: Range): string {
-  if (range.kind === 'all') return 'all';
-  if (range.kind === 'calendar') return range.period;
-  if (range.kind === 'last') return `${range.amount}${range.unit}`;
-  return `${isoText(range.from)}~${range.kind === 'since' ? '' : isoText(range.to)}`;
-}
-
-/** ISO 8601 in UTC, without a fraction where there is none. */
-export function isoText(instant: number): string {
-  return new Date(instant).toISOString().replace('.000Z', 'Z');
-}
-
 /** Twice as much time around the same middle, and nothing of the future. */
 export function wider(span: Span & { readonly from: number }, now: number): Range {
   const half = Math.round((span.to - span.from) / 2 / MINUTE) * MINUTE || MINUTE;

@@ -54,7 +54,7 @@ export interface FormDialogProps extends RequestProps {
   readonly method?: Method;
   readonly danger?: boolean;
   /** The request's body, of what was typed; by default that itself. */
-  readonly body?: (values: Record<string, string>) => object;
+  readonly body?: (values: Record<string, string>) => object | Promise<object>;
   /** Called with the answer once the dialog is closed, and with what was sent: who asks knows their types. */
   readonly onDone: (answer: never, body: never) => void;
   /** What stands above the form. */
@@ -64,7 +64,7 @@ export interface FormDialogProps extends RequestProps {
 export function FormDialog(props: FormDialogProps): VNode {
   const { title, submit, method = 'POST', path, danger = false, said, intro, children } = props;
   const action = useAction(async (values: Record<string, string>) => {
-    const body = props.body?.(values) ?? values;
+    const body = (await props.body?.(values)) ?? values;
     const answer = await call<never>(method, path, { body });
     if (said) notify(said);
     props.onClose();

@@ -1,10 +1,12 @@
 /** The range picker: presets, typed ranges, calendar days, and steps back and forward. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
+import type { TypedRange } from '../../src/api-types/answers.ts';
+import { call } from '../api.ts';
 import { dateTime, presetLabels, rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
 import { isOpen, neighbor, parseRange, type Range, rangeText, type Span } from '../range.ts';
-import { parseTyped } from '../typed-range.ts';
+import { useResource } from '../resource.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { Calendar } from './calendar.ts';
@@ -68,6 +70,10 @@ function Presets({ range, onPick }: PartProps): VNode {
   </div>`;
 }
 
+/** Where the server says what a range or an instant is that was typed. */
+export const typedRangePath = (text: string, zone: string): string =>
+  `/api/typed-range?${new URLSearchParams({ text, timezone: zone })}`;
+
 interface TypedProps extends PartProps {
   readonly span: Span;
   readonly zone: string;
@@ -79,10 +85,14 @@ function TypedForm({ range, span, zone, onPick }: TypedProps): VNode {
       ? ''
       : `${dateTime(span.from, zone)} to ${isOpen(range) ? 'now' : dateTime(span.to, zone)}`;
   const [text, setText] = useState(initial);
-  const read = parseTyped(text, Date.now(), zone);
-  const submit = (event: SubmitEvent): void => {
+  const path = typedRangePath(text, zone);
+  const { data } = useResource<TypedRange>(path);
+  const read = parseRange(data?.range ?? '');
+  const submit = async (event: SubmitEvent): Promise<void> => {
     event.preventDefault();
-    if (read !== null) onPick(read);
+    // What stands below may be of the text before the last key.
+    const typed = parseRange((await call<TypedRange>('GET', path)).range ?? '');
+    if (typed !== null) onPick(typed);
   };
   return html`<form class="typed" onSubmit=${submit}>
     <input

@@ -7,15 +7,17 @@ import type {
   AnnotationPage,
   EventMark,
   Series,
+  TypedRange,
 } from '../../src/api-types/answers.ts';
+import { call } from '../api.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Field, Select } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
+import { typedRangePath } from '../components/range-picker.ts';
 import { dateTime, exact, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText, MINUTE } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
-import { parseInstants } from '../typed-range.ts';
 import { type Bucket, viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
 
@@ -106,15 +108,17 @@ export interface NewAnnotationProps {
 
 export function NewAnnotation({ appId, picked, zone, onDone, onClose }: NewAnnotationProps): VNode {
   const [when, setWhen] = useState(dateTime(picked?.from ?? Date.now(), zone));
-  const read = parseInstants(when, Date.now(), zone);
-  const bodyOf = ({ kind, text }: Record<string, string>) => {
-    const { from, until } = read ?? { from: Date.now(), until: null };
-    return { kind, text, at: isoText(from), ...(until !== null && { until: isoText(until) }) };
+  const { data, isStale } = useResource<TypedRange>(typedRangePath(when, zone));
+  const from = Date.parse(data?.at ?? '');
+  const isUnread = !isStale && data?.at === null;
+  const bodyOf = async ({ kind, text, when: typed = '' }: Record<string, string>) => {
+    const { at, until } = await call<TypedRange>('GET', typedRangePath(typed, zone));
+    return { kind, text, at: at ?? typed, until };
   };
   const intro = html`<p class="muted">All members see it. A pipeline does the same with the logging token: <code>POST /v1/annotations</code>.</p>`;
   return html`<${FormDialog} title="Annotate the chart" submit="Add the annotation" path=${pathOf(appId)} body=${bodyOf} said="The annotation was added" intro=${intro} onDone=${onDone} onClose=${onClose}>
       <${Field} label="What happened" name="text" maxlength="200" placeholder="Release 2.4.1" />
       <${Select} label="Kind" name="kind" options=${KINDS} />
-      <${Field} label="When" name="when" value=${when} pattern=${read === null ? '(?!)' : undefined} title="Such as 20 Nov 14:00, or 20 Nov 14:00 to 15:30" hint=${read === null ? 'Such as “20 Nov 14:00”, or “20 Nov 14:00 to 15:30” for an interval.' : `${read.until === null ? exact(read.from, zone) : spanText(read.from, read.until, zone)}, in ${zone.replaceAll('_', ' ')}`} onInput=${(event: InputEvent) => setWhen((event.currentTarget as HTMLInputElement).value)} />
+      <${Field} label="When" name="when" value=${when} pattern=${isUnread ? '(?!)' : undefined} title="Such as 20 Nov 14:00, or 20 Nov 14:00 to 15:30" hint=${Number.isNaN(from) ? 'Such as “20 Nov 14:00”, or “20 Nov 14:00 to 15:30” for an interval.' : `${data?.until ? spanText(from, Date.parse(data.until), zone) : exact(from, zone)}, in ${zone.replaceAll('_', ' ')}`} onInput=${(event: InputEvent) => setWhen((event.currentTarget as HTMLInputElement).value)} />
   <//>`;
 }

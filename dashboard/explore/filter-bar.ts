@@ -1,14 +1,16 @@
 /** The filter bar: event types, conditions on payloads, and text as chips, typed with completion. */
 import type { VNode } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import type { EventType } from '../../src/api-types/answers.ts';
+import type { EventType, TypedConditions } from '../../src/api-types/answers.ts';
+import { call } from '../api.ts';
 import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
-import { readTyped, type Typed, typedPath, valueText, withCondition } from '../filter-text.ts';
+import { typedConditionsPath, typedPath, valueText, withCondition } from '../filter-text.ts';
 import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
+import { useResource } from '../resource.ts';
 import { chosenTypes, type View } from '../url.ts';
 import { asksForHidden, type ViewAndChange } from '../view.ts';
 import { useCountedValues, useFieldValues, type ValueCount } from './field-values.ts';
@@ -40,6 +42,8 @@ interface Offer {
 const MOST_TYPES = 8;
 const MOST_FIELDS = 8;
 const MOST_VALUES = 8;
+/** What the server is asked about: it has a sign, or a word that compares. */
+const MAYBE_CONDITIONS = /[:=<>(]|\s(in|i?like|contains|matches)\s/i;
 /** Chips of types; more are one. */
 const MOST_CHIPS = 4;
 
@@ -74,9 +78,11 @@ export function FilterBar({
   const offered = useFoundTypes(appId, isWord ? text.trim() : '', types).filter(
     ({ typeId, hidden }) => !unwanted.has(typeId) && (!hidden || asksForHidden(view)),
   );
-  const offers = open
-    ? offersFor(text, view, { types: offered, fields: mergeFields(all), values, ofFields })
-    : [];
+  const reading = open && MAYBE_CONDITIONS.test(text) ? typedConditionsPath(text) : null;
+  const { data, isStale } = useResource<TypedConditions>(reading);
+  const offersAs = (read: TypedConditions | undefined): Offer[] =>
+    open ? offersFor(text, read, view, { types: offered, fields: mergeFields(all), values, ofFields }) : [];
+  const offers = offersAs(isStale ? undefined : data);
   useEffect(() => {
     if (!open) return;
     const leave = (event: Event): void => {
@@ -96,6 +102,16 @@ export function FilterBar({
     if (offer.changes !== undefined) change({ hidden: [], at: null, ...offer.changes });
     input.current?.focus();
   };
+  const enter = async (): Promise<void> => {
+    const isChosen = active >= 0 || reading === null;
+    const all = isChosen ? offers : offersAs(await call<TypedConditions>('GET', reading));
+    // What is not understood is not searched for as a text: the first line says how it is written.
+    const [first] = all;
+    const isRefused = first !== undefined && first.changes === undefined && first.text === undefined;
+    const offer =
+      all[active] ?? (text.trim() === '' || isRefused ? undefined : all.find(({ changes }) => changes));
+    if (offer !== undefined && (offer.changes ?? offer.text) !== undefined) choose(offer);
+  };
   const keys = (event: KeyboardEvent): void => {
     const last = offers.length - 1;
     if (event.key === 'ArrowDown' || event.key === 'ArrowUp') {
@@ -104,13 +120,7 @@ export function FilterBar({
         event.key === 'ArrowDown' ? (now >= last ? 0 : now + 1) : now <= 0 ? last : now - 1,
       );
     } else if (event.key === 'Enter') {
-      // What is not understood is not searched for as a text: the first line says how it is written.
-      const [first] = offers;
-      const isRefused = first !== undefined && first.changes === undefined && first.text === undefined;
-      const offer =
-        offers[active] ??
-        (text.trim() === '' || isRefused ? undefined : offers.find(({ changes }) => changes));
-      if (offer !== undefined && (offer.changes ?? offer.text) !== undefined) choose(offer);
+      enter();
     } else if (event.key === 'Escape' && open) setOpen(false);
     else if (event.key === 'Backspace' && text === '') removeLast(viewed);
     else return;
@@ -175,14 +185,13 @@ interface Known {
 const MOST_WORD_VALUES = 6;
 
 /** What a word may be: a type, a field, a value of one, and last a text, for which every event has to be looked at. */
-function offersFor(text: string, view: View, known: Known): Offer[] {
+function offersFor(text: string, read: TypedConditions | undefined, view: View, known: Known): Offer[] {
   const typed = typedPath(text);
   const wanted = text.trim();
-  const read = readTyped(wanted);
-  if (read !== null && 'mistake' in read)
-    return [{ kind: 'Not understood', label: read.mistake }, textOffer(wanted)];
-  if (typed !== null || read !== null)
-    return [...conditionOffers(read, typed, view, known), textOffer(wanted)];
+  const { conditions, mistake } = read ?? {};
+  if (mistake) return [{ kind: 'Not understood', label: mistake }, textOffer(wanted)];
+  if (typed !== null || conditions)
+    return [...conditionOffers(conditions ?? [], typed, view, known), textOffer(wanted)];
   const isNot = wanted.startsWith('-');
   const name = isNot ? wanted.slice(1) : wanted;
   const ofTypes = isNot
@@ -246,12 +255,11 @@ const valueOffer = (
 });
 
 function conditionOffers(
-  read: Typed | null,
+  conditions: readonly string[],
   typed: ReturnType<typeof typedPath>,
   view: View,
   { fields, values: counts }: Known,
 ): Offer[] {
-  const conditions = read !== null && 'conditions' in read ? read.conditions : [];
   const withAll = (more: readonly string[]): Partial<View> => ({
     filters: [...new Set([...view.filters, ...more])],
   });

@@ -8,6 +8,7 @@ import type {
   BoardList,
   SavedViewList,
   Series,
+  TypedConditions,
 } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
@@ -22,7 +23,7 @@ import { LiveButton } from '../components/live-button.ts';
 import { RangePicker } from '../components/range-picker.ts';
 import { ShareDialog } from '../components/share.ts';
 import { Waiting } from '../components/waiting.ts';
-import { readTyped } from '../filter-text.ts';
+import { typedConditionsPath } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
@@ -198,15 +199,19 @@ interface FilterProps {
 /** The conditions that all charts have. */
 function BoardFilter({ filters, onChange }: FilterProps): VNode {
   const [text, setText] = useState('');
-  const typed = readTyped(text);
-  const mistake = typed !== null && 'mistake' in typed ? typed.mistake : '';
-  const add = (event: Event): void => {
-    event.preventDefault();
-    if (typed === null || 'mistake' in typed) return;
-    onChange([...new Set([...filters, ...typed.conditions])]);
+  const [mistake, setMistake] = useState('');
+  const add = useAction(async () => {
+    const read = await call<TypedConditions>('GET', typedConditionsPath(text));
+    setMistake(read.mistake ?? '');
+    if (read.conditions === null) return;
+    onChange([...new Set([...filters, ...read.conditions])]);
     setText('');
+  });
+  const submit = (event: Event): void => {
+    event.preventDefault();
+    add.run();
   };
-  return html`<form class="board-filter" onSubmit=${add}>
+  return html`<form class="board-filter" onSubmit=${submit}>
     ${filters.map((filter) => html`<button key=${filter} type="button" class="button" aria-label=${`Remove the filter ${filter}`} onClick=${() => onChange(filters.filter((one) => one !== filter))}>${filter}<${Icon} name="close" /></button>`)}
     <input type="text" aria-label="Filter all charts" placeholder="Filter: country:DE" autocomplete="off" title=${mistake} aria-invalid=${mistake === '' ? undefined : 'true'} value=${text} onInput=${(event: InputEvent) => setText((event.currentTarget as HTMLInputElement).value)} />
   </form>`;

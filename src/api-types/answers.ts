@@ -1025,3 +1025,20 @@ export interface ErasureReceipt {
 export interface Erasures {
   readonly erasures: readonly ErasureState[];
 }
+
+/** What was typed as conditions, in the grammar of filters: both are null where it is none, or has no value yet. */
+export interface TypedConditions {
+  readonly conditions: readonly string[] | null;
+  /** What is wrong with it, and how it is written. */
+  readonly mistake: string | null;
+}
+
+/** What was typed as a range or as instants, each null where it cannot be read as that. */
+export interface TypedRange {
+  /** As it stands in the address of a page. */
+  readonly range: string | null;
+  /** ISO 8601. */
+  readonly at: string | null;
+  /** Where it ends, if an end was typed. */
+  readonly until: string | null;
+}

@@ -55,6 +55,19 @@ export function parseRange(text: string): Range | null {
   return from < to ? { kind: 'between', from, to } : null;
 }
 
+/** The opposite of {@link parseRange}. */
+export function rangeText(range: Range): string {
+  if (range.kind === 'all') return 'all';
+  if (range.kind === 'calendar') return range.period;
+  if (range.kind === 'last') return `${range.amount}${range.unit}`;
+  return `${isoText(range.from)}~${range.kind === 'since' ? '' : isoText(range.to)}`;
+}
+
+/** ISO 8601 in UTC, without a fraction where there is none. */
+export function isoText(instant: number): string {
+  return new Date(instant).toISOString().replace('.000Z', 'Z');
+}
+
 /** What a range is compared with. */
 export type Compare = 'previous' | 'week' | 'segment' | 'none';
 

@@ -65,6 +65,7 @@ import { producerSeriesRoute } from '../read/producer-series.ts';
 import { type QueryReadOptions, queryRead } from '../read/query/query-read.ts';
 import { shareRoutes } from '../read/share-routes.ts';
 import { embeddersOf, sharedRoutes } from '../read/shared-routes.ts';
+import { typedRoutes } from '../read/typed/typed-routes.ts';
 import { typesRead } from '../read/types-read.ts';
 import { SchemaProver } from '../schema/schema-text.ts';
 import { connect, endPool, type Sql } from '../storage/database/connect.ts';
@@ -172,6 +173,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     ...deliveryRoutes({ api, sql, secret, config, engine: options.storage.engine, now: wall }),
     ...digestRoutes({ api, sql, sendsMail: config.SMTP_URL !== '', now: wall }),
     ...annotationRoutes({ api, sql, now: wall }),
+    ...typedRoutes({ api, now: wall }),
     ...typeSchemaRoutes({ api, sql, prover }),
     ...memberRoutes({ api, sql, mailer, wall, monotonic }),
     memberRemovalRoute({ api, sql }),

@@ -4,8 +4,9 @@ import { fieldsOf, valuesAt } from '../../dashboard/explore/fields.ts';
 import { pathText, typedPath, valueText, withCondition } from '../../dashboard/filter-text.ts';
 import { average, change } from '../../dashboard/format.ts';
 import { comparedSpan, parseRange, relativeOf, resolveRange, wider } from '../../dashboard/range.ts';
-import { parseTyped } from '../../dashboard/typed-range.ts';
+
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+import { parseTyped } from '../../src/read/typed/typed-range.ts';
 
 const BERLIN = 'Europe/Berlin';
 const at = (text: string): number => Date.parse(text);

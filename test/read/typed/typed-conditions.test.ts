@@ -1,7 +1,7 @@
 /** Conditions as people type them: in the grammar of filters, in those of other tools, and what is told where it is neither. */
 import { expect, test } from 'vitest';
-import { readTyped } from '../../dashboard/filter-text.ts';
-import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+import { readConditions } from '../../../src/read/typed/typed-conditions.ts';
+import { parseFilter } from '../../../src/read/filter/parse-filter.ts';
 
 test.each([
   ['country:DE', ['country:DE']],
@@ -23,7 +23,7 @@ test.each([
   ['a:1 b:2 c:3', ['a:1', 'b:2', 'c:3']],
   ['coupon:*', ['coupon:*']],
 ])('%s is understood', (text, conditions) => {
-  expect(readTyped(text)).toEqual({ conditions });
+  expect(readConditions(text)).toEqual({ conditions });
   for (const condition of conditions) expect(parseFilter(condition), condition).not.toHaveProperty('problem');
 });
 
@@ -35,12 +35,12 @@ test.each([
   ['(country:DE)', 'brackets are not understood'],
   ['country:"DE', 'closing quote'],
 ])('%s is refused with the right spelling', (text, said) => {
-  expect(readTyped(text)).toEqual({ mistake: expect.stringContaining(said) });
+  expect(readConditions(text)).toEqual({ mistake: expect.stringContaining(said) });
 });
 
 test.each(['order', 'order placed', 'black and white', 'country:', 'country = ', '"a phrase"', '5 > '])(
   '%s is no condition, or not yet',
   (text) => {
-    expect(readTyped(text)).toBeNull();
+    expect(readConditions(text)).toBeNull();
   },
 );

@@ -1,6 +1,6 @@
 /** Ranges as they are typed: `14 Nov 09:00 to now`, `3 hours`, `yesterday`, `2026-11-14 to 2026-11-16`. */
-import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from './range.ts';
-import { fromWall, toWall } from './time-zone.ts';
+import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from '../../base/ranges.ts';
+import { instantOf, localOf } from '../../storage/storage.ts';
 
 const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
 const UNITS: Readonly<Record<string, string>> = {
@@ -90,15 +90,15 @@ interface Parts {
 function parseWhen(words: readonly string[], now: number, zone: string, sameDay?: number): When | null {
   const parts: Parts = {};
   if (words.length === 0 || !words.every((word) => readWord(word, parts))) return null;
-  const wallNow = toWall(now, zone);
+  const wallNow = localOf(zone, now);
   const today = Math.floor(wallNow / DAY) * DAY;
   const day = dayOf(parts, { today, sameDay: sameDay ?? today, wallNow });
   if (day === null) return null;
   const { time } = parts;
-  const at = fromWall(day + (time ?? 0), zone);
+  const at = instantOf(zone, day + (time ?? 0));
   return {
     from: at,
-    to: time === undefined ? fromWall(day + DAY, zone) : at,
+    to: time === undefined ? instantOf(zone, day + DAY) : at,
     isDay: time === undefined,
     day,
   };
