@@ -24,7 +24,7 @@ export function UsagePage({ appId }: TabProps): VNode {
     <${Waiting} for=${usage} lines=${10} />
     ${
       data &&
-      html`<${Warning} usage=${data} />
+      html`${data.warning && html`<${Callout} tone="note"><p><b>${data.warning.problem}</b> ${data.warning.advice} <code>tidemark app limit</code>.</p><//>`}
       <div class="usage-cards">
         <${Requests} usage=${data} />
         <${Days} usage=${data} />
@@ -47,32 +47,6 @@ function useRefresh({ reload, loading }: Resource<Usage>): void {
       document.removeEventListener('visibilitychange', reload);
     };
   }, [loading]);
-}
-
-/** Warns before producers reach the limit, or after they did. */
-function Warning({
-  usage: { limits, minutes, days, types, refused },
-}: {
-  readonly usage: Usage;
-}): VNode | null {
-  const limit = limits.create;
-  const day = days.at(-1);
-  const isNear =
-    (limits.bytesPerDay !== null && (day?.bytes ?? 0) >= NEAR * limits.bytesPerDay) ||
-    (limits.types !== null && types >= NEAR * limits.types);
-  if (isNear)
-    return html`<${Callout} tone="note">
-      <p><b>${limits.types !== null && types >= NEAR * limits.types ? `The app has ${count(types)} of ${count(limits.types)} event types.` : `Producers have sent ${byteSize(day?.bytes ?? 0)} of ${byteSize(limits.bytesPerDay ?? 0)} today (UTC).`}</b>${' '}
-      The operator of this server can raise the limit: <code>tidemark app limit</code>.</p>
-    <//>`;
-  if (limit === 0) return null;
-  const busiest = Math.max(...minutes.map(({ accepted }) => accepted));
-  const beyond = refused.find(({ code }) => code === 'RATE_LIMIT_EXCEEDED')?.requests ?? 0;
-  if (beyond === 0 && busiest < NEAR * limit) return null;
-  return html`<${Callout} tone="note">
-    <p><b>${beyond > 0 ? `${counted(beyond, 'request')} of the last hour came beyond the limit.` : `The busiest minute of the last hour had ${count(busiest)} of ${count(limit)} requests.`}</b>${' '}
-    A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise it: <code>tidemark app limit</code>.</p>
-  <//>`;
 }
 
 function Requests({ usage: { limits, minutes } }: { readonly usage: Usage }): VNode {

@@ -680,6 +680,8 @@ export interface Usage {
   readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
   /** What these codes mean to the owner of an app; those that are not here are in the documentation of the API. */
   readonly meanings: Readonly<Record<string, string>>;
+  /** What comes near a limit or went beyond it, and what to do, which a command follows; null: nothing. */
+  readonly warning: { readonly problem: string; readonly advice: string } | null;
   /** UTC days, today last. */
   readonly days: readonly { readonly day: string; readonly events: number; readonly bytes: number }[];
   readonly tokens: readonly {

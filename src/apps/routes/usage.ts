@@ -42,10 +42,46 @@ export function usageRoutes({ api, sql: accounts, writeUsage, settings, now }: U
     const used = await readUsage(sql, app.id, now());
     const codes = [...used.refused, ...used.refusedEvents].map(({ code }) => code);
     const meanings = Object.fromEntries(Object.entries(MEANINGS).filter(([code]) => codes.includes(code)));
-    return done<Usage>({ limits, ...used, meanings });
+    return done<Usage>({ limits, ...used, meanings, warning: warningOf(limits, used) });
   });
   const limits = api.read('/api/apps/:appId/limits', 'owner', async ({ app }) =>
     done<AppLimits>(await readAppLimits(accounts, settings, app.appId)),
   );
   return [usage, limits];
+}
+
+/** The share of a limit from which on a page warns of it. */
+const NEAR = 0.8;
+const number = new Intl.NumberFormat('en');
+const size = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
+
+/** What comes near a limit of the app, or went beyond it. */
+function warningOf(
+  limits: Usage['limits'],
+  { types, days, minutes, refused }: Pick<Usage, 'types' | 'days' | 'minutes' | 'refused'>,
+): Usage['warning'] {
+  const bytes = days.at(-1)?.bytes ?? 0;
+  const raise = { advice: 'The operator of this server can raise the limit:' };
+  if (limits.types !== null && types >= NEAR * limits.types)
+    return {
+      problem: `The app has ${number.format(types)} of ${number.format(limits.types)} event types.`,
+      ...raise,
+    };
+  if (limits.bytesPerDay !== null && bytes >= NEAR * limits.bytesPerDay)
+    return {
+      problem: `Producers have sent ${size.format(bytes)} of ${size.format(limits.bytesPerDay)} bytes today (UTC).`,
+      ...raise,
+    };
+  const beyond = refused.find(({ code }) => code === 'RATE_LIMIT_EXCEEDED')?.requests ?? 0;
+  const busiest = Math.max(...minutes.map(({ accepted }) => accepted));
+  if (limits.create === 0 || (beyond === 0 && busiest < NEAR * limits.create)) return null;
+  const [of, requests] = [number.format(limits.create), number.format(beyond)];
+  return {
+    problem:
+      beyond > 0
+        ? `${requests} ${beyond === 1 ? 'request' : 'requests'} of the last hour came beyond the limit.`
+        : `The busiest minute of the last hour had ${number.format(busiest)} of ${of} requests.`,
+    advice:
+      'A batch of up to 10,000 events counts as one request: see the snippets in the settings. The operator of this server can raise it:',
+  };
 }
