@@ -2,17 +2,15 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { AlertTrial, EventType, Series, WebhookList } from '../../../src/api-types/answers.ts';
-import { call } from '../../api.ts';
 import type { Curve } from '../../charts/curve.ts';
 import type { Stack } from '../../charts/series-data.ts';
-import { Dialog } from '../../components/dialog.ts';
-import { Field, Form, linesOf, Select } from '../../components/field.ts';
+import { FormDialog } from '../../components/confirm.ts';
+import { Field, linesOf, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { average, counted, dateTime } from '../../format.ts';
 import { html } from '../../html.ts';
 import { STAT_NAMES, STATS } from '../../measure.ts';
-import { useAction, useResource } from '../../resource.ts';
-import { notify } from '../../state.ts';
+import { useResource } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
 import { chosenTypes, type View } from '../../url.ts';
 
@@ -91,25 +89,18 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
   const [values, setValues] = useState<Draft>({ window: '5m', threshold: '100', ...draft });
   const { of = 'count', kind = 'above' } = values;
   const webhooks = useResource<WebhookList>(`${path}/webhooks`);
-  const action = useAction(async ({ name, webhook, emails = '', alertmanager, ...given }: Draft) => {
-    const body = {
-      ...{ name, rule: ruleText(given), timezone: ownZone(), emails: linesOf(emails) },
-      ...{ webhooks: webhook ? [webhook] : [], alertmanager: alertmanager || null },
-    };
-    await call('POST', `${path}/alerts`, { body });
-    notify('The alert was added');
-    onClose();
-    onDone();
+  const bodyOf = ({ name, webhook, emails = '', alertmanager, ...given }: Draft) => ({
+    ...{ name, rule: ruleText(given), timezone: ownZone(), emails: linesOf(emails) },
+    ...{ webhooks: webhook ? [webhook] : [], alertmanager: alertmanager || null },
   });
   const field = (label: string, name: string, more: object = {}): VNode =>
     html`<${Field} label=${label} name=${name} required=${false} defaultValue=${values[name]} ...${more} />`;
   const isLimit = kind === 'above' || kind === 'below';
-  return html`<${Dialog} title="New alert" onClose=${onClose}>
-    <div class="alert-form" onChange=${(event: Event) => {
+  return html`<${FormDialog} title="New alert" submit="Add" path=${`${path}/alerts`} body=${bodyOf} said="The alert was added" onDone=${onDone} onClose=${onClose}>
+    <div class="form-fields alert-form" onChange=${(event: Event) => {
       const { form } = event.target as HTMLInputElement; // What changes is a field.
       if (form) setValues(Object.fromEntries(new FormData(form)) as Record<string, string>); // It has no files.
     }}>
-      <${Form} action=${action} submit="Add" onCancel=${onClose}>
         <${Field} label="Name" name="name" maxlength="100" />
         <${Select} label="Tell me when" name="of" chosen=${of} options=${[
           ['count', 'the count'],
@@ -134,7 +125,7 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
       <${Select} label="Webhook that is told" name="webhook" options=${[['', 'none'], ...(webhooks.data?.webhooks.map(({ webhookId, url }) => [webhookId, url] as const) ?? [])]} />
       ${field('Members who are mailed', 'emails', { rows: 2, hint: 'One address a line.' })}
       ${field('Alertmanager', 'alertmanager', { placeholder: 'http://alertmanager:9093' })}
-    <//></div>
+    </div>
   <//>`;
 }
 

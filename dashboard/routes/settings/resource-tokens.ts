@@ -9,21 +9,20 @@ import type {
   ResourceToken,
   ResourceTokenList,
 } from '../../../src/api-types/answers.ts';
-import { call } from '../../api.ts';
 import { Ago } from '../../components/ago.ts';
 import { AppChoice } from '../../components/app-choice.ts';
 import { Callout } from '../../components/callout.ts';
-import { Confirm } from '../../components/confirm.ts';
+import { Confirm, FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
-import { Field, Form, Select } from '../../components/field.ts';
+import { Field, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { Snippets } from '../../components/snippet-choice.ts';
 import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
-import { useAction, useResource } from '../../resource.ts';
+import { useResource } from '../../resource.ts';
 import { appsPath } from '../apps.ts';
 import type { SectionProps } from '../settings.ts';
 
@@ -43,6 +42,7 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
   const path = `/api/apps/${app.appId}/tokens`;
   const { data, reload } = resource;
   const [creating, setCreating] = useState(false);
+  const [made, setMade] = useState<string | null>(null);
   const [revoking, setRevoking] = useState<ResourceToken | null>(null);
   const changed = (): void => {
     reload();
@@ -77,7 +77,16 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
       })
     }
     ${app.role !== 'viewer' && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
-    ${creating && html`<${NewToken} app=${app} path=${path} onDone=${changed} onClose=${() => setCreating(false)} />`}
+    ${
+      creating &&
+      html`<${NewToken} app=${app} path=${path} onClose=${() => setCreating(false)} onDone=${({
+        resourceToken,
+      }: NewResourceToken) => {
+        setMade(resourceToken);
+        changed();
+      }} />`
+    }
+    ${made && html`<${MadeToken} appId=${app.appId} text=${made} onClose=${() => setMade(null)} />`}
     ${
       revoking &&
       html`<${Confirm} title="Revoke the token" path=${`${path}/${revoking.tokenId}`} said="The token was revoked" onDone=${changed} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
@@ -104,29 +113,20 @@ function expiryText({ revokedAt, expiresAt }: ResourceToken): string {
 interface NewTokenProps {
   readonly app: App;
   readonly path: string;
-  readonly onDone: () => void;
+  readonly onDone: (made: NewResourceToken) => void;
   readonly onClose: () => void;
 }
 
 function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
-  const [made, setMade] = useState<string | null>(null);
   const [chosen, setChosen] = useState<readonly string[]>([]);
   const others = useResource<AppList>(appsPath());
   const choices = (others.data?.apps ?? []).filter(({ appId }) => appId !== app.appId);
-  const action = useAction(async ({ name, expiresInDays }: Record<string, string>) => {
-    const body = {
-      name,
-      expiresInDays: expiresInDays ? Number(expiresInDays) : null,
-      ...(chosen.length > 0 && { appIds: chosen }),
-    };
-    const { resourceToken } = await call<NewResourceToken>('POST', path, { body });
-    setMade(resourceToken);
-    onDone();
+  const bodyOf = ({ name, expiresInDays }: Record<string, string>) => ({
+    name,
+    expiresInDays: expiresInDays ? Number(expiresInDays) : null,
+    ...(chosen.length > 0 && { appIds: chosen }),
   });
-  if (made !== null)
-    return html`<${MadeToken} key="made" appId=${app.appId} text=${made} onClose=${onClose} />`;
-  return html`<${Dialog} key="form" title="New resource token" onClose=${onClose}>
-    <${Form} action=${action} submit="Create" onCancel=${onClose}>
+  return html`<${FormDialog} title="New resource token" submit="Create" path=${path} body=${bodyOf} onDone=${onDone} onClose=${onClose}>
       <${Field} label="Name" name="name" maxlength="200" placeholder="Analytics" hint="What or who uses it." />
       <${Select} label="Expires" name="expiresInDays" options=${EXPIRY} />
       ${
@@ -136,7 +136,6 @@ function NewToken({ app, path, onDone, onClose }: NewTokenProps): VNode {
           <${AppChoice} apps=${choices} chosen=${chosen} onChoose=${setChosen} />
         </details>`
       }
-    <//>
   <//>`;
 }
 
