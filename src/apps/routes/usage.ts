@@ -7,7 +7,7 @@ import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type LimitSettings, readAppLimits } from '../app-limits.ts';
-import { readUsage } from '../usage-store.ts';
+import { type AppUsage, readUsage } from '../usage-store.ts';
 
 export interface UsageRouteOptions {
   readonly api: Api;
@@ -56,10 +56,7 @@ const number = new Intl.NumberFormat('en');
 const size = new Intl.NumberFormat('en', { notation: 'compact', maximumSignificantDigits: 3 });
 
 /** What comes near a limit of the app, or went beyond it. */
-function warningOf(
-  limits: Usage['limits'],
-  { types, days, minutes, refused }: Pick<Usage, 'types' | 'days' | 'minutes' | 'refused'>,
-): Usage['warning'] {
+function warningOf(limits: Usage['limits'], { types, days, minutes, refused }: AppUsage): Usage['warning'] {
   const bytes = days.at(-1)?.bytes ?? 0;
   const raise = { advice: 'The operator of this server can raise the limit:' };
   if (limits.types !== null && types >= NEAR * limits.types)
