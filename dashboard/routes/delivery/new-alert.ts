@@ -97,7 +97,7 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
     html`<${Field} label=${label} name=${name} required=${false} defaultValue=${values[name]} ...${more} />`;
   const isLimit = kind === 'above' || kind === 'below';
   return html`<${FormDialog} title="New alert" submit="Add" path=${`${path}/alerts`} body=${bodyOf} said="The alert was added" onDone=${onDone} onClose=${onClose}>
-    <div class="form-fields alert-form" onChange=${(event: Event) => {
+    <div class="alert-form" onChange=${(event: Event) => {
       const { form } = event.target as HTMLInputElement; // What changes is a field.
       if (form) setValues(Object.fromEntries(new FormData(form)) as Record<string, string>); // It has no files.
     }}>
