@@ -1,7 +1,7 @@
 /** Conditions as people type them: in the grammar of filters, in those of other tools, and what is told where it is neither. */
 import { expect, test } from 'vitest';
-import { readConditions } from '../../../src/read/typed/typed-conditions.ts';
 import { parseFilter } from '../../../src/read/filter/parse-filter.ts';
+import { readConditions } from '../../../src/read/typed/typed-conditions.ts';
 
 test.each([
   ['country:DE', ['country:DE']],
