@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, BrowserKey, BrowserKeyList } from '../../../src/api-types/answers.ts';
-import { Confirm, FormDialog } from '../../components/confirm.ts';
+import { FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Field, linesOf } from '../../components/field.ts';
@@ -12,6 +12,7 @@ import { Waiting } from '../../components/waiting.ts';
 import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import type { SectionProps } from '../settings.ts';
+import { useRevocation } from './revocation.ts';
 
 const ABOUT =
   'For web pages. A key may be public: it only writes, the types and from the origins that it names.';
@@ -23,13 +24,14 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
   const { data, reload } = resource;
   const [creating, setCreating] = useState(false);
   const [shown, setShown] = useState<Key | null>(null);
-  const [revoking, setRevoking] = useState<BrowserKey | null>(null);
   const changed = (): void => {
     reload();
     onChanged();
   };
+  const [revocation, problem] = useRevocation(path, changed);
   return html`<${Section} title="Browser keys" about=${ABOUT}>
     <${Waiting} for=${resource} lines=${3} />
+    ${problem}
     ${
       data &&
       table(data.keys, {
@@ -48,8 +50,7 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
           [
             '',
             (key) =>
-              key.revokedAt === null &&
-              html`${key.browserKey !== null && rowButton('Script tag', `of ${key.name}`, () => setShown(key))} ${rowButton('Revoke', key.name, () => setRevoking(key))}`,
+              html`${key.revokedAt === null && key.browserKey !== null && rowButton('Script tag', `of ${key.name}`, () => setShown(key))} ${revocation(key)}`,
           ],
         ],
       })
@@ -63,10 +64,6 @@ export function BrowserKeys({ app, resource, onChanged }: SectionProps<BrowserKe
       }} />`
     }
     ${shown && html`<${ScriptTag} of=${shown} onClose=${() => setShown(null)} />`}
-    ${
-      revoking &&
-      html`<${Confirm} title="Revoke the key" path=${`${path}/${revoking.tokenId}`} said="The key was revoked" onDone=${changed} onClose=${() => setRevoking(null)}>Pages that use <b>${revoking.name}</b> can write no more events.<//>`
-    }
   <//>`;
 }
 

@@ -13,11 +13,10 @@ import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { count, ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
-import { DAY } from '../../range.ts';
 import { useAction } from '../../resource.ts';
-import { notify } from '../../state.ts';
 import type { SectionProps } from '../settings.ts';
 import { Rotate } from './logging-token.ts';
+import { useRevocation } from './revocation.ts';
 
 const ABOUT = 'Give each program a token: you see who sends, and replace or end one alone.';
 
@@ -31,22 +30,14 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
     reload();
     onChanged();
   };
-  const restore = useAction(async ({ tokenId, name }: Producer) => {
-    await call('POST', `${path}/${tokenId}/restore`);
-    notify(`${name} may write again`);
-    changed();
-  });
-  const revoke = useAction(async (producer: Producer) => {
-    await call('DELETE', `${path}/${producer.tokenId}`);
-    notify(`${producer.name} was revoked`, () => void restore.run(producer));
-    changed();
-  });
+  const [revocation, problem] = useRevocation(path, changed);
   const show = useAction(async ({ tokenId, name }: Producer) => {
     const { loggingToken } = await call<NewProducer>('GET', `${path}/${tokenId}/token`);
     setShown({ tokenId, name, loggingToken });
   });
   return html`<${Section} title="Producers" about=${ABOUT}>
     <${Waiting} for=${resource} lines=${3} />
+    ${problem}
     ${
       data &&
       table(data.producers, {
@@ -66,12 +57,11 @@ export function Producers({ app, resource, onChanged }: SectionProps<ProducerLis
           [
             '',
             (one) =>
-              one.revokedAt === null
-                ? html`${rowButton('Show', `the token of ${one.name}`, () => show.run(one))}
-                  ${rowButton('Rotate…', `the token of ${one.name}`, () => setRotating(one))}
-                  ${rowButton('Revoke', one.name, () => revoke.run(one))}`
-                : Date.now() - Date.parse(one.revokedAt) < DAY &&
-                  rowButton('Restore', one.name, () => restore.run(one)),
+              html`${
+                one.revokedAt === null &&
+                html`${rowButton('Show', `the token of ${one.name}`, () => show.run(one))}
+                  ${rowButton('Rotate…', `the token of ${one.name}`, () => setRotating(one))}`
+              } ${revocation(one)}`,
           ],
         ],
       })

@@ -12,19 +12,20 @@ import type {
 import { Ago } from '../../components/ago.ts';
 import { AppChoice } from '../../components/app-choice.ts';
 import { Callout } from '../../components/callout.ts';
-import { Confirm, FormDialog } from '../../components/confirm.ts';
+import { FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
 import { Field, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { Snippets } from '../../components/snippet-choice.ts';
-import { rowButton, table } from '../../components/table.ts';
+import { table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useResource } from '../../resource.ts';
 import { appsPath } from '../apps.ts';
 import type { SectionProps } from '../settings.ts';
+import { useRevocation } from './revocation.ts';
 
 const EXPIRY: readonly (readonly [string, string])[] = [
   ['90', 'in 90 days'],
@@ -43,13 +44,14 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
   const { data, reload } = resource;
   const [creating, setCreating] = useState(false);
   const [made, setMade] = useState<string | null>(null);
-  const [revoking, setRevoking] = useState<ResourceToken | null>(null);
   const changed = (): void => {
     reload();
     onChanged();
   };
+  const [revocation, problem] = useRevocation(path, changed);
   return html`<${Section} title="Resource tokens" about="For tools that read events over HTTP. They cannot write.">
     <${Waiting} for=${resource} lines=${3} />
+    ${problem}
     ${
       data &&
       table(data.tokens, {
@@ -69,10 +71,7 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
           ],
           ['Last used', ({ lastUsedAt }) => html`<${Ago} at=${lastUsedAt} />`],
           ['Expires', expiryText],
-          app.role !== 'viewer' && [
-            '',
-            (token) => token.revokedAt === null && rowButton('Revoke', token.name, () => setRevoking(token)),
-          ],
+          app.role !== 'viewer' && ['', revocation],
         ],
       })
     }
@@ -87,10 +86,6 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
       }} />`
     }
     ${made && html`<${MadeToken} appId=${app.appId} text=${made} onClose=${() => setMade(null)} />`}
-    ${
-      revoking &&
-      html`<${Confirm} title="Revoke the token" path=${`${path}/${revoking.tokenId}`} said="The token was revoked" onDone=${changed} onClose=${() => setRevoking(null)}>Clients that use <b>${revoking.name}</b> lose access at once.<//>`
-    }
   <//>`;
 }
 
