@@ -17,6 +17,7 @@ import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
 import { changeText } from '../charts/legend.ts';
 import { countedPart, linesOf, stackOf, summaryOf } from '../charts/series-data.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
+import { WeeklyMail } from '../components/digest.ts';
 import { Field } from '../components/field.ts';
 import { Icon } from '../components/icon.ts';
 import { LiveButton } from '../components/live-button.ts';
@@ -78,7 +79,7 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
     </div>
     <${Waiting} for=${boards} lines=${6} />
     ${boards.data && board === undefined && html`<p class="hint">A board shows two to twelve saved views on one page, with one range and one filter.</p>`}
-    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} />`}
+    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} /><${WeeklyMail} key=${`mail ${board.boardId}`} of=${`${appId}/boards/${board.boardId}`} />`}
     ${editing && html`<${EditBoard} appId=${appId} board=${editing === 'new' ? null : editing} onDone=${boards.reload} onClose=${() => setEditing(null)} />`}
   </section>`;
 }

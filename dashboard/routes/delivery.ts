@@ -4,7 +4,6 @@ import { useEffect, useState } from 'preact/hooks';
 import type {
   AlertList,
   AlertRow,
-  DigestState,
   NewWebhookAnswer,
   WebhookList,
   WebhookRow,
@@ -13,6 +12,7 @@ import { call } from '../api.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
+import { WeeklyMail } from '../components/digest.ts';
 import { Field, linesOf, Select } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Section } from '../components/section.ts';
@@ -48,22 +48,8 @@ export function DeliveryPage({ appId, app }: TabProps): VNode {
   return html`<div class="sections">
     <${Alerts} path=${path} resource=${alerts} webhooks=${webhooks.data?.webhooks ?? []} mayChange=${mayChange} />
     <${Webhooks} path=${path} resource=${webhooks} mayChange=${mayChange} />
-    <${Digest} path=${`/api/account/digests/${appId}`} />
+    <${WeeklyMail} of=${appId} />
   </div>`;
-}
-
-/** Shown where there is a mail server. */
-function Digest({ path }: { readonly path: string }): VNode | null {
-  const { data, reload } = useResource<DigestState>(path);
-  const set = useAction(async (isWanted: boolean) => {
-    await call(isWanted ? 'PUT' : 'DELETE', path, { body: { timezone: ownZone() } });
-    reload();
-  });
-  if (data?.sendsMail !== true) return null;
-  return html`<${Section} title="Weekly mail">
-    <label><input type="checkbox" checked=${data.digest !== null} disabled=${set.busy} onChange=${() => set.run(data.digest === null)} /> Send me the numbers of the week, every Monday at 08:00 ${data.digest?.timezone ?? ownZone()}</label>
-    <${ProblemBox} problem=${set.problem} />
-  <//>`;
 }
 
 interface ListProps<T> {

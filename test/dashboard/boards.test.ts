@@ -123,6 +123,39 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     expect([of('/live'), of('/series')]).toEqual([1, 0]);
   });
 
+  test('is mailed each week where the service has a mail server, to who ticks its box', async () => {
+    // The service of this test has none: what is asked of it is answered here.
+    const asked: unknown[] = [];
+    let digest: object | null = null;
+    await page.route('**/api/account/digests/**', async (route) => {
+      const method = route.request().method();
+      if (method !== 'GET') {
+        asked.push([method, new URL(route.request().url()).pathname, route.request().postDataJSON()]);
+        digest = method === 'PUT' ? { timezone: 'Asia/Tokyo', nextAt: '2026-12-07T23:00:00Z' } : null;
+      }
+      await route.fulfill({ json: { success: true, data: { sendsMail: true, digest } } });
+    });
+    await page.reload();
+    const box = page.getByRole('region', { name: 'Weekly mail' }).getByRole('checkbox');
+    await box.click();
+    await page.getByLabel('every Monday at 08:00 Asia/Tokyo').waitFor();
+    expect(await box.isChecked()).toBe(true);
+    await page.evaluate(AXE);
+    const { violations } = (await page.evaluate('axe.run()')) as { violations: { id: string }[] }; // Its documented result.
+    expect(violations.map(({ id }) => id)).toEqual([]);
+    await box.click();
+    await until(async () => !(await box.isChecked()), 'the box is not ticked');
+    const { boards } = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
+    const path = `/api/account/digests/${app.appId}/boards/${boards[0]?.boardId}`;
+    expect(asked).toEqual([
+      ['PUT', path, { timezone: expect.any(String) }],
+      ['DELETE', path, expect.anything()],
+    ]);
+    await page.unroute('**/api/account/digests/**');
+    await page.reload();
+    await showing([5, 7, 7]);
+  });
+
   test('fills the screen, and is removed', async () => {
     await page.getByRole('button', { name: 'Full screen' }).click();
     await page.waitForFunction('document.fullscreenElement?.className === "board"');
