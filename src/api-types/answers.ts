@@ -1004,6 +1004,8 @@ export interface ErasureState {
   readonly conditionHmac: string;
   readonly askedAt: string;
   readonly finishedAt: string | null;
+  /** Events that are erased, or anonymized, so far. */
+  readonly erased: number;
   readonly receipt: ErasureReceipt | null;
 }
 

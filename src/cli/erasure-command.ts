@@ -15,6 +15,7 @@ import {
   type ErasureProgress,
   type Match,
   runErasure,
+  showErasure,
 } from '../erasure/erase.ts';
 import {
   askErasure,
@@ -24,7 +25,6 @@ import {
   requireApp,
   requireErasure,
   type StoredErasure,
-  shownErasure,
 } from '../erasure/erasures.ts';
 import { OperatorError } from '../errors.ts';
 import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
@@ -86,9 +86,9 @@ export function addErasureCommands(program: Command): void {
       runCommand(options, async (session) => {
         const found = await requireErasure(session.sql, id);
         const { filter } = options;
-        if (filter === undefined) return answerOf(found);
+        if (filter === undefined) return answerOf(session, found);
         const hmac = conditionHmac(await session.secret(), found.appId, filter).toString('hex');
-        return answerOf(found, hmac === found.conditionHmac);
+        return answerOf(session, found, hmac === found.conditionHmac);
       }),
     );
   erasure
@@ -97,13 +97,13 @@ export function addErasureCommands(program: Command): void {
     .requiredOption(...APP_OPTION)
     .option(...JSON_LIST)
     .action((options: Json & { app: string }) =>
-      runCommand(options, async ({ sql }) => {
-        const app = await requireApp(sql, options.app);
-        const erasures = (await listErasures(sql, app.id)).map(shownErasure);
-        const rows = erasures.map(({ erasureId, state, action, by, askedAt, receipt }) => {
-          const events = receipt === null ? null : grouped(receipt.events);
-          return [erasureId, state, action, by, askedAt, events];
-        });
+      runCommand(options, async (session) => {
+        const app = await requireApp(session.sql, options.app);
+        const found = await listErasures(session.sql, app.id);
+        const erasures = await Promise.all(found.map((one) => showErasure(session, one)));
+        const rows = erasures.map(({ erasureId, state, action, by, askedAt, erased }) => [
+          ...[erasureId, state, action, by, askedAt, grouped(erased)],
+        ]);
         const head = ['Erasure', 'State', 'Action', 'By', 'Asked', 'Events'];
         return { json: { erasures }, text: formatTable(head, rows, 'Nothing was erased in the app.') };
       }),
@@ -201,12 +201,16 @@ async function run(parts: ErasureParts, erasureId: string): Promise<Answer> {
   } finally {
     progress.end();
   }
-  return answerOf(await requireErasure(parts.sql, erasureId));
+  return await answerOf(parts, await requireErasure(parts.sql, erasureId));
 }
 
 /** @param isSame whether it was asked for with the conditions that were given */
-function answerOf(erasure: StoredErasure, isSame?: boolean): Answer {
-  const shown = shownErasure(erasure);
+async function answerOf(
+  parts: Pick<ErasureParts, 'sql' | 'storage'>,
+  erasure: StoredErasure,
+  isSame?: boolean,
+): Promise<Answer> {
+  const shown = await showErasure(parts, erasure);
   const {
     erasureId,
     appId,
@@ -217,14 +221,15 @@ function answerOf(erasure: StoredErasure, isSame?: boolean): Answer {
     askedAt,
     finishedAt,
     conditionHmac: hmac,
+    erased,
     receipt,
   } = shown;
   const fields = {
     ...{ Erasure: erasureId, App: appId, State: state, Action: action, By: by, Reason: reason },
     ...{ Asked: askedAt, Finished: finishedAt, 'HMAC of the conditions': hmac },
     ...(isSame !== undefined && { 'Those conditions': isSame ? 'yes' : 'no' }),
+    Events: grouped(erased),
     ...(receipt !== null && {
-      Events: grouped(receipt.events),
       'SHA-256 of their ids': receipt.idsSha256,
       'Answers forgotten': grouped(receipt.answers),
       'Of the quarantine': grouped(receipt.quarantined),

@@ -34,6 +34,7 @@ import {
   type NotDone,
   openConditions,
   requireErasure,
+  type ShownErasure,
   type StoredErasure,
   unfinishedErasures,
 } from './erasures.ts';
@@ -340,6 +341,19 @@ async function rewriteFiles(
 
 function hasArchive(config: Partial<ArchiveSettings>): config is ArchiveSettings {
   return config.ARCHIVE_URL !== undefined && config.ARCHIVE_URL !== '';
+}
+
+export async function showErasure(
+  { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
+  erasure: StoredErasure,
+): Promise<ShownErasure> {
+  const { id, app, erasureId, appId, action, by, reason, conditionHmac, askedAt, finishedAt, receipt } =
+    erasure;
+  const soFar = receipt ?? (await readErasedSummary(await storage.poolOfApp(sql, app), app, id));
+  return {
+    ...{ erasureId, appId, state: finishedAt === null ? 'running' : 'finished', action, by, reason },
+    ...{ conditionHmac, askedAt, finishedAt, erased: soFar.events, receipt },
+  };
 }
 
 interface Done {

@@ -25,6 +25,13 @@ export interface Erasure {
   readonly receipt: Receipt | null;
 }
 
+/** The same as it is shown. */
+export interface ShownErasure extends Erasure {
+  readonly state: 'running' | 'finished';
+  /** Events that are erased so far. */
+  readonly erased: number;
+}
+
 /** What an erasure has done, and what it has not. */
 export interface Receipt extends ErasedSummary {
   /** SHA-256 of the sorted ids, each with a line feed after it, in hexadecimal. */
@@ -183,11 +190,4 @@ export async function unfinishedErasures(sql: Sql): Promise<readonly StoredErasu
 export async function finishedErasures(sql: Sql): Promise<readonly StoredErasure[]> {
   return await sql<StoredErasure[]>`
     SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE finished_at IS NOT NULL ORDER BY erasures.id`;
-}
-
-/** What is told of an erasure. */
-export function shownErasure(erasure: StoredErasure): Erasure & { readonly state: 'running' | 'finished' } {
-  const { erasureId, appId, action, by, reason, conditionHmac: hmac, askedAt, finishedAt, receipt } = erasure;
-  const state = finishedAt === null ? 'running' : 'finished';
-  return { erasureId, appId, state, action, by, reason, conditionHmac: hmac, askedAt, finishedAt, receipt };
 }

@@ -13,8 +13,8 @@ import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { Storage } from '../storage/storage.ts';
 import { parseConditions } from './conditions.ts';
-import { countMatching, coversUntil } from './erase.ts';
-import { askErasure, checkReason, listErasures, shownErasure } from './erasures.ts';
+import { countMatching, coversUntil, showErasure } from './erase.ts';
+import { askErasure, checkReason, listErasures, type StoredErasure } from './erasures.ts';
 
 export interface ErasureRoutesOptions {
   readonly api: Api;
@@ -51,9 +51,10 @@ const NO_PASSWORD = new Rejection('invalidBody', 'The field "password" is missin
 
 export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
   const { api, sql, storage, secret, signIn, now, monotonic } = options;
+  const show = (erasure: StoredErasure) => showErasure({ sql, storage }, erasure);
   return [
     api.read('/api/apps/:appId/erasures', 'owner', async ({ app }) =>
-      done<Erasures>({ erasures: (await listErasures(sql, app.id)).map(shownErasure) }),
+      done<Erasures>({ erasures: await Promise.all((await listErasures(sql, app.id)).map(show)) }),
     ),
     api.change('POST', '/api/apps/:appId/erasures', 'owner', BODY, async (call, body) => {
       const { app, user, by, client } = call;
@@ -84,7 +85,7 @@ export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
         );
       const asked = { app, action, conditions, reason, by, matching, askedAt, coversUntil: until } as const;
       const erasure = await askErasure(sql, secret, asked);
-      return done<ErasureState>(shownErasure(erasure), { status: 202 });
+      return done<ErasureState>(await show(erasure), { status: 202 });
     }),
   ];
 }

@@ -1,6 +1,6 @@
 /** For how long events are kept, and erasures of events. A change says first what it takes. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type {
   ErasureMatch,
   Erasures,
@@ -9,7 +9,7 @@ import type {
 } from '../../../src/api-types/answers.ts';
 import { FormDialog, type FormDialogProps } from '../../components/confirm.ts';
 import { CopyButton } from '../../components/copy.ts';
-import { Field, linesOf } from '../../components/field.ts';
+import { Field, linesOf, Select } from '../../components/field.ts';
 import { Section } from '../../components/section.ts';
 import { table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
@@ -85,7 +85,21 @@ export function Retention({ app, resource, onChanged }: SectionProps<RetentionAn
   />`;
 }
 
+/** How often what runs is asked for again. */
+const WATCH_MS = 2_000;
+
+const ACTIONS: readonly (readonly [string, string])[] = [
+  ['', 'Remove the events'],
+  ['yes', 'Anonymize: replace these values by pseudonyms'],
+];
+
 export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): VNode {
+  const { data, reload } = resource;
+  useEffect(() => {
+    if (!data?.erasures.some(({ receipt }) => receipt === null)) return;
+    const timer = setTimeout(reload, WATCH_MS);
+    return () => clearTimeout(timer);
+  }, [data]);
   return html`<${Part}
     title="Erasure"
     path=${`/api/apps/${app.appId}/erasures`}
@@ -93,26 +107,34 @@ export function Erasure({ app, resource, onChanged }: SectionProps<Erasures>): V
     change="Erase events"
     resource=${resource}
     list=${
-      resource.data &&
-      table(resource.data.erasures, {
+      data &&
+      table(data.erasures, {
         label: 'Erasure',
         id: ({ erasureId }) => erasureId,
         columns: [
           ['Asked', ({ askedAt }) => ownDate(askedAt)],
           ['Reason', ({ reason }) => reason],
-          ['Events', ({ receipt }) => receipt?.events ?? 'running'],
+          [
+            'Events',
+            ({ action, state, erased }) =>
+              `${counted(erased, 'event')} ${action}d${state === 'running' ? ' so far' : ''}`,
+          ],
           ['', (one) => html`<${CopyButton} text=${JSON.stringify(one)} label="Copy the receipt" />`],
         ],
       })
     }
     ask=${{
-      body: ({ filter = '', reason }: Values) => ({ filter: linesOf(filter), reason, dryRun: true }),
+      body: ({ filter = '', reason, anonymize }: Values) => ({
+        ...{ filter: linesOf(filter), reason, anonymize: anonymize !== '', dryRun: true },
+      }),
       children: html`<${Field} label="Conditions" name="filter" rows="3" placeholder="user.id:42" hint="One a line." />
+        <${Select} label="What to do" name="anonymize" options=${ACTIONS} />
         <${Field} label="Reason" name="reason" required=${false} />`,
     }}
-    make=${({ matching, total }: ErasureMatch, body: object) => ({
-      intro: html`<p>${counted(matching, 'event')} of ${total} match.</p>`,
-      body: ({ password }: Values) => ({ ...body, password, dryRun: false }),
+    make=${({ matching, total }: ErasureMatch, body: { readonly anonymize: boolean }) => ({
+      ...(body.anonymize && { submit: 'Anonymize events' }),
+      intro: html`<p>${counted(matching, 'event')} of ${total} match${matching * 2 > total && ': more than half of the app'}.</p>`,
+      body: ({ password }: Values) => ({ ...body, password, most: matching * 2 > total, dryRun: false }),
       children: html`<${Field} label="Password" name="password" type="password" autocomplete="current-password" />`,
     })}
   />`;
