@@ -344,14 +344,17 @@ export async function listTypesOf(sql: Sql, appId: number): Promise<EventType[]>
   ];
 }
 
-/** The names of the types of apps, by the internal ids of both; apps without types are absent. */
+/** The names of the types of apps, by the internal ids of both; apps without types are absent. 'too many': they have more than `most`. */
 export async function listTypesOfApps(
   sql: Sql,
   appIds: readonly number[],
-): Promise<ReadonlyMap<number, readonly { readonly id: number; readonly name: string }[]>> {
+  most: number,
+): Promise<ReadonlyMap<number, readonly { readonly id: number; readonly name: string }[]> | 'too many'> {
   const rows = await sql<{ appId: number; ids: number[]; names: string[] }[]>`
     SELECT app_id AS "appId", array_agg(id ORDER BY id) AS ids, array_agg(name ORDER BY id) AS names
-      FROM event_types WHERE app_id = ANY(${[...appIds]}) GROUP BY app_id`;
+      FROM (SELECT app_id, id, name FROM event_types WHERE app_id = ANY(${[...appIds]}) LIMIT ${most + 1}) AS types
+     GROUP BY app_id`;
+  if (rows.reduce((sum, { ids }) => sum + ids.length, 0) > most) return 'too many';
   return new Map(
     rows.map(({ appId, ids, names }) => [appId, ids.map((id, index) => ({ id, name: names[index] ?? '' }))]),
   );

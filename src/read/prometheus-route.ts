@@ -5,13 +5,14 @@ import { listAppsOf } from '../apps/apps.ts';
 import { listTypesOf } from '../apps/event-types.ts';
 import { type FieldProgress, listFieldProgress } from '../apps/fields.ts';
 import type { ResourceToken } from '../apps/resource-token-lookup.ts';
+import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import { matchesTag } from '../http/assets.ts';
 import type { Outcome } from '../http/exchange.ts';
 import { Invalid, invalidParameters, type Parameter, Query, texts } from '../http/query.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Declaration, Route } from '../http/route.ts';
-import { EXPOSITION_TYPE, Metrics, type Sample } from '../metrics/metrics.ts';
+import { EXPOSITION_TYPE, type Sample } from '../metrics/metrics.ts';
 import type { FieldKind } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { shownValue } from './fields/shown-value.ts';
@@ -87,15 +88,16 @@ function paths(description: string): Parameter<readonly (readonly string[])[]> {
   return {
     ...sent,
     convert: (value) => {
-      const parsed: (readonly string[])[] = [];
+      const parsed = new Map<string, readonly string[]>();
       // The schema lets nothing but texts through.
       for (const text of (value as readonly string[] | undefined) ?? []) {
         const path = parsePath(text);
         if ('problem' in path)
           return new Invalid(`must be the path of a field: column ${path.column}: ${path.problem}`);
-        parsed.push(path);
+        // A path may be spelled in several ways.
+        parsed.set(spellPath(path), path);
       }
-      return parsed;
+      return [...parsed.values()];
     },
   };
 }
@@ -137,7 +139,8 @@ export function prometheusRoute({
       const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
       const samples = await slots.run(turn, (place) => samplesOf(place, apps, query, now));
       if (samples instanceof Rejection) return samples;
-      return answer(await textOf(samples), exchange.header('if-none-match'));
+      const text = await textOf(samples, new TimeSlice(token.holder));
+      return answer(text, exchange.header('if-none-match'));
     },
   };
 
@@ -247,13 +250,14 @@ async function addValues(
       `${field} has more than ${MOST_VALUES.toLocaleString('en-US')} values in ${app.appId}: too many to be series of their own.`,
       'value',
     );
+  // A text and a number that read the same are one series.
+  const sums = new Map<string, number>();
   for (const [value, count] of counted.values) {
     const shown = shownValue(value);
-    samples.push({
-      labels: { app: app.appId, field, value: typeof shown === 'string' ? shown : JSON.stringify(shown) },
-      value: count,
-    });
+    const label = typeof shown === 'string' ? shown : JSON.stringify(shown);
+    sums.set(label, (sums.get(label) ?? 0) + count);
   }
+  for (const [value, sum] of sums) samples.push({ labels: { app: app.appId, field, value }, value: sum });
   return null;
 }
 
@@ -273,30 +277,52 @@ async function addNumbers(
   return null;
 }
 
-/** The samples in the format of Prometheus: https://prometheus.io/docs/instrumenting/exposition_formats/ */
-async function textOf({ apps, events, values, numbers, sums }: Samples): Promise<string> {
-  const metrics = new Metrics();
-  metrics.gauge('tidemark_app_info', 'The names of the apps, by their ids.', () => apps, ['app', 'name']);
-  metrics.counter('tidemark_events_total', 'Events ever stored, by app and type.', () => events, [
-    'app',
-    'type',
-  ]);
-  if (values.length > 0)
-    metrics.counter(
-      'tidemark_value_events_total',
-      'Events ever stored, by the value of a declared field.',
-      () => values,
-      ['app', 'field', 'value'],
-    );
-  if (numbers.length > 0) {
-    metrics.counter('tidemark_numbers_total', 'Numbers ever stored in a declared field.', () => numbers, [
-      'app',
-      'field',
-    ]);
-    // A sum falls where numbers are negative.
-    metrics.gauge('tidemark_numbers_sum', 'Their sum.', () => sums, ['app', 'field']);
+/** The metrics: which samples they have, and whether they are told of without any. */
+const METRICS = [
+  {
+    ...{ name: 'tidemark_app_info', type: 'gauge', of: 'apps', isOptional: false },
+    help: 'The names of the apps, by their ids.',
+  },
+  {
+    ...{ name: 'tidemark_events_total', type: 'counter', of: 'events', isOptional: false },
+    help: 'Events ever stored, by app and type.',
+  },
+  {
+    ...{ name: 'tidemark_value_events_total', type: 'counter', of: 'values', isOptional: true },
+    help: 'Events ever stored, by the value of a declared field.',
+  },
+  {
+    ...{ name: 'tidemark_numbers_total', type: 'counter', of: 'numbers', isOptional: true },
+    help: 'Numbers ever stored in a declared field.',
+  },
+  // A sum falls where numbers are negative.
+  {
+    ...{ name: 'tidemark_numbers_sum', type: 'gauge', of: 'sums', isOptional: true },
+    help: 'Their sum.',
+  },
+] as const;
+
+/**
+ * The samples in the format of Prometheus, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/
+ * Written in slices, which prom-client does not: there may be ten thousand.
+ */
+async function textOf(samples: Samples, slices: TimeSlice): Promise<string> {
+  let text = '';
+  for (const { name, type, of, isOptional, help } of METRICS) {
+    if (isOptional && samples[of].length === 0) continue;
+    text += `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    for (const { labels, value } of samples[of]) {
+      const written = Object.entries(labels).map(([label, own]) => `${label}="${escaped(own)}"`);
+      text += `${name}{${written.join(',')}} ${value}\n`;
+      if (slices.isOverAfterStep) await slices.next();
+    }
   }
-  return await metrics.text();
+  return text;
+}
+
+/** The value of a label. */
+function escaped(value: string): string {
+  return /[\\"\n]/.test(value) ? value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : value;
 }
 
 function answer(body: string, known: string): Outcome {

@@ -252,6 +252,7 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
   getMetadata: prometheus({
     tidemark_events_total: [{ type: 'counter', help: 'Events ever stored, by app and type.', unit: '' }],
   }),
+  listRules: prometheus({ groups: [] }),
   getBuildInformation: prometheus({ version: '2.42.0' }),
   callTools: {
     body: {

@@ -6,8 +6,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { atOnce, inSlices, TimeSlice } from '../../src/base/time-slice.ts';
 import { evaluate, selectorsOf } from '../../src/read/promql/evaluate.ts';
 import { parseExpression, Unsupported } from '../../src/read/promql/parse.ts';
 import { freePort } from '../support/cluster.ts';
@@ -363,6 +364,45 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect({ status, ...JSON.parse(body) }).toMatchObject({ status: 'error', errorType: 'unauthorized' });
   });
 
+  test('bounds what a query takes, whatever its form', async () => {
+    const wide = await newOwnApp(owner, 'Wide');
+    await service.sql`
+      INSERT INTO event_types (public_id, app_id, name)
+      SELECT 'typ_wide_' || n, apps.id, 'type ' || n FROM apps, generate_series(1, 3000) n WHERE public_id = ${wide.appId}`;
+    const ofOthers = token;
+    onTestFinished(() => {
+      token = ofOthers;
+    });
+    token = await tokenOf([wide.appId]);
+    const balanced = (parts: readonly string[]): string =>
+      parts.length < 2
+        ? parts.join('')
+        : `(${balanced(parts.slice(0, parts.length / 2))}+${balanced(parts.slice(parts.length / 2))})`;
+    // Each selector compares each name.
+    const selectors = Array.from({ length: 350 }, (_, n) => `{type="${n}"}`);
+    const { body } = await service.request({
+      method: 'POST',
+      path: '/api/v1/query',
+      headers: {
+        'Content-Type': 'application/x-www-form-urlencoded',
+        Authorization: `Bearer ${token}`,
+      },
+      body: new URLSearchParams({ query: balanced(selectors) }).toString(),
+    });
+    expect((JSON.parse(body) as Answered).error).toContain('compares too many names');
+    // Times that are all after now need one count, and a value each.
+    const later = 4_102_444_800;
+    const steps = await range('tidemark_events_total', later, later + 10_990 * 900, 900);
+    expect(steps.error).toContain('The query is too large');
+    token = ofOthers;
+    // Counts by the minute are those of all apps together.
+    const days = async (app: string): Promise<string | undefined> =>
+      (await range(`sum(tidemark_events_total${app})`, start - 400 * DAY + MINUTE, start + MINUTE, DAY))
+        .error;
+    expect(await days(`{app="${idOf(0)}"}`)).toBeUndefined();
+    expect(await days('')).toContain('too many counts by the minute');
+  });
+
   test.skipIf(!PROMETHEUS || engine !== 'postgres18')(
     'answers as a Prometheus that has scraped each minute',
     { timeout: 120_000 },
@@ -565,7 +605,7 @@ describe('any expression', () => {
         try {
           const parsed = parseExpression(text);
           selectorsOf(parsed);
-          const result = evaluate(parsed, 2, () => [{ labels, values: [1, null] }]);
+          const result = atOnce(evaluate(parsed, 2, () => [{ labels, values: [1, null] }]));
           expect(typeof result === 'number' || result.every(({ values }) => values.length === 2)).toBe(true);
           computed += 1;
         } catch (error) {
@@ -576,6 +616,22 @@ describe('any expression', () => {
       runs(1_500),
     );
     expect(computed).toBeGreaterThan(20);
+  });
+
+  test('is computed in slices, and lets others have the event loop in between', async () => {
+    const values = Array.from({ length: 500 }, (_, n) => n);
+    const series = Array.from({ length: 1_000 }, (_, n) => ({ labels: { type: String(n) }, values }));
+    let turns = 0;
+    let isOver = false;
+    const others = (): void => {
+      turns += 1;
+      if (!isOver) setImmediate(others);
+    };
+    setImmediate(others);
+    const computing = evaluate(parseExpression('sum(topk(5, -a))'), 500, () => series);
+    expect(await inSlices(computing, new TimeSlice())).toHaveLength(1);
+    isOver = true;
+    expect(turns).toBeGreaterThan(10);
   });
 
   test.each<[string, (size: number) => string]>([

@@ -47,7 +47,10 @@ export async function readWithin(
     const line = await lastLine(outcome, exchange);
     return line === null ? CUT : JSON.parse(line);
   }
-  const { data } = JSON.parse(withTextPayloads(outcome.body.toString())) as { data: unknown };
+  const body = outcome.body.toString();
+  const { data } = JSON.parse(body.includes('"payload":') ? withTextPayloads(body) : body) as {
+    data: unknown;
+  };
   return data;
 }
 

@@ -491,7 +491,7 @@ function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
 
 /** Leaves out the points of the last lines, then lines, then the oldest points, until the answer is short. */
 function shortened(answer: Answer, all: readonly ShownLine[]): Answer {
-  let lines = all;
+  let lines = withPointsThatFit(all, MOST_CHARACTERS - JSON.stringify(answer).length);
   const shown = (): Answer => {
     const bare = lines.filter(({ points }) => points === undefined).length;
     const first = lines[0]?.points?.length ?? 0;
@@ -506,10 +506,7 @@ function shortened(answer: Answer, all: readonly ShownLine[]): Answer {
   };
   while (JSON.stringify(shown()).length > MOST_CHARACTERS) {
     const full = lines.findLastIndex(({ points }) => points !== undefined);
-    if (full > 0)
-      lines = lines.map(({ points, ...line }, at) =>
-        at === full || points === undefined ? line : { ...line, points },
-      );
+    if (full > 0) lines = lines.map((line, at) => (at === full ? withoutPoints(line) : line));
     else if (lines.length > 1) lines = lines.slice(0, -1);
     else
       lines = lines.map(({ points = [], ...line }) => ({
@@ -518,6 +515,20 @@ function shortened(answer: Answer, all: readonly ShownLine[]): Answer {
       }));
   }
   return shown();
+}
+
+/** The lines without the points of those at the end, whose characters are more than there is room for. */
+function withPointsThatFit(all: readonly ShownLine[], room: number): readonly ShownLine[] {
+  const bare = all.map(withoutPoints);
+  let left = room - JSON.stringify(bare).length;
+  return all.map((line, at) => {
+    left -= JSON.stringify(line.points ?? []).length;
+    return at === 0 || left >= 0 ? line : (bare[at] ?? line);
+  });
+}
+
+function withoutPoints({ points: _, ...line }: ShownLine): ShownLine {
+  return line;
 }
 
 async function breakdown(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {

@@ -25,8 +25,8 @@ export interface Wanted {
   readonly ofAllTypes: boolean;
 }
 
-/** Values of all parts of an expression together, so that its time is bounded. */
-const MOST_COMPUTED = 2_000_000;
+/** Values of all parts of an expression together, so that its time and its memory are bounded. */
+export const MOST_COMPUTED = 2_000_000;
 
 /** The selectors of an expression, in the order in which {@link evaluate} asks for them. */
 export function selectorsOf(expression: Expression, ofAllTypes = false): readonly Wanted[] {
@@ -46,6 +46,9 @@ function sumsTypes({ of, by, labels, from }: Extract<Expression, { kind: 'aggreg
   return of === 'sum' && from.kind === 'selector' && labels.includes('type') !== by;
 }
 
+/** Computes columns, and yields where it may pause: after a column, and after a step of many columns. */
+type Computing<T> = Generator<undefined, T>;
+
 /**
  * Computes an expression.
  * @param steps how many there are
@@ -53,11 +56,11 @@ function sumsTypes({ of, by, labels, from }: Extract<Expression, { kind: 'aggreg
  * @returns series, or of a {@link isScalar | scalar} its value at each step
  * @throws {Unsupported} where there would be too many values, or the series of an operation do not fit together
  */
-export function evaluate(
+export function* evaluate(
   expression: Expression,
   steps: number,
   read: (selector: Selector) => readonly Series[],
-): readonly Series[] | number {
+): Computing<readonly Series[] | number> {
   let values = 0;
   const counted = (series: readonly Series[]): readonly Series[] => {
     values += series.length * steps;
@@ -67,29 +70,30 @@ export function evaluate(
       );
     return series;
   };
-  const of = (one: Expression): readonly Series[] | number => {
+  function* of(one: Expression): Computing<readonly Series[] | number> {
     switch (one.kind) {
       case 'number':
         return one.value;
       case 'selector':
         return counted(read(one));
       case 'aggregation': {
-        const from = of(one.from);
-        return typeof from === 'number' ? from : counted(aggregate(one, from, steps));
+        const from = yield* of(one.from);
+        return typeof from === 'number' ? from : counted(yield* aggregate(one, from, steps));
       }
-      case 'operation':
-        return operate(one, of(one.left), of(one.right), counted);
+      case 'operation': {
+        const result = yield* operate(one, yield* of(one.left), yield* of(one.right));
+        return typeof result === 'number' ? result : counted(result);
+      }
     }
-  };
-  return of(expression);
+  }
+  return yield* of(expression);
 }
 
-function operate(
+function* operate(
   { of, isBool }: { readonly of: Operator; readonly isBool: boolean },
   left: readonly Series[] | number,
   right: readonly Series[] | number,
-  counted: (series: readonly Series[]) => readonly Series[],
-): readonly Series[] | number {
+): Computing<readonly Series[] | number> {
   const compares = isComparison(of);
   const compute = COMPUTE[of];
   /** @param kept what a comparison that is true leaves */
@@ -99,18 +103,20 @@ function operate(
     return result === 1 ? kept : null;
   };
   const labelsOf = ({ labels }: Series): Labels => (compares && !isBool ? labels : withoutName(labels));
-  const each = (series: readonly Series[], result: (value: number) => number | null): readonly Series[] =>
-    counted(
-      series.map((one) => ({
-        labels: labelsOf(one),
-        values: one.values.map((value) => (value === null ? null : result(value))),
-      })),
-    );
+  function* each(series: readonly Series[], result: (value: number) => number | null): Computing<Series[]> {
+    const results: Series[] = [];
+    for (const one of series) {
+      const values = one.values.map((value) => (value === null ? null : result(value)));
+      results.push({ labels: labelsOf(one), values });
+      yield;
+    }
+    return results;
+  }
   if (typeof left === 'number')
     return typeof right === 'number'
       ? compute(left, right)
-      : each(right, (value) => resultOf(left, value, value));
-  if (typeof right === 'number') return each(left, (value) => resultOf(value, right, value));
+      : yield* each(right, (value) => resultOf(left, value, value));
+  if (typeof right === 'number') return yield* each(left, (value) => resultOf(value, right, value));
   const others = new Map(right.map((one) => [keyOf(withoutName(one.labels)), one]));
   if (
     others.size < right.length ||
@@ -119,17 +125,18 @@ function operate(
     throw new Unsupported(
       'Several series of an operand have the same labels: an operation needs one on each side.',
     );
-  return counted(
-    left.flatMap((one) => {
-      const other = others.get(keyOf(withoutName(one.labels)));
-      if (other === undefined) return [];
-      const values = one.values.map((value, step) => {
-        const second = other.values[step] ?? null;
-        return value === null || second === null ? null : resultOf(value, second, value);
-      });
-      return [{ labels: labelsOf(one), values }];
-    }),
-  );
+  const results: Series[] = [];
+  for (const one of left) {
+    const other = others.get(keyOf(withoutName(one.labels)));
+    if (other === undefined) continue;
+    const values = one.values.map((value, step) => {
+      const second = other.values[step] ?? null;
+      return value === null || second === null ? null : resultOf(value, second, value);
+    });
+    results.push({ labels: labelsOf(one), values });
+    yield;
+  }
+  return results;
 }
 
 const COMPUTE: Readonly<Record<Operator, (a: number, b: number) => number>> = {
@@ -147,11 +154,11 @@ const COMPUTE: Readonly<Record<Operator, (a: number, b: number) => number>> = {
   '<=': (a, b) => Number(a <= b),
 };
 
-function aggregate(
+function* aggregate(
   { of, by, labels, k }: Extract<Expression, { kind: 'aggregation' }>,
   series: readonly Series[],
   steps: number,
-): readonly Series[] {
+): Computing<readonly Series[]> {
   const groups = new Map<string, { readonly labels: Labels; readonly members: Series[] }>();
   for (const one of series) {
     const own = Object.entries(one.labels).filter(
@@ -163,12 +170,20 @@ function aggregate(
     if (known === undefined) groups.set(key, { labels: group, members: [one] });
     else known.members.push(one);
   }
-  if (of === 'topk' || of === 'bottomk')
-    return [...groups.values()].flatMap(({ members }) => largest(members, k, of === 'topk', steps));
-  return [...groups.values()].map((group) => ({
-    labels: group.labels,
-    values: Array.from({ length: steps }, (_, step) => together(of, group.members, step)),
-  }));
+  const results: Series[] = [];
+  for (const { labels: own, members } of groups.values()) {
+    if (of === 'topk' || of === 'bottomk') {
+      results.push(...(yield* largest(members, k, of === 'topk', steps)));
+      continue;
+    }
+    const values: (number | null)[] = [];
+    for (let step = 0; step < steps; step += 1) {
+      values.push(together(of, members, step));
+      yield;
+    }
+    results.push({ labels: own, values });
+  }
+  return results;
 }
 
 function together(
@@ -190,7 +205,12 @@ function together(
 }
 
 /** The series with the largest values at each step, those of the earlier ones among equals. */
-function largest(members: readonly Series[], k: number, isTop: boolean, steps: number): readonly Series[] {
+function* largest(
+  members: readonly Series[],
+  k: number,
+  isTop: boolean,
+  steps: number,
+): Computing<readonly Series[]> {
   const kept = members.map(() => new Array<number | null>(steps).fill(null));
   const sign = isTop ? -1 : 1;
   for (let step = 0; step < steps; step += 1) {
@@ -207,6 +227,7 @@ function largest(members: readonly Series[], k: number, isTop: boolean, steps: n
       const own = kept[index];
       if (own !== undefined) own[step] = value;
     }
+    yield;
   }
   return members.map(({ labels }, index) => ({ labels, values: kept[index] ?? [] }));
 }

@@ -5,9 +5,9 @@ import type { ResourceToken } from '../../apps/resource-token-lookup.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
-import type { Counters } from '../../storage/storage.ts';
+import type { Counters, CountersRequest } from '../../storage/storage.ts';
 import { MOST_APPS, MOST_SAMPLES } from '../prometheus-route.ts';
-import { type Labels, type Series, type Wanted, withoutName } from './evaluate.ts';
+import { type Labels, MOST_COMPUTED, type Series, type Wanted, withoutName } from './evaluate.ts';
 import { type Matcher, type Selector, Unsupported } from './parse.ts';
 
 /** The metrics that there are, with the labels of each beside its name. */
@@ -26,10 +26,13 @@ export const METRICS = {
 export type MetricName = keyof typeof METRICS;
 export const METRIC_NAMES: readonly MetricName[] = ['tidemark_events_total', 'tidemark_app_info'];
 
-/** Selectors at steps: each reads two counts at a step. */
-const MOST_STEPS = 100_000;
-/** Counts that a query reads. */
+/** Counts that a query reads, and times at which it looks for them. */
 const MOST_COUNTS = 1_000_000;
+/** Names of types that a query looks through, and how often it compares a name with a matcher. */
+const MOST_NAMES = 200_000;
+const MOST_COMPARISONS = 1_000_000;
+/** Outcomes of comparisons that are kept for the same name in another app. */
+const MOST_KEPT = 100_000;
 /** Time in milliseconds that the regular expressions of a query may take, in slices. */
 const PATTERNS_MS = 500;
 /** How long a sample stands for what comes after it, as Prometheus has it. */
@@ -48,35 +51,47 @@ interface Choice extends Pick<Wanted, 'ofAllTypes'> {
   readonly selector: Pick<Selector, 'matchers'>;
 }
 
-/** Matches names with matchers, in slices of time. */
+/** Compares names with matchers, in slices of time. */
 class Names {
   readonly #slices: TimeSlice;
   readonly #known = new Map<Matcher, Map<string, boolean>>();
+  #comparisons = 0;
+  #kept = 0;
   #spent = 0;
 
   constructor(token: ResourceToken) {
     this.#slices = new TimeSlice(token.holder);
   }
 
-  /** Whether a label of this value passes. Each value is matched once. */
+  /** Whether a label of this value passes. @throws {Unsupported} where that takes too long */
   async pass(matchers: readonly Matcher[], label: string, value: string): Promise<boolean> {
     for (const matcher of matchers) {
       if (matcher.label !== label) continue;
+      this.#comparisons += 1;
+      if (this.#comparisons > MOST_COMPARISONS)
+        throw new Unsupported(
+          'The query compares too many names: use fewer selectors, or choose apps by app="…".',
+        );
+      if (this.#slices.isOverAfterStep) await this.#slices.next();
       const known = this.#known.get(matcher) ?? new Map<string, boolean>();
       this.#known.set(matcher, known);
-      let passes = known.get(value);
-      if (passes === undefined) {
-        const began = performance.now();
-        passes = matcher.passes(value);
-        this.#spent += performance.now() - began;
-        known.set(value, passes);
-        if (this.#spent > PATTERNS_MS)
-          throw new Unsupported('The regular expressions take too long: use shorter ones, or names.');
-        if (this.#slices.isOver) await this.#slices.next();
-      }
+      const passes = known.get(value) ?? this.#compare(matcher, known, value);
       if (!passes) return false;
     }
     return true;
+  }
+
+  #compare({ passes }: Matcher, known: Map<string, boolean>, value: string): boolean {
+    const began = performance.now();
+    const passed = passes(value);
+    this.#spent += performance.now() - began;
+    if (this.#spent > PATTERNS_MS)
+      throw new Unsupported('The regular expressions take too long: use shorter ones, or names.');
+    if (this.#kept < MOST_KEPT) {
+      this.#kept += 1;
+      known.set(value, passed);
+    }
+    return passed;
   }
 }
 
@@ -93,6 +108,7 @@ export async function appsOf(
 }
 
 type TypesOfApp = readonly { readonly id: number; readonly name: string }[];
+const NO_TYPES: ReadonlyMap<number, TypesOfApp> = new Map();
 
 /** The series of each selector. @throws {Unsupported} where there are too many */
 export async function findSeries(
@@ -101,12 +117,22 @@ export async function findSeries(
   wanted: readonly Choice[],
 ): Promise<readonly (readonly Found[])[]> {
   const names = new Names(token);
-  const known: Map<number, TypesOfApp> = new Map();
+  const typesOf = new Map<number, TypesOfApp>();
+  let known = 0;
   const found: Found[][] = [];
+  let series = 0;
   for (const { selector, ofAllTypes } of wanted) {
     const { matchers } = selector;
     const own: Found[] = [];
     found.push(own);
+    const add = (one: Found): void => {
+      series += 1;
+      if (series > MOST_SAMPLES)
+        throw new Unsupported(
+          `A query reads at most ${MOST_SAMPLES.toLocaleString('en-US')} series: choose apps by app="…", or types by type="…".`,
+        );
+      own.push(one);
+    };
     for (const metric of METRIC_NAMES) {
       const { labels } = METRICS[metric];
       if (!(await names.pass(matchers, '__name__', metric))) continue;
@@ -122,28 +148,32 @@ export async function findSeries(
       if (metric === 'tidemark_app_info') {
         for (const { appId, name } of await listAppsOf(sql, ids))
           if (await names.pass(matchers, 'name', name))
-            own.push({
+            add({
               labels: { __name__: metric, app: appId, name },
               app: apps.get(appId) ?? 0,
               type: null,
             });
       } else if (ofAllTypes && !matchers.some(({ label }) => label === 'type')) {
-        for (const [app, id] of apps) own.push({ labels: { __name__: metric, app }, app: id, type: 0 });
+        for (const [app, id] of apps) add({ labels: { __name__: metric, app }, app: id, type: 0 });
       } else {
-        const missing = ids.filter((id) => !known.has(id));
+        const missing = ids.filter((id) => !typesOf.has(id));
         const types =
-          missing.length === 0 ? new Map<number, TypesOfApp>() : await listTypesOfApps(sql, missing);
-        for (const id of missing) known.set(id, types.get(id) ?? []);
+          missing.length === 0 ? NO_TYPES : await listTypesOfApps(sql, missing, MOST_NAMES - known);
+        if (types === 'too many')
+          throw new Unsupported(
+            `A query looks through at most ${MOST_NAMES.toLocaleString('en-US')} types: choose apps by app="…".`,
+          );
+        for (const id of missing) {
+          const ofApp = types.get(id) ?? [];
+          typesOf.set(id, ofApp);
+          known += ofApp.length;
+        }
         for (const [app, id] of apps)
-          for (const type of known.get(id) ?? [])
+          for (const type of typesOf.get(id) ?? [])
             if (await names.pass(matchers, 'type', type.name))
-              own.push({ labels: { __name__: metric, app, type: type.name }, app: id, type: type.id });
+              add({ labels: { __name__: metric, app, type: type.name }, app: id, type: type.id });
       }
     }
-    if (found.reduce((sum, { length }) => sum + length, 0) > MOST_SAMPLES)
-      throw new Unsupported(
-        `A query reads at most ${MOST_SAMPLES.toLocaleString('en-US')} series: choose apps by app="…", or types by type="…".`,
-      );
   }
   return found;
 }
@@ -167,110 +197,128 @@ export async function readSamples(
   wanted: readonly Wanted[],
   { times, now }: { readonly times: readonly number[]; readonly now: number },
 ): Promise<Samples> {
-  if (wanted.length * times.length > MOST_STEPS) throw tooLarge();
   const found = await findSeries(place, token, wanted);
+  if (found.flat().length * times.length > MOST_COMPUTED) throw tooLarge();
+  const slices = new TimeSlice(token.holder);
   const latest = Math.floor(now / MINUTE_MS) * MINUTE_MS;
-  const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
-  const asked = new Map<number, { readonly types: Set<number>; readonly instants: Set<number> }>();
-  wanted.forEach(({ selector: { offsetMs, window } }, index) => {
+  const asked = new Map<number, Asked>();
+  wanted.forEach(({ selector }, index) => {
     for (const { app, type } of found[index] ?? []) {
       if (type === null) continue;
-      const own = asked.get(app) ?? { types: new Set(), instants: new Set() };
+      const own = asked.get(app) ?? { types: new Set(), shifts: new Set() };
       asked.set(app, own);
       own.types.add(type);
+      for (const shift of shiftsOf(selector)) own.shifts.add(shift);
     }
-    for (const app of new Set((found[index] ?? []).map((one) => one.app)))
-      for (const time of times) {
-        const { instants } = asked.get(app) ?? {};
-        instants?.add(instantOf(time - offsetMs));
-        if (window !== null) instants?.add(instantOf(time - offsetMs - window.ms));
-      }
   });
-  const counts = [...asked.values()].reduce(
-    (sum, { types, instants }) => sum + types.size * instants.size,
-    0,
-  );
-  if (counts > MOST_COUNTS) throw tooLarge();
-  const requests = [...asked].map(([appId, { types, instants }]) => ({
-    appId,
-    typeIds: [...types],
-    instants: [...instants].sort((a, b) => a - b),
-  }));
+  // Apps of the same selectors, as all of them are in most queries, are asked at the same instants.
+  const known = new Map<string, Instants>();
+  let [instants, counts] = [0, 0];
+  const requests: (CountersRequest & { readonly at: Instants })[] = [];
+  for (const [appId, { types, shifts }] of asked) {
+    const key = [...shifts].sort((a, b) => a - b).join();
+    let at = known.get(key);
+    if (at === undefined) {
+      instants += shifts.size * times.length;
+      if (instants > MOST_COUNTS) throw tooLarge();
+      at = new Instants(times, latest, shifts);
+      known.set(key, at);
+      if (slices.isOver) await slices.next();
+    }
+    counts += types.size * at.sorted.length;
+    if (counts > MOST_COUNTS) throw tooLarge();
+    requests.push({ appId, typeIds: [...types], instants: at.sorted, at });
+  }
   const counters = await place.events.counters(requests);
   if (counters === 'too many')
     throw new Unsupported(
       'The times of the query need too many counts by the minute: choose a start, a step and ranges that are multiples of 15m, fewer types, or a shorter time.',
     );
-  const ofApps = new Map(
-    requests.map(({ appId, instants }, index) => [appId, new Lookup(instants, counters[index])]),
-  );
+  const ofApps = new Map(requests.map(({ appId, at }, index) => [appId, { at, counters: counters[index] }]));
   const warnings = new Set<string>();
-  const series = new Map(
-    wanted.map(({ selector }, index) => [
-      selector,
-      (found[index] ?? []).map((one) => ({
+  const series = new Map<Selector, Series[]>();
+  for (const [index, { selector }] of wanted.entries()) {
+    const columns: Series[] = [];
+    series.set(selector, columns);
+    for (const one of found[index] ?? []) {
+      columns.push({
         labels: selector.window === null ? one.labels : withoutName(one.labels),
-        values: valuesOf(one, ofApps.get(one.app), selector, { times, latest, instantOf, warnings }),
-      })),
-    ]),
-  );
+        values: valuesOf(one, ofApps.get(one.app), selector, { times, latest, warnings }),
+      });
+      if (slices.isOver) await slices.next();
+    }
+  }
   return { series, warnings: [...warnings] };
+}
+
+interface Asked {
+  readonly types: Set<number>;
+  readonly shifts: Set<number>;
+}
+
+/** How long before a step a selector needs a count, in milliseconds. */
+function shiftsOf({ offsetMs, window }: Selector): readonly number[] {
+  return window === null ? [offsetMs] : [offsetMs, offsetMs + window.ms];
+}
+
+/** The instants that steps need counts at. */
+class Instants {
+  /** Ascending, each once. */
+  readonly sorted: readonly number[];
+  /** For each shift, and each step, which of them. */
+  readonly #places: ReadonlyMap<number, Uint32Array>;
+
+  constructor(times: readonly number[], latest: number, shifts: ReadonlySet<number>) {
+    const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
+    const all = new Set<number>();
+    for (const shift of shifts) for (const time of times) all.add(instantOf(time - shift));
+    this.sorted = [...all].sort((a, b) => a - b);
+    const places = new Map(this.sorted.map((instant, index) => [instant, index]));
+    this.#places = new Map(
+      [...shifts].map((shift) => [
+        shift,
+        Uint32Array.from(times, (time) => places.get(instantOf(time - shift)) ?? 0),
+      ]),
+    );
+  }
+
+  /** The place in {@link sorted} of each step's instant. */
+  places(shift: number): Uint32Array {
+    return this.#places.get(shift) ?? new Uint32Array();
+  }
 }
 
 function tooLarge(): Unsupported {
   return new Unsupported('The query is too large: choose fewer series, a longer step, or a shorter time.');
 }
 
-/** The counters of an app by instant. */
-class Lookup {
-  readonly #index: ReadonlyMap<number, number>;
-  readonly #counters: Counters | undefined;
-
-  constructor(instants: readonly number[], counters: Counters | undefined) {
-    this.#index = new Map(instants.map((instant, index) => [instant, index]));
-    this.#counters = counters;
-  }
-
-  /** The instant that is counted up to, and the count. */
-  at(instant: number, type: number): { readonly time: number; readonly count: number } {
-    const index = this.#index.get(instant) ?? 0;
-    return { time: this.#counters?.times[index] ?? 0, count: this.#counters?.counts.get(type)?.[index] ?? 0 };
-  }
-
-  get quarterHoursBefore(): number | null {
-    return this.#counters?.quarterHoursBefore ?? null;
-  }
-}
-
 function valuesOf(
   { type }: Found,
-  counters: Lookup | undefined,
-  { offsetMs, window }: Selector,
-  steps: {
-    readonly times: readonly number[];
-    readonly latest: number;
-    readonly instantOf: (at: number) => number;
-    readonly warnings: Set<string>;
-  },
+  of: { readonly at: Instants; readonly counters: Counters | undefined } | undefined,
+  selector: Selector,
+  steps: { readonly times: readonly number[]; readonly latest: number; readonly warnings: Set<string> },
 ): (number | null)[] {
-  const { times, latest, instantOf, warnings } = steps;
-  return times.map((step) => {
-    const at = step - offsetMs;
-    if (type === null || counters === undefined)
-      return window === null ? (isFresh(at, latest) ? 1 : null) : null;
-    const until = counters.at(instantOf(at), type);
-    if (window === null) return isFresh(at, latest) ? until.count : null;
-    const from = counters.at(instantOf(at - window.ms), type);
-    if (from.time >= until.time) {
-      const before = counters.quarterHoursBefore;
-      if (before !== null && until.time < before)
+  const { times, latest, warnings } = steps;
+  const { offsetMs, window } = selector;
+  const isKnown = (step: number): boolean => isFresh(step - offsetMs, latest);
+  if (type === null) return times.map((step) => (window === null && isKnown(step) ? 1 : null));
+  const counts = of?.counters?.counts.get(type);
+  if (of?.counters === undefined || counts === undefined) return times.map(() => null);
+  const { times: counted, quarterHoursBefore } = of.counters;
+  const [untils = new Uint32Array(), froms = untils] = shiftsOf(selector).map((shift) => of.at.places(shift));
+  return times.map((step, index) => {
+    const [until, from] = [untils[index] ?? 0, froms[index] ?? 0];
+    if (window === null) return isKnown(step) ? (counts[until] ?? 0) : null;
+    const [end, begin] = [counted[until] ?? 0, counted[from] ?? 0];
+    if (begin >= end) {
+      if (quarterHoursBefore !== null && end < quarterHoursBefore)
         warnings.add(
-          `Before ${new Date(before).toISOString()} events are counted by the quarter-hour: ranges shorter than 15m have gaps there.`,
+          `Before ${new Date(quarterHoursBefore).toISOString()} events are counted by the quarter-hour: ranges shorter than 15m have gaps there.`,
         );
       return null;
     }
-    const growth = until.count - from.count;
-    return window.of === 'increase' ? growth : (growth * 1_000) / (until.time - from.time);
+    const growth = (counts[until] ?? 0) - (counts[from] ?? 0);
+    return window.of === 'increase' ? growth : (growth * 1_000) / (end - begin);
   });
 }
 

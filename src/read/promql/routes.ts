@@ -3,7 +3,7 @@
  * counter of GET /v1/apps/metrics, computed from the counts, for Grafana and for rules.
  */
 import type { ResourceToken } from '../../apps/resource-token-lookup.ts';
-import { TimeSlice } from '../../base/time-slice.ts';
+import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { Rejection } from '../../errors.ts';
 import { basicCredentials, bearerToken } from '../../http/bearer.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
@@ -334,7 +334,8 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
         ? { series: new Map(), warnings: [] }
         : await inTurn(asked, (place) => readSamples(place, token, wanted, { times, now }));
     if (samples instanceof Rejection) return samples;
-    const result = evaluate(expression, times.length, (selector) => samples.series.get(selector) ?? []);
+    const computing = evaluate(expression, times.length, (selector) => samples.series.get(selector) ?? []);
+    const result = await inSlices(computing, new TimeSlice(token.holder));
     const isLarge = typeof result !== 'number' && result.length * times.length > MOST_ANSWERED;
     if (isLarge && !isScalar(expression))
       throw new Unsupported(

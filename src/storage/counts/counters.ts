@@ -28,12 +28,12 @@ export interface Counters {
   readonly quarterHoursBefore: number | null;
 }
 
-/** Most counts by the minute that one request may read, of all of its types: about a second of the database's. */
+/** Most counts by the minute that are read at once, of all types of all apps: about a second of the database's. */
 const MOST_MINUTES = 1_000_000;
 
 /**
  * Reads counters in one snapshot, in the order of the requests.
- * @returns 'too many' where instants that are no quarter-hours ask for more minutes than one request may read
+ * @returns 'too many' where instants that are no quarter-hours ask for more minutes than are read at once
  */
 export async function readCounters(
   sql: Sql,
@@ -42,8 +42,9 @@ export async function readCounters(
   const [only] = requests;
   const read = async (tx: Snapshot): Promise<readonly Counters[] | 'too many'> => {
     const found: Counters[] = [];
+    const room = { minutes: MOST_MINUTES };
     for (const request of requests) {
-      const counters = await readCountersOf(tx, request);
+      const counters = await readCountersOf(tx, request, room);
       if (counters === 'too many') return counters;
       found.push(counters);
     }
@@ -56,6 +57,7 @@ export async function readCounters(
 async function readCountersOf(
   tx: Snapshot,
   { appId, typeIds, instants }: CountersRequest,
+  room: { minutes: number },
 ): Promise<Counters | 'too many'> {
   // Looked for once, whatever the parts ask for.
   const [retention] = await Promise.all([readRetention(tx, appId), tx.stale.within(ALL_TIME)]);
@@ -65,7 +67,8 @@ async function readCountersOf(
   const [first = 0, last = first] = [quarters[0], quarters.at(-1)];
   const fine = minutesOf(times);
   const minutes = fine.intervals.reduce((sum, { from, until }) => sum + (until - from) / MINUTE_MS, 0);
-  if (minutes * typeIds.length > MOST_MINUTES) return 'too many';
+  room.minutes -= minutes * typeIds.length;
+  if (room.minutes < 0) return 'too many';
   const counting = { appId, ids: typeIds };
   const ofMinutes = new Map(typeIds.map((id) => [id, new Array<number>(fine.cuts.length).fill(0)]));
   const width = { name: '15m', ms: QUARTER_HOUR_MS } as const;
