@@ -277,30 +277,33 @@ async function addNumbers(
   return null;
 }
 
-/** The metrics: which samples they have, and whether they are told of without any. */
-const METRICS = [
+interface Metric {
+  readonly name: string;
+  readonly type: 'counter' | 'gauge';
+  readonly help: string;
+  readonly of: keyof Samples;
+}
+
+const METRICS: readonly Metric[] = [
   {
-    ...{ name: 'tidemark_app_info', type: 'gauge', of: 'apps', isOptional: false },
+    ...{ name: 'tidemark_app_info', type: 'gauge', of: 'apps' },
     help: 'The names of the apps, by their ids.',
   },
   {
-    ...{ name: 'tidemark_events_total', type: 'counter', of: 'events', isOptional: false },
+    ...{ name: 'tidemark_events_total', type: 'counter', of: 'events' },
     help: 'Events ever stored, by app and type.',
   },
   {
-    ...{ name: 'tidemark_value_events_total', type: 'counter', of: 'values', isOptional: true },
+    ...{ name: 'tidemark_value_events_total', type: 'counter', of: 'values' },
     help: 'Events ever stored, by the value of a declared field.',
   },
   {
-    ...{ name: 'tidemark_numbers_total', type: 'counter', of: 'numbers', isOptional: true },
+    ...{ name: 'tidemark_numbers_total', type: 'counter', of: 'numbers' },
     help: 'Numbers ever stored in a declared field.',
   },
   // A sum falls where numbers are negative.
-  {
-    ...{ name: 'tidemark_numbers_sum', type: 'gauge', of: 'sums', isOptional: true },
-    help: 'Their sum.',
-  },
-] as const;
+  { ...{ name: 'tidemark_numbers_sum', type: 'gauge', of: 'sums' }, help: 'Their sum.' },
+];
 
 /**
  * The samples in the format of Prometheus, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/
@@ -308,9 +311,8 @@ const METRICS = [
  */
 async function textOf(samples: Samples, slices: TimeSlice): Promise<string> {
   let text = '';
-  for (const { name, type, of, isOptional, help } of METRICS) {
-    if (isOptional && samples[of].length === 0) continue;
-    text += `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+  for (const { name, type, of, help } of METRICS) {
+    if (samples[of].length > 0) text += `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
     for (const { labels, value } of samples[of]) {
       const written = Object.entries(labels).map(([label, own]) => `${label}="${escaped(own)}"`);
       text += `${name}{${written.join(',')}} ${value}\n`;

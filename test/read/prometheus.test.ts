@@ -2,13 +2,14 @@
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { postBatch } from '../support/batch.ts';
+import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 const PATH = '/v1/apps/metrics';
@@ -16,15 +17,17 @@ const PROMETHEUS = spawnSync('prometheus', ['--version']).error === undefined;
 if (!PROMETHEUS) process.stderr.write('\nSkipped: counters in a real Prometheus: not in PATH.\n');
 
 describe.each(availableEngines())('on %s', (engine) => {
+  let dataDir: string;
   let service: TestService;
   let owner: Person;
   let shop: Awaited<ReturnType<typeof newOwnApp>>;
   let token: string;
 
   beforeAll(async () => {
+    dataDir = await mkdtemp(join(tmpdir(), 'tidemark-prometheus-data-'));
     service = await startTestService({
       engine,
-      config: { READ_LIMIT_PER_MINUTE: 0, CREATE_LIMIT_PER_MINUTE: 0 },
+      config: { READ_LIMIT_PER_MINUTE: 0, CREATE_LIMIT_PER_MINUTE: 0, DATA_DIR: dataDir },
     });
     owner = await newPerson(service, 'owner@example.com');
     shop = await newOwnApp(owner);
@@ -41,7 +44,10 @@ describe.each(availableEngines())('on %s', (engine) => {
     await store('quoted "\\\n type', { plan: '1' });
     await store('quoted "\\\n type', { plan: 1 });
   });
-  afterAll(() => service?.stop());
+  afterAll(async () => {
+    await service?.stop();
+    if (dataDir !== undefined) await rm(dataDir, { recursive: true, force: true });
+  });
 
   const tokenOf = async (appIds: readonly string[]): Promise<string> =>
     (await createResourceToken(service.sql, { name: 'scraper', appIds, expiresInSeconds: null }))
@@ -133,9 +139,13 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
 
   test.skipIf(!PROMETHEUS || engine !== 'postgres18')(
-    'is scraped by Prometheus',
+    'is scraped by Prometheus, also across retention and an erasure',
     { timeout: 120_000 },
     async () => {
+      const createdAt = new Date(Date.now() - 10 * 86_400_000).toISOString();
+      const old = { typeName: 'order placed', createdAt, payload: {} };
+      const headers = { Authorization: `Bearer ${shop.loggingToken}` };
+      expect((await postBatch(service, [old, old, old], headers)).status).toBe(200);
       const folder = await mkdtemp(join(tmpdir(), 'tidemark-prometheus-test-'));
       const config = join(folder, 'prometheus.yml');
       const target = new URL(service.url).host;
@@ -165,21 +175,43 @@ describe.each(availableEngines())('on %s', (engine) => {
         { stdio: 'ignore' },
       );
       const ended = once(child, 'exit');
-      const query = async (expression: string): Promise<number | null> => {
+      interface Row {
+        readonly value?: readonly [number, string];
+        readonly values?: readonly (readonly [number, string])[];
+      }
+      const ask = async (expression: string): Promise<Row | undefined> => {
         const url = `http://127.0.0.1:${port}/api/v1/query?query=${encodeURIComponent(expression)}`;
         const answer = await fetch(url).catch(() => null);
-        if (answer?.ok !== true) return null;
-        const { data } = (await answer.json()) as { data?: { result: { value: [number, string] }[] } };
-        const value = data?.result[0]?.value[1];
-        return value === undefined ? null : Number(value);
+        if (answer?.ok !== true) return undefined;
+        return ((await answer.json()) as { data?: { result: Row[] } }).data?.result[0];
       };
+      const query = async (expression: string): Promise<number | null> => {
+        const { value } = (await ask(expression)) ?? {};
+        return value === undefined ? null : Number(value[1]);
+      };
+      const samplesOf = async (selector: string): Promise<NonNullable<Row['values']>> =>
+        (await ask(`${selector}[1h]`))?.values ?? [];
       const series = `tidemark_events_total{app="${shop.appId}",type="order placed"}`;
+      /** Prometheus extrapolates an increase to the ends of its range: not where these are scrapes. */
+      const increase = async (): Promise<number | null> => {
+        const scrapes = await samplesOf(series);
+        const [[first = 0] = [], [last = 0] = []] = [scrapes[0], scrapes.at(-1)];
+        return await query(`increase(${series}[${Math.round((last - first) * 1_000)}ms] @ ${last})`);
+      };
       try {
-        await until(async () => (await query(series)) === 5, 'the first scrape');
+        await until(async () => (await query(series)) === 8, 'the first scrape');
         await store('order placed', { plan: 'pro', order: { total: 1 } }, 7);
-        await until(async () => (await query(series)) === 12, 'a later scrape');
-        expect(await query(`max_over_time(${series}[1h]) - min_over_time(${series}[1h])`)).toBe(7);
-        expect(await query(`resets(${series}[1h])`)).toBe(0);
+        await until(async () => (await query(series)) === 15, 'a later scrape');
+        expect([await increase(), await query(`resets(${series}[1h])`)]).toEqual([7, 0]);
+        expect((await owner.put(`${shop.path}/retention`, { days: '3' })).status).toBe(200);
+        const scrapes = (await samplesOf(series)).length;
+        await until(async () => (await samplesOf(series)).length > scrapes + 1, 'a scrape after retention');
+        expect([await increase(), await query(`resets(${series}[1h])`)]).toEqual([7, 0]);
+        const erasure = { filter: ['plan:free'], password: PASSWORD };
+        expect((await owner.post(`${shop.path}/erasures`, erasure)).status).toBe(202);
+        await until(async () => (await query(series)) === 13, 'a scrape after the erasure', 45_000);
+        // What is left counts as new.
+        expect([await increase(), await query(`resets(${series}[1h])`)]).toEqual([7 + 13, 1]);
       } finally {
         child.kill();
         await ended;
@@ -188,12 +220,3 @@ describe.each(availableEngines())('on %s', (engine) => {
     },
   );
 });
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const address = server.address();
-  server.close();
-  await once(server, 'close');
-  return typeof address === 'object' && address !== null ? address.port : 0;
-}

@@ -468,7 +468,7 @@ function asRejection(error: unknown): Rejection {
 function worded(refusal: Rejection): Outcome {
   const { status, details } = refusal;
   const errorType =
-    status === 503
+    status === 503 || status === 429
       ? 'unavailable'
       : status >= 500
         ? 'internal'
