@@ -31,6 +31,8 @@ export interface AllLinesProps {
   readonly viewed: ViewAndChange;
   /** What counts do not answer: its lines are then these. */
   readonly scan: Scan;
+  /** The same of the second of two segments. */
+  readonly second: Scan;
   /** The path of the field; null: event types. */
   readonly by: string | null;
   /** Keys of the lines that the view is filtered by. */
@@ -85,22 +87,28 @@ interface Asked {
   readonly found: Entries | null;
 }
 
-function useCounts({ appId, viewed, scan, by, without }: AllLinesProps, isAsked: boolean): Asked {
+function useCounts(
+  { appId, viewed, scan, second: scanned, by, without }: AllLinesProps,
+  isAsked: boolean,
+): Asked {
   const { view, span } = viewed;
   const asked = { ...view, ...without(null), by, detail: BARS };
   const path = seriesPath(appId, asked, span, MOST_LINES);
   const counts = useResource<Series>(scan.isWanted || !isAsked ? null : path, { scope: `all ${path}` });
   const second = secondOf({ ...viewed, view: asked });
   const secondPath = seriesPath(appId, second.view, span, MOST_LINES);
-  const isSecond = isAsked && view.compare === 'segment' && !scan.isWanted;
-  const other = useResource<Series>(isSecond ? secondPath : null, { scope: `all ${secondPath}` });
+  const isSecond = isAsked && view.compare === 'segment';
+  const counted = useResource<Series>(isSecond && !scanned.isWanted ? secondPath : null, {
+    scope: `all ${secondPath}`,
+  });
+  const other = scanned.isWanted ? (scanned.all ?? undefined) : counted.data;
   const resource = scan.isWanted ? { ...counts, data: scan.all ?? undefined, problem: scan.problem } : counts;
   const { data } = resource;
   const found = useMemo((): Entries | null => {
     if (data === undefined) return null;
     const lines = linesOf({ ...data, hidden: null }, { hidden: [] });
     const total = lines.reduce((sum, line) => sum + line.total, 0);
-    const others = new Map(other.data?.lines.map((line) => [line.key, line.total]));
+    const others = new Map(other?.lines.map((line) => [line.key, line.total]));
     return {
       label: 'Events',
       entries: lines
@@ -109,7 +117,7 @@ function useCounts({ appId, viewed, scan, by, without }: AllLinesProps, isAsked:
           ...{ key: line.key, name: line.name, value: line.total, events: line.total, bars: line.counts },
           share: total === 0 ? 0 : line.total / total,
           before: isSecond
-            ? other.data === undefined
+            ? other === undefined
               ? null
               : (others.get(line.key) ?? 0)
             : (line.compared?.total ?? null),
@@ -118,7 +126,7 @@ function useCounts({ appId, viewed, scan, by, without }: AllLinesProps, isAsked:
       isCompared: isSecond || data.compared != null,
       text: count,
     };
-  }, [data, other.data, isSecond]);
+  }, [data, other, isSecond]);
   return { resource, found };
 }
 

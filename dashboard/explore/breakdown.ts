@@ -20,8 +20,6 @@ export interface BreakdownProps {
   /** Whether the series is of an earlier view. */
   readonly isOld: boolean;
   readonly scan: Scan;
-  /** A statistic is to be read from the events, by the field that was picked. */
-  readonly onRead: () => void;
   /** The chart by producer is to be shown. */
   readonly onProducers: () => void;
 }
@@ -36,7 +34,6 @@ export function Breakdown({
   curve,
   isOld,
   scan,
-  onRead,
   onProducers,
 }: BreakdownProps): VNode | null {
   const { view, change } = viewed;
@@ -56,7 +53,6 @@ export function Breakdown({
     const select = event.currentTarget as HTMLSelectElement; // The handler is on the select.
     if (select.value === PRODUCER) onProducers();
     else change({ by: select.value || null, hidden: [] });
-    if (view.measure !== null && others.includes(select.value)) onRead();
     select.value = shown;
   };
   const approach = (): void => setNear(true);

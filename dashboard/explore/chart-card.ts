@@ -18,7 +18,7 @@ import {
 } from '../charts/series-data.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { average, count, counted, date, dateTime, spanText } from '../format.ts';
+import { count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText, resolveRange, type Span } from '../range.ts';
 import type { Resource } from '../resource.ts';
@@ -37,7 +37,7 @@ import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import { Explain } from './explain.ts';
 import { COMPARED, Figures } from './figures.ts';
 import { MeasurePicker } from './measure-picker.ts';
-import { useMeasured } from './measured.ts';
+import { fromRows, useMeasured } from './measured.ts';
 import { MissingOffer } from './missing.ts';
 import { pickingOf } from './picking.ts';
 import type { Found, Scan } from './scan.ts';
@@ -190,14 +190,15 @@ function ChartBody({
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
       ${noted !== null && html`<p class="hint" role="status">${noted}</p>`}
+      ${second.scan.isStopped && html`<p><button type="button" class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
       ${offer}
-      ${view.by !== null && missing !== null && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
+      ${view.by !== null && missing !== null && !curve?.lines.length && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
       ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${COMPARED[view.compare]}.</p>`}
       ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
-      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onRead=${() => setCrossing(true)} onProducers=${() => setProducing(true)} />
+      <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onProducers=${() => setProducing(true)} />
       ${
         curve === null
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
@@ -207,7 +208,7 @@ function ChartBody({
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
-    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
+    ${listing && html`<${AllLines} appId=${appId} viewed=${viewed} scan=${scan} second=${second.scan} by=${by} picked=${picking.picked} without=${picking.with} onPick=${pick} onClose=${() => setListing(false)} />`}
     ${explaining && whole !== null && html`<${Explain} appId=${appId} viewed=${viewed} part=${view.at ?? viewed.span} whole=${whole} onClose=${() => setExplaining(false)} />`}
     ${annotating !== false && html`<${NewAnnotation} appId=${appId} picked=${annotating} zone=${view.zone} onDone=${annotations.reload} onClose=${() => setAnnotating(false)} />`}
     ${alerting && html`<${ChartAlert} appId=${appId} view=${view} types=${types} series=${series} curve=${curve} stack=${stack} onDone=${annotations.reload} onClose=${() => setAlerting(false)} />`}
@@ -339,7 +340,7 @@ function Notes({ series, found, zone, view: { mode, compare }, hasGhost }: Notes
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
-  ${series.seconds !== undefined && html`<p class="hint">From rows, in ${average(series.seconds)} s: counts do not answer this.</p>`}
+  ${series.seconds !== undefined && html`<p class="hint">${fromRows(series.seconds)}</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
 }

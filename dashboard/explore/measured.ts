@@ -2,6 +2,7 @@
 import { useRef } from 'preact/hooks';
 import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
+import { average } from '../format.ts';
 import { type Measure, partText, STAT_NAMES } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
@@ -184,19 +185,27 @@ const firstSentence = (details: string): string => details.replace(/ An owner de
 function statNote(
   view: View,
   stat: MeasureStat,
-  { leftOut, overall, lines, notBy }: NumberStats,
+  { leftOut, overall, lines, notBy, seconds }: NumberStats,
 ): string | null {
   const notes = [
     stat.startsWith('p') && 'A percentile is within 1% of the exact one.',
     stat === 'distinct' &&
       [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&
       'Beyond 1,024 different values their number is an estimate, within about 1%.',
-    view.by !== null && notBy !== null && `Not broken down by ${view.by}: ${firstSentence(notBy.details)}`,
+    seconds !== null && fromRows(seconds),
+    view.by !== null &&
+      lines === null &&
+      notBy !== null &&
+      `Not broken down by ${view.by}: ${firstSentence(notBy.details)}`,
     leftOut.several > 0 && `${leftOut.several} events with several numbers are not in it.`,
     leftOut.unrepresentable > 0 && `${leftOut.unrepresentable} numbers are too long to be in it.`,
   ];
   return notes.filter((note) => note !== false).join(' ') || null;
 }
+
+/** How what counts do not answer was read. */
+export const fromRows = (seconds: number): string =>
+  `From rows, in ${average(seconds)} s: counts do not answer this.`;
 
 function hasSameBuckets(
   a: { readonly starts: readonly number[]; readonly bucket: string },

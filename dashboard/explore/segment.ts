@@ -1,9 +1,10 @@
 /** The second of two segments: other events of the same range, which the chart is compared with. */
 import type { Series } from '../../src/api-types/answers.ts';
-import { type Resource, useResource } from '../resource.ts';
+import { useResource } from '../resource.ts';
 import { now } from '../state.ts';
-import { NO_SEGMENT, type View } from '../url.ts';
-import { hasConditions, seriesPath, type ViewAndChange } from '../view.ts';
+import { NO_SEGMENT } from '../url.ts';
+import { seriesPath, type ViewAndChange } from '../view.ts';
+import { type Scan, useScan } from './scan.ts';
 
 /** The view of the second segment, which changes the first one's view. */
 export function secondOf({ view, span, change }: ViewAndChange): ViewAndChange {
@@ -31,33 +32,34 @@ export interface Second {
   readonly series: Series;
   /** Why there is no comparison; null where there is. */
   readonly note: string | null;
+  /** What counts do not answer of the second one. */
+  readonly scan: Scan;
 }
 
 /** @param first of the first segment */
 export function useSecond(appId: string, viewed: ViewAndChange, first: Series): Second {
-  const { view } = secondOf(viewed);
   const isAsked = viewed.view.compare === 'segment';
-  const path = seriesPath(appId, { ...view, by: first.by }, viewed.span);
+  const own = secondOf(viewed);
+  const view = { ...own.view, by: first.by };
+  const path = seriesPath(appId, view, viewed.span);
   const second = useResource<Series>(isAsked ? path : null, {
     scope: `second ${appId}`,
     version: now.value,
     meaning: path.replace(/\b(from|to)=[^&]*&?/g, ''),
   });
-  if (!isAsked) return { series: first, note: null };
-  const note = second.problem?.details ?? noteOf(view, first, second);
-  if (second.data === undefined || second.isStale || note !== null) return { series: first, note };
-  const { starts, all, lines } = second.data;
+  const counted = isAsked ? second.data : undefined;
+  const scan = useScan(appId, { ...own, view }, { ...second, data: counted });
+  const found = scan.isWanted ? scan.series : counted;
+  const problem = second.problem ?? scan.problem;
+  const none = { series: first, scan };
+  if (!isAsked || second.isStale) return { ...none, note: null };
+  if (problem !== null || found == null)
+    return { ...none, note: problem?.details ?? scan.notBy ?? (scan.isWanted ? READING : null) };
+  const { starts, all, lines } = found;
   // While one of two answers is on its way, the two are of different times.
-  if (starts.length !== first.starts.length || starts[0] !== first.starts[0]) return { series: first, note };
+  if (starts.length !== first.starts.length || starts[0] !== first.starts[0]) return { ...none, note: null };
   const byKey = Object.fromEntries(lines.map(({ key, counts }) => [key, counts]));
-  return { series: { ...first, compared: { starts, all, byKey } }, note };
+  return { series: { ...first, compared: { starts, all, byKey } }, note: null, scan };
 }
 
-function noteOf(view: View, first: Series, { data }: Resource<Series>): string | null {
-  if (data === undefined) return null;
-  if (first.isScanned === true || (hasConditions(view) && data.isFiltered !== true))
-    return 'Not compared with the second filter: that takes exact counts, of types or of one condition on a counted field.';
-  return first.by === data.by
-    ? null
-    : `Not compared with the second filter: it is not counted by ${first.by}.`;
-}
+const READING = 'Not compared with the second filter yet: its events are read first.';

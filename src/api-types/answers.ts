@@ -780,13 +780,15 @@ export interface NumberStats
   extends StatColumns,
     Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
   readonly of: string;
-  /** Whether it was counted, and not read from rows. */
+  /** Whether the numbers of all events were counted, and not read from rows. */
   readonly counted: boolean;
-  /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or not counted. */
+  /** How long it took to read what was not counted from rows; null: nothing was. */
+  readonly seconds: number | null;
+  /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or neither counted nor read. */
   readonly lines: readonly StatLine[] | null;
   /** All other events; null where there are no lines. */
   readonly rest: StatColumns | null;
-  /** Why there are no lines though they were asked for; null otherwise. */
+  /** Why counts do not answer all that was asked for; null: they do. */
   readonly notBy: {
     readonly details: string /** Options of `tidemark field add`. */;
     readonly declare: string | null;

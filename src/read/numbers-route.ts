@@ -5,15 +5,20 @@ import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import {
   type BucketsProblem,
-  NumbersOfEvents,
+  type EventGroup,
+  EventGroups,
+  noStats,
   type RowFilter,
+  type SeriesFrame,
   type SeriesRequest,
   type Stats,
   type SummaryLine,
   type SummaryQuestion,
   type SummarySeries,
+  statsOf,
 } from '../storage/storage.ts';
 import { conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
@@ -38,14 +43,16 @@ const NOT_BY_FILTER =
 
 /** What is read for statistics that counts do not answer: about 100,000 events take a third of a second. */
 const ROWS: SearchBudget = { rows: 2_000_000, ms: 2_000 };
+/** Memory of the lines of one answer from rows: those with the fewest events go to the others where it is full. */
+const ROWS_BYTES = 32 * 1_048_576;
 /** Event types that are told apart: each takes a read of its own. */
 const MOST_TYPES = 50;
 
 /**
  * Columns of statistics, as doubles, in the buckets of the chart of the same parameters. `hidden=exclude` leaves out types as the
  * chart does: the least and the greatest number of what remains cannot be told from those of all, so its types are read one by one.
- * Conditions on payloads, and fields that are not counted, are answered from the rows, if these are few enough; `counted` says which.
- * Different values, and lines, are only counted.
+ * Conditions on payloads, fields and lines that are not counted are answered from the rows, if these are few enough; `counted` says
+ * whether the numbers of all events were, and `seconds` how long reading rows took.
  */
 export function numbersRoute(options: ChartRouteOptions): Route {
   return options.api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, ...place }) => {
@@ -80,44 +87,50 @@ export async function readNumbersOf(
   };
   const question: SummaryQuestion = { kind, of: path, by: null, filter };
   const isCountable = rows === null || filter !== null;
+  const isAsked = byType || by !== null;
   const counted = isCountable ? await events.summarySeries({ ...request, question }) : 'not counted';
-  const why = async (second: readonly string[] | null): Promise<Rejection | null> => {
-    const read = { app, param: 'of', path, kind, by: second, typeIds, from: request.from } as const;
-    return await whyNotCounted(sql, read);
-  };
-  if (counted === 'not counted' && kind === 'distinct')
-    return (isCountable && (await why(filter?.path ?? null))) || refusal(NOT_BY_FILTER);
-  if (counted === 'not counted' && !readsRows)
-    return (isCountable && (await why(filter?.path ?? null))) || NOT_COUNTED;
-  const whole =
-    counted === 'not counted' ? await numbersOfRows(options, place, request, { path, rows }) : counted;
-  if (whole === 'not counted yet') return COUNTED_LATER;
-  if (whole instanceof Rejection) return whole;
-  if (typeof whole === 'string') return TOO_LONG;
+  if (counted === 'not counted yet') return COUNTED_LATER;
+  if (typeof counted === 'string' && counted !== 'not counted') return TOO_LONG;
+  const countedLines =
+    counted === 'not counted' || !isAsked
+      ? null
+      : await countedLinesOf(place, { ...request, buckets: counted.bucket }, question, { by, lines });
+  if (countedLines === 'not counted yet') return COUNTED_LATER;
+  const isWhole = counted !== 'not counted' && (!isAsked || countedLines !== null);
+  const why = isWhole
+    ? null
+    : (isCountable &&
+        (await whyNotCounted(sql, {
+          ...({ app, param: 'of', path, kind, typeIds, from: request.from } as const),
+          by: by ?? filter?.path ?? null,
+        }))) ||
+      (rows === null ? NOT_COUNTED : refusal(NOT_BY_FILTER));
+  const read =
+    isWhole || !readsRows
+      ? null
+      : await statsOfRows(options, place, request, { kind, path, by, byType, lines, rows });
+  if (counted === 'not counted' && read === null) return why ?? NOT_COUNTED;
+  if (counted === 'not counted' && typeof read === 'string')
+    return read === 'too many rows' ? TOO_MANY_ROWS : TOO_LONG;
+  const ofRows = typeof read === 'string' ? null : read;
+  const whole = counted === 'not counted' ? ofRows : counted;
+  if (whole === null) return NOT_COUNTED;
   const { bucket, timezone: zone, starts, end, interval, countsOnlyBefore } = whole;
   const [line] = whole.lines;
   // Nobody sends numbers there: the path may be misspelled.
   if (rows === null && counted === 'not counted' && (line?.overall.count ?? 0) === 0) return NOT_COUNTED;
-  const same = { ...request, buckets: whole.bucket };
-  const apart = byType
-    ? await linesOfTypes(place, { ...same, topTypes: Math.min(lines, MOST_TYPES) }, question)
-    : by !== null && isCountable
-      ? await linesOfValues(place, { ...same, topTypes: lines }, { ...question, by })
-      : null;
-  if (apart === 'not counted yet') return COUNTED_LATER;
-  const isAsked = byType || by !== null;
-  const reason =
-    isAsked && apart === null
-      ? (isCountable && (await why(by ?? filter?.path ?? null))) || refusal(NOT_BY_FILTER)
-      : null;
+  // Rows tell nothing of a time of which only counts are left.
+  const hasRows = countsOnlyBefore === null || interval.from >= countsOnlyBefore;
+  const apart = countedLines ?? (hasRows && isAsked ? (ofRows?.apart ?? null) : null);
   return {
     of: sent,
     counted: counted !== 'not counted',
+    seconds: ofRows?.seconds ?? null,
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
     ...columnsOf(line),
     lines: apart?.lines ?? null,
     rest: apart?.rest ?? null,
-    notBy: reason && { details: reason.details, declare: declarationOf(reason) },
+    notBy: why && { details: why.details, declare: declarationOf(why) },
     leftOut: whole.leftOut,
   };
 }
@@ -143,6 +156,18 @@ interface Lines {
 }
 
 type NoLines = null | 'not counted yet';
+
+/** The lines that counts answer: those of values, else those of types. */
+async function countedLinesOf(
+  place: ReadPlace,
+  request: SeriesRequest,
+  question: SummaryQuestion,
+  { by, lines }: { readonly by: readonly string[] | null; readonly lines: number },
+): Promise<Lines | NoLines> {
+  return by === null
+    ? await linesOfTypes(place, { ...request, topTypes: Math.min(lines, MOST_TYPES) }, question)
+    : await linesOfValues(place, { ...request, topTypes: lines }, { ...question, by });
+}
 
 async function linesOfValues(
   { events }: ReadPlace,
@@ -181,27 +206,110 @@ async function linesOfTypes(
   return { lines, rest: null };
 }
 
-async function numbersOfRows(
+interface RowsAsked {
+  readonly kind: 'number' | 'distinct';
+  readonly path: readonly string[];
+  readonly by: readonly string[] | null;
+  readonly byType: boolean;
+  readonly lines: number;
+  /** What events have to pass; null: all do. */
+  readonly rows: RowFilter | null;
+}
+
+interface StatsOfRows extends SeriesFrame, Pick<SummarySeries, 'lines' | 'leftOut'> {
+  readonly apart: Lines;
+  readonly seconds: number;
+}
+
+/** Statistics of the events themselves, with their lines. */
+async function statsOfRows(
   { monotonic }: Pick<ChartRouteOptions, 'monotonic'>,
-  { events, pass }: ReadPlace,
+  { sql, events, pass }: ReadPlace,
   request: SeriesRequest,
-  { path, rows }: { readonly path: readonly string[]; readonly rows: RowFilter | null },
-): Promise<Omit<SummarySeries, 'completeFrom'> | BucketsProblem | Rejection> {
+  { kind, path, by, byType, lines: most, rows }: RowsAsked,
+): Promise<StatsOfRows | BucketsProblem | 'too many rows'> {
+  const begun = monotonic();
   const frame = await events.frame(request);
   if (typeof frame === 'string') return frame;
-  const numbers = new NumbersOfEvents(frame, path);
+  const groups = new EventGroups({
+    by: by === null ? [] : [by],
+    measures: [{ path, kind }],
+    ...{ starts: frame.starts, maxBytes: ROWS_BYTES, isOfMeasured: true },
+  });
   const { appId, typeIds } = request;
   const { next } = await searchThrough(
     events,
     { appId, typeIds, ...frame.interval, order: 'asc', after: null },
     rows ?? EVERY_ROW,
     { budget: ROWS, now: monotonic, pass },
-    (event) => {
-      numbers.add(event);
+    ({ createdAt, payload, typeId }) => {
+      groups.add({ at: createdAt.getTime(), payload }, byType ? typeId : null);
       return false;
     },
   );
-  if (next !== null) return TOO_MANY_ROWS;
-  const { stats, overall, ...rest } = numbers.finish();
-  return { ...rest, lines: [{ value: null, stats, overall }] };
+  if (next !== null) return 'too many rows';
+  const top = await finished(groups.top(most), pass);
+  const all = await finished(groups.others([]), pass);
+  const rest = lineOf(await finished(groups.others(top), pass), frame, kind);
+  const names = byType
+    ? await namesOfTypes(
+        sql,
+        appId,
+        top.map(({ values: [id] }) => id ?? ''),
+      )
+    : null;
+  const lines = top.flatMap((group): StatLine[] => {
+    const [key = null] = group.values;
+    if (key === null) return [];
+    return [
+      {
+        key,
+        name: names === null ? nameOf(key) : (names.get(key) ?? key),
+        ...columnsOf(lineOf(group, frame, kind)),
+      },
+    ];
+  });
+  const { several = 0, unrepresentable = 0 } = groups.leftOut([all])[0] ?? {};
+  return {
+    ...frame,
+    lines: [lineOf(all, frame, kind)],
+    leftOut: { several, unrepresentable },
+    apart: { lines, rest: rest.overall.count === 0 ? null : columnsOf(rest) },
+    seconds: (monotonic() - begun) / 1_000,
+  };
+}
+
+/** A group as a line: what it has in each bucket, and in all. */
+function lineOf(group: EventGroup, { starts }: SeriesFrame, kind: RowsAsked['kind']): SummaryLine {
+  const none = noStats(kind);
+  const ofTally = ({ summaries, count }: Pick<EventGroup, 'summaries' | 'count'>): Stats =>
+    statsOf(summaries[0] ?? null, count);
+  return {
+    value: null,
+    stats: starts.map((_, index) => {
+      const tally = group.buckets.get(index);
+      return tally === undefined ? none : ofTally(tally);
+    }),
+    overall: ofTally(group),
+  };
+}
+
+/** Works in steps, between which others have their turns. */
+async function finished<T>(steps: Generator<undefined, T>, pass: ReadPlace['pass']): Promise<T> {
+  for (;;) {
+    const step = steps.next();
+    if (step.done === true) return step.value;
+    await pass();
+  }
+}
+
+async function namesOfTypes(
+  sql: Sql,
+  appId: number,
+  typeIds: readonly string[],
+): Promise<ReadonlyMap<string, string>> {
+  const rows = await sql<{ typeId: string; name: string }[]>`
+    SELECT public_id AS "typeId", name FROM event_types
+     WHERE app_id = ${appId} AND public_id = ANY(${[...typeIds]}::text[])`;
+  return new Map(rows.map(({ typeId, name }) => [typeId, name]));
 }

@@ -51,7 +51,6 @@ export type { Series, SeriesFrame, SeriesRequest, TypeSeries } from './counts/se
 export {
   type NumberSeries,
   type NumberStats,
-  NumbersOfEvents,
   noStats,
   type Stats,
   type SummaryLine,

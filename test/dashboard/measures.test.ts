@@ -222,7 +222,14 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
       .toEqual(await stored('count(*)', `payload->>'country'`, `payload->>'plan' = 'pro'`));
     expect(await page.getByText(/from rows|Searched/).count()).toBe(0);
     await open('&of=latency&stat=p95&by=plan');
-    await page.getByText('Not broken down by plan: latency is not declared').waitFor();
+    await page.getByText(/From rows, in [\d.]+ s/).waitFor();
+    const exact = await stored(
+      `percentile_disc(0.95) WITHIN GROUP (ORDER BY (payload->>'latency')::numeric)`,
+      `payload->>'plan'`,
+    );
+    expect([...(await shown()).keys()].sort()).toEqual(PLANS);
+    for (const [plan, value] of await shown())
+      expect(Math.abs(value / (exact.get(plan) ?? 0) - 1), plan).toBeLessThan(0.02);
     await page.getByRole('button', { name: 'Count latency by plan from now on…' }).click();
     const dialog = page.getByRole('dialog', { name: 'Add a counted field' });
     expect(await dialog.getByLabel('Path').inputValue()).toBe('latency');
@@ -235,7 +242,26 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     await untilCounted();
     await open('&of=latency&stat=p95&by=plan');
     await expect.poll(async () => [...(await shown()).keys()].sort(), SOON).toEqual(PLANS);
-    expect(watched.complaints.filter((text) => !text.includes('400'))).toEqual([]);
+    expect(await page.getByText(/From rows/).count()).toBe(0);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('reads any measure from the rows where counts cannot tell: by a field, by type, under conditions', async () => {
+    const users = `count(DISTINCT payload->>'user')`;
+    const isRead = page.getByText(/From rows, in [\d.]+ s/);
+    await open('&of=user&stat=distinct&by=path');
+    await isRead.waitFor();
+    await expect.poll(shown, SOON).toEqual(await stored(users, `payload->>'path'`));
+    // Two conditions are more than a pair: the lines are of the events that meet both.
+    const both = `payload->>'plan' = 'pro' AND payload->>'path' = '/checkout'`;
+    await open('&of=user&stat=distinct&filter=plan:pro&filter=path:/checkout');
+    await isRead.waitFor();
+    await expect.poll(shown, SOON).toEqual(await stored(users, 'types.name', both));
+    expect(await headline()).toBe((await stored(users, `''`, both)).get(''));
+    await open('&of=amount&stat=sum&filter=plan:pro&filter=path:/checkout');
+    const sums = await stored(`sum((payload->>'amount')::numeric)`, 'types.name', both);
+    await expect.poll(shown, SOON).toEqual(new Map([...sums].map(([key, value]) => [key, three(value)])));
+    expect(watched.complaints).toEqual([]);
   });
 
   test('shows two fields as a table, from rows where they are not counted together', async () => {
@@ -280,6 +306,42 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     expect(
       await page.locator('.legend .line', { hasText: 'order' }).locator('.change').getAttribute('title'),
     ).toBe(`Compared: ${ofOrders.get('order')}`);
+    expect(watched.complaints).toEqual([]);
+  });
+
+  test('compares two segments whose events have to be read, with a column of differences', async () => {
+    const [pro, free] = ['pro', 'free'].map(
+      (plan) => `payload->>'plan' = '${plan}' AND payload->>'path' = '/checkout'`,
+    ) as [string, string];
+    const country = `payload->>'country'`;
+    const second = '&compare=segment&filter2=plan:free&filter2=path:/checkout';
+    const change = page.locator('.main-figure small');
+    for (const [first, condition] of [
+      ['&filter=plan:pro&filter=path:/checkout', pro],
+      // What counts answer beside what they do not.
+      ['&filter=plan:pro', `payload->>'plan' = 'pro'`],
+    ] as const) {
+      await open(`&by=country${first}${second}`);
+      const [now, before] = [
+        await stored('count(*)', country, condition),
+        await stored('count(*)', country, free),
+      ];
+      const all = [...before.values()].reduce((a, b) => a + b);
+      await expect.poll(() => change.getAttribute('title'), SOON).toBe(`${all} before`);
+      expect(await shown()).toEqual(now);
+      const german = page.locator('.legend .line', { hasText: 'DE' });
+      expect(await german.locator('.change').getAttribute('title')).toBe(`Compared: ${before.get('DE')}`);
+      await page.getByRole('button', { name: /^All .*values/ }).click();
+      const rows = page.getByRole('dialog').getByRole('table').locator('tbody tr');
+      await expect.poll(() => rows.count(), SOON).toBe(COUNTRIES.length);
+      for (const row of await rows.all()) {
+        const [name = '', value, , difference] = await row.locator('th, td').allInnerTexts();
+        const expected = (now.get(name) ?? 0) - (before.get(name) ?? 0);
+        expect([name, Number(value)]).toEqual([name, now.get(name)]);
+        expect([name, Number(difference?.replace('−', '-').replace('±', ''))]).toEqual([name, expected]);
+      }
+      await page.keyboard.press('Escape');
+    }
     expect(watched.complaints).toEqual([]);
   });
 

@@ -29,7 +29,6 @@ import {
 import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
-import type { StoredEvent } from '../read/page-request.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import type { BucketsProblem } from './buckets.ts';
@@ -470,11 +469,6 @@ class LineBuckets {
     if (summary !== null) this.#summaryAt(index)?.addBytes(summary);
   }
 
-  /** The start of the bucket of a time. */
-  startOf(time: number): number {
-    return this.#starts[this.#indexOf(time)] ?? time;
-  }
-
   finish(): { readonly stats: readonly Stats[]; readonly overall: Stats; readonly left: LeftOut } {
     const whole = newSummary(this.#kind);
     for (const summary of this.#summaries) if (summary !== null && whole !== null) addSummary(whole, summary);
@@ -565,33 +559,4 @@ export async function readNumberSeries(
     overall: line === undefined ? none : numbers(line.overall),
     leftOut,
   };
-}
-
-/** The same of events that are shown to it one by one: of those that pass a filter, for example. */
-export class NumbersOfEvents {
-  readonly #frame: SeriesFrame;
-  readonly #line: LineBuckets;
-  readonly #cells: MinuteCells;
-
-  constructor(frame: SeriesFrame, path: readonly string[]) {
-    this.#frame = frame;
-    this.#line = new LineBuckets(frame.starts, 'number');
-    this.#cells = new MinuteCells([{ id: 0, typeId: null, kind: 'number', path, by: null }]);
-  }
-
-  add({ createdAt, payload }: Pick<StoredEvent, 'createdAt' | 'payload'>): void {
-    // One cell for each bucket, however many minutes it has.
-    const at = this.#line.startOf(createdAt.getTime());
-    this.#cells.addRow({ typeId: 1, at, payload });
-  }
-
-  finish(): NumberSeries {
-    const line = this.#line;
-    for (const { typeId, bucket, count, summary } of this.#cells.list())
-      if (typeId === ALL_TYPES) line.add(bucket, count, summary);
-    const { stats, overall, left } = line.finish();
-    const none = numberStatsOf(new NumberSummary());
-    const numbers = (one: Stats): NumberStats => ('sum' in one ? one : none);
-    return { ...this.#frame, stats: stats.map(numbers), overall: numbers(overall), leftOut: left };
-  }
 }

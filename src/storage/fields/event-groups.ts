@@ -89,6 +89,8 @@ export interface EventGroupsOptions {
   readonly starts: readonly number[];
   /** Limit of the memory that it may take. */
   readonly maxBytes: number;
+  /** Whether only events that have a value at the first measure's path are counted. */
+  readonly isOfMeasured?: boolean;
 }
 
 export class EventGroups {
@@ -128,11 +130,16 @@ export class EventGroups {
     return this.#bytes > this.#options.maxBytes;
   }
 
-  /** @param at milliseconds since 1970 */
-  add({ at, payload }: { readonly at: number; readonly payload: string }): void {
-    this.#events += 1;
+  /**
+   * @param at    milliseconds since 1970
+   * @param apart what it is counted apart by that is not in its payload, and comes first among the values of its group
+   */
+  add({ at, payload }: { readonly at: number; readonly payload: string }, apart: string | null = null): void {
+    const { by, isOfMeasured = false } = this.#options;
     const values = this.#values.read(payload);
-    const group = this.#groupOf(values);
+    if (isOfMeasured && (values[by.length] ?? null) === null) return;
+    this.#events += 1;
+    const group = this.#groupOf(values, apart);
     const before = group.bytes;
     this.#count(group, group, values);
     if (this.#options.starts.length > 0) this.#count(this.#bucketOf(group, at), group, values);
@@ -191,11 +198,11 @@ export class EventGroups {
     });
   }
 
-  #groupOf(values: readonly (string | null)[]): OwnGroup {
+  #groupOf(values: readonly (string | null)[], apart: string | null): OwnGroup {
     const { by } = this.#options;
-    if (by.length === 0) return this.#ofKey('', []);
-    let key = '';
-    let has = false;
+    if (by.length === 0 && apart === null) return this.#ofKey('', []);
+    let key = apart ?? '';
+    let has = apart !== null;
     for (let index = 0; index < by.length; index += 1) {
       const value = values[index] ?? null;
       if (value !== null && value !== MANY && value !== OTHER) {
@@ -211,7 +218,7 @@ export class EventGroups {
       const value = values[index] ?? null;
       return value === MANY || value === OTHER ? null : value;
     });
-    const made = this.#ofKey(key, own);
+    const made = this.#ofKey(key, apart === null ? own : [apart, ...own]);
     made.bytes = GROUP_BYTES + key.length * 2 * CHARACTER_BYTES + sumOf(made.summaries.map(bytesOf));
     this.#bytes += made.bytes;
     return made;
@@ -269,8 +276,8 @@ export class EventGroups {
 
   /** Sends the groups with the fewest events to the others, until half of the memory is free. */
   #evict(): void {
-    // Without paths there is but one.
-    if (this.#options.by.length === 0) return;
+    // Where nothing is counted apart there is but one.
+    if (this.#groups.has('')) return;
     const before = this.#other.bytes;
     let freed = 0;
     while (this.#groups.size > 0 && this.#bytes - freed > this.#options.maxBytes / 2) {
