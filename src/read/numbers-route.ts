@@ -43,8 +43,10 @@ const NOT_BY_FILTER =
 
 /** What is read for statistics that counts do not answer: about 100,000 events take a third of a second. */
 const ROWS: SearchBudget = { rows: 2_000_000, ms: 2_000 };
-/** Memory of the lines of one answer from rows: those with the fewest events go to the others where it is full. */
-const ROWS_BYTES = 32 * 1_048_576;
+/** Memory of the lines of one answer from rows: some hundreds in a hundred buckets. Where it does not hold all, none is exact. */
+const ROWS_BYTES = 64 * 1_048_576;
+const TOO_MANY_LINES =
+  'There are too many values to read the numbers of each from the events: choose a shorter range.';
 /** Event types that are told apart: each takes a read of its own. */
 const MOST_TYPES = 50;
 
@@ -121,7 +123,8 @@ export async function readNumbersOf(
   if (rows === null && counted === 'not counted' && (line?.overall.count ?? 0) === 0) return NOT_COUNTED;
   // Rows tell nothing of a time of which only counts are left.
   const hasRows = countsOnlyBefore === null || interval.from >= countsOnlyBefore;
-  const apart = countedLines ?? (hasRows && isAsked ? (ofRows?.apart ?? null) : null);
+  const readLines = hasRows && isAsked ? (ofRows?.apart ?? null) : null;
+  const apart = countedLines ?? (readLines === 'too many' ? null : readLines);
   return {
     of: sent,
     counted: counted !== 'not counted',
@@ -130,7 +133,10 @@ export async function readNumbersOf(
     ...columnsOf(line),
     lines: apart?.lines ?? null,
     rest: apart?.rest ?? null,
-    notBy: why && { details: why.details, declare: declarationOf(why) },
+    notBy: why && {
+      details: ofRows?.apart === 'too many' ? TOO_MANY_LINES : why.details,
+      declare: declarationOf(why),
+    },
     leftOut: whole.leftOut,
   };
 }
@@ -217,7 +223,8 @@ interface RowsAsked {
 }
 
 interface StatsOfRows extends SeriesFrame, Pick<SummarySeries, 'lines' | 'leftOut'> {
-  readonly apart: Lines;
+  /** Null: no event has any. */
+  readonly apart: Lines | null | 'too many';
   readonly seconds: number;
 }
 
@@ -274,7 +281,11 @@ async function statsOfRows(
     ...frame,
     lines: [lineOf(all, frame, kind)],
     leftOut: { several, unrepresentable },
-    apart: { lines, rest: rest.overall.count === 0 ? null : columnsOf(rest) },
+    apart: groups.isTruncated
+      ? 'too many'
+      : lines.length === 0
+        ? null
+        : { lines, rest: rest.overall.count === 0 ? null : columnsOf(rest) },
     seconds: (monotonic() - begun) / 1_000,
   };
 }

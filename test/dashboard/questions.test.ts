@@ -169,6 +169,31 @@ describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {
     expect(watched.complaints).toEqual([]);
   });
 
+  test('says what is different in what is dragged over, compared with the rest of the range before it', async () => {
+    await open();
+    const quarter = 15 * MINUTE_MS;
+    const odd = Math.floor(Date.now() / HOUR_MS) * HOUR_MS - ODD_HOUR * HOUR_MS;
+    const box = await page.locator('.plot .over').boundingBox();
+    if (box === null) throw new Error('The chart is not shown.');
+    const first = Math.floor((Date.now() - DAY_MS) / quarter) * quarter;
+    const last = Math.ceil(Date.now() / quarter) * quarter;
+    const at = (time: number): number => box.x + (box.width * (time - first)) / (last - first);
+    await page.mouse.move(at(odd + 5 * MINUTE_MS), box.y + box.height / 2);
+    await page.mouse.down();
+    await page.mouse.move(at(odd + 55 * MINUTE_MS), box.y + box.height / 2, { steps: 5 });
+    await page.mouse.up();
+    await page.getByRole('button', { name: 'What changed?' }).click();
+    const french = page.locator('.explain li', { hasText: 'country: FR' });
+    const bars = french.locator('.explain-bar');
+    await expect.poll(() => bars.first().innerText(), SOON).toContain(String(PER_HOUR));
+    const others = (await stored(`payload->>'country' = 'FR'`)) - PER_HOUR;
+    expect(await bars.nth(1).innerText()).toContain(String(others));
+    await french.getByRole('button').click();
+    await page.locator('.chip', { hasText: 'country:FR' }).waitFor();
+    await expect.poll(() => figure(page, 'In this range'), SOON).toBe(PER_HOUR);
+    expect(watched.complaints).toEqual([]);
+  });
+
   test('compares two segments: a line, a change and the address of each, against SQL', async () => {
     await open('&filter=country:DE');
     await page.getByRole('button', { name: /^Chart options/ }).click();

@@ -198,3 +198,57 @@ test('statistics of numbers are of the events that meet the conditions', async (
     max: wanted.at(-1),
   });
 });
+
+test('statistics by a field, by type and of different values are read from the rows, bucket by bucket', async () => {
+  interface Line {
+    readonly name: string;
+    readonly stats: { readonly count: number[]; readonly sum: number[]; readonly distinct: number[] };
+    readonly overall: Readonly<Record<string, number>>;
+  }
+  const numbers = async (query: string) => {
+    const { data, text } = await owner.get(`${path}/numbers?${range()}&of=n&${query}`);
+    expect(text, query).toContain('"counted":false');
+    expect(data.seconds).toBeGreaterThanOrEqual(0);
+    return data as unknown as {
+      lines: Line[];
+      rest: Line | null;
+      overall: Line['overall'];
+      starts: number[];
+    };
+  };
+  const add = (all: readonly number[]): number => all.reduce((sum, one) => sum + one, 0);
+  const byName = async (by: string): Promise<Map<string, { count: number; sum: number }>> => {
+    const rows = await service.sql.unsafe<{ name: string; count: number; sum: number }[]>(
+      `SELECT ${by} AS name, count(*)::int AS count, sum((payload->>'n')::int)::int AS sum
+         FROM events JOIN event_types AS types ON types.id = type_id WHERE (payload->>'n')::int >= 100 GROUP BY 1`,
+    );
+    return new Map(rows.map(({ name, ...one }) => [name, one]));
+  };
+  const condition = 'filter=n>=100';
+  const ofTypes = await numbers(`${condition}&byType=true`);
+  const types = await byName('types.name');
+  expect(new Map(ofTypes.lines.map((line) => [line.name, line.overall.sum]))).toEqual(
+    new Map([...types].map(([name, { sum }]) => [name, sum])),
+  );
+  const ofCountry = await numbers(`${condition}&by=country`);
+  const german = ofCountry.lines.find(({ name }) => name === 'DE');
+  expect(german?.overall).toMatchObject((await byName(`payload->>'country'`)).get('DE') ?? {});
+  for (const { lines, rest, overall, starts } of [ofTypes, ofCountry]) {
+    const all = rest === null ? lines : [...lines, rest];
+    expect(add(all.map((line) => line.overall.count ?? 0))).toBe(overall.count);
+    for (const line of all) {
+      expect(line.stats.count).toHaveLength(starts.length);
+      expect([add(line.stats.count), add(line.stats.sum)]).toEqual([line.overall.count, line.overall.sum]);
+    }
+  }
+  // Two lines, and all that is left.
+  const two = await numbers(`${condition}&by=country&lines=2`);
+  expect(two.lines.map(({ name }) => name)).toEqual(ofCountry.lines.slice(0, 2).map(({ name }) => name));
+  expect(
+    add([...two.lines, ...(two.rest === null ? [] : [two.rest])].map((line) => line.overall.count ?? 0)),
+  ).toBe(two.overall.count);
+  const different = await numbers(`${condition}&by=country&stat=distinct`);
+  // Each number is there once.
+  for (const { name, overall } of different.lines)
+    expect([name, overall.distinct]).toEqual([name, overall.count]);
+});
