@@ -79,7 +79,7 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
     </div>
     <${Waiting} for=${boards} lines=${6} />
     ${boards.data && board === undefined && html`<p class="hint">A board shows two to twelve saved views on one page, with one range and one filter.</p>`}
-    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} /><${WeeklyMail} key=${`mail ${board.boardId}`} of=${`${appId}/boards/${board.boardId}`} />`}
+    ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} />`}
     ${editing && html`<${EditBoard} appId=${appId} board=${editing === 'new' ? null : editing} onDone=${boards.reload} onClose=${() => setEditing(null)} />`}
   </section>`;
 }
@@ -151,6 +151,7 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
         <${BoardTile} chart=${chart} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: view.back ?? view.range })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
       </li>`,
     )}</ol>
+    ${data.data && html`<div class="board-mail"><${WeeklyMail} of=${`${appId}/boards/${board.boardId}`} /></div>`}
   </div>`;
 }
 

@@ -3,7 +3,6 @@ import { PNG } from 'pngjs';
 import PostalMime, { type Email } from 'postal-mime';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { type DueDigest, dueDigests, nextDigest } from '../../src/delivery/digest/digests.ts';
-import { PICTURE_COLORS } from '../../src/delivery/digest/picture.ts';
 import { DigestRounds } from '../../src/delivery/digest/rounds.ts';
 import { readWeek, weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { openStorage } from '../../src/storage/storage.ts';
@@ -11,26 +10,11 @@ import { build, tidemark } from '../support/command-line.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { captured, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { heightsOf } from './picture-heights.ts';
 
 const ZONE = 'America/New_York';
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
-
-/** The bars, or the line, of one ink: for each day its uppermost row from the axis up, 0 where there is none. */
-function heightsOf(png: PNG, ink: keyof typeof PICTURE_COLORS): number[] {
-  const [red, green, blue] = [1, 3, 5].map((at) =>
-    Number.parseInt(PICTURE_COLORS[ink].slice(at, at + 2), 16),
-  );
-  return Array.from({ length: 7 }, (_, day) => {
-    for (let y = 0; y < png.height - 2; y += 1)
-      for (let x = Math.floor((day * png.width) / 7); x < ((day + 1) * png.width) / 7; x += 1) {
-        const at = 4 * (y * png.width + x);
-        const [r, g, b, opacity] = png.data.subarray(at, at + 4);
-        if (r === red && g === green && b === blue && opacity === 255) return png.height - 2 - y;
-      }
-    return 0;
-  });
-}
 
 describe('the digest of a board', () => {
   let service: TestService;

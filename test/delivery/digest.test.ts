@@ -1,4 +1,6 @@
 /** The weekly digest: on Monday at 08:00 of the member's clock, with the numbers of the week, until one click. */
+import { PNG } from 'pngjs';
+import PostalMime from 'postal-mime';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { nextDigest } from '../../src/delivery/digest/digests.ts';
 import { digestMail } from '../../src/delivery/digest/message.ts';
@@ -6,6 +8,7 @@ import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
+import { heightsOf } from './picture-heights.ts';
 
 const ZONE = 'America/New_York';
 const HOUR = 3_600_000;
@@ -104,7 +107,17 @@ describe('a member', () => {
     expect(text).toContain('1,042 events, +5,384 %; 19 in the week before.');
     expect(text).toMatch(/Moved most:\s+order: 1,030, \+10,200 %\s+<i>new<\/i>: 12, new/);
     expect(text).toMatch(/Fell silent:\s+refund: none, 9 in the week before/);
-    const markup = text.slice(text.indexOf('<!doctype html>'));
+    const { html: markup = '', attachments } = await PostalMime.parse(mailbox.mails[0]?.raw ?? '');
+    expect(attachments.map(({ contentId, related }) => [contentId, related])).toEqual([
+      ['<chart-1@tidemark>', true],
+    ]);
+    expect(markup).toMatch(
+      /<img src="cid:chart-1@tidemark"[^>]* alt="[^"]+ Mon 0, Tue 30, Wed 1,012, Thu 0, /,
+    );
+    const heights = heightsOf(PNG.sync.read(Buffer.from(attachments[0]?.content as ArrayBuffer)), 'week');
+    // A day of few is seen, one of none is empty.
+    expect(heights.map((height) => Math.sign(height))).toEqual([0, 1, 1, 0, 0, 0, 0]);
+    expect(heights[2]).toBeGreaterThan(20 * (heights[1] ?? 0));
     expect(markup).toContain('Shop &#38; &#60;b&#62;Sons&#60;/b&#62;');
     expect(markup).toContain('&#60;i&#62;new&#60;/i&#62;: 12, new');
     expect(markup).not.toMatch(/<i>|<b>Sons/);
