@@ -2,8 +2,9 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { SeriesRows } from '../api-types/answers.ts';
+import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
-import { done } from '../http/data.ts';
+import type { DataOf } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -207,7 +208,7 @@ const PROBLEMS = {
 
 /** @param now milliseconds since 1970 */
 export function seriesRead(now: () => number): AppRead {
-  return appRead(SERIES, async ({ app, sql, events }, query) => {
+  return appRead(SERIES, async ({ app, sql, events, turns }, query) => {
     const typeIds = await findTypes(sql, app.id, query);
     if (typeIds instanceof Rejection) return typeIds;
     const { from, to, interval, accumulated } = query;
@@ -242,11 +243,12 @@ export function seriesRead(now: () => number): AppRead {
     if (typeof series === 'string') return invalidParameters(PROBLEMS[series], 'interval');
     const { bucket, timezone, countsOnlyBefore } = series;
     const shown = { accumulated, isOpen: to === null };
+    const lines =
+      'leftOut' in series
+        ? series.lines.map((line) => () => rowsOfStats(line, series, { ...shown, ...query }))
+        : labelled(series, query.by).map((line) => () => rowsOf(line, series, shown));
     const data = {
-      series:
-        'leftOut' in series
-          ? series.lines.flatMap((line) => rowsOfStats(line, series, { ...shown, ...query }))
-          : labelled(series, query.by).flatMap((line) => rowsOf(line, series, shown)),
+      series: [],
       ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
       ...('leftOut' in series && query.of !== null && overallOf(series, query)),
       interval: nameOfWidth(bucket),
@@ -255,9 +257,29 @@ export function seriesRead(now: () => number): AppRead {
       ...(to !== null && { to: timestamp(series.interval.until) }),
       ...(countsOnlyBefore !== null && { countsOnlyBefore: timestamp(countsOnlyBefore) }),
     };
-    return done<SeriesRows>(data);
+    const body = JSON.stringify({ success: true, data: data satisfies DataOf<SeriesRows> });
+    return { status: 200, body: await withRows(body, lines, new TimeSlice(turns)) };
   });
 }
+
+/** An answer without rows, and those of each line in it. There may be fifty thousand, so they are written in slices. */
+async function withRows(
+  body: string,
+  lines: readonly (() => readonly object[])[],
+  slices: TimeSlice,
+): Promise<string> {
+  const rows: string[] = [];
+  for (const rowsOfLine of lines) {
+    const written = JSON.stringify(rowsOfLine()).slice(1, -1);
+    if (written !== '') rows.push(written);
+    if (slices.isOver) await slices.next();
+  }
+  const at = body.indexOf(NO_ROWS) + NO_ROWS.length - 1;
+  return `${body.slice(0, at)}${rows.join(',')}${body.slice(at)}`;
+}
+
+/** They are first in the data. */
+const NO_ROWS = '"series":[]';
 
 /** What a declaration of numbers, of different values or of a pair answers; null: other counts do. */
 function questionOf({

@@ -23,6 +23,8 @@ export interface InnerRead {
   readonly parameters?: readonly string[];
   /** The body of a read that has one. */
   readonly text?: string;
+  /** Most characters of the answer's body that are parsed, and the refusal of others. */
+  readonly most?: { readonly characters: number; readonly refusal: Rejection };
 }
 
 /** A read was cut: its client is gone, or others needed its place. */
@@ -35,7 +37,7 @@ const CUT = new Rejection('unavailable', 'The answer was cut before its end; try
 export async function readWithin(
   { access, slots }: Pick<ResourceTokenRoutesOptions, 'access' | 'slots'>,
   { exchange, token }: Caller,
-  { read, appId, query = '', parameters = [], text = '' }: InnerRead,
+  { read, appId, query = '', parameters = [], text = '', most }: InnerRead,
 ): Promise<unknown> {
   const id = await access.app(token, appId);
   if (id instanceof Rejection) return id;
@@ -48,6 +50,7 @@ export async function readWithin(
     return line === null ? CUT : JSON.parse(line);
   }
   const body = outcome.body.toString();
+  if (most !== undefined && body.length > most.characters) return most.refusal;
   const { data } = JSON.parse(body.includes('"payload":') ? withTextPayloads(body) : body) as {
     data: unknown;
   };

@@ -23,7 +23,7 @@ import { QUERY } from '../query/query-read.ts';
 import { listApps, type ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
 import { SERIES } from '../series-read.ts';
 import { TYPES } from '../types-read.ts';
-import { type Caller, readWithin } from './inner-read.ts';
+import { type Caller, type InnerRead, readWithin } from './inner-read.ts';
 
 export interface ToolOptions extends ResourceTokenRoutesOptions {
   /** The reads of /v1. */
@@ -42,6 +42,14 @@ const DEFAULT_EVENTS = 5;
 const MOST_GROUPS = 100;
 const DEFAULT_GROUPS = 20;
 const MOST_TYPES = 50;
+/** Rows of a series, some ten thousand: a hundred times what an answer shows. */
+const MOST_ROWS = {
+  characters: 2_000_000,
+  refusal: invalidParameters(
+    'interval must be wider, or the range shorter: there are more buckets than a tool reads.',
+    'interval',
+  ),
+};
 /** Types of a question whose ids are looked up for its link. */
 const LINKED_TYPES = 5;
 
@@ -76,11 +84,11 @@ class ToolCall {
   async get<T>(
     { path }: Pick<ReadDeclaration, 'path'>,
     parameters: Arguments,
-    segments: readonly string[] = [],
+    { segments = [], most }: { readonly segments?: readonly string[] } & Pick<InnerRead, 'most'> = {},
   ): Promise<T | Rejection> {
     const query = queryOf(parameters);
     if (query instanceof Rejection) return query;
-    return await this.#read<T>(path, { query, parameters: segments });
+    return await this.#read<T>(path, { query, parameters: segments, ...(most && { most }) });
   }
 
   /** The last line of the answer to a question. */
@@ -311,7 +319,7 @@ export const TOOLS: readonly Tool[] = [
       'eventId',
     ]),
     call: async (call, { eventId }) => {
-      const event = await call.get<EventData>(SINGLE, {}, [String(eventId)]);
+      const event = await call.get<EventData>(SINGLE, {}, { segments: [String(eventId)] });
       if (event instanceof Rejection) return event;
       const { payload, createdAt, appId: _appId, ...known } = event;
       const around = { from: createdAt, to: new Date(Date.parse(createdAt) + 1).toISOString() };
@@ -448,7 +456,7 @@ interface ShownLine {
 }
 
 async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {
-  const data = await call.get<SeriesRows>(SERIES, withoutApp(args));
+  const data = await call.get<SeriesRows>(SERIES, withoutApp(args), { most: MOST_ROWS });
   if (data instanceof Rejection) return data;
   const stats = textsOf(args.stat).filter((stat) => stat !== 'count');
   const rows = data.series as readonly Row[]; // As SERIES describes them.

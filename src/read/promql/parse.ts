@@ -17,6 +17,8 @@ export interface Matcher {
   readonly label: string;
   /** Whether a label of this value passes. An absent label is the empty text. */
   readonly passes: (value: string) => boolean;
+  /** Whether that takes a regular expression. */
+  readonly isPattern: boolean;
 }
 
 /** The samples of some series at each step, or what they grew by in the window before it. */
@@ -254,16 +256,15 @@ class Reader {
     const text = stringOf(this.#textOf(value));
     const sign = this.#textOf(operator);
     if (sign === '=') return equals(label, text);
-    if (sign === '!=') return { label, passes: (sent) => sent !== text };
-    const matches = this.#pattern(text);
-    return { label, passes: sign === '=~' ? matches : (sent) => !matches(sent) };
+    if (sign === '!=') return { label, passes: (sent) => sent !== text, isPattern: false };
+    // What tools make of a choice among names is no more than a set.
+    const names = alternativesOf(text);
+    const matches = names === null ? this.#pattern(text) : (sent: string): boolean => names.has(sent);
+    return { label, passes: sign === '=~' ? matches : (sent) => !matches(sent), isPattern: names === null };
   }
 
   /** A regular expression of RE2, whose time is linear in a text, anchored at both ends. */
   #pattern(text: string): (sent: string) => boolean {
-    // What tools make of a choice among names is no more than a set.
-    const names = alternativesOf(text);
-    if (names !== null) return (sent) => names.has(sent);
     this.#patterns += text.length;
     if (this.#patterns > LONGEST_PATTERNS)
       throw new Unsupported(
@@ -319,7 +320,7 @@ export function isComparison(operator: Operator): boolean {
 }
 
 function equals(label: string, text: string): Matcher {
-  return { label, passes: (sent) => sent === text };
+  return { label, passes: (sent) => sent === text, isPattern: false };
 }
 
 /** The names of `a|b|(c|d)` where it is no more than that; null for any other expression. */

@@ -31,7 +31,7 @@ const MOST_COUNTS = 1_000_000;
 /** Names of types that a query looks through, and how often it compares a name with a matcher. */
 const MOST_NAMES = 200_000;
 const MOST_COMPARISONS = 1_000_000;
-/** Outcomes of comparisons that are kept for the same name in another app. */
+/** Outcomes of regular expressions that are kept for the same name in another app. */
 const MOST_KEPT = 100_000;
 /** Time in milliseconds that the regular expressions of a query may take, in slices. */
 const PATTERNS_MS = 500;
@@ -73,17 +73,18 @@ class Names {
           'The query compares too many names: use fewer selectors, or choose apps by app="…".',
         );
       if (this.#slices.isOverAfterStep) await this.#slices.next();
-      const known = this.#known.get(matcher) ?? new Map<string, boolean>();
-      this.#known.set(matcher, known);
-      const passes = known.get(value) ?? this.#compare(matcher, known, value);
-      if (!passes) return false;
+      if (!(matcher.isPattern ? this.#match(matcher, value) : matcher.passes(value))) return false;
     }
     return true;
   }
 
-  #compare({ passes }: Matcher, known: Map<string, boolean>, value: string): boolean {
+  #match(matcher: Matcher, value: string): boolean {
+    const known = this.#known.get(matcher) ?? new Map<string, boolean>();
+    this.#known.set(matcher, known);
+    const before = known.get(value);
+    if (before !== undefined) return before;
     const began = performance.now();
-    const passed = passes(value);
+    const passed = matcher.passes(value);
     this.#spent += performance.now() - began;
     if (this.#spent > PATTERNS_MS)
       throw new Unsupported('The regular expressions take too long: use shorter ones, or names.');

@@ -5,6 +5,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { parseView } from '../../../dashboard/url.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { withTextPayloads } from '../../../src/read/mcp/inner-read.ts';
+import { postBatch } from '../../support/batch.ts';
 import { newOwnApp, newPerson } from '../../support/person.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
 import { APP_NAME, DECLARED, eventsOfShop, QUESTIONS, type ShopEvent, type Tool } from './questions.ts';
@@ -234,6 +235,32 @@ describe('the tools', () => {
       expect(answer).toHaveProperty('exact');
       expect(answer).toHaveProperty('interval');
     }
+  });
+
+  test('refuse a series of more rows than an answer could ever show', async () => {
+    const wide = await service.newApp();
+    const types = Array.from({ length: 60 }, (_, n) => ({ typeName: `type ${n}`, payload: {} }));
+    const stored = await postBatch(service, types, { Authorization: `Bearer ${wide.loggingToken}` });
+    expect(stored.status).toBe(200);
+    const asked = { name: 'agent', appIds: [wide.appId], expiresInSeconds: null };
+    const { resourceToken } = await createResourceToken(service.sql, asked);
+    const rowsOf = async (days: number): Promise<Record<string, unknown>> => {
+      const from = new Date(Date.now() - days * 86_400_000).toISOString();
+      const args = { appId: wide.appId, by: 'type', interval: '1h', from };
+      const { body } = await service.request({
+        method: 'POST',
+        path: '/mcp',
+        headers: { Authorization: `Bearer ${resourceToken}`, 'Content-Type': 'application/json' },
+        body: JSON.stringify({
+          ...{ jsonrpc: '2.0', id: 1, method: 'tools/call' },
+          params: { name: 'series', arguments: args },
+        }),
+      });
+      return JSON.parse(JSON.parse(body).result.content[0].text);
+    };
+    // 51 lines of a hundred buckets, and of nearly a thousand.
+    expect(await rowsOf(4)).toMatchObject({ exact: true, linesWithoutPoints: expect.any(Number) });
+    expect((await rowsOf(40)).details).toContain('interval must be wider');
   });
 
   test('say what is an estimate, and lead into the dashboard', async () => {
