@@ -7,6 +7,7 @@
 
 import type { Fragment } from './counts/count-sql.ts';
 import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
+import type { Snapshot } from './counts/stale.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
@@ -136,7 +137,13 @@ const ALL_OF_APP: TypeScope = { typeIds: null };
 const ALWAYS = { from: 0, until: Number.POSITIVE_INFINITY };
 
 /** The retention of an app, in a transaction that of its snapshot. @param appId internal id */
-export async function readRetention(sql: Sql | Transaction, appId: number): Promise<Retention> {
+export async function readRetention(sql: Sql | Transaction | Snapshot, appId: number): Promise<Retention> {
+  return await ('once' in sql
+    ? sql.once.get(`retention ${appId}`, () => selectRetention(sql, appId))
+    : selectRetention(sql, appId));
+}
+
+async function selectRetention(sql: Sql | Transaction, appId: number): Promise<Retention> {
   const [row] = await sql<RetentionRow[]>`SELECT ${retentionColumns(sql, appId)}`;
   if (row === undefined) throw new Error('The table retention has lost its row.');
   return retentionOfRow(row);

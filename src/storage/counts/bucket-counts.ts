@@ -8,10 +8,10 @@
 import type { Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import { withKeptPlan } from '../read/snapshot.ts';
-import type { Buckets } from './buckets.ts';
+import { type Buckets, levelOf, levelsOf } from './buckets.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { ALL_TIME, type Interval, type SourceInterval, splitByLevel } from './intervals.ts';
-import { ALL_TYPES, coarsestLevel, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
+import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
 /** What is counted. */
@@ -152,10 +152,7 @@ async function addProfiles(
   }
 }
 
-/**
- * Adds the counts of intervals, from the coarsest level of which every bucket of the chart consists; what is stale there
- * comes from finer levels, and from rows.
- */
+/** Adds the counts of intervals, from the coarsest levels of which every bucket consists; what is stale there comes from finer ones, and from rows. */
 export async function addIntervals(
   tx: Snapshot,
   appId: number,
@@ -164,10 +161,11 @@ export async function addIntervals(
   intervals: readonly Interval[],
   field?: FieldCounts,
 ): Promise<void> {
-  const level = coarsestLevel(
-    ({ ms }) => buckets.end % ms === 0 && buckets.starts.every((start) => start % ms === 0),
+  // Where counts may be stale, what replaces stale ones has to stay few intervals.
+  const isExact = field !== undefined || tx.stale.isExact;
+  const whole = intervals.flatMap((interval) =>
+    isExact ? levelsOf(buckets, interval) : [{ level: levelOf(buckets), ...interval }],
   );
-  const whole = intervals.map((interval) => ({ level, ...interval }));
   const sources = await exactSources(tx, whole, countedOf(field));
   const starts = buckets.starts.map((start) => new Date(start).toISOString());
   const columns = await readSources(

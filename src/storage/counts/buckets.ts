@@ -8,8 +8,8 @@
  * So on those days hours stay an hour long, the bucket of several hours or longer that holds the change is shorter or
  * longer by it, and in a zone that changes by half an hour (Lord Howe) so is the hour of the change.
  */
-import type { Interval } from './intervals.ts';
-import { DAY_MS, HOUR_MS, MINUTE_MS } from './levels.ts';
+import { type Interval, isFilled, type LevelInterval } from './intervals.ts';
+import { coarsestLevel, DAY_MS, DAYS, floorTo, HOUR_MS, type Level, MINUTE_MS } from './levels.ts';
 import { offsetChanges } from './timezone.ts';
 
 /**
@@ -98,6 +98,38 @@ export function bucketsOf(
     if (buckets.starts.length <= most) return buckets;
   }
   return null;
+}
+
+/** The coarsest level of which every bucket consists. */
+export function levelOf({ starts, end }: Pick<Buckets, 'starts' | 'end'>): Level {
+  return coarsestLevel(({ ms }) => end % ms === 0 && starts.every((start) => start % ms === 0));
+}
+
+/**
+ * As few counts as there are, none of which is in two buckets: those of days, and finer ones of the days in which a bucket starts. A
+ * year of weeks in Berlin has 313 such days and 52 times 24 hours, where hours alone are 8,760.
+ */
+export function levelsOf(buckets: Pick<Buckets, 'starts' | 'end'>, interval: Interval): LevelInterval[] {
+  const level = levelOf(buckets);
+  if (level === DAYS) return [{ level, ...interval }].filter(isFilled);
+  const cuts = [...buckets.starts, buckets.end, interval.from, interval.until];
+  const cutDays = new Set(cuts.filter((at) => at % DAY_MS !== 0).map((at) => floorTo(at, DAY_MS)));
+  const parts: { level: Level; from: number; until: number }[] = [];
+  const add = (own: Level, from: number, until: number): void => {
+    const last = parts.at(-1);
+    if (from >= until) return;
+    if (last?.level === own) last.until = until;
+    else parts.push({ level: own, from, until });
+  };
+  let { from } = interval;
+  for (const day of [...cutDays].sort((a, b) => a - b)) {
+    if (day + DAY_MS <= from || day >= interval.until) continue;
+    add(DAYS, from, day);
+    add(level, Math.max(from, day), Math.min(day + DAY_MS, interval.until));
+    from = day + DAY_MS;
+  }
+  add(DAYS, from, interval.until);
+  return parts;
 }
 
 function cover({ from, until }: Interval, width: Width, zone: string): Buckets {

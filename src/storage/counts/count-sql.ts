@@ -31,7 +31,7 @@ export function scopeOf(
  * A SELECT of `app_id, type_id, bucket, count`; for rows, `bucket` is their time. Each relation appears once, with the
  * outer bounds of its intervals, so that chunks and partitions outside of them are not even planned ({@link readSources}).
  */
-export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly SourceInterval[]): Fragment {
+export function countsIn(tx: Snapshot, scope: CountScope, intervals: readonly SourceInterval[]): Fragment {
   const views = [...new Set(intervals.map(({ view }) => view))];
   if (views.length === 0) {
     return tx`SELECT 0 AS app_id, 0 AS type_id, now() AS bucket, 0::bigint AS count WHERE false`;
@@ -47,21 +47,17 @@ export function countsIn(tx: Transaction, scope: CountScope, intervals: readonly
   return tx`${selects.flatMap((select, i) => (i === 0 ? [select] : [tx` UNION ALL `, select]))}`;
 }
 
-/**
- * Runs a statement that reads sources, by {@link countsIn}. Rows are in partitions; and for several intervals of one relation, a plan for
- * any times would rather read everything between them. All others keep their plans.
- */
+/** Runs a statement that reads sources, by {@link countsIn}. Rows are in partitions; all others keep their plans. */
 export async function readSources<T extends postgres.Row[]>(
   tx: Snapshot,
   sources: readonly SourceInterval[],
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
-  const views = new Set(sources.map(({ view }) => view));
-  return views.has(null) || views.size < sources.length ? await statement : await withKeptPlan(tx, statement);
+  return sources.some(({ view }) => view === null) ? await statement : await withKeptPlan(tx, statement);
 }
 
 function countsFrom(
-  tx: Transaction,
+  tx: Snapshot,
   { apps, types, field }: CountScope,
   view: string | null,
   intervals: readonly Interval[],
@@ -89,9 +85,11 @@ function countsFrom(
       : tx`SELECT app_id, type_id, bucket, count FROM ${countsRelation(tx, view, field)}
             WHERE app_id = ANY(${apps}) AND type_id = ANY(${types}) AND ${within(tx`bucket`)}`;
   if (intervals.length === 1) return counts;
+  // Without OFFSET 0 everything between the intervals may be read for each of them.
+  const each = field !== undefined || tx.stale.isExact ? tx`OFFSET 0` : tx``;
   return tx`
     SELECT counted.*
       FROM unnest(${intervals.map((one) => one.from / 1_000)}::float8[],
                   ${intervals.map((one) => one.until / 1_000)}::float8[]) AS part (start, finish)
-     CROSS JOIN LATERAL (${counts}) counted`;
+     CROSS JOIN LATERAL (${counts} ${each}) counted`;
 }

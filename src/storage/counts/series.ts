@@ -1,5 +1,5 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Sql } from '../database/connect.ts';
 import { readCounts, withKeptPlan } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
@@ -153,7 +153,56 @@ export interface CountedSeries {
   readonly before: ReadonlyMap<number, number>;
 }
 
+/** Counts the events of each bucket; those of types are shared by all charts of a snapshot that have the same buckets. */
 export async function countSeries(
+  tx: Snapshot,
+  counting: Counting,
+  plan: SeriesPlan,
+): Promise<CountedSeries> {
+  const { appId, ids, field } = counting;
+  if (field !== undefined) return await readSeriesCounts(tx, counting, plan);
+  const { buckets, interval } = plan;
+  const key = `counts ${appId} ${buckets.width.name} ${buckets.starts} ${buckets.end} ${interval.from} ${interval.until}`;
+  return await tx.once
+    .get(key, () => new SharedCounts((wanted) => readSeriesCounts(tx, { appId, ids: wanted }, plan)))
+    .of(ids);
+}
+
+/** Counts that are read once for each type, and together for those who ask in the same turn of the event loop. */
+class SharedCounts {
+  readonly #read: (ids: readonly number[]) => Promise<CountedSeries>;
+  readonly #known = new Map<number, Promise<CountedSeries>>();
+  #next: { readonly ids: number[]; readonly counted: Promise<CountedSeries> } | null = null;
+
+  constructor(read: (ids: readonly number[]) => Promise<CountedSeries>) {
+    this.#read = read;
+  }
+
+  async of(ids: readonly number[]): Promise<CountedSeries> {
+    for (const id of ids) {
+      if (this.#known.has(id)) continue;
+      this.#next ??= this.#gather();
+      this.#next.ids.push(id);
+      this.#known.set(id, this.#next.counted);
+    }
+    const parts = await Promise.all(ids.map((id) => this.#known.get(id)));
+    return {
+      counts: new Map(ids.map((id, index) => [id, parts[index]?.counts.get(id) ?? []])),
+      before: new Map(ids.map((id, index) => [id, parts[index]?.before.get(id) ?? 0])),
+    };
+  }
+
+  #gather(): { readonly ids: number[]; readonly counted: Promise<CountedSeries> } {
+    const ids: number[] = [];
+    const counted = new Promise<void>((resolve) => setImmediate(resolve)).then(() => {
+      this.#next = null;
+      return this.#read(ids);
+    });
+    return { ids, counted };
+  }
+}
+
+async function readSeriesCounts(
   tx: Snapshot,
   counting: Counting,
   { buckets, whole, interval, awayUntil }: SeriesPlan,
@@ -247,9 +296,13 @@ export async function topTypes(
   { appId, exceptTypes = [], topTypes: most = TOP_TYPES }: SeriesRequest,
   { whole }: SeriesPlan,
 ): Promise<number[]> {
-  // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
-  const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId} AND id <> ALL(${[...exceptTypes]}::integer[]))`;
-  return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, whole, most);
+  if (most === 0) return [];
+  const read = async (): Promise<number[]> => {
+    // An array, so that the index finds each type's few rows; PostgreSQL before 18 would read all of the app's.
+    const every = tx`ARRAY(SELECT id FROM type_names WHERE app_id = ${appId} AND id <> ALL(${[...exceptTypes]}::integer[]))`;
+    return await topOf(tx, { apps: tx`${[appId]}::integer[]`, types: every }, whole, most);
+  };
+  return await tx.once.get(`top ${appId} ${most} ${exceptTypes} ${whole.from} ${whole.until}`, read);
 }
 
 /**
@@ -299,14 +352,16 @@ export async function topOf(
 
 /** Internal ids → public ids and names. */
 export async function nameTypes(
-  tx: Transaction,
+  tx: Snapshot,
   appId: number,
   ids: readonly number[],
 ): Promise<Map<number, { typeId: string; name: string }>> {
-  const rows = await tx<{ id: number; typeId: string; name: string }[]>`
-    SELECT id, public_id AS "typeId", name FROM type_names
-     WHERE app_id = ${appId} AND id = ANY(${[...ids]})`;
-  return new Map(rows.map(({ id, typeId, name }) => [id, { typeId, name }]));
+  return await tx.once.get(`names ${appId} ${ids}`, async () => {
+    const rows = await tx<{ id: number; typeId: string; name: string }[]>`
+      SELECT id, public_id AS "typeId", name FROM type_names
+       WHERE app_id = ${appId} AND id = ANY(${[...ids]})`;
+    return new Map(rows.map(({ id, typeId, name }) => [id, { typeId, name }]));
+  });
 }
 
 interface SeriesParts extends CountedSeries {

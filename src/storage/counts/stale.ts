@@ -5,6 +5,7 @@
  */
 import type { Transaction } from '../database/connect.ts';
 import type { ArchivedRows } from '../read/archived-rows.ts';
+import type { Once } from '../read/once.ts';
 import {
   ALL_TIME,
   type Interval,
@@ -23,6 +24,8 @@ export interface Snapshot extends Transaction {
   readonly keepsPlans: boolean;
   readonly stale: StaleBuckets;
   readonly archived: ArchivedRows;
+  /** What its reads know already. */
+  readonly once: Once;
 }
 
 /** A bucket whose own count, and the counts of the coarser buckets around it, may lack rows. */

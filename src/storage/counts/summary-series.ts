@@ -31,9 +31,9 @@ import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
-import type { BucketsProblem } from './buckets.ts';
+import { type BucketsProblem, levelsOf } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
-import { ALL_TYPES, coarsestLevel, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
+import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 import type { Snapshot } from './stale.ts';
 
@@ -134,7 +134,7 @@ interface Declaration {
 }
 
 async function findDeclaration(
-  tx: Transaction,
+  tx: Snapshot,
   asked: FieldScopeRequest,
   { kind, of, by, filter }: SummaryQuestion,
 ): Promise<Declaration | null> {
@@ -300,13 +300,12 @@ async function readLines(
 
 /** The intervals of a series by what they are read from: a first or last bucket that is cut off is not read as a whole. */
 function partsOf({ buckets: { starts, end }, interval, whole }: SeriesPlan): LevelInterval[] {
-  const level = coarsestLevel(({ ms }) => end % ms === 0 && starts.every((start) => start % ms === 0));
   const from = interval.from === whole.from ? whole.from : (starts[1] ?? end);
   const until = interval.until === whole.until ? whole.until : (starts.at(-1) ?? end);
   if (from > until) return splitByLevel(interval);
   return [
     ...splitByLevel({ from: interval.from, until: from }),
-    ...(from < until ? [{ level, from, until }] : []),
+    ...levelsOf({ starts, end }, { from, until }),
     ...splitByLevel({ from: until, until: interval.until }),
   ];
 }
@@ -419,9 +418,9 @@ function within(
     (SELECT counts.series_id, counts.bucket, counts.count, counts.summary
        FROM unnest(${intervals.map(({ from }) => new Date(from).toISOString())}::timestamptz[],
                    ${intervals.map(({ until }) => new Date(until).toISOString())}::timestamptz[]) AS part (start, finish)
-       JOIN ${tx(`field_${name}_counts`)} AS counts
-         ON counts.app_id = ${appId} AND counts.series_id = ANY(${[...ids]}::integer[])
-        AND counts.bucket >= start AND counts.bucket < finish) AS cells`;
+      CROSS JOIN LATERAL (SELECT series_id, bucket, count, summary FROM ${tx(`field_${name}_counts`)} AS counts
+                           WHERE counts.app_id = ${appId} AND counts.series_id = ANY(${[...ids]}::integer[])
+                             AND counts.bucket >= start AND counts.bucket < finish OFFSET 0) AS counts) AS cells`;
 }
 
 async function* readCells(

@@ -4,7 +4,7 @@ import { readAppSnapshot } from '../read/snapshot.ts';
 import { type CountScope, countsIn, type Fragment } from './count-sql.ts';
 import { ALL_TIME, type SourceInterval } from './intervals.ts';
 import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
-import { coarseSources } from './stale.ts';
+import { coarseSources, type Snapshot } from './stale.ts';
 
 export interface TypeStats {
   /** All events ever counted. */
@@ -41,7 +41,7 @@ export async function readTypeStats(sql: Sql, appId: number): Promise<Map<string
  * @param sources of all time
  */
 export function selectLastEvents(
-  tx: Transaction,
+  tx: Snapshot,
   scope: CountScope,
   sources: readonly SourceInterval[],
 ): Fragment {

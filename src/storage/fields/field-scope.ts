@@ -162,7 +162,7 @@ function seriesByType(
 
 /** The field of a path whose counts are those of the types that are asked for. */
 export async function findField(
-  tx: Transaction,
+  tx: Snapshot,
   request: FieldScopeRequest,
   path: readonly string[],
 ): Promise<FieldRow | null> {
@@ -172,7 +172,7 @@ export async function findField(
 
 /** Declarations of an app, for whatever types, those that are complete for longest first. @param by the other path; `any`: whichever */
 export async function readDeclarations(
-  tx: Transaction,
+  tx: Snapshot,
   { appId }: Pick<FieldScopeRequest, 'appId'>,
   {
     kind,
@@ -185,11 +185,15 @@ export async function readDeclarations(
   },
 ): Promise<readonly FieldRow[]> {
   const isBy = by === 'any' ? tx`by_path <> ''` : tx`by_path = ${by === null ? '' : JSON.stringify(by)}`;
-  return await tx<FieldRow[]>`
+  return await tx.once.get(
+    JSON.stringify(['declarations', appId, kind, path, by]),
+    async () =>
+      await tx<FieldRow[]>`
     SELECT ${fieldColumns(tx)} FROM declared_fields AS field
      WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = ${kind} AND ${isBy}
        AND removed_at IS NULL AND complete_from IS NOT NULL
-     ORDER BY complete_from, field.id`;
+     ORDER BY complete_from, field.id`,
+  );
 }
 
 /** The same with the series of values: with all types, or with each of those that are asked for. */
@@ -341,13 +345,17 @@ export async function minutesWithin(
             SELECT bucket, false FROM fields_per_minute
              WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}::integer[]) AND count > 0`;
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
-  const minutes = await tx<UnsureMinute[]>`
+  const limit = mostMinutes(request) + 1;
+  const key = JSON.stringify(['minutes', request, field.generation, ambiguous, from]);
+  return await tx.once.get(key, async () => {
+    const minutes = await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
       FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes,
            (${selectBoundary(tx, appId)}) AS retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
-     GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${mostMinutes(request) + 1}`;
-  return await withinBudget(tx, request, minutes);
+     GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${limit}`;
+    return await withinBudget(tx, request, minutes);
+  });
 }
 
 function mostMinutes({ isCountedAlone = false }: FieldScopeRequest): number {

@@ -6,6 +6,7 @@ import { ArchiveUnavailable } from '../database/archive-source.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { SnapshotRules } from '../database/database.ts';
 import { ArchivedRows, GroupsNeeded, HeldGroups } from './archived-rows.ts';
+import { Once } from './once.ts';
 
 /** The table that readers lock in ACCESS SHARE mode while their snapshot is in use. */
 export const SNAPSHOT_LOCK = 'snapshot_lock';
@@ -113,6 +114,7 @@ async function beginOnce<T>(
       stale: new StaleBuckets(began, rules.isExact),
       archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
       keepsPlans,
+      once: new Once(),
     });
     if (!rules.locks) return { value: await read(tx) };
     // Not awaited, so that it is sent together with the first query.
