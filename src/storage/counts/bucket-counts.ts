@@ -8,9 +8,9 @@
 import type { Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import { withKeptPlan } from '../read/snapshot.ts';
-import { type Buckets, levelOf, levelsOf } from './buckets.ts';
-import { countsIn, readSources, scopeOf } from './count-sql.ts';
-import { ALL_TIME, type Interval, type SourceInterval, splitByLevel } from './intervals.ts';
+import { type BucketParts, type Buckets, bucketParts, levelOf } from './buckets.ts';
+import { countsIn, type Fragment, readSources, scopeOf } from './count-sql.ts';
+import { ALL_TIME, type Interval, type SourceInterval, sourcesOf, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';
 
@@ -152,6 +152,8 @@ async function addProfiles(
   }
 }
 
+const NO_PARTS: BucketParts = { days: [], atEnd: false, moved: [], rest: [] };
+
 /** Adds the counts of intervals, from the coarsest levels of which every bucket consists; what is stale there comes from finer ones, and from rows. */
 export async function addIntervals(
   tx: Snapshot,
@@ -161,20 +163,43 @@ export async function addIntervals(
   intervals: readonly Interval[],
   field?: FieldCounts,
 ): Promise<void> {
-  // Where counts may be stale, what replaces stale ones has to stay few intervals.
+  // Counts that may be stale are replaced, and of what replaces them nothing can be taken off.
   const isExact = field !== undefined || tx.stale.isExact;
-  const whole = intervals.flatMap((interval) =>
-    isExact ? levelsOf(buckets, interval) : [{ level: levelOf(buckets), ...interval }],
-  );
-  const sources = await exactSources(tx, whole, countedOf(field));
+  const { days, atEnd, moved, rest } = isExact
+    ? bucketParts(buckets, intervals)
+    : { ...NO_PARTS, rest: intervals.map((interval) => ({ level: levelOf(buckets), ...interval })) };
+  const scope = scopeOf(tx, appId, [...counts.keys()], field);
   const starts = buckets.starts.map((start) => new Date(start).toISOString());
+  const indexOf = (time: Fragment): Fragment => tx`width_bucket(${time}, ${starts}::timestamptz[]) - 1`;
+  const ofRest = await exactSources(tx, rest, countedOf(field));
+  const [ofDays, ofMoved] = [sourcesOf(days), sourcesOf(moved)];
+  // A day's last millisecond is in the bucket that it ends in.
+  const timeOfDay = atEnd ? tx`bucket + interval '1 day' - interval '1 ms'` : tx`bucket`;
+  const shift = atEnd ? 1 : -1;
+  const parts = [
+    {
+      sources: ofDays,
+      select: tx`SELECT type_id, ${indexOf(timeOfDay)} AS index, count FROM (${countsIn(tx, scope, ofDays)}) AS days`,
+    },
+    {
+      sources: ofMoved,
+      select: tx`
+        SELECT type_id, ${indexOf(tx`bucket`)} + shift, count * sign
+          FROM (${countsIn(tx, scope, ofMoved)}) AS moved CROSS JOIN (VALUES (0, 1), (${shift}::integer, -1)) AS move (shift, sign)`,
+    },
+    {
+      sources: ofRest,
+      select: tx`SELECT type_id, ${indexOf(tx`bucket`)} AS index, count FROM (${countsIn(tx, scope, ofRest)}) AS rest`,
+    },
+  ].filter(({ sources }) => sources.length > 0);
+  if (parts.length === 0) return;
   const columns = await readSources(
     tx,
-    sources,
+    [...ofDays, ...ofMoved, ...ofRest],
     tx<Column[]>`
       SELECT id, string_agg(index || ' ' || count, ' ') AS text
-        FROM (SELECT type_id AS id, width_bucket(bucket, ${starts}::timestamptz[]) - 1 AS index, sum(count) AS count
-                FROM (${countsIn(tx, scopeOf(tx, appId, [...counts.keys()], field), sources)}) rows
+        FROM (SELECT type_id AS id, index, sum(count) AS count
+                FROM (${parts.flatMap(({ select }, i) => (i === 0 ? [select] : [tx` UNION ALL `, select]))}) AS rows
                GROUP BY 1, 2) counted
        GROUP BY id`,
   );

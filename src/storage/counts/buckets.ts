@@ -8,7 +8,7 @@
  * So on those days hours stay an hour long, the bucket of several hours or longer that holds the change is shorter or
  * longer by it, and in a zone that changes by half an hour (Lord Howe) so is the hour of the change.
  */
-import { type Interval, isFilled, type LevelInterval } from './intervals.ts';
+import { type Interval, isFilled, type LevelInterval, splitByLevel } from './intervals.ts';
 import { coarsestLevel, DAY_MS, DAYS, floorTo, HOUR_MS, type Level, MINUTE_MS } from './levels.ts';
 import { offsetChanges } from './timezone.ts';
 
@@ -114,22 +114,67 @@ export function levelsOf(buckets: Pick<Buckets, 'starts' | 'end'>, interval: Int
   if (level === DAYS) return [{ level, ...interval }].filter(isFilled);
   const cuts = [...buckets.starts, buckets.end, interval.from, interval.until];
   const cutDays = new Set(cuts.filter((at) => at % DAY_MS !== 0).map((at) => floorTo(at, DAY_MS)));
-  const parts: { level: Level; from: number; until: number }[] = [];
-  const add = (own: Level, from: number, until: number): void => {
-    const last = parts.at(-1);
-    if (from >= until) return;
-    if (last?.level === own) last.until = until;
-    else parts.push({ level: own, from, until });
-  };
+  const parts: LevelInterval[] = [];
   let { from } = interval;
   for (const day of [...cutDays].sort((a, b) => a - b)) {
     if (day + DAY_MS <= from || day >= interval.until) continue;
-    add(DAYS, from, day);
-    add(level, Math.max(from, day), Math.min(day + DAY_MS, interval.until));
+    add(parts, DAYS, from, day);
+    add(parts, level, Math.max(from, day), Math.min(day + DAY_MS, interval.until));
     from = day + DAY_MS;
   }
-  add(DAYS, from, interval.until);
+  add(parts, DAYS, from, interval.until);
   return parts;
+}
+
+/** Counts of which few tell those of every bucket, where a part of a day can be taken off the whole day. */
+export interface BucketParts {
+  /** Whole days, in order of time. Each belongs to the bucket that it begins in, or with `atEnd` to the one that it ends in. */
+  readonly days: readonly LevelInterval[];
+  readonly atEnd: boolean;
+  /** Parts of these days that belong to the bucket after (with `atEnd` before) that of the day. */
+  readonly moved: readonly LevelInterval[];
+  /** All others, each within a bucket. */
+  readonly rest: readonly LevelInterval[];
+}
+
+/**
+ * As {@link levelsOf}, where counts may be subtracted: of a day in which one bucket starts only the shorter part is read beside the
+ * day. A year of weeks, or of days, in Berlin is 365 days and two hours of each day in which a bucket starts.
+ */
+export function bucketParts(
+  buckets: Pick<Buckets, 'starts' | 'end'>,
+  intervals: readonly Interval[],
+): BucketParts {
+  const level = levelOf(buckets);
+  const cutsOf = new Map<number, number[]>();
+  for (const at of [...buckets.starts, buckets.end]) {
+    if (at % DAY_MS === 0) continue;
+    const day = floorTo(at, DAY_MS);
+    cutsOf.set(day, [...(cutsOf.get(day) ?? []), at]);
+  }
+  const [days, moved, rest]: [LevelInterval[], LevelInterval[], LevelInterval[]] = [[], [], []];
+  const single = [...cutsOf.values()].find((cuts) => cuts.length === 1)?.[0] ?? 0;
+  const atEnd = single % DAY_MS < DAY_MS / 2;
+  for (const { from, until } of intervals)
+    for (let day = floorTo(from, DAY_MS); day < until; day += DAY_MS) {
+      const [cut, ...more] = cutsOf.get(day) ?? [];
+      const end = day + DAY_MS;
+      if (day < from || end > until || more.length > 0)
+        add(rest, level, Math.max(day, from), Math.min(end, until));
+      else {
+        add(days, DAYS, day, end);
+        if (cut !== undefined)
+          moved.push(...splitByLevel(atEnd ? { from: day, until: cut } : { from: cut, until: end }, level));
+      }
+    }
+  return { days, atEnd, moved, rest };
+}
+
+/** Adds an interval, to the one before where it follows it at once. */
+function add(intervals: LevelInterval[], level: Level, from: number, until: number): void {
+  const last = intervals.at(-1);
+  if (last?.level === level && last.until === from) intervals[intervals.length - 1] = { ...last, until };
+  else if (from < until) intervals.push({ level, from, until });
 }
 
 function cover({ from, until }: Interval, width: Width, zone: string): Buckets {

@@ -346,16 +346,18 @@ export async function minutesWithin(
              WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}::integer[]) AND count > 0`;
   // Those that stay first: whether they alone are too many tells whether it would help to wait.
   const limit = mostMinutes(request) + 1;
-  const key = JSON.stringify(['minutes', request, field.generation, ambiguous, from]);
-  return await tx.once.get(key, async () => {
-    const minutes = await tx<UnsureMinute[]>`
+  const key = JSON.stringify(['minutes', appId, field.generation, ambiguous, from, until, limit]);
+  const read = async (): Promise<readonly UnsureMinute[]> =>
+    await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
       FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes,
            (${selectBoundary(tx, appId)}) AS retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${limit}`;
-    return await withinBudget(tx, request, minutes);
-  });
+  const minutes = await tx.once.get(key, read);
+  return await tx.once.get(`${key} ${request.from} ${request.typeIds}`, () =>
+    withinBudget(tx, request, minutes),
+  );
 }
 
 function mostMinutes({ isCountedAlone = false }: FieldScopeRequest): number {
