@@ -67,9 +67,36 @@ export async function withKeptPlan<T extends readonly postgres.MaybeRow[]>(
   statement: postgres.PendingQuery<T>,
 ): Promise<T> {
   if (!tx.keepsPlans) return await statement;
-  // All three are sent together.
-  const [, rows] = await Promise.all([tx`SELECT ${keptPlans(tx)}`, statement, tx`SELECT ${ownPlans(tx)}`]);
-  return rows;
+  const kept = tx.once.get('kept plans', () => new KeptPlans(tx));
+  return await new Promise<T>((resolve, reject) => {
+    kept.send(() => void statement.then(resolve, reject));
+  });
+}
+
+/** Sends the statements of a tick of the event loop that ask for kept plans together: the connection changes to these once, and back. */
+class KeptPlans {
+  readonly #tx: Transaction;
+  #waiting: (() => void)[] = [];
+
+  constructor(tx: Transaction) {
+    this.#tx = tx;
+  }
+
+  /** @param send sends a statement */
+  send(send: () => void): void {
+    this.#waiting.push(send);
+    if (this.#waiting.length === 1) process.nextTick(() => this.#sendAll());
+  }
+
+  #sendAll(): void {
+    const tx = this.#tx;
+    const statements = this.#waiting;
+    this.#waiting = [];
+    const changed = tx`SELECT ${keptPlans(tx)}`.execute();
+    for (const send of statements) send();
+    // Where they fail, so do the statements, or the end of the transaction.
+    Promise.all([changed, tx`SELECT ${ownPlans(tx)}`]).catch(() => undefined);
+  }
 }
 
 const keptPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
