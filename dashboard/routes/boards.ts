@@ -24,6 +24,7 @@ import { LiveButton } from '../components/live-button.ts';
 import { RangePicker } from '../components/range-picker.ts';
 import { ShareDialog } from '../components/share.ts';
 import { Waiting } from '../components/waiting.ts';
+import { marksOf } from '../explore/annotations.ts';
 import { typedConditionsPath } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
@@ -148,7 +149,7 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
           }
           <h2><a href=${`/apps/${appId}${openedSearch(chart.search, view)}`}>${chart.name}</a></h2>
         </div>
-        <${BoardTile} chart=${chart} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: view.back ?? view.range })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
+        <${BoardTile} chart=${chart} data=${data.data} zone=${view.zone} onZoom=${(from: number, to: number) => change({ range: { kind: 'between', from, to }, back: view.back ?? view.range })} onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })} />
       </li>`,
     )}</ol>
     ${data.data && html`<div class="board-mail"><${WeeklyMail} of=${`${appId}/boards/${board.boardId}`} /></div>`}
@@ -231,12 +232,14 @@ export function ShownCharts({ charts, zone }: Pick<BoardData, 'charts'> & Pick<V
 
 interface TileProps {
   readonly chart: BoardChart;
+  /** What its marks are from; a share has none. */
+  readonly data?: BoardData;
   readonly zone: string;
   readonly onZoom: (from: number, to: number) => void;
   readonly onLeaveZoom: () => void;
 }
 
-function BoardTile({ chart, zone, onZoom, onLeaveZoom }: TileProps): VNode {
+function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode {
   const canvas = useRef<HTMLCanvasElement>(null);
   const { series, problem } = chart;
   const own = useMemo(() => parseView(chart.search, zone), [chart.search, zone]);
@@ -248,19 +251,18 @@ function BoardTile({ chart, zone, onZoom, onLeaveZoom }: TileProps): VNode {
       stack: stackOf(lines, curve === null ? own.mode : 'histogram'),
       summary: summaryOf(lines, series.starts.length),
       curve,
+      marks: data === undefined ? [] : marksOf(data.annotations, data.marks, series.end),
     };
-  }, [chart, own]);
+  }, [chart, own, data]);
   if (series === null || drawn === null)
     return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
-  const { stack, summary, curve } = drawn;
+  const { stack, summary, curve, marks } = drawn;
   const { total, compared } = summary;
   return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small>${changeText(total, compared)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
     ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
-    <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${NO_ANNOTATIONS} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
+    <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />`;
 }
-
-const NO_ANNOTATIONS = [] as const;
 
 /** What a view draws in place of numbers of events; null: these. */
 function curveOf(

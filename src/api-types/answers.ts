@@ -463,6 +463,9 @@ export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'
 export interface BoardData extends BoardReference {
   readonly name: string;
   readonly charts: readonly BoardChart[];
+  /** What all charts mark: annotations, and the newest events of the types that are shown as annotations. */
+  readonly annotations: readonly Annotation[];
+  readonly marks: readonly EventMark[];
 }
 
 /** A value, or an event type, whose share of a part of a range differs from that of the rest. */

@@ -1,5 +1,6 @@
 /** GET /api/apps/:appId/boards/:boardId/data: the charts of a board, which agree with each other. */
 import type { BoardChart, BoardData } from '../api-types/answers.ts';
+import { listAnnotations } from '../apps/annotations.ts';
 import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
 import { Rejection } from '../errors.ts';
@@ -7,8 +8,9 @@ import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
 import { BOARD_PARAMETERS, BOARD_QUERY, CHART_QUERY, conditionsOf, NUMBERS_QUERY } from './chart-query.ts';
-import { type ChartRouteOptions, readChartOf } from './chart-route.ts';
+import { type ChartRouteOptions, readChartOf, readMarks } from './chart-route.ts';
 import { readNumbersOf } from './numbers-route.ts';
+import { findChartTypes } from './scope-query.ts';
 
 const NOT_COUNTED =
   'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
@@ -25,11 +27,12 @@ export function boardRoute(options: ChartRouteOptions): Route {
       if (board === undefined) return NO_BOARD;
       const shared = sharedOf(exchange.query);
       const { boardId, name, views } = board;
-      const [charts = []] = await readBoardCharts(options, { events, pass }, app, {
-        views,
-        shared: [shared],
+      const data = await events.together(app.id, async (snapshot, reader) => {
+        const place = { sql: snapshot, events: reader, pass };
+        const [charts = []] = await readBoardCharts(options, place, app, { views, shared: [shared] });
+        return { charts, ...(await readBoardMarks(place, app, charts)) };
       });
-      return done<BoardData>({ boardId, name, charts });
+      return done<BoardData>({ boardId, name, ...data });
     },
   );
 }
@@ -64,6 +67,18 @@ export async function readBoardCharts(
       ),
     ),
   );
+}
+
+/** What the charts of a board mark, once for all of them: they have one range. */
+async function readBoardMarks(place: ReadPlace, app: { readonly id: number }, charts: readonly BoardChart[]) {
+  const interval = charts.find(({ series }) => series !== null)?.series?.interval;
+  const types = await findChartTypes(place.sql, app.id, []);
+  if (interval === undefined || types instanceof Rejection) return { annotations: [], marks: [] };
+  const [{ annotations }, marks] = await Promise.all([
+    listAnnotations(place.sql, app.id, interval),
+    readMarks(place, app, types, interval),
+  ]);
+  return { annotations, marks };
 }
 
 /** What all charts have in common. */

@@ -2,7 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { Api } from '../accounts/routes/api.ts';
-import type { Compared, Series } from '../api-types/answers.ts';
+import type { Compared, EventMark, Series } from '../api-types/answers.ts';
 import { listOtherTypes, numberTypes } from '../apps/event-types.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
@@ -83,17 +83,27 @@ async function readMarkedChart(
 ): Promise<Series | Rejection> {
   const chart = await readChartOfTypes(options, reading, app, query, types);
   if (chart instanceof Rejection) return chart;
-  const { events } = await reading.events.list({
-    ...{ appId: app.id, typeIds: types.annotating.map(({ id }) => id) },
-    ...{ ...chart.interval, order: 'desc', after: null, limit: MOST_MARKS, maxBytes: MARKS_BYTES },
+  return { ...chart, marks: await readMarks(reading, app, types, chart.interval) };
+}
+
+/** The newest events of the types that are shown as annotations, as charts of an interval mark them. */
+export async function readMarks(
+  { events: reader }: Pick<Reading, 'events'>,
+  app: ChartApp,
+  { annotating }: Pick<ChartTypes, 'annotating'>,
+  interval: Series['interval'],
+): Promise<readonly EventMark[]> {
+  if (annotating.length === 0) return [];
+  const { events } = await reader.list({
+    ...{ appId: app.id, typeIds: annotating.map(({ id }) => id) },
+    ...{ ...interval, order: 'desc', after: null, limit: MOST_MARKS, maxBytes: MARKS_BYTES },
   });
-  const names = new Map(types.annotating.map(({ typeId, name }) => [typeId, name]));
-  const marks = events.map(({ id, typeId, createdAt, payload }) => ({
+  const names = new Map(annotating.map(({ typeId, name }) => [typeId, name]));
+  return events.map(({ id, typeId, createdAt, payload }) => ({
     eventId: id,
     at: createdAt.toISOString(),
     text: markText(names.get(typeId) ?? '', payload),
   }));
-  return { ...chart, marks };
 }
 
 /** Fields of a payload that say what happened, the best first. */

@@ -48,6 +48,8 @@ const PASSWORD_REQUIRED = new Rejection('passwordRequired', 'The link needs a pa
 const WRONG = new Rejection('wrongPassword', 'The password of the link is wrong.');
 const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 } }, ['password']);
 
+const NO_CHART = 'This chart cannot be shown. Whoever shared it sees the reason on the page of the app.';
+
 /** The request header with what {@link ShareKey} is. */
 const KEY_HEADER = 'x-share-key';
 
@@ -179,8 +181,12 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
   const isListed = found !== null && !(found instanceof Rejection);
   return done<SharedData>({
     ...{ name, range: share.range, timezone: share.timezone },
-    // The conditions of a view may say more than its numbers.
-    charts: charts.map((chart) => ({ ...chart, search: withoutConditions(chart.search) })),
+    // The conditions of a view, and why they have no chart, may say more than its numbers.
+    charts: charts.map((chart) => ({
+      ...chart,
+      search: withoutConditions(chart.search),
+      problem: chart.problem && NO_CHART,
+    })),
     problem: found instanceof Rejection ? found.details : null,
     ...(isListed ? found : { types: {}, events: [] }),
   });

@@ -114,6 +114,31 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(sum(compared.charts[0]?.series?.compared?.all)).toBe(0);
   });
 
+  test('marks annotations, and events of types that are shown as such, once for all charts', async () => {
+    const boardId = await boardOf('Marked', ['', 'by=country', 'filter=plan%3Apro']);
+    expect(await dataOf(boardId)).toMatchObject({ annotations: [], marks: [] });
+    await store([
+      { typeName: 'deploy', createdAt: '2026-01-07T10:00:00Z', payload: { text: 'v12' } },
+      { typeName: 'deploy', createdAt: '2026-02-07T10:00:00Z', payload: { text: 'after the range' } },
+    ]);
+    const types = (await owner.get(`${app.path}/types`)).data.types as { name: string; typeId: string }[];
+    const deploy = types.find(({ name }) => name === 'deploy')?.typeId ?? '';
+    await owner.patch(`${app.path}/types/${deploy}`, { annotation: true });
+    for (const at of ['2026-01-08T12:00:00Z', '2026-03-01T12:00:00Z'])
+      await owner.post(`${app.path}/annotations`, { kind: 'incident', text: `Outage ${at}`, at });
+    const { charts, annotations, marks } = await dataOf(boardId);
+    expect(marks).toEqual([
+      { eventId: expect.any(String), at: '2026-01-07T10:00:00.000Z', text: 'deploy: v12' },
+    ]);
+    expect(annotations.map(({ text }) => text)).toEqual(['Outage 2026-01-08T12:00:00Z']);
+    // Told once: charts of a view have their own.
+    expect(charts.map(({ series }) => series?.marks)).toEqual([undefined, undefined, undefined]);
+    const { data } = await owner.get(`${app.path}/series${RANGE}`);
+    expect(data.marks).toEqual(marks);
+    await owner.patch(`${app.path}/types/${deploy}`, { annotation: false });
+    expect((await dataOf(boardId)).marks).toEqual([]);
+  });
+
   test('has charts that agree with each other while events are stored', async () => {
     const boardId = await boardOf('Agreeing', [
       '',

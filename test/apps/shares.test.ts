@@ -128,6 +128,30 @@ describe('shares', () => {
     );
   });
 
+  test('show no marks, and do not tell why a chart is missing', async () => {
+    const uncounted = await owner.post(`${app.path}/views`, { name: 'Pro', search: 'filter=plan%3Apro' });
+    const ids = [viewIds[0], uncounted.data.viewId];
+    const board = await owner.post(`${app.path}/boards`, { name: 'Marked', viewIds: ids });
+    const types = (await owner.get(`${app.path}/types`)).data.types as { name: string; typeId: string }[];
+    const type = `${app.path}/types/${types.find(({ name }) => name === 'order')?.typeId}`;
+    await owner.patch(type, { annotation: true });
+    const annotation = { kind: 'incident', text: 'Secret outage', at: '2026-01-05T12:00:00Z' };
+    expect((await owner.post(`${app.path}/annotations`, annotation)).status).toBe(201);
+    const query = '?from=2026-01-01&to=2026-02-01';
+    const own = (await owner.get(`${app.path}/boards/${board.data.boardId}/data${query}`)).text;
+    for (const told of ['Secret outage', 'private', 'not counted']) expect(own).toContain(told);
+    const shown = [
+      await see((await share({ boardId: board.data.boardId })).secret),
+      await see((await share({ viewId: viewIds[0], list: 'times' })).secret),
+    ];
+    expect(shown[0]?.charts.map(({ series, problem }) => [series !== null, problem])).toEqual([
+      [true, null],
+      [false, expect.stringMatching(/^This chart cannot be shown\. Whoever shared it/)],
+    ]);
+    expect(JSON.stringify(shown)).not.toMatch(/outage|private|marks|annotations|open the view|counted:/);
+    await owner.patch(type, { annotation: false });
+  });
+
   test('are made and revoked by those who may change the app, with clear answers to what cannot be', async () => {
     const viewer = await newPerson(service, 'viewer@example.com');
     await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });

@@ -108,6 +108,23 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await showing([4, 6, 6]);
   });
 
+  test('marks what happened on each chart, as text for those who do not see it', async () => {
+    await owner.post(`${app.path}/annotations`, {
+      ...{ kind: 'deployment', text: 'Release 2.4.1', at: new Date().toISOString() },
+    });
+    await page.reload();
+    await showing([4, 6, 6]);
+    for (const chart of [0, 2]) {
+      await charts().nth(chart).getByRole('application').focus();
+      await page.keyboard.press('ArrowLeft');
+      await charts()
+        .nth(chart)
+        .getByText(/Release 2\.4\.1/)
+        .first()
+        .waitFor({ state: 'attached' });
+    }
+  });
+
   test('follows one feed, with one request for all charts', async () => {
     const asked: string[] = [];
     page.on('request', (request) => asked.push(new URL(request.url()).pathname));
