@@ -1,6 +1,7 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { connect } from '../../../src/storage/database/connect.ts';
-import { readCounts, readSnapshot, withKeptPlan } from '../../../src/storage/read/snapshot.ts';
+import { createReader } from '../../../src/storage/read/event-reader.ts';
+import { inOneSnapshot, readCounts, readSnapshot, withKeptPlan } from '../../../src/storage/read/snapshot.ts';
 import { testDatabase } from '../../support/database.ts';
 
 test('a statement on events is planned with its values, and one on counts keeps the plan that it asks for', async () => {
@@ -43,4 +44,35 @@ test('a statement on events is planned with its values, and one on counts keeps 
   const [settings] =
     await sql`SELECT current_setting('plan_cache_mode') AS plans, current_setting('enable_seqscan') AS scans`;
   expect(settings).toEqual({ plans: 'force_custom_plan', scans: 'on' });
+});
+
+test('charts of a snapshot that have the same buckets read their counts, and what the snapshot says, once', async () => {
+  const database = await testDatabase();
+  onTestFinished(() => database.drop());
+  const request = { appId: 1, from: Date.UTC(2025, 0, 1), until: Date.UTC(2026, 0, 1), buckets: 60 } as const;
+  /** How often tables were looked into by so many charts, on a connection of their own: it tells what it did before, too. */
+  const scansOf = async (charts: number): Promise<unknown> => {
+    const sql = connect(database.sql.pool.database, { connections: 1, name: 'test reader' });
+    onTestFinished(() => sql.end());
+    return await inOneSnapshot(
+      sql,
+      async (snapshot) => {
+        const reader = createReader(snapshot);
+        const series = await Promise.all(
+          Array.from({ length: charts }, () =>
+            reader.series({ ...request, typeIds: null, timezone: 'Europe/Berlin' }),
+          ),
+        );
+        expect(series).toEqual(series.map(() => series[0]));
+        const rows = await snapshot`
+          SELECT relname AS table, seq_scan + idx_scan AS scans FROM pg_stat_xact_user_tables
+           WHERE relname IN ('retention', 'day_counts', 'hour_counts', 'profiled_days') ORDER BY 1`;
+        return [...rows];
+      },
+      1,
+    );
+  };
+  const once = await scansOf(1);
+  expect(once).toMatchObject([{ table: 'day_counts' }, { table: 'hour_counts' }, {}, { table: 'retention' }]);
+  expect(await scansOf(12)).toEqual(once);
 });
