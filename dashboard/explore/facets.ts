@@ -38,7 +38,8 @@ export function useFacets(props: FacetsProps): Facets {
   };
   const fields = html`<${FacetList} ...${props} />`;
   return {
-    button: html`<button type="button" class="button" aria-expanded=${isOpen ? 'true' : 'false'} title="Values of the counted fields" onClick=${() => turn(!isOpen)}><${Icon} name="options" />Fields</button>`,
+    // Pressed, it takes no focus, by which the row on a phone would be laid out anew under the finger.
+    button: html`<button type="button" class="button" onPointerDown=${(event: Event) => event.preventDefault()} aria-expanded=${isOpen ? 'true' : 'false'} title="Values of the counted fields" onClick=${() => turn(!isOpen)}><${Icon} name="options" />Fields</button>`,
     rail: isOpen && isWide && html`<aside class="facets" aria-label="Fields">${fields}</aside>`,
     sheet:
       isOpen &&
