@@ -28,6 +28,8 @@ const DAYS = 30;
 const EVENTS = 520_000;
 const TYPES = 25;
 const CHUNK_LINES = 1_000;
+/** Events are dated in one minute of so many: each minute is counted by its own, and a reader would wait for 43,200 of them. */
+const BURST_EVERY_MS = 600_000;
 const COLD_GOAL = 700;
 const WARM_GOAL = 400;
 const CHANGE_GOAL = 170;
@@ -47,13 +49,14 @@ const DECLARED = [
 const COUNTRIES = ['DE', 'DE', 'DE', 'US', 'US', 'FR', 'GB', 'AT', 'CH', 'PL', 'IT', 'ES'] as const;
 const PLANS = ['free', 'free', 'free', 'team', 'pro'] as const;
 
-/** Lines of a month of events, evenly spread up to now; the first types have the most. */
+/** Lines of a month of events, in bursts up to now; the first types have the most. */
 function* lines(events: number, until: number): Generator<string> {
   const random = randomNumbers(40);
   for (let n = 0; n < events; ) {
     let chunk = '';
     for (let i = 0; i < CHUNK_LINES && n < events; i += 1, n += 1) {
-      const at = new Date(until - Math.floor(((events - n) * DAYS * DAY_MS) / events)).toISOString();
+      const due = until - Math.floor(((events - n) * DAYS * DAY_MS) / events);
+      const at = new Date(due - (due % BURST_EVERY_MS) + (due % 60_000)).toISOString();
       const type = 1 + Math.min(random(TYPES), random(TYPES), random(TYPES));
       const payload = {
         orderId: 1_000_000 + n,
@@ -105,6 +108,11 @@ async function serve(
   const { imported, settled } = await importEvents(installation, appId, lines(events, Date.now()));
   findings.check(`${engine}: every line is imported`, imported === events, `${imported} of ${events}`);
   process.stderr.write(`${engine}: imported in ${Math.round(settled)} s\n`);
+  const asked = `of=latency&from=${new Date(Date.now() - DAYS * DAY_MS).toISOString()}`;
+  const numbers = `${url}/api/apps/${appId}/numbers?${asked}`;
+  const isSettled = async (): Promise<boolean> =>
+    (await fetch(numbers, { headers: { Cookie: cookie } })).ok && (await uncounted(installation)) === 0;
+  while (!(await isSettled())) await new Promise((resolve) => setTimeout(resolve, 500));
   await installation.sql`VACUUM ANALYZE`;
   const postmaster = await postmasterOf(installation.sql);
   const databaseCpu = (): number => cpuOfFamily(postmaster);
@@ -118,6 +126,12 @@ async function isCounted(fields: string, cookie: string): Promise<boolean> {
     data: { fields: { completeFrom: string | null; backfill: boolean }[] };
   };
   return data.fields.every(({ completeFrom, backfill }) => completeFrom !== null && !backfill);
+}
+
+/** Minutes whose fields are not counted yet. */
+async function uncounted({ sql }: Installation): Promise<number> {
+  const [row] = await sql<{ minutes: number }[]>`SELECT count(*)::float8 AS minutes FROM uncounted_minutes`;
+  return row?.minutes ?? 0;
 }
 
 /** A change of the view, what begins it, and how the page comes back to where it can be made again. */
