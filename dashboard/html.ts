@@ -1,6 +1,6 @@
 /** htm bound to Preact: markup as tagged templates, which the build compiles to calls of {@link element}. */
 import htm from 'htm';
-import { type ComponentChildren, type ComponentType, h, type VNode } from 'preact';
+import { type Component, type ComponentChildren, type ComponentType, h, type VNode } from 'preact';
 
 /** What browsers may forget of a table where a style shows its rows as blocks. */
 const ROLES: Readonly<Record<string, string>> = {
@@ -29,3 +29,19 @@ export const html = /* @__PURE__ */ htm.bind(element) as (
 ) => VNode;
 
 export type Children = ComponentChildren;
+
+/**
+ * The component, rendered again only where one of its properties is another one. A node that is kept for that would keep the elements
+ * that it was drawn with, also when they are no longer in the document.
+ */
+export function keptWhileSame<P extends object>(component: (props: P) => VNode): (props: P) => VNode {
+  return function (this: Component<P>, props: P) {
+    this.shouldComponentUpdate = (next) => {
+      // Both have the same names.
+      const names = Object.keys(next) as (keyof P)[];
+      return names.some((name) => next[name] !== this.props[name]);
+    };
+    // Of one type, whatever its properties are.
+    return h(component, props) as VNode;
+  };
+}

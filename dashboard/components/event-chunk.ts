@@ -1,12 +1,12 @@
 /** A page of event rows, which is removed from the document while it is far from the viewport, so that long lists stay fast. */
 import type { TargetedPointerEvent, VNode } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { COLORS, shortNames } from '../charts/series-data.ts';
 import type { EventRow } from '../event-rows.ts';
 import { valuesAt } from '../explore/fields.ts';
 import { valueText } from '../filter-text.ts';
 import { date, exact, preciseClock } from '../format.ts';
-import { html } from '../html.ts';
+import { html, keptWhileSame } from '../html.ts';
 import { useOpened } from '../places.ts';
 import type { ViewAndChange } from '../view.ts';
 import { EventDetail } from './event-detail.ts';
@@ -44,7 +44,10 @@ export interface EventChunkProps {
 /** Pixels of a row, until it is measured. */
 const ROW_HEIGHT = 34;
 
-export function EventChunk({ events, before, selected, style, isFar }: EventChunkProps): VNode {
+/** Rendered again only for other rows, and of these only the ones that differ: a live list is rendered several times a second. */
+export const EventChunk = keptWhileSame(Chunk);
+
+function Chunk({ events, before, selected, style, isFar }: EventChunkProps): VNode {
   const place = useRef<HTMLDivElement>(null);
   /** Height in pixels while the rows are removed, null while they are rendered. */
   const [away, setAway] = useState<number | null>(isFar ? events.length * ROW_HEIGHT : null);
@@ -70,7 +73,9 @@ export function EventChunk({ events, before, selected, style, isFar }: EventChun
     setOpen((now) =>
       now.has(id) ? new Set([...now].filter((other) => other !== id)) : new Set([...now, id]),
     );
-  const rows = useRows(style, toggle);
+  const latest = useRef(toggle);
+  latest.current = toggle;
+  const onToggle = useCallback((id: string) => latest.current(id), []);
   const { zone } = style.viewed.view;
   const dayOf = (event: EventRow): string => date(Date.parse(event.createdAt), zone);
   let day = before === undefined ? '' : dayOf(before);
@@ -81,33 +86,13 @@ export function EventChunk({ events, before, selected, style, isFar }: EventChun
         const own = dayOf(event);
         const isNext = own !== day;
         day = own;
-        const row = rows(event, open.has(event.id), selected.has(event.id));
+        const { id } = event;
+        const row = html`<${Row} key=${id} event=${event} open=${open.has(id)} isSelected=${selected.has(id)} onToggle=${onToggle} style=${style} />`;
         // In one list by their keys: rows within rows would be made anew with each that comes before them.
         return isNext ? [html`<h2 class="day" key=${own}>${own}</h2>`, row] : row;
       })
     }
   </div>`;
-}
-
-/** Memoized rows: Preact skips identical nodes, and a live list adds a few rows to many. */
-function useRows(
-  style: RowStyle,
-  toggle: (id: string) => void,
-): (event: EventRow, open: boolean, isSelected: boolean) => VNode {
-  const made = useRef({ style, rows: new Map<string, VNode>() });
-  if (made.current.style !== style) made.current = { style, rows: new Map() };
-  const latest = useRef(toggle);
-  latest.current = toggle;
-  return (event, open, isSelected) => {
-    const { rows } = made.current;
-    const key = `${event.id} ${open} ${isSelected}`;
-    let row = rows.get(key);
-    if (row === undefined) {
-      row = html`<${Row} key=${event.id} event=${event} open=${open} isSelected=${isSelected} onToggle=${(id: string) => latest.current(id)} style=${style} />`;
-      rows.set(key, row);
-    }
-    return row;
-  };
 }
 
 interface RowProps {
@@ -118,7 +103,7 @@ interface RowProps {
   readonly style: RowStyle;
 }
 
-function Row({ event, open, isSelected, onToggle, style }: RowProps): VNode {
+const Row = keptWhileSame(({ event, open, isSelected, onToggle, style }: RowProps): VNode => {
   const { id, typeId, createdAt, payload, isNew } = event;
   const { appId, names, by, colors, columns, viewed, onFilter } = style;
   const instant = Date.parse(createdAt);
@@ -141,7 +126,7 @@ function Row({ event, open, isSelected, onToggle, style }: RowProps): VNode {
       html`<div class="event-body"><${EventDetail} appId=${appId} event=${event} names=${names} viewed=${viewed} onFilter=${onFilter} /></div>`
     }
   </article>`;
-}
+});
 
 /** A text of several lines, such as a stack trace, as it is: it is read where lines are wrapped. */
 const cell = (payload: string, path: string): string =>

@@ -10,7 +10,6 @@ import type { OnFilter } from '../components/json-tree.ts';
 import { Popover } from '../components/popover.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { Skeleton } from '../components/waiting.ts';
-import type { EventPage, EventRow } from '../event-rows.ts';
 import { compact, count, counted, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { type Bucket, chosenTypes, type View } from '../url.ts';
@@ -46,7 +45,6 @@ export function EventList(props: EventListProps): VNode {
   const rows = useRef<HTMLDivElement>(null);
   const [layout, setLayout] = useLayout(appId);
   const selection = useRowSelection(rows, pages);
-  const chunks = useChunks(pages, style, selection.ids);
   const sentinel = useSentinel(more, [pages, loading]);
   const bucket = view.at ?? peek;
   return html`<section class="event-list" aria-label="Events">
@@ -70,7 +68,7 @@ export function EventList(props: EventListProps): VNode {
       shown > 0 &&
       html`<div class="events" ref=${rows} data-complete=${complete} data-wraps=${layout.wraps} style=${{ '--names': namesWidth(style.names), '--cells': tracks(style.columns, layout) }}>
         ${style.columns.length > 0 && html`<${ColumnHeads} appId=${appId} viewed=${viewed} columns=${style.columns} layout=${layout} onLayout=${setLayout} />`}
-        ${chunks}
+        ${pages.map(({ events }, index) => html`<${EventChunk} key=${events.at(-1)?.id ?? index} events=${events} before=${pages[index - 1]?.events.at(-1)} selected=${selection.ids} style=${style} isFar=${index > 5} />`)}
       </div>`
     }
     ${
@@ -86,30 +84,6 @@ export function EventList(props: EventListProps): VNode {
     <div ref=${sentinel}></div>
     ${complete && shown > 0 && html`<p class="hint end" role="status">That’s every event in this range.</p>`}
   </section>`;
-}
-
-interface Chunk {
-  readonly selected: ReadonlySet<string>;
-  readonly style: RowStyle;
-  readonly before: EventRow | undefined;
-  readonly node: VNode;
-}
-
-/** Memoized chunks: Preact skips identical nodes with all their rows, and a live page is rendered several times a second. */
-function useChunks(
-  pages: readonly EventPage[],
-  style: RowStyle,
-  selected: ReadonlySet<string>,
-): readonly VNode[] {
-  const made = useRef(new WeakMap<readonly EventRow[], Chunk>());
-  return pages.map(({ events }, index) => {
-    const before = pages[index - 1]?.events.at(-1);
-    const known = made.current.get(events);
-    if (known?.style === style && known.before === before && known.selected === selected) return known.node;
-    const node: VNode = html`<${EventChunk} key=${events.at(-1)?.id ?? index} events=${events} before=${before} selected=${selected} style=${style} isFar=${index > 5} />`;
-    made.current.set(events, { style, before, selected, node });
-    return node;
-  });
 }
 
 /** Fields of a type that are columns, where none were chosen. */

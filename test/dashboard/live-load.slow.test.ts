@@ -102,10 +102,16 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
       const after = await metricsOf(developer);
       return { ...after, work: after.work - before.work };
     };
+    await developer.send('HeapProfiler.collectGarbage');
+    const first = await metricsOf(developer);
     const loads: Load[] = [];
     for (let minutes = 0; minutes < 10; minutes += 1) loads.push(await minute());
     // The list has filled and begun anew by then.
     const [early, late] = [loads.slice(2, 6), loads.slice(6)];
+    for (const { heap, nodes } of loads) {
+      expect(heap - first.heap, JSON.stringify(loads)).toBeLessThan(MOST_GROWTH_BYTES);
+      expect(nodes, JSON.stringify(loads)).toBeLessThan(MOST_NODES);
+    }
     const most = (of: readonly Load[], name: keyof Load): number => Math.max(...of.map((load) => load[name]));
     for (const [name, factor] of Object.entries(FLAT) as [keyof Load, number][]) // Its own names.
       expect(most(late, name), `${name}: ${JSON.stringify(loads)}`).toBeLessThan(factor * most(early, name));
@@ -114,6 +120,10 @@ describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () =
   });
 });
 
+/** What ten minutes may add to the heap. */
+const MOST_GROWTH_BYTES = 10_000_000;
+/** Those of the page, and of the rows near the viewport: a list of a thousand rows has more, and none of them is kept. */
+const MOST_NODES = 5_000;
 /** Batches of a minute of events. */
 const PARTS = 6;
 /** What grows by less is flat: four minutes beside four others. What the CPU takes for the same work varies on a busy machine. */
