@@ -14,8 +14,8 @@ import type { Answer, Exchange, Outcome } from './exchange.ts';
 /** The request header that {@link compressedAnswer} reads. */
 export const ACCEPT_ENCODING = 'accept-encoding';
 
-/** Smaller answers fit into few packets. */
-const LEAST_BYTES = 16_384;
+/** Smaller answers fit into a packet or two. */
+const LEAST_BYTES = 2_048;
 /** A larger answer would take a thread for too long. */
 const MOST_BYTES = 8_388_608;
 /** Compressions at once: the threads also serve files, names and passwords. */

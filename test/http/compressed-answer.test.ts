@@ -70,6 +70,15 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
     }
   });
 
+  test('the numbers of a chart are compressed, too', async () => {
+    const headers = { cookie: owner.cookie };
+    const path = `${app.path}/series?from=2025-01-01T00:00:00Z&to=2026-01-01T00:00:00Z&buckets=1000`;
+    const answer = await raw(path, 'br', headers);
+    expect(answer.headers['content-encoding']).toBe('br');
+    const shown = JSON.parse(brotliDecompressSync(answer.bytes).toString());
+    expect(shown.data.all.length).toBeGreaterThan(0);
+  });
+
   test('small answers, refusals, and answers with a secret stay as they are', async () => {
     const cookie = { cookie: owner.cookie };
     for (const [path, headers] of [

@@ -7,6 +7,7 @@ import { PUBLIC_ID_FORMS } from '../../base/token-text.ts';
 import type { Path } from '../../base/turns.ts';
 import { type Reason, Refused, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
+import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
 import type { ReadPlace, ReadSlots } from '../../http/read-slots.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
@@ -221,16 +222,20 @@ export class Api {
     return this.#route('GET', path, work, headers);
   }
 
-  /** A read of events, of their counts or of a log: it waits for its turn among all reads. */
+  /** A read of events, of their counts or of a log, none of which has a secret: it waits for its turn among all reads. */
   readInTurn<A extends Exclude<Access, 'public'>>(
     path: string,
     access: A,
     handle: (call: Calls[A] & ReadPlace) => Promise<Outcome>,
   ): Route {
-    return this.read(path, access, async (call) => {
-      const turn = { kind: 'dashboard', turns: turnsOfSession(call.user), waiter: call.exchange } as const;
-      return await this.#options.slots.run(turn, (place) => handle({ ...call, ...place }));
-    });
+    const work = async (call: Calls[A]): Promise<Outcome> => {
+      const { exchange } = call;
+      const turn = { kind: 'dashboard', turns: turnsOfSession(call.user), waiter: exchange } as const;
+      const outcome = await this.#options.slots.run(turn, (place) => handle({ ...call, ...place }));
+      // After the turn: it must not hold a connection for this.
+      return await compressedAnswer(exchange, outcome);
+    };
+    return this.read(path, access, work, [ACCEPT_ENCODING]);
   }
 
   /** A read whose question is a body. No other site may ask it through a browser either. */
