@@ -18,6 +18,8 @@ export interface EventPage {
   readonly next: string | null;
   /** Where a search has paused, in milliseconds since the Unix epoch; null if it has not. */
   readonly searchedUntil: number | null;
+  /** Where the live feed goes on that tells what the page lacks; null: it is not one of the newest events. */
+  readonly feed: string | null;
 }
 
 /** Reads `{"success":true,"data":{"events":[…],"pagination":{"nextCursor":…}}}`. */
@@ -32,6 +34,7 @@ export function readEventPage(text: string): EventPage {
     events: events.map((child) => readRow(text, child.start)),
     next: scalar(text, fields.get('nextCursor')),
     searchedUntil: searchedUntil === null ? null : Date.parse(searchedUntil),
+    feed: scalar(text, fields.get('feed')),
   };
 }
 

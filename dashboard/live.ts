@@ -10,9 +10,15 @@ const REFUSED_MS = 5_000;
 /**
  * Follows the feed while `on` is true.
  * @param onMessage called with the text of a message; with null if the caller must reload
+ * @param start where it begins, taken out when it is opened: what the caller has read says so; empty: from when it is opened on
  * @returns true while the feed is interrupted
  */
-export function useLive(appId: string, on: boolean, onMessage: (news: string | null) => void): boolean {
+export function useLive(
+  appId: string,
+  on: boolean,
+  onMessage: (news: string | null) => void,
+  start: { current: string | null } = { current: '' },
+): boolean {
   const [isLost, setLost] = useState(false);
   const isOffline = useOffline();
   const latest = useRef(onMessage);
@@ -21,7 +27,10 @@ export function useLive(appId: string, on: boolean, onMessage: (news: string | n
     if (!on) return;
     let source: EventSource | null = null;
     let timer = 0;
-    let after = '';
+    let after = start.current ?? '';
+    start.current = '';
+    /** Whether the caller lacks nothing when the feed begins. */
+    let goesOn = after !== '';
     const close = (): void => {
       source?.close();
       source = null;
@@ -33,8 +42,10 @@ export function useLive(appId: string, on: boolean, onMessage: (news: string | n
           after = lastEventId;
           setLost(kind === 'stalled');
           if (kind === 'end') close();
+          const isKnown = kind === 'stalled' || (kind === 'ready' && goesOn);
+          goesOn = false;
           // If the session has ended, the next request is refused, and the page shows why.
-          if (kind !== 'stalled') latest.current(kind === 'events' ? data : null);
+          if (!isKnown) latest.current(kind === 'events' ? data : null);
         });
       }
       source.onerror = () => {

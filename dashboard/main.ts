@@ -1,6 +1,7 @@
 /** Starts the page: sends all requests that the address needs at once, before the first render. */
 import { render } from 'preact';
 import { followLinks } from './address.ts';
+import { callText } from './api.ts';
 import { html } from './html.ts';
 import { resolveRange } from './range.ts';
 import { preload } from './resource.ts';
@@ -10,7 +11,7 @@ import { isShared, Shell } from './shell.ts';
 import { loadSession, now } from './state.ts';
 import { ownZone } from './time-zone.ts';
 import { parseView } from './url.ts';
-import { seriesPath } from './view.ts';
+import { listPath, listScope, seriesPath, typesPath } from './view.ts';
 
 followLinks();
 if (!isShared(location.pathname)) void loadSession();
@@ -18,8 +19,11 @@ const [, appId, tab] = /^\/apps\/([^/]+)(?:\/([^/]+))?\/?$/.exec(location.pathna
 if (appId !== undefined) {
   if (tab === undefined) {
     const view = parseView(location.search, ownZone());
+    const span = resolveRange(view.range, now.value, view.zone);
     prepareExplore();
-    preload(seriesPath(appId, view, resolveRange(view.range, now.value, view.zone)));
+    preload(seriesPath(appId, view, span));
+    preload(listPath(appId, view, listScope(view, span, view.at)), callText);
+    preload(typesPath(appId));
   }
   preload(`/api/apps/${appId}`);
 } else if (location.pathname === '/') {

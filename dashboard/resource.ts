@@ -28,11 +28,18 @@ export function forgetAll(): void {
   early.clear();
 }
 
-/** Sends a GET request now for the component that will ask for it. */
-export function preload(path: string): void {
-  const request = call<unknown>('GET', path);
+/** Sends a GET request now for the component that will ask for it. @param send how it reads the answer */
+export function preload(path: string, send: (method: 'GET', path: string) => Promise<unknown> = call): void {
+  const request = send('GET', path);
   request.catch(() => undefined); // The component that uses it handles the error.
   early.set(path, request);
+}
+
+/** What was sent for this very path, once. */
+export function sentEarly<T>(path: string): Promise<T> | undefined {
+  const sent = early.get(path) as Promise<T> | undefined; // Sent for it, and so of its kind.
+  early.delete(path);
+  return sent;
 }
 
 export interface ResourceOptions<T> {
@@ -85,9 +92,8 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
       problem: old.scope === scope ? old.problem : null,
       loading: true,
     }));
-    const sent = early.get(key) as Promise<T> | undefined; // Sent for this very key.
-    early.delete(key);
-    const request = sent ?? (options.load ?? ((signal) => call<T>('GET', key, { signal })))(aborter.signal);
+    const request =
+      sentEarly<T>(key) ?? (options.load ?? ((signal) => call<T>('GET', key, { signal })))(aborter.signal);
     request.then(
       (data) => {
         remember(key, data);

@@ -7,7 +7,7 @@ import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } 
 import { signal } from './signal.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
-import { chosenTypes, HIDDEN, parseView, type View, viewSearch } from './url.ts';
+import { type Bucket, chosenTypes, HIDDEN, parseView, type View, viewSearch } from './url.ts';
 
 /** Incremented each time a range is picked, so that picking the same range reloads it. */
 export const picks = signal(0);
@@ -43,6 +43,14 @@ export function useView(): ViewAndChange {
 
 /** Path of the saved views of an app. */
 export const viewsPath = (appId: string): string => `/api/apps/${appId}/views`;
+
+/** Event types that the server is asked for at once, by their number of events or by their ids. */
+export const MOST_TYPES = 100;
+export const BUSIEST_TYPES = `sort=events&limit=${MOST_TYPES}`;
+
+/** Path of event types of an app. @param query which; without it the busiest ones, first the one with the most events */
+export const typesPath = (appId: string, query = BUSIEST_TYPES): string =>
+  `/api/apps/${appId}/types?${query}`;
 
 /** The most bars that stay legible in windows up to this width, in CSS pixels. */
 const BUCKETS: readonly (readonly [width: number, buckets: number])[] = [
@@ -145,13 +153,35 @@ export function withHidden(view: View): Partial<View> {
 }
 
 /** The request for the events of a view, as files or as a list. */
-export function eventsQuery(
-  view: View,
-  span: { readonly from: number | null; readonly to: number | null },
-): URLSearchParams {
+export function eventsQuery(view: View, span: ListScope): URLSearchParams {
   const query = scopeQuery(view, span);
   if (!asksForHidden(view)) query.set('hidden', 'exclude');
   return query;
+}
+
+export interface ListScope {
+  readonly from: number | null;
+  /** Null: to the present, whenever that is. */
+  readonly to: number | null;
+}
+
+/** The events that a view lists. @param bucket only those of this one; null: all of the range */
+export function listScope(view: View, span: Span, bucket: Bucket | null): ListScope {
+  if (bucket !== null) return { from: bucket.from, to: bucket.to };
+  return { from: span.from, to: isOpen(view.range) ? null : span.to };
+}
+
+/** The first page comes quickly; the next ones come before they are seen. */
+const FIRST = 50;
+const NEXT = 100;
+
+/** The request for a page of the list, newest first. @param cursor null: the first one */
+export function listPath(appId: string, view: View, scope: ListScope, cursor: string | null = null): string {
+  const query = eventsQuery(view, scope);
+  query.set('order', 'desc');
+  query.set('limit', String(cursor === null ? FIRST : NEXT));
+  if (cursor !== null) query.set('cursor', cursor);
+  return `/api/apps/${appId}/events?${query}`;
 }
 
 /** Whether a view has conditions on payloads. */

@@ -2,13 +2,10 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText, Problem } from '../api.ts';
 import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
-import { isOpen, rangeText, type Span } from '../range.ts';
-import type { Bucket, View } from '../url.ts';
-import { eventsQuery, picks } from '../view.ts';
-
-/** The first page comes quickly; the next ones come before they are seen. */
-const FIRST = 50;
-const NEXT = 100;
+import { rangeText } from '../range.ts';
+import { sentEarly } from '../resource.ts';
+import type { View } from '../url.ts';
+import { eventsQuery, type ListScope, listPath, picks } from '../view.ts';
 
 export interface EventPages {
   readonly pages: readonly EventPage[];
@@ -18,6 +15,8 @@ export interface EventPages {
   readonly complete: boolean;
   /** True where a search was stopped. */
   readonly stopped: boolean;
+  /** Where the live feed goes on that tells what they lack; null: not known. */
+  readonly feed: string | null;
   /** What the pages are pages of; the start is that of now. */
   readonly scope: ListScope;
   readonly more: () => void;
@@ -30,19 +29,7 @@ export interface EventPages {
   readonly renew: () => void;
 }
 
-export interface ListScope {
-  readonly from: number | null;
-  /** Null: to the present, whenever that is. */
-  readonly to: number | null;
-}
-
-/** The events that a view lists. @param bucket only those of this one; null: all of the range */
-export function listScope(view: View, span: Span, bucket: Bucket | null): ListScope {
-  if (bucket !== null) return { from: bucket.from, to: bucket.to };
-  return { from: span.from, to: isOpen(view.range) ? null : span.to };
-}
-
-type State = Pick<EventPages, 'pages' | 'loading' | 'problem' | 'complete' | 'stopped'> & {
+type State = Pick<EventPages, 'pages' | 'loading' | 'problem' | 'complete' | 'stopped' | 'feed'> & {
   /** What these pages are pages of. */
   readonly key: string;
 };
@@ -58,6 +45,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     problem: null,
     complete: false,
     stopped: false,
+    feed: null,
   };
   const [state, setState] = useState(empty);
   const aborter = useRef<AbortController | null>(null);
@@ -72,12 +60,9 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
     arrived.current = [];
     setState({ ...empty, pages: shown });
     const cursor = from.at(-1)?.next ?? null;
-    const query = eventsQuery(view, scope);
-    query.set('order', 'desc');
-    query.set('limit', String(from.length === 0 ? FIRST : NEXT));
-    if (cursor !== null) query.set('cursor', cursor);
+    const path = listPath(appId, view, scope, cursor);
     try {
-      const page = readEventPage(await callText('GET', `/api/apps/${appId}/events?${query}`, { signal }));
+      const page = readEventPage(await (sentEarly<string>(path) ?? callText('GET', path, { signal })));
       if (signal.aborted) return;
       setState((known) => ({
         ...empty,
@@ -85,6 +70,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
         pages: withNew([...(from.length === 0 ? [] : known.pages), page], arrived.current),
         loading: false,
         complete: page.next === null,
+        feed: page.feed,
       }));
     } catch (error) {
       if (signal.aborted) return;
@@ -163,7 +149,7 @@ function inPages(page: EventPage): readonly EventPage[] {
   const { events } = page;
   const excess = events.length - FULL;
   if (excess <= 0) return [page];
-  const newer: EventPage = { events: events.slice(0, excess), next: null, searchedUntil: null };
+  const newer: EventPage = { events: events.slice(0, excess), next: null, searchedUntil: null, feed: null };
   return [...inPages(newer), { ...page, events: events.slice(excess) }];
 }
 

@@ -6,8 +6,8 @@ import { countNews, isWanted, useLive } from '../live.ts';
 import { isOpen, rangeText } from '../range.ts';
 import { now } from '../state.ts';
 import { chosenTypes } from '../url.ts';
-import { eventsQuery, hasConditions, refreshInterval, type ViewAndChange } from '../view.ts';
-import type { EventPages, ListScope } from './event-pages.ts';
+import { eventsQuery, hasConditions, type ListScope, refreshInterval, type ViewAndChange } from '../view.ts';
+import type { EventPages } from './event-pages.ts';
 
 /** How soon after the last answer another one is asked for when events have arrived. */
 const NEWS_MS = 1_000;
@@ -36,6 +36,8 @@ export interface FollowOptions {
   readonly list: EventPages;
   /** Whether the chart is being asked for. */
   readonly loading: boolean;
+  /** Where the feed goes on that tells what the chart lacks. */
+  readonly feed: string | undefined;
   /** False while the app has no events. */
   readonly isOn: boolean;
   /** Types whose events are neither listed nor counted. */
@@ -46,19 +48,24 @@ export interface FollowOptions {
 }
 
 export function useFollow(options: FollowOptions): Follow {
-  const { appId, viewed, isOn, unwanted } = options;
+  const { appId, viewed, list, loading, feed, isOn, unwanted } = options;
   const { view } = viewed;
   const [fresh, setFresh] = useState(0);
   const [hasNews, setNews] = useState(false);
-  const list = useHeldEvents(options);
-  const isLost = useLive(appId, isOn && isOpen(view.range), (news) => {
+  const held = useHeldEvents(options);
+  // It begins where chart and list end: neither is asked for again.
+  const start = useRef<string | null>(null);
+  if (start.current === null && !loading && !list.loading)
+    start.current = feed === undefined || list.feed === null ? '' : `${feed},${list.feed}`;
+  const tell = (news: string | null): void => {
     setNews(true);
     if (news !== null) setFresh((known) => known + countNews(news, chosenTypes(view), unwanted));
-    list.tell(news);
-  });
+    held.tell(news);
+  };
+  const isLost = useLive(appId, isOn && start.current !== null && isOpen(view.range), tell, start);
   useEffect(() => setFresh(0), [now.value, rangeText(view.range), view.types.join()]);
   useRefresh(options, hasNews, () => setNews(false));
-  return { held: list.held, fresh: view.live ? 0 : fresh, isLost, show: list.show };
+  return { held: held.held, fresh: view.live ? 0 : fresh, isLost, show: held.show };
 }
 
 /** Asks for the chart again when events have arrived, and by the clock. */

@@ -3,26 +3,22 @@ import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { EventType } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { type Resource, useResource } from '../resource.ts';
-
-/** As many as the server is asked for at once, by their number of events or by their ids. */
-const MOST = 100;
+import { BUSIEST_TYPES, MOST_TYPES, typesPath } from '../view.ts';
 
 interface Types {
   readonly types: readonly EventType[];
 }
 
-/** @param query what narrows them; the busiest come first */
-const typesPath = (appId: string, query: string): string => `/api/apps/${appId}/types?${query}`;
-const BUSIEST = `sort=events&limit=${MOST}`;
-
 /** The busiest types, and those of these ids, each of which is asked for once. @param ids null: asks for nothing yet */
 export function useTypes(appId: string, ids: readonly string[]): Resource<Types> & Types {
-  const busiest = useResource<Types>(typesPath(appId, BUSIEST));
+  const busiest = useResource<Types>(typesPath(appId));
   const [others, setOthers] = useState<readonly EventType[]>([]);
   const types = useMemo(() => [...(busiest.data?.types ?? []), ...others], [busiest.data, others]);
   const asked = useRef(new Set<string>());
   const known = new Set(types.map(({ typeId }) => typeId));
-  const missing = [...new Set(ids)].filter((id) => !known.has(id) && !asked.current.has(id)).slice(0, MOST);
+  const missing = [...new Set(ids)]
+    .filter((id) => !known.has(id) && !asked.current.has(id))
+    .slice(0, MOST_TYPES);
   const isReady = busiest.data !== undefined;
   useEffect(() => {
     if (!isReady || missing.length === 0) return;
@@ -42,8 +38,8 @@ export function useFoundTypes(
   search: string,
   known: readonly EventType[],
 ): readonly EventType[] {
-  const isAsked = search !== '' && known.length >= MOST;
-  const query = `search=${encodeURIComponent(search)}&${BUSIEST}`;
+  const isAsked = search !== '' && known.length >= MOST_TYPES;
+  const query = `search=${encodeURIComponent(search)}&${BUSIEST_TYPES}`;
   const found = useResource<Types>(isAsked ? typesPath(appId, query) : null).data?.types ?? [];
   const ids = new Set(known.map(({ typeId }) => typeId));
   return isAsked ? [...known, ...found.filter(({ typeId }) => !ids.has(typeId))] : known;

@@ -10,7 +10,7 @@ import { LiveButton } from '../components/live-button.ts';
 import { RangePicker } from '../components/range-picker.ts';
 import { ChartCard } from '../explore/chart-card.ts';
 import { EventList } from '../explore/event-list.ts';
-import { type EventPages, listScope, useEventPages } from '../explore/event-pages.ts';
+import { type EventPages, useEventPages } from '../explore/event-pages.ts';
 import { useFacets } from '../explore/facets.ts';
 import { FilterBar } from '../explore/filter-bar.ts';
 import { useFollow } from '../explore/follow.ts';
@@ -26,7 +26,7 @@ import { rangeText, wider } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
 import { type Bucket, misread, type View, viewSearch } from '../url.ts';
-import { asksForHidden, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
+import { asksForHidden, listScope, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
 import type { TabProps } from './app.ts';
 
 export { BoardsPage } from './boards.ts';
@@ -77,6 +77,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     viewed,
     list,
     loading: series.loading,
+    feed: series.data?.feed,
     isOn: !isEmpty,
     unwanted,
     isRead: () => peek !== null || opened.rows + opened.dialogs > 0,

@@ -734,6 +734,8 @@ export interface Series {
   } | null;
   /** Whether the conditions on payloads are in the counts. */
   readonly isFiltered?: boolean;
+  /** Where the live feed goes on; absent: the interval has ended. */
+  readonly feed?: string;
   /** The newest events of the types that are shown as annotations, newest first; absent: no type is. */
   readonly marks?: readonly EventMark[];
   /** Whether it was counted from rows: then nothing is known of what is before the interval. */

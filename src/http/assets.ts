@@ -11,6 +11,9 @@ import type { Parameter, Route } from './route.ts';
 
 /** A file of the build: the addresses of the dashboard's pages. All of them return the same page, which routes in the browser. */
 const PAGES = 'pages.json';
+/** Pages that are drawn by a further script, which the page loads only there, and that script. */
+const APP = '/apps/';
+const SCRIPT_OF_APPS = /^assets\/explore-.*\.js$/;
 /** The page of a share, which named sites may show in a frame. */
 const SHARED = '/shared/:token';
 
@@ -106,9 +109,17 @@ export async function readAssets(folder: string, embeddersOf: EmbeddersOf = asyn
   const pageAt = (path: string): Asset =>
     files.has(path) ? prepare(path, files) : prepare('index.html', NOT_BUILT);
   const page = pageAt('index.html');
+  const script = [...files.keys()].find((path) => SCRIPT_OF_APPS.test(path));
+  // The browser asks for it with the page, and not only once the first script has run: on a slow line that is half a second.
+  const link = script === undefined ? {} : { Link: `</${script}>; rel=modulepreload` };
+  const ofApps: Asset = { ...page, headers: { ...page.headers, ...link } };
   return {
     routes: [
-      ...pagesOf(files).map((path) => (path === SHARED ? sharedRoute(page, embeddersOf) : route(path, page))),
+      ...pagesOf(files).map((path) =>
+        path === SHARED
+          ? sharedRoute(ofApps, embeddersOf)
+          : route(path, path.startsWith(APP) ? ofApps : page),
+      ),
       route('/docs', pageAt('docs/index.html')),
       route(ERRORS_PAGE, pageAt('docs/errors.html')),
       ...[...assets].map(([path, asset]) => route(path, asset)),

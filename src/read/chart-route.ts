@@ -8,7 +8,12 @@ import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import type { EventReader, FieldLine, SeriesRequest } from '../storage/storage.ts';
+import {
+  type EventReader,
+  type FieldLine,
+  MAX_CURSOR_AGE_MS,
+  type SeriesRequest,
+} from '../storage/storage.ts';
 import { CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { nameOf } from './fields/shown-value.ts';
@@ -41,7 +46,12 @@ export function chartRoute(options: ChartRouteOptions): Route {
     async ({ app, exchange, ...reading }) => {
       const query = CHART_QUERY.parse(exchange.query);
       if (query instanceof Rejection) return query;
-      const types = await findChartTypes(reading.sql, app.id, query.typeId);
+      const at = options.now();
+      const isOpen = query.to === null || query.to > at - MAX_CURSOR_AGE_MS;
+      const [types, feed] = await Promise.all([
+        findChartTypes(reading.sql, app.id, query.typeId),
+        isOpen ? reading.events.feedCursor(app.id, at) : undefined,
+      ]);
       if (types instanceof Rejection) return types;
       const chart =
         types.annotating.length === 0
@@ -50,7 +60,9 @@ export function chartRoute(options: ChartRouteOptions): Route {
             await reading.events.together(app.id, (sql, events) =>
               readMarkedChart(options, { sql, events }, app, query, types),
             );
-      return chart instanceof Rejection ? chart : done<Series>(chart);
+      return chart instanceof Rejection
+        ? chart
+        : done<Series>(feed === undefined ? chart : { ...chart, feed });
     },
   );
 }

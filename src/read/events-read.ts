@@ -94,6 +94,8 @@ export const EVENTS = {
 } as const;
 
 export interface EventsReadOptions {
+  /** Milliseconds since 1970: pages of the newest events say where a live feed goes on. Absent: none does. */
+  readonly now?: () => number;
   /** Payload bytes after which a page ends early (MAX_PAGE_BYTES). */
   readonly maxPageBytes: number;
   /** Milliseconds of a monotonic clock. */
@@ -110,9 +112,14 @@ interface EventPage {
 
 /** Pages of events. */
 export function eventsRead(options: EventsReadOptions): AppRead {
+  const { now } = options;
   return appRead(EVENTS, async (call, query) => {
+    const isNewest = query.order === 'desc' && query.cursor === null && query.to === null;
+    const feed =
+      now === undefined || !isNewest ? undefined : await call.events.feedCursor(call.app.id, now());
     const page = await readEventPage(options, call, query);
-    return page instanceof Rejection ? page : { status: 200, body: pageBody(page.events, page.pagination) };
+    if (page instanceof Rejection) return page;
+    return { status: 200, body: pageBody(page.events, { ...page.pagination, feed }) };
   });
 }
 

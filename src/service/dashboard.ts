@@ -192,7 +192,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     }),
     producerSeriesRoute({ api, now: wall, writeUsage: options.writeUsage }),
     ...dashboardReadRoutes({ api, slots, now: wall, monotonic }, [
-      eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, monotonic }),
+      eventsRead({ maxPageBytes: config.MAX_PAGE_BYTES, now: wall, monotonic }),
       eventRead(),
       typesRead(),
       annotationsRead(),

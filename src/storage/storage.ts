@@ -110,7 +110,7 @@ export type {
   NewCount,
   NewEvent,
 } from './read/arrivals.ts';
-export { decodeFeedCursor, encodeFeedCursor, MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
+export { decodeFeedCursors, encodeFeedCursor, MAX_CURSOR_AGE_MS, sumCounts } from './read/arrivals.ts';
 export type { EventLines, LineReader } from './read/event-lines.ts';
 export type { Cursor, EventList, SingleEvent } from './read/event-list.ts';
 export { decodeCursor, encodeCursor } from './read/event-list.ts';

@@ -125,7 +125,7 @@ describe('conditions', () => {
       event('{"a":{"b":2}}'),
       event('{"a":{"b":2}}'),
     ];
-    expect(fieldsOf([{ events, next: null, searchedUntil: null }])).toEqual([
+    expect(fieldsOf([{ events, next: null, searchedUntil: null, feed: null }])).toEqual([
       { path: 'a.b', values: ['2', '1'] },
       { path: 'list.c', values: ['x', 'y'] },
     ]);

@@ -4,7 +4,7 @@ import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import { decodeFeedCursor, type EventReader } from '../../storage/storage.ts';
+import { decodeFeedCursors, type EventReader } from '../../storage/storage.ts';
 import { Follower, type Watcher } from './follower.ts';
 import * as messages from './messages.ts';
 
@@ -70,12 +70,12 @@ export class LiveFeeds {
 
   /**
    * Opens a feed.
-   * @param lastEventId id of the last message that the client received; empty: from now on
+   * @param lastEventId id of the last message that the client received, or what it has of several answers; empty: from now on
    */
   open(client: FeedClient, lastEventId: string): StreamAnswer | Rejection {
     const refusal = this.#refusal(client);
     if (refusal !== null) return refusal;
-    const from = lastEventId === '' ? 'now' : (decodeFeedCursor(lastEventId) ?? 'reset');
+    const from = lastEventId === '' ? 'now' : (decodeFeedCursors(lastEventId) ?? 'reset');
     return {
       status: 200,
       contentType: 'text/event-stream',

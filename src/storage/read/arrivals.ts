@@ -320,6 +320,24 @@ export function decodeFeedCursor(text: string): FeedCursor | null {
   return { at: Number.parseInt(at, 36), xmax, running, place: Number.parseInt(place, 36) };
 }
 
+/** Joins the cursors of several answers: what is told since then is all that one of them may lack. No cursor has it. */
+const AND = ',';
+
+/**
+ * The cursor of several, which is before each of them.
+ * @param texts cursors, joined by commas
+ * @returns null if one of them is not a cursor, or if they are of different places
+ */
+export function decodeFeedCursors(texts: string): FeedCursor | null {
+  const cursors = texts.split(AND).map(decodeFeedCursor);
+  return cursors.reduce((a, b) => {
+    if (a === null || b === null || a.place !== b.place) return null;
+    const xmax = a.xmax < b.xmax ? a.xmax : b.xmax;
+    const running = [...new Set([...a.running, ...b.running])].filter((transaction) => transaction < xmax);
+    return { at: Math.min(a.at, b.at), xmax, running, place: a.place };
+  });
+}
+
 function fromBase36(text: string): bigint {
   let value = 0n;
   for (const digit of text) value = value * 36n + BigInt(Number.parseInt(digit, 36));

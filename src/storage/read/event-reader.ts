@@ -43,7 +43,7 @@ import {
 import { isUnavailable, type Sql, type Transaction } from '../database/connect.ts';
 import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
-import { type FeedSnapshot, readFeed, readSnapshotText } from './arrivals.ts';
+import { encodeFeedCursor, type FeedSnapshot, feedCursorOf, readFeed, readSnapshotText } from './arrivals.ts';
 import { type LineReader, openCountedLines, openLines } from './event-lines.ts';
 import {
   type EventList,
@@ -136,6 +136,11 @@ export interface EventReader {
   together<T>(appId: number, read: (sql: Sql, events: EventReader) => Promise<T>): Promise<T>;
   /** Changes whenever anything is committed where an app is. */
   snapshotText(appId: number): Promise<string>;
+  /**
+   * Where a live feed begins that tells all that a later read of the app lacks, as the id of a message.
+   * @param at now, in milliseconds since 1970
+   */
+  feedCursor(appId: number, at: number): Promise<string>;
   /** Reads of the live feed, in one snapshot. */
   feed<T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
 }
@@ -221,6 +226,11 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
         ? read(sql, reader)
         : inOneSnapshot(together, (snapshot) => read(snapshot, createReader(snapshot)), appId),
     snapshotText: async (appId) => readSnapshotText(await at(appId)),
+    feedCursor: async (appId, when) => {
+      const { sql: own, placeOf } = await routes.feedAt(appId);
+      if (placeOf === undefined) return encodeFeedCursor(feedCursorOf(await readSnapshotText(own), when));
+      return await readFeed(own, appId, async (feed) => encodeFeedCursor(feed.cursor(when)), placeOf);
+    },
     feed: async (appId, read) => {
       const { sql: own, placeOf } = await routes.feedAt(appId);
       return await readFeed(own, appId, read, placeOf);

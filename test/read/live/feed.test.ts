@@ -171,6 +171,33 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(client.events.map(({ id }) => id)).toEqual([missed]);
   });
 
+  test('a feed goes on from what several answers have, and tells what one of them lacks', async () => {
+    const chart = async (): Promise<string> => {
+      const to = new Date(clock.wall() + HOUR_MS).toISOString();
+      return String((await owner.get(`${app.path}/series?to=${to}`)).data.feed);
+    };
+    const list = async (): Promise<string> => {
+      const { pagination } = (await owner.get(`${app.path}/events?order=desc`)).data;
+      return String((pagination as { feed: string }).feed);
+    };
+    await post('{"n":1}');
+    const before = await chart();
+    const second = await post('{"n":2}');
+    const after = await list();
+    for (const cursors of [`${before},${after}`, `${after},${before}`]) {
+      const client = await follow(owner, cursors);
+      await until(() => client.events.length === 1, 'the event between them has come');
+      expect(client.events[0]?.id).toBe(second);
+    }
+    const client = await follow(owner, `${after},${await chart()}`);
+    await until(() => client.messages.some(({ event }) => event === 'ready'), 'nothing is lacking');
+    const third = await post('{"n":3}');
+    await until(() => client.events.length === 1, 'the next one has come');
+    expect(client.events[0]?.id).toBe(third);
+    const lost = await follow(owner, `${after},none`);
+    await until(() => lost.messages.some(({ event }) => event === 'reset'), 'the page begins again');
+  });
+
   test('a position that is none makes the page begin again', async () => {
     const positions = ['nonsense', '%00', 'reset', '0.0.0', 'zzzzzzzzz.zzzzzzzzzzzz.', '9'.repeat(3_000)];
     for (const position of positions) await follow(owner, position);
