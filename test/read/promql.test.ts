@@ -6,11 +6,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import fc from 'fast-check';
+import { RE2JS } from 're2js';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { atOnce, inSlices, TimeSlice } from '../../src/base/time-slice.ts';
 import { evaluate, selectorsOf } from '../../src/read/promql/evaluate.ts';
-import { parseExpression, Unsupported } from '../../src/read/promql/parse.ts';
+import {
+  estimatedInstructions,
+  parseExpression,
+  parseSelectors,
+  Unsupported,
+} from '../../src/read/promql/parse.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
 import { seededRandom } from '../support/field-oracle.ts';
@@ -618,6 +624,52 @@ describe('any expression', () => {
     expect(computed).toBeGreaterThan(20);
   });
 
+  test('the estimate of a program is near its size', () => {
+    const part = fc.constantFrom(
+      ...[
+        'a',
+        '.',
+        '\\d',
+        '\\pL',
+        '\\p{Greek}',
+        '[)(]',
+        '[^]a]',
+        '[[:alpha:](]',
+        '\\Q({9}\\E',
+        '\\{',
+        '|',
+        '{',
+        'é',
+      ],
+    );
+    const { pattern } = fc.letrec<{ pattern: string }>((tie) => ({
+      pattern: fc.oneof(
+        { depthSize: 'small', withCrossShrink: true },
+        part,
+        fc.array(tie('pattern'), { maxLength: 4 }).map((parts) => parts.join('')),
+        fc
+          .tuple(tie('pattern'), fc.constantFrom('*', '+', '?', '{3}', '{2,5}', '{4,}'))
+          .map(([of, times]) => `(${of})${times}`),
+        fc.tuple(part, fc.constantFrom('{3}', '{0,7}')).map((parts) => parts.join('')),
+      ),
+    }));
+    let made = 0;
+    fc.assert(
+      fc.property(pattern, (text) => {
+        let size: number;
+        try {
+          size = RE2JS.compile(text, RE2JS.DOTALL).programSize();
+        } catch {
+          return;
+        }
+        made += 1;
+        expect(size, text).toBeLessThanOrEqual(3 * estimatedInstructions(text) + 4);
+      }),
+      runs(1_000),
+    );
+    expect(made).toBeGreaterThan(100);
+  });
+
   test('is computed in slices, and lets others have the event loop in between', async () => {
     const values = Array.from({ length: 500 }, (_, n) => n);
     const series = Array.from({ length: 1_000 }, (_, n) => ({ labels: { type: String(n) }, values }));
@@ -666,6 +718,16 @@ describe('any expression', () => {
     expectLinear((size) => () => expect(slow('a'.repeat(size))).toBe(false), 4_000);
     expect(() => passes('(.{0,30}x){100}')).toThrow(Unsupported);
     expect(() => passes('a.'.repeat(1_001))).toThrow(Unsupported);
+    expect(estimatedInstructions('.{1000}'.repeat(250))).toBe(250_000);
+    // They are refused before they are made, also where several selectors have a part each.
+    for (const large of [
+      '.{1000}'.repeat(250),
+      '(a{30}){30}'.repeat(20),
+      `[)](${'a'.repeat(100)}){50}`,
+      `\\\\Q)\\\\E(${'ab'.repeat(40)}){60}`,
+    ])
+      expect(() => passes(large), large).toThrow('too large');
+    expect(() => parseSelectors(Array.from({ length: 9 }, () => '{type=~".{500}"}'))).toThrow('too large');
     // Anchored at both ends, over lines.
     expect([passes('b')('abc'), passes('a.c')('a\nc'), passes('a|b')('b'), passes('')('')]).toEqual([
       false,

@@ -82,9 +82,19 @@ export function parseExpression(text: string): Expression {
   return new Reader(text).root();
 }
 
-/** The matchers of a selector without a range, as in `match[]`. @throws {Unsupported} */
-export function parseSelector(text: string): readonly Matcher[] {
-  const expression = parseExpression(text);
+/** What the regular expressions of a request have taken of their limits. */
+interface Taken {
+  characters: number;
+  instructions: number;
+}
+
+/** The matchers of selectors without a range, as in `match[]`. @throws {Unsupported} */
+export function parseSelectors(texts: readonly string[]): readonly (readonly Matcher[])[] {
+  const taken = { characters: 0, instructions: 0 };
+  return texts.map((text) => matchersOf(new Reader(text, taken).root()));
+}
+
+function matchersOf(expression: Expression): readonly Matcher[] {
   if (expression.kind !== 'selector' || expression.window !== null || expression.offsetMs !== 0)
     throw new Unsupported(`match[] must be a selector, such as tidemark_events_total{app="…"}.`);
   return expression.matchers;
@@ -92,11 +102,11 @@ export function parseSelector(text: string): readonly Matcher[] {
 
 class Reader {
   readonly #text: string;
-  #patterns = 0;
-  #programs = 0;
+  readonly #taken: Taken;
 
-  constructor(text: string) {
+  constructor(text: string, taken: Taken = { characters: 0, instructions: 0 }) {
     this.#text = text;
+    this.#taken = taken;
   }
 
   root(): Expression {
@@ -265,11 +275,15 @@ class Reader {
 
   /** A regular expression of RE2, whose time is linear in a text, anchored at both ends. */
   #pattern(text: string): (sent: string) => boolean {
-    this.#patterns += text.length;
-    if (this.#patterns > LONGEST_PATTERNS)
+    const taken = this.#taken;
+    taken.characters += text.length;
+    if (taken.characters > LONGEST_PATTERNS)
       throw new Unsupported(
         `Regular expressions must have at most ${LONGEST_PATTERNS.toLocaleString('en-US')} characters together.`,
       );
+    const tooLarge = new Unsupported('The regular expressions are too large: use fewer repetitions.');
+    // A program that is too large takes long to be made, too. Groups without captures are smaller than the estimate.
+    if (estimatedInstructions(text) > 4 * LARGEST_PROGRAMS) throw tooLarge;
     let pattern: RE2JS;
     try {
       pattern = RE2JS.compile(text, RE2JS.DOTALL);
@@ -277,9 +291,8 @@ class Reader {
       const reason = error instanceof Error ? error.message : String(error);
       throw new Unsupported(`The regular expression ${JSON.stringify(text)} is not one of RE2: ${reason}.`);
     }
-    this.#programs += pattern.programSize();
-    if (this.#programs > LARGEST_PROGRAMS)
-      throw new Unsupported('The regular expressions are too large: use fewer repetitions.');
+    taken.instructions += pattern.programSize();
+    if (taken.instructions > LARGEST_PROGRAMS) throw tooLarge;
     return (sent) => pattern.matches(sent);
   }
 
@@ -331,6 +344,57 @@ function alternativesOf(pattern: string): ReadonlySet<string> | null {
   // An escaped bar is no end of a name.
   const names = inner.match(/(?:[^\\|]|\\.)+|(?<=^|\|)(?=\||$)/gs) ?? [''];
   return new Set(names.map((name) => name.replace(/\\(.)/gs, '$1')));
+}
+
+const REPETITION = /\{(\d{1,4})(?:,(\d{0,4}))?\}/y;
+
+/**
+ * How many instructions the program of a regular expression has, estimated from its text: one for each character, escape, class and
+ * operator, and two for a group, as often as they are repeated.
+ */
+export function estimatedInstructions(pattern: string): number {
+  const outer: number[] = [];
+  // Of the group around this place, and of the last part of it, which a repetition repeats.
+  let [sum, last] = [0, 0];
+  for (let at = 0, end = 0; at < pattern.length; at = end) {
+    REPETITION.lastIndex = at;
+    const [repetition, least, most] = REPETITION.exec(pattern) ?? [];
+    end = repetition === undefined ? partEnd(pattern, at) : at + repetition.length;
+    const part = pattern.slice(at, end);
+    if (part === '(') {
+      outer.push(sum);
+      [sum, last] = [0, 0];
+    } else if (part === ')') {
+      last = sum + 2;
+      sum = last + (outer.pop() ?? 0);
+    } else if (repetition !== undefined) {
+      const more = Math.max(Number(least), Number(most ?? 0), 1) - 1;
+      sum += last * more;
+      last += last * more;
+    } else {
+      last = '?*+'.includes(part) ? last + 1 : 1;
+      sum += part.startsWith('\\Q') ? part.length : 1;
+    }
+  }
+  return outer.reduce((all, one) => all + one, sum);
+}
+
+/** The end of a quotation, an escape, a class or a character. */
+function partEnd(pattern: string, at: number): number {
+  const after = (text: string, from: number): number => {
+    const found = pattern.indexOf(text, from);
+    return found < 0 ? pattern.length : found + text.length;
+  };
+  if (pattern.startsWith('\\Q', at)) return after('\\E', at + 2);
+  if (pattern[at] === '\\') return /^[pPx]\{/.test(pattern.slice(at + 1, at + 3)) ? after('}', at) : at + 2;
+  if (pattern[at] !== '[') return at + 1;
+  let end = at + (pattern[at + 1] === '^' ? 2 : 1);
+  // The first bracket of a class is a character of it.
+  if (pattern[end] === ']') end += 1;
+  while (end < pattern.length && pattern[end] !== ']')
+    if (pattern.startsWith('[:', end)) end = after(':]', end);
+    else end += pattern[end] === '\\' ? 2 : 1;
+  return end + 1;
 }
 
 const UNITS: Readonly<Record<string, number>> = {

@@ -23,7 +23,7 @@ import type { Declaration, Method, Route } from '../../http/route.ts';
 import { parseBound } from '../iso-date.ts';
 import type { ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
 import { evaluate, type Labels, type Series, selectorsOf } from './evaluate.ts';
-import { durationOf, isScalar, type Matcher, parseExpression, parseSelector, Unsupported } from './parse.ts';
+import { durationOf, isScalar, type Matcher, parseExpression, parseSelectors, Unsupported } from './parse.ts';
 import { appsOf, findSeries, METRIC_NAMES, METRICS, type MetricName, readSamples } from './read-series.ts';
 
 /** Steps of a range, as Prometheus has it. */
@@ -349,7 +349,7 @@ export function prometheusApiRoutes(options: PrometheusApiOptions): readonly Rou
     asked: Asked,
     selectors: readonly string[],
   ): Promise<readonly Labels[] | Rejection> {
-    const matchers = selectors.length === 0 ? [[]] : selectors.map(parseSelector);
+    const matchers = selectors.length === 0 ? [[]] : parseSelectors(selectors);
     const wanted = matchers.map((own) => ({ selector: { matchers: own }, ofAllTypes: false }));
     const found = await inTurn(asked, (place) => findSeries(place, asked.token, wanted));
     if (found instanceof Rejection) return found;
