@@ -184,6 +184,8 @@ export interface Share extends ShareTerms {
   readonly passwordHash: string | null;
   /** Whose turns its reads take: those of its maker's account, then its own. */
   readonly turns: Path;
+  /** Erasures of its app: how many are finished, and how many run. An answer of before one has what it has erased. */
+  readonly erasures: readonly [finished: number, running: number];
 }
 
 export interface SharesOptions {
@@ -193,8 +195,8 @@ export interface SharesOptions {
   readonly outage?: LookupOutage | undefined;
 }
 
-/** Longest time that a share is used without a query: also where a notification of its end is lost. */
-const FRESH_MS = 1_000;
+/** Longest time that a share, or an answer of one, is used without a query: also where a notification of its end is lost. */
+export const FRESH_MS = 1_000;
 /** Each has the addresses of up to twelve views. */
 const MAX_KNOWN = 1_000;
 const MAX_UNKNOWN = 10_000;
@@ -257,7 +259,9 @@ async function findShares(sql: Sql, digests: readonly string[]): Promise<Readonl
                                                ORDER BY shown.position, view.id), '[]')
                         FROM board_views AS shown JOIN saved_views AS view ON view.id = shown.view_id
                        WHERE shown.board_id = board.id)
-           END AS views
+           END AS views,
+           (SELECT json_build_array(count(finished_at), count(*) - count(finished_at))
+              FROM erasures WHERE erasures.app_id = apps.id) AS erasures
       FROM shares AS share
       JOIN apps ON apps.id = share.app_id
       JOIN users ON users.id = share.created_by

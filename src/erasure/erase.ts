@@ -6,6 +6,7 @@ import { readdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import type { Secret } from '../apps/secret.ts';
+import { FRESH_MS } from '../apps/shares.ts';
 import { forgetLastViolations } from '../apps/type-schemas.ts';
 import { listArchivedDays } from '../archive/days.ts';
 import type { ArchivedEvent } from '../archive/parquet.ts';
@@ -383,6 +384,8 @@ async function finish(
   await renameInAlerts(sql, app, forgotten, of.name);
   await forgetLastViolations(sql, app);
   const sending = await untilDelivered(place, app);
+  // Answers of before are forgotten by then, in every process. Where the ledger is applied, nobody has read yet.
+  if (conditions !== null && (await isShared(sql, app))) await sleep(FRESH_MS);
   const finishedAt = now();
   const summary = await readErasedSummary(place, app, id);
   const replaced = action === 'delete' ? [] : paths;
@@ -429,6 +432,10 @@ async function finish(
     appliedAgain,
   };
   await sql.begin('isolation level read committed', (tx) => finishErasure(tx, erasure, receipt, finishedAt));
+}
+
+async function isShared(sql: Sql, app: number): Promise<boolean> {
+  return (await sql`SELECT FROM shares WHERE app_id = ${app} LIMIT 1`).length > 0;
 }
 
 function leftOver(kind: NotDone['kind'], name: string | null, details: string): NotDone {

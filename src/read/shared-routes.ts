@@ -10,9 +10,8 @@ import type { SignInChallenges } from '../accounts/sign-in/sign-in-challenge.ts'
 import type { SharedSignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
 import type { SharedData, ShareKey } from '../api-types/answers.ts';
 import { numberTypes } from '../apps/event-types.ts';
-import type { Share, Shares } from '../apps/shares.ts';
+import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
 import { parseRange, rangesOn } from '../base/ranges.ts';
-import { SECOND_MS } from '../base/time-units.ts';
 import { digestOf } from '../base/token-text.ts';
 import { LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
@@ -62,6 +61,8 @@ const LISTED_BYTES = 65_536;
 /** What a list that has to be searched for may look at, once a second. */
 const LIST_BUDGET = { rows: 20_000, ms: 100 } as const;
 
+/** Characters of a digest in hexadecimal. */
+const DIGEST_CHARACTERS = 64;
 /** Answers that are remembered, for a second each. */
 const MAX_ANSWERS = 100;
 
@@ -73,13 +74,13 @@ const { resolveRange, comparedSpan } = rangesOn({
 export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
   const { api, shares, passwords, limits, keys } = options;
   const answers = new LookupCache<SharedAnswer>({
-    load: async (digest) => {
-      const share = await shares.find(digest);
+    load: async (key) => {
+      const share = await shares.find(key.slice(0, DIGEST_CHARACTERS));
       return share === null ? null : await answerOf(options, share);
     },
     max: MAX_ANSWERS,
     maxNegatives: MAX_ANSWERS,
-    ttlMs: SECOND_MS,
+    ttlMs: FRESH_MS,
     now: options.monotonic,
   });
   return [
@@ -91,7 +92,7 @@ export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
         const share = await shares.find(digest);
         if (share === null) return NO_SHARE;
         if (!mayRead(keys, share, exchange)) return PASSWORD_REQUIRED;
-        const answer = await answers.get(digest);
+        const answer = await answers.get(keyOf(digest, share, options.monotonic()));
         if (answer === null) return NO_SHARE;
         return exchange.hasRoomForLargeAnswer ? await answer.for(exchange) : TOO_MANY_UNSENT;
       },
@@ -124,6 +125,14 @@ export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
 /** The sites that may show the page of a link in a frame. */
 export async function embeddersOf(shares: Shares, token: string): Promise<readonly string[]> {
   return (await shares.find(digestOf(token).toString('hex')))?.origins ?? [];
+}
+
+/**
+ * No answer is given again that an erasure has made false. While one runs, an answer is that of a second by the clock: it ends a second
+ * after its rows are gone at the earliest.
+ */
+function keyOf(digest: string, { erasures: [finished, running] }: Share, now: number): string {
+  return `${digest} ${finished}${running === 0 ? '' : ` ${Math.floor(now / FRESH_MS)}`}`;
 }
 
 function digestOfLink([token = '']: readonly string[]): string {

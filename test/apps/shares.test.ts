@@ -8,7 +8,7 @@ import { suspendApp } from '../../src/apps/apps.ts';
 import { dashboardRoutes } from '../support/dashboard-routes.ts';
 import { heldLock } from '../support/held-lock.ts';
 import { HttpConnection } from '../support/http-client.ts';
-import { newOwnApp, newPerson, Person } from '../support/person.ts';
+import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { startTestService, TestClock, type TestService, until } from '../support/service.ts';
 
@@ -154,6 +154,37 @@ describe('shares', () => {
     ]);
     expect(JSON.stringify(shown)).not.toMatch(/outage|private|marks|annotations|open the view|counted:/);
     await owner.patch(type, { annotation: false });
+  });
+
+  test('give no answer again that an erasure has made false', async () => {
+    const visited = await newOwnApp(owner, 'Visited');
+    const createdAt = '2026-01-05T00:00:00Z';
+    const events = [1, 2, 3].map((n) => ({
+      typeName: 'visit',
+      createdAt,
+      payload: { visitor: `person-${n}` },
+    }));
+    const { status } = await service.request({
+      ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+      headers: { Authorization: `Bearer ${visited.loggingToken}` },
+    });
+    expect(status).toBe(200);
+    const view = { name: 'Visits', search: 'range=24h' };
+    const { viewId } = (await owner.post(`${visited.path}/views`, view)).data;
+    const { url } = (await owner.post(`${visited.path}/shares`, { ...TERMS, viewId, list: 'payloads' })).data;
+    const shown = async (): Promise<string> => JSON.stringify(await see(String(url).split('/').at(-1) ?? ''));
+    expect(await shown()).toContain('person-2');
+    const erasure = { filter: ['visitor:person-2'], password: PASSWORD };
+    const asked = await owner.post(`${visited.path}/erasures`, erasure);
+    expect(asked.status, asked.text).toBe(202);
+    await until(async () => {
+      const { data } = await owner.get(`${visited.path}/erasures`);
+      return (data.erasures as { state: string }[])[0]?.state === 'finished';
+    }, 'the erasure is finished');
+    // The clock stands still: answers are as good as new. The share alone is looked up again, after a change.
+    await owner.post(`${visited.path}/views`, { ...view, name: 'Again' });
+    expect(await shown()).not.toContain('person-2');
+    expect(await shown()).toContain('person-3');
   });
 
   test('are made and revoked by those who may change the app, with clear answers to what cannot be', async () => {

@@ -20,6 +20,8 @@ const EVENTS = 1_500;
 const FILTER = [`user.id:${CANARY}`];
 
 const USERS = 7;
+/** One of them, whose events are anonymized. */
+const USER = 'user-1';
 
 export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
   const clock = new RunningClock();
@@ -33,6 +35,11 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
   /** Of an event that is erased: the newest, whose id has its time. */
   let eventId: string;
   let boardId: string;
+  /** Paths of links: to the board, and to a view with its list of events. */
+  let links: readonly string[];
+  /** What is erased. */
+  let sought = CANARY;
+  const condition = (): string => `user.id:${sought}`;
 
   beforeAll(async () => {
     folder = await mkdtemp(join(tmpdir(), 'tidemark-erase-reading-'));
@@ -71,6 +78,12 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
     const board = await owner.post(`${app.path}/boards`, { name: 'users', viewIds });
     expect(board.status, board.text).toBe(201);
     boardId = String(board.data.boardId);
+    const terms = { range: '24h', timezone: 'UTC' };
+    const shares = [{ boardId }, { viewId: viewIds[1], list: 'payloads' }];
+    const shared = await Promise.all(
+      shares.map((one) => owner.post(`${app.path}/shares`, { ...terms, ...one })),
+    );
+    links = shared.map(({ data }) => `/api${new URL(String(data.url)).pathname}`);
     await until(async () => {
       const path = `/v1/apps/${app.appId}/events?filter=${FILTER[0]}&limit=1&total=exact`;
       return (await service.request({ path, headers: { Authorization: `Bearer ${token}` } })).status === 200;
@@ -179,6 +192,12 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
     return response.body;
   }
 
+  async function follow(path = ''): Promise<string> {
+    const response = await service.request({ path });
+    expect(response.status, `${path}: ${response.body}`).toBe(200);
+    return response.body;
+  }
+
   const range = (): string => {
     const [from, to] = [clock.wall() - 86_400_000, clock.wall() + 60_000].map((at) =>
       new Date(at).toISOString(),
@@ -186,21 +205,21 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
     return `from=${from}&to=${to}`;
   };
 
-  /** Whether a route tells of the canary. */
+  /** Whether a route tells of the value that is sought. */
   const routes: Readonly<Record<string, () => Promise<boolean>>> = {
     page: async () =>
-      (await read(`/public/get_events?appId=${app.appId}&limit=1000&order=desc`)).includes(CANARY),
-    list: async () => (await read(`/v1/apps/${app.appId}/events?limit=1000`)).includes(CANARY),
+      (await read(`/public/get_events?appId=${app.appId}&limit=1000&order=desc`)).includes(sought),
+    list: async () => (await read(`/v1/apps/${app.appId}/events?limit=1000`)).includes(sought),
     search: async () =>
-      (await read(`/v1/apps/${app.appId}/events?filter=${FILTER[0]}&limit=10`)).includes(CANARY),
-    total: async () => (await readEvents(`filter=${FILTER[0]}&limit=1&total=exact`)).pagination.total > 0,
+      (await read(`/v1/apps/${app.appId}/events?filter=${condition()}&limit=10`)).includes(sought),
+    total: async () => (await readEvents(`filter=${condition()}&limit=1&total=exact`)).pagination.total > 0,
     event: async () => {
       const headers = { Authorization: `Bearer ${token}` };
       const { status } = await service.request({ path: `/v1/apps/${app.appId}/events/${eventId}`, headers });
       return status === 200;
     },
     // It answers again what it has answered some seconds ago.
-    fields: async () => (await read(`/v1/apps/${app.appId}/fields`)).includes(CANARY),
+    fields: async () => (await read(`/v1/apps/${app.appId}/fields`)).includes(sought),
     query: async () => {
       const { text } = await postForLines(
         service,
@@ -208,35 +227,39 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
         { by: ['user.id'] },
         { Authorization: `Bearer ${token}` },
       );
-      return text.includes(CANARY);
+      return text.includes(sought);
     },
-    chart: async () => (await ofSession(`/series?${range()}&by=user.id`)).includes(CANARY),
+    chart: async () => (await ofSession(`/series?${range()}&by=user.id`)).includes(sought),
     different: async () => {
       const { data } = JSON.parse(await ofSession(`/numbers?${range()}&of=user.id&stat=distinct`));
       return data.overall.distinct > USERS;
     },
-    board: async () => (await ofSession(`/boards/${boardId}/data?${range()}`)).includes(CANARY),
-    'history of an alert': async () => (await ofSession('/alerts')).includes(CANARY),
-    annotations: async () => (await read(`/v1/apps/${app.appId}/annotations?${range()}`)).includes(CANARY),
-    Prometheus: async () => (await read('/v1/apps/metrics?value=user.id')).includes(CANARY),
-    'search of an agent': async () => (await askAgent('search', {})).includes(CANARY),
-    'breakdown of an agent': async () => (await askAgent('breakdown', { by: ['user.id'] })).includes(CANARY),
-    'values for an agent': async () => (await askAgent('values', { path: 'user.id' })).includes(CANARY),
-    consumer: async () => (await consumed('earlier')).includes(CANARY),
-    'consumer of history': async () => (await consumed('later')).includes(CANARY),
+    board: async () => (await ofSession(`/boards/${boardId}/data?${range()}`)).includes(sought),
+    'shared board': async () => (await follow(links[0])).includes(sought),
+    'shared list': async () => (await follow(links[1])).includes(sought),
+    'history of an alert': async () => (await ofSession('/alerts')).includes(sought),
+    annotations: async () => (await read(`/v1/apps/${app.appId}/annotations?${range()}`)).includes(sought),
+    Prometheus: async () => (await read('/v1/apps/metrics?value=user.id')).includes(sought),
+    'search of an agent': async () => (await askAgent('search', {})).includes(sought),
+    'breakdown of an agent': async () => (await askAgent('breakdown', { by: ['user.id'] })).includes(sought),
+    'values for an agent': async () => (await askAgent('values', { path: 'user.id' })).includes(sought),
+    consumer: async () => (await consumed('earlier')).includes(sought),
+    'consumer of history': async () => (await consumed('later')).includes(sought),
     'messages that wait': async () => {
-      const rows = await service.sql`SELECT FROM delivery_messages WHERE body LIKE ${`%${CANARY}%`}`;
+      const rows = await service.sql`SELECT FROM delivery_messages WHERE body LIKE ${`%${sought}%`}`;
       return rows.length > 0;
     },
-    values: async () => (await read(`/v1/apps/${app.appId}/fields/values?path=user.id`)).includes(CANARY),
+    values: async () => (await read(`/v1/apps/${app.appId}/fields/values?path=user.id`)).includes(sought),
     export: async () => {
       const headers = { Authorization: `Bearer ${token}` };
       const answer = await fetch(`${service.url}/v1/apps/${app.appId}/export`, { headers });
       expect(answer.status).toBe(200);
-      return (await answer.text()).includes(CANARY);
+      return (await answer.text()).includes(sought);
     },
     series: async () => {
-      const { data } = JSON.parse(await read(`/v1/apps/${app.appId}/series?filter=${FILTER[0]}&interval=1d`));
+      const { data } = JSON.parse(
+        await read(`/v1/apps/${app.appId}/series?filter=${condition()}&interval=1d`),
+      );
       return data.series.some((row: { count: number }) => row.count > 0);
     },
   };
@@ -311,4 +334,26 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
       receipt: { events: EVENTS / 5 },
     });
   }
+
+  test('no route tells of an anonymized value after the answer, and no event is lost', async () => {
+    sought = USER;
+    // An anonymized event is still there, and its value still one of as many.
+    const { event: _, different: __, ...others } = routes;
+    for (const [name, tells] of Object.entries(others)) expect([name, await tells()]).toEqual([name, true]);
+    const total = async (): Promise<number> => (await readEvents('limit=1&total=exact')).pagination.total;
+    const before = await total();
+    const asked = await owner.post(`${app.path}/erasures`, {
+      ...{ filter: [condition()], anonymize: true, password: PASSWORD },
+    });
+    expect(asked.status, asked.text).toBe(202);
+    await until(async () => {
+      const { erasures } = (await owner.get(`${app.path}/erasures`)).data as {
+        erasures: { state: string }[];
+      };
+      return erasures[0]?.state === 'finished';
+    }, 'the erasure is finished');
+    for (const [name, tells] of Object.entries(others)) expect([name, await tells()]).toEqual([name, false]);
+    expect(await total()).toBe(before);
+    await expectExact();
+  });
 }
