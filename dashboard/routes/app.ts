@@ -1,6 +1,6 @@
 /** One app: its name, its tabs, and the page of the tab. */
 import { type FunctionComponent, h, type VNode } from 'preact';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import type { App, AppRow } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
 import { ProblemBox } from '../components/problem.ts';
@@ -66,6 +66,14 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
   const { appId = '', tab = '' } = params;
   const app = useResource<App>(appPath(appId));
   const { view } = useView();
+  const nav = useRef<HTMLElement>(null);
+  // Where the tabs have no room for all, the one that is open is in sight.
+  useEffect(() => {
+    const open = nav.current?.querySelector<HTMLElement>('[aria-current]');
+    if (nav.current !== null && open != null)
+      nav.current.scrollLeft =
+        open.offsetLeft + open.offsetWidth - nav.current.offsetLeft - nav.current.clientWidth;
+  }, [tab]);
   const name = TABS.find(([key]) => key === tab)?.[1];
   const { data } = app;
   // The list of apps knows the name where this answer fails.
@@ -79,7 +87,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
     <div class="page-head app-head">
       <h1 title=${known}>${known ?? (app.problem === null ? html`<span class="sr-only">App</span><span class="skeleton"><span></span></span>` : 'App')}</h1>
       <p class="muted">${data && html`<${Figures} app=${data} zone=${view.zone} />`}</p>
-      <nav class="tabs" aria-label="App">
+      <nav class="tabs" aria-label="App" ref=${nav}>
         ${TABS.map(
           ([key, label]) => html`<a
             key=${key}

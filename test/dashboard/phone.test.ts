@@ -153,6 +153,15 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     },
   );
 
+  test('the tab that is open is in sight, also the last one', async () => {
+    await page.goto(`${url.split('?')[0]}/settings`);
+    const tab = page.locator('.tabs [aria-current=page]');
+    await tab.waitFor();
+    const box = await tab.boundingBox();
+    expect(box?.x).toBeGreaterThanOrEqual(0);
+    expect((box?.x ?? 0) + (box?.width ?? Infinity)).toBeLessThanOrEqual(390);
+  });
+
   test('everything that is pressed is large enough for a finger', async () => {
     await open();
     const small = await page
