@@ -1,7 +1,6 @@
 /** How long the revocation of a token can be undone: the same for producers, resource tokens and browser keys. */
 
-import type { Fragment } from '../storage/counts/count-sql.ts';
-import type { Sql, Transaction } from '../storage/database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../storage/database/connect.ts';
 
 const UNDO_HOURS = 24;
 

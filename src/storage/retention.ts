@@ -5,10 +5,9 @@
  * types is cut in time where their boundaries are, and each part is of all types, of all but some, or of a list ({@link Retention.parts}).
  */
 
-import type { Fragment } from './counts/count-sql.ts';
 import { ALL_TYPES, DAY_MS } from './counts/levels.ts';
 import type { Snapshot } from './counts/stale.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
+import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from './database/connect.ts';
 
 /** How long a move waits for imports: folds come after it in the same round. */
 const LOCK_TIMEOUT_MS = 1_000;

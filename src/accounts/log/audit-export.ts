@@ -3,8 +3,7 @@
  * appears before it later. So an export continues after the last `entryId` of an earlier one.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type postgres from 'postgres';
-import type { Sql } from '../../storage/database/connect.ts';
+import type { Fragment, Sql } from '../../storage/database/connect.ts';
 
 export interface AuditScope {
   /** Internal id; null: all apps, and the entries of accounts. */
@@ -47,7 +46,7 @@ export async function auditHorizon(sql: Sql, mostLooks = MOST_LOOKS): Promise<nu
 }
 
 /** Transactions that write entries. */
-function writersOf(sql: Sql): postgres.PendingQuery<postgres.Row[]> {
+function writersOf(sql: Sql): Fragment {
   return sql`
     SELECT virtualtransaction FROM pg_locks
      WHERE locktype = 'relation' AND relation = 'audit_entries'::regclass AND mode = 'RowExclusiveLock' AND granted

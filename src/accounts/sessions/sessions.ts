@@ -1,9 +1,8 @@
 /** Sessions, identified by a cookie of which the database stores only a digest. */
 import { parseCookie, stringifySetCookie } from 'cookie';
-import type postgres from 'postgres';
 import { BatchedLookup } from '../../cache/batched-lookup.ts';
 import { Refused, Rejection } from '../../errors.ts';
-import type { Sql, Transaction } from '../../storage/database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../../storage/database/connect.ts';
 import type { User } from '../people/users.ts';
 import { type Device, deviceText } from './device.ts';
 import type { KnownDevices } from './known-devices.ts';
@@ -233,7 +232,7 @@ export class Sessions {
  * Whether a session began with a code, where one was asked for then. A process of the release before second factors asks for none,
  * beside this one during an upgrade; of its sessions the browser is not known.
  */
-function hadCode(sql: Sql): postgres.PendingQuery<postgres.Row[]> {
+function hadCode(sql: Sql): Fragment {
   return sql`NOT (browser IS NULL AND EXISTS (
     SELECT FROM second_factors AS factor WHERE factor.user_id = sessions.user_id AND factor.enabled_at <= sessions.created_at))`;
 }

@@ -5,11 +5,11 @@
  * subtraction for each part of a bucket; the others, mostly today, from the counts by hour or quarter-hour. Finer buckets
  * are summed from minutes.
  */
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import { withKeptPlan } from '../read/snapshot.ts';
 import { type BucketParts, type Buckets, bucketParts, levelOf } from './buckets.ts';
-import { countsIn, type Fragment, readSources, scopeOf } from './count-sql.ts';
+import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { ALL_TIME, type Interval, type SourceInterval, sourcesOf, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, QUARTER_HOUR_MS } from './levels.ts';
 import { type Counted, coarseSources, exactSources, type Snapshot } from './stale.ts';

@@ -1,13 +1,11 @@
 /** SELECTs of counts over the sources of intervals. */
 import type postgres from 'postgres';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import { countsRelation, type FieldCounts, rowCounts } from '../fields/counts-relation.ts';
 import { withKeptPlan } from '../read/snapshot.ts';
 import type { Interval, SourceInterval } from './intervals.ts';
 import { ALL_TYPES } from './levels.ts';
 import type { Snapshot } from './stale.ts';
-
-export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** Whose counts: arrays of internal ids in SQL. {@link ALL_TYPES} is the sum of an app's types. */
 export interface CountScope {

@@ -1,11 +1,8 @@
 /** Compares counts with rows in one snapshot, so that concurrent commits make no difference; and corrects tables of counts by what differs. */
-import type postgres from 'postgres';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { utcDay } from '../retention.ts';
 import { startOfMonth } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, LEVELS, type Level } from './levels.ts';
-
-type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** `month` is compared with its days, `profile` (sql/0002) with its day, the others with rows. */
 export type ComparedLevel = Level['name'] | 'month' | 'profile';

@@ -1,6 +1,6 @@
 /** Series of what declared fields count: of the events that pass a filter, or by the values of a field. */
-import type { Sql } from '../database/connect.ts';
-import type { Correction, FieldCounts, Fragment } from '../fields/counts-relation.ts';
+import type { Fragment, Sql } from '../database/connect.ts';
+import type { Correction, FieldCounts } from '../fields/counts-relation.ts';
 import {
   correctionsOf,
   type FieldFilter,

@@ -1,5 +1,5 @@
 /** The series of an app's types for a chart, with names and totals, from the counts alone and from one snapshot. */
-import type { Sql } from '../database/connect.ts';
+import type { Fragment, Sql } from '../database/connect.ts';
 import { readCounts, withKeptPlan } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { type Counting, countBefore, countBuckets, countInterval } from './bucket-counts.ts';
@@ -11,7 +11,7 @@ import {
   type Width,
   type WidthName,
 } from './buckets.ts';
-import { type CountScope, countsIn, type Fragment, readSources, scopeOf } from './count-sql.ts';
+import { type CountScope, countsIn, readSources, scopeOf } from './count-sql.ts';
 import { ALL_TIME, type Interval, type SourceInterval, startOfMonth, wholeBuckets } from './intervals.ts';
 import {
   ALL_TYPES,

@@ -1,7 +1,7 @@
 /** The stats of apps and of their types: how many events each has, and when the last of them was. */
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
-import { type CountScope, countsIn, type Fragment } from './count-sql.ts';
+import { type CountScope, countsIn } from './count-sql.ts';
 import { ALL_TIME, type SourceInterval } from './intervals.ts';
 import { ALL_TYPES, DAYS, HOURS, type Level, MINUTES, QUARTER_HOURS } from './levels.ts';
 import { coarseSources, type Snapshot } from './stale.ts';

@@ -61,6 +61,9 @@ function withPool(sql: Sql, pool: Pool, own: Readonly<Record<string, unknown>> =
 }
 
 export type Transaction = postgres.TransactionSql;
+
+/** A part of a statement. */
+export type Fragment = postgres.PendingQuery<postgres.Row[]>;
 /** What runs transactions: a pool, or a part of a cluster (citus/shard-schema.ts). */
 export type Transactions = Pick<Sql, 'begin' | 'pool'>;
 

@@ -1,8 +1,5 @@
 /** The relations of the counts of values, with what they lack. */
-import type postgres from 'postgres';
-import type { Transaction } from '../database/connect.ts';
-
-export type Fragment = postgres.PendingQuery<postgres.Row[]>;
+import type { Fragment, Transaction } from '../database/connect.ts';
 
 /** Events of a series that its counts lack, or have too many of. */
 export interface Correction {

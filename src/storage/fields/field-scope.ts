@@ -9,9 +9,9 @@
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, DAYS, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import { type Retention, readRetention, selectBoundary } from '../retention.ts';
-import type { Correction, Fragment } from './counts-relation.ts';
+import type { Correction } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { hasMoreRows, type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import type { RowFilter } from './row-filter.ts';

@@ -4,10 +4,9 @@ import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { ArchivedGroup } from '../database/archive-source.ts';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import { comesBefore, inOrderOf, merged } from '../read/positions.ts';
 import { type Retention, readRetention } from '../retention.ts';
-import type { Fragment } from './counts-relation.ts';
 import { passes, type RowFilter } from './row-filter.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */

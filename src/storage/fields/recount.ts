@@ -3,11 +3,10 @@
  * what the rows say.
  */
 import { setTimeout as sleep } from 'node:timers/promises';
-import type postgres from 'postgres';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
 import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level } from '../counts/levels.ts';
-import type { Sql, Transaction, Transactions } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { readRetention } from '../retention.ts';
 import {
   addSummary,
@@ -30,8 +29,6 @@ import { withFieldsLocked } from './fields-lock.ts';
 import { NumberSummary } from './number-summary.ts';
 import { Bins } from './sketch.ts';
 import { areRowsAway, forgetUncounted, joinMinutes, stepsOf } from './uncounted-minutes.ts';
-
-type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** Summaries of so much of a day are in memory at once. */
 const STEP_MS = 6 * HOUR_MS;

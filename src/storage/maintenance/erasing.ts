@@ -3,13 +3,10 @@
  * declared fields follows; until then readers count the minutes from their rows.
  */
 import { createHash } from 'node:crypto';
-import type postgres from 'postgres';
 import { ALL_TYPES, countTable, DAY_MS, floorTo, LEVELS, MINUTE_MS } from '../counts/levels.ts';
-import type { Sql, Transaction, Transactions } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { type ErasedValues, forgetValues, forgottenValues, recountMinutes } from '../fields/recount.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
-
-type Fragment = postgres.PendingQuery<postgres.Row[]>;
 
 /** Events of one transaction: some 50 ms. */
 export const ERASED_AT_ONCE = 5_000;

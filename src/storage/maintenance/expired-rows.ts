@@ -7,9 +7,8 @@
  * before is looked through once more.
  */
 
-import type { Fragment } from '../counts/count-sql.ts';
 import { ALL_TYPES, DAY_MS } from '../counts/levels.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { saysNodeUnreachable } from '../database/nodes.ts';
 import type { TypeScope } from '../retention.ts';
 

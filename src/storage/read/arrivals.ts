@@ -7,11 +7,10 @@
  */
 
 import { countBefore, countBuckets } from '../counts/bucket-counts.ts';
-import type { Fragment } from '../counts/count-sql.ts';
 import { ALL_TIME, type Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, floorTo, MINUTE_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
-import { errorCode, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
+import { errorCode, type Fragment, SQLSTATE, type Sql, type Transaction } from '../database/connect.ts';
 import { readAppSnapshot } from './snapshot.ts';
 
 export interface NewEvent {

@@ -4,8 +4,7 @@
  * Source: https://www.postgresql.org/docs/current/sql-copy.html#SQL-COPY-FILE-FORMATS
  */
 import { Readable } from 'node:stream';
-import type postgres from 'postgres';
-import { errorCode, SQLSTATE, type Transaction } from '../database/connect.ts';
+import { errorCode, type Fragment, SQLSTATE, type Transaction } from '../database/connect.ts';
 import { HEAD_BYTES } from '../database/copy-tap.ts';
 
 /** Starts the first row. */
@@ -244,10 +243,7 @@ export async function copyRows(
  * @returns how it has failed in the middle; null where it has not
  * @throws where it has sent nothing
  */
-async function received(
-  copy: postgres.PendingQuery<postgres.Row[]>,
-  onData: (chunk: Buffer) => void,
-): Promise<unknown> {
+async function received(copy: Fragment, onData: (chunk: Buffer) => void): Promise<unknown> {
   // The client settles the query with a stream, which may fail in the same turn: before the promise's reader comes to listen.
   // Rows are taken as they come, past the stream's buffer: they are valid for that long only (copy-tap.ts).
   const query = copy as unknown as { resolve: (result: unknown) => void };

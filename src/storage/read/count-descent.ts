@@ -1,10 +1,9 @@
 /** The counts of a scope, and the way down in them: from the coarser buckets to the finer ones that hold an event. */
 
-import type { Fragment } from '../counts/count-sql.ts';
 import type { Interval, LevelInterval } from '../counts/intervals.ts';
 import { ALL_TYPES, type Level } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import { countsRelation } from '../fields/counts-relation.ts';
 import type { PageRequest, Scope } from './page-request.ts';
 import { withKeptPlan } from './snapshot.ts';

@@ -12,11 +12,10 @@
  * end all of them would be planned.
  */
 
-import type { Fragment } from '../counts/count-sql.ts';
 import { type Interval, type LevelInterval, splitByLevel } from '../counts/intervals.ts';
 import { DAYS, floorTo, HOURS, type Level, MINUTE_MS, MINUTES, QUARTER_HOURS } from '../counts/levels.ts';
 import { exactIntervals, type Snapshot } from '../counts/stale.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import {
   Retention,
   type RetentionRow,

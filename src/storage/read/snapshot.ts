@@ -3,7 +3,7 @@ import type postgres from 'postgres';
 import type { Path } from '../../base/turns.ts';
 import { type Snapshot, StaleBuckets } from '../counts/stale.ts';
 import { ArchiveUnavailable } from '../database/archive-source.ts';
-import type { Sql, Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import type { SnapshotRules } from '../database/database.ts';
 import { ArchivedRows, GroupsNeeded, HeldGroups } from './archived-rows.ts';
 import { Once } from './once.ts';
@@ -99,10 +99,10 @@ class KeptPlans {
   }
 }
 
-const keptPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
+const keptPlans = (tx: Transaction): Fragment =>
   tx`set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true)`;
 /** As sessions begin. */
-const ownPlans = (tx: Transaction): postgres.PendingQuery<postgres.Row[]> =>
+const ownPlans = (tx: Transaction): Fragment =>
   tx`set_config('plan_cache_mode', 'force_custom_plan', true), set_config('enable_seqscan', 'on', true)`;
 
 /** @param appId whose counts are read; null: those of several apps */
@@ -201,11 +201,7 @@ const NOBODY: Path = ['', 0];
  * Tells the views of counts by settings of the transaction which deltas are folded in this snapshot (sql/0002), so that they need not
  * be looked at; and those of an app that share rows with others (sql/0019), so that no statement need unpack them again.
  */
-function tellViews(
-  tx: Transaction,
-  { groupsDeltas }: SnapshotRules,
-  appId: number | null,
-): postgres.PendingQuery<postgres.Row[]> {
+function tellViews(tx: Transaction, { groupsDeltas }: SnapshotRules, appId: number | null): Fragment {
   return groupsDeltas
     ? tx`SELECT tell_views(${appId}::integer)`
     : tx`SELECT set_config('tidemark.pending_from', last_fold.pending_from::text, true) FROM last_fold`;
