@@ -25,6 +25,9 @@ export function build(): void {
   isBuilt = true;
 }
 
+/** Lines of src/cli/transfer/progress.ts. */
+const PROGRESS = /^tidemark: \d+ % {2}.*\n/gm;
+
 /** Processes that have loaded the command line and wait for a command. */
 const waiting: ChildProcess[] = [];
 
@@ -32,6 +35,7 @@ const waiting: ChildProcess[] = [];
  * Runs `tidemark` with these arguments and settings, and nothing else of our own environment but PATH. In a process that has
  * run others before, because loading the command line takes longer than most commands: {@link tidemarkProcess} starts one.
  * @param input what is on its standard input
+ * @returns what it says without how far it is, which a busy machine says more often
  */
 export async function tidemark(
   args: readonly string[],
@@ -53,7 +57,7 @@ export async function tidemark(
       }),
     ]);
     waiting.push(process);
-    return outcome;
+    return { ...outcome, stderr: outcome.stderr.replace(PROGRESS, '') };
   } finally {
     ended.abort();
     process.unref();
