@@ -233,8 +233,8 @@ export interface Producer {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: string;
   readonly revokedAt: string | null;
-  /** Until when its revocation can be undone; null: it cannot. */
-  readonly restorableUntil: string | null;
+  /** Until when its revocation can be undone; absent: it cannot. */
+  readonly restorableUntil?: string;
   /** To the minute; null: never. */
   readonly firstUsedAt: string | null;
   readonly lastUsedAt: string | null;
@@ -265,8 +265,8 @@ export interface ResourceToken {
   readonly createdAt: string;
   readonly expiresAt: string | null;
   readonly revokedAt: string | null;
-  /** Until when this user can undo its revocation; null: that is not possible. */
-  readonly restorableUntil: string | null;
+  /** Until when this user can undo its revocation; absent: that is not possible. */
+  readonly restorableUntil?: string;
   readonly lastUsedAt: string | null;
 }
 
@@ -286,8 +286,8 @@ export interface BrowserKey {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: string;
   readonly revokedAt: string | null;
-  /** Until when its revocation can be undone; null: it cannot. */
-  readonly restorableUntil: string | null;
+  /** Until when its revocation can be undone; absent: it cannot. */
+  readonly restorableUntil?: string;
   /** The key's own text, which is no secret; null where another SECRET sealed it. */
   readonly browserKey: string | null;
 }

@@ -7,7 +7,7 @@ import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { eventTypeNameProblem } from './event-types.ts';
 import { checkName } from './name.ts';
-import { restorableUntil } from './revocation.ts';
+import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 /** A browser key in a list. */
@@ -25,8 +25,8 @@ export interface BrowserKey {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; null: it cannot. */
-  readonly restorableUntil: Date | null;
+  /** Until when its revocation can be undone; absent: it cannot. */
+  readonly restorableUntil?: Date;
   /** The key's own text, which is no secret; null where another SECRET sealed it. */
   readonly browserKey: string | null;
 }
@@ -116,6 +116,12 @@ async function removeRevoked(tx: Transaction, appId: number): Promise<void> {
                    ORDER BY revoked_at DESC, id DESC OFFSET ${MAX_REVOKED})`;
 }
 
+type KeyRow = Omit<BrowserKey, 'kind' | 'browserKey' | 'restorableUntil'> & {
+  readonly digest: Buffer;
+  readonly sealed: Buffer;
+  readonly restorableUntil: Date | null;
+};
+
 /**
  * All browser keys, revoked ones included, in order of creation.
  * @param appId internal id of an app; null: those of all apps
@@ -125,7 +131,7 @@ export async function listBrowserKeys(
   secret: Secret,
   appId: number | null = null,
 ): Promise<BrowserKey[]> {
-  const rows = await sql<(Omit<BrowserKey, 'kind' | 'browserKey'> & { digest: Buffer; sealed: Buffer })[]>`
+  const rows = await sql<KeyRow[]>`
     SELECT key.public_id AS "tokenId", key.name, ARRAY[app.public_id] AS "appIds", key.types, key.origins,
            CASE WHEN maker.id IS NOT NULL
                 THEN json_build_object('userId', maker.public_id, 'email', maker.email) END AS "createdBy",
@@ -136,7 +142,7 @@ export async function listBrowserKeys(
      ORDER BY key.id`;
   return rows.map(({ digest, sealed, ...row }) => ({
     kind: 'browser',
-    ...row,
+    ...withoutNull(row),
     browserKey: openSealed(secret, sealed, digest),
   }));
 }

@@ -8,7 +8,7 @@ import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
-import { restorableUntil } from './revocation.ts';
+import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret } from './secret.ts';
 
 /** A producer in a list. */
@@ -22,8 +22,8 @@ export interface Producer {
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   readonly createdAt: Date;
   readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; null: it cannot. */
-  readonly restorableUntil: Date | null;
+  /** Until when its revocation can be undone; absent: it cannot. */
+  readonly restorableUntil?: Date;
   /** To the minute; null: never. */
   readonly firstUsedAt: Date | null;
   readonly lastUsedAt: Date | null;
@@ -102,7 +102,7 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
   const minute = Math.floor(now / MINUTE_MS) * MINUTE_MS;
   const last = new Date(minute - MINUTE_MS);
   const since = new Date(minute - HOUR_MINUTES * MINUTE_MS);
-  const rows = await sql<Omit<Producer, 'kind'>[]>`
+  const rows = await sql<(Omit<Producer, 'kind' | 'restorableUntil'> & { restorableUntil: Date | null })[]>`
     WITH every AS (
       SELECT apps.id AS app_id, apps.public_id AS app, 0 AS id, 'tok_' || substr(apps.public_id, 5) AS "tokenId", ${FIRST_NAME} AS name,
              NULL::json AS "createdBy", apps.created_at AS "createdAt",
@@ -131,7 +131,7 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
                AND token.expires_at > now()) AS "previousValidUntil"
       FROM every LEFT JOIN producer_uses AS uses ON (uses.app_id, uses.producer_id) = (every.app_id, every.id)
      ORDER BY every.app_id, every.id`;
-  return rows.map((row) => ({ kind: 'logging', ...row }));
+  return rows.map((row) => ({ kind: 'logging', ...withoutNull(row) }));
 }
 
 /** The events of a producer, by bucket. */

@@ -7,7 +7,7 @@ import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { checkName } from './name.ts';
-import { restorableUntil } from './revocation.ts';
+import { restorableUntil, withoutNull } from './revocation.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
 export interface ResourceToken {
@@ -20,8 +20,8 @@ export interface ResourceToken {
   readonly createdAt: Date;
   readonly expiresAt: Date | null;
   readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; null: it cannot. */
-  readonly restorableUntil: Date | null;
+  /** Until when its revocation can be undone; absent: it cannot. */
+  readonly restorableUntil?: Date;
   readonly lastUsedAt: Date | null;
 }
 
@@ -124,8 +124,7 @@ export async function listResourceTokens(
   appId: number | null = null,
   by: Actor = COMMAND_LINE,
 ): Promise<ResourceToken[]> {
-  return [
-    ...(await sql<ResourceToken[]>`
+  const rows = await sql<(Omit<ResourceToken, 'restorableUntil'> & { restorableUntil: Date | null })[]>`
       SELECT token.public_id    AS "tokenId",
              token.name,
              ARRAY(SELECT app.public_id
@@ -143,8 +142,8 @@ export async function listResourceTokens(
         FROM resource_tokens AS token LEFT JOIN users AS maker ON maker.id = token.created_by
        WHERE ${appId}::integer IS NULL
           OR EXISTS (SELECT FROM resource_token_apps AS link WHERE link.token_id = token.id AND link.app_id = ${appId})
-       ORDER BY token.id`),
-  ];
+       ORDER BY token.id`;
+  return rows.map(withoutNull);
 }
 
 /**

@@ -4,6 +4,19 @@ import type { Fragment, Sql, Transaction } from '../storage/database/connect.ts'
 
 const UNDO_HOURS = 24;
 
+/** A row of a list of tokens. */
+interface Revocable {
+  readonly restorableUntil: Date | null;
+}
+
+/** A token as lists have it: where its revocation cannot be undone, they say nothing of that. */
+export function withoutNull<Row extends Revocable>({
+  restorableUntil: until,
+  ...row
+}: Row): Omit<Row, 'restorableUntil'> & { readonly restorableUntil?: Date } {
+  return until === null ? row : { ...row, restorableUntil: until };
+}
+
 /** Until when a revocation can be undone, by the database's clock; NULL where it no longer can. @param at when it was revoked */
 export function restorableUntil(sql: Sql | Transaction, at: Fragment): Fragment {
   const ends = sql`${at} + make_interval(hours => ${UNDO_HOURS})`;

@@ -277,9 +277,8 @@ function addListCommand(token: Command): void {
         return {
           json: {
             tokens: [
-              ...tokens,
-              ...keys,
-              ...producers,
+              // Whether one can be restored says `token restore`.
+              ...[...tokens, ...keys, ...producers].map(({ restorableUntil: _, ...one }) => one),
               ...management.map((one) => ({ kind: 'management', ...one })),
             ],
           },

@@ -204,7 +204,6 @@ describe.each(availableEngines())('on %s', (engine) => {
         createdAt: expect.any(Date),
         expiresAt: made.expiresAt,
         revokedAt: null,
-        restorableUntil: null,
         lastUsedAt: null,
       });
       const [stored] = await sql`SELECT digest FROM resource_tokens WHERE public_id = ${made.tokenId}`;

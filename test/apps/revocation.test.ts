@@ -138,7 +138,7 @@ describe('a revocation and its undo', () => {
     const stranger = await newPerson(service, 'stranger@example.com');
     await owner.post(`${shop.path}/members`, { email: 'second-viewer@example.com', role: 'viewer' });
     expect(await restorable(owner, token.tokenId)).toMatch(/Z$/);
-    expect(await restorable(viewer, token.tokenId)).toBeNull();
+    expect(await restorable(viewer, token.tokenId)).toBeUndefined();
     for (const kind of ['tokens', 'browser-keys']) {
       const { tokenId } = kind === 'tokens' ? token : key;
       const path = `${shop.path}/${kind}/${tokenId}/restore`;
@@ -149,7 +149,7 @@ describe('a revocation and its undo', () => {
     }
     await service.sql`UPDATE resource_tokens SET revoked_at = revoked_at - interval '25 hours' WHERE public_id = ${token.tokenId}`;
     await service.sql`UPDATE browser_keys SET revoked_at = revoked_at - interval '25 hours' WHERE public_id = ${key.tokenId}`;
-    expect(await restorable(owner, token.tokenId)).toBeNull();
+    expect(await restorable(owner, token.tokenId)).toBeUndefined();
     expect(await restore(owner, token)).toBe(404);
     expect((await owner.post(`${shop.path}/browser-keys/${key.tokenId}/restore`)).status).toBe(404);
   });
@@ -159,7 +159,7 @@ describe('a revocation and its undo', () => {
     const token = await newToken(owner, shop, { appIds: [second.appId] });
     // The helper maintains one of the two apps.
     await revoke(owner, token);
-    expect(await restorable(helper, token.tokenId)).toBeNull();
+    expect(await restorable(helper, token.tokenId)).toBeUndefined();
     const refused = await helper.post(`${shop.path}/tokens/${token.tokenId}/restore`);
     expect([refused.status, refused.text]).toEqual([403, expect.stringContaining('who revoked it')]);
     expect(await restore(owner, token, second)).toBe(200);
@@ -241,7 +241,7 @@ describe('the end of a membership', () => {
     const live = await newToken(helper, app);
     expect((await owner.delete(`${app.path}/members/${helperId}`)).status).toBe(200);
     for (const token of [before, live]) {
-      expect(await restorable(owner, token.tokenId, app)).toBeNull();
+      expect(await restorable(owner, token.tokenId, app)).toBeUndefined();
       expect(await restore(owner, token, app)).toBe(404);
       expect(await restoreResourceToken(service.sql, token.tokenId)).toBeNull();
       expect(await read(service, app, token)).toBe(401);

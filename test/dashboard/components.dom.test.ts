@@ -216,7 +216,6 @@ describe('browser keys', () => {
       createdBy: null,
       createdAt: '2026-01-05T10:00:00Z',
       revokedAt: null,
-      restorableUntil: null,
     },
   };
   const revoked = {

@@ -261,7 +261,8 @@ test('tokens and sessions get the same, and what is wrong is named with its colu
     });
     const bySession = await person.get(`/api/apps/${app.appId}/events?${query}`);
     expect(bySession.status).toBe(byToken.status);
-    expect(bySession.text).toBe(byToken.body);
+    // Where a live feed goes on, which a token has none of.
+    expect(bySession.text.replace(/,"feed":"[^"]+"/, '')).toBe(byToken.body);
     return JSON.parse(byToken.body);
   };
   const payloadsOf = async (query: string): Promise<unknown[]> =>

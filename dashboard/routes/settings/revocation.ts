@@ -11,7 +11,7 @@ interface Revocable {
   readonly tokenId: string;
   readonly name: string;
   readonly revokedAt: string | null;
-  readonly restorableUntil: string | null;
+  readonly restorableUntil?: string;
 }
 
 /** @param path of the tokens @returns the button of a row, and why the last change failed */
@@ -34,7 +34,7 @@ export function useRevocation(
     (one) =>
       one.revokedAt === null
         ? rowButton('Revoke', one.name, () => revoke.run(one))
-        : one.restorableUntil === null
+        : one.restorableUntil === undefined
           ? null
           : rowButton('Restore', one.name, () => restore.run(one)),
     html`<${ProblemBox} problem=${revoke.problem ?? restore.problem} />`,
