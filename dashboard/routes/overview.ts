@@ -74,7 +74,7 @@ function Glance({
         <b title=${`The week before: ${count(line.before)}`}>${changeText(line.total, line.before)}</b>
       </li>`,
       )}
-      ${card('Silent types', 'Every type sends as it usually does.', silent, ({ typeId, name, hours, missed }) => html`<li key=${typeId}><a href=${link({ ...view, types: [typeId] })}>${name}</a>: none for ${hours < 48 ? `${average(hours)} h` : `${average(hours / 24)} days`}, usually ${usual(missed / hours)}</li>`)}
+      ${card('Silent types', 'Every type sends as it usually does.', silent, ({ typeId, name, hours, missed }) => html`<li key=${typeId}><a href=${link({ ...view, types: [typeId] })}>${name}</a>: none for ${hours < 48 ? `${Math.floor(hours)} h` : `${Math.floor(hours / 24)} days`}, usually ${usual(missed / hours)}</li>`)}
       ${card('Latest annotations', 'None in the last 90 days. In Explore, the chart’s options have “Annotate”.', annotations, ({ annotationId, at, text }) => html`<li key=${annotationId}><time class="muted" datetime=${at}>${dateTime(Date.parse(at), view.zone)}</time> ${text}</li>`)}
     </div>`;
 }
