@@ -87,10 +87,10 @@ describe('an answer with events', () => {
     fc.assert(
       fc.property(fc.array(spacedJson.map((text) => `{"x":${text}}`)), (payloads) => {
         const page = readEventPage(
-          `{"success":true,"data":{"events":[${payloads.map(row)}],"pagination":{"nextCursor":"c"}}}`,
+          `{"success":true,"data":{"events":[${payloads.map(row)}],"pagination":{"nextCursor":"c","feed":"f"}}}`,
         );
         expect(page.events.map(({ payload }) => payload)).toEqual(payloads);
-        expect(page.next).toBe('c');
+        expect([page.next, page.feed]).toEqual(['c', 'f']);
       }),
     );
   });
@@ -100,6 +100,7 @@ describe('an answer with events', () => {
       events: [],
       next: null,
       searchedUntil: null,
+      feed: null,
     });
     expect(readEvent(`{"success":true,"data":${row('{"a":1e400}')}}`)).toEqual({
       id: '1',
