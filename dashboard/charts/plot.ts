@@ -185,7 +185,8 @@ export class Plot {
 
   #drawGrid(context: CanvasRenderingContext2D, area: Geometry, ratio: number): void {
     const { left, top, width, height, min, max, scale } = area;
-    const most = Math.max(2, Math.floor(height / ratio / GRID_SPACE));
+    // With fewer than three, steps of 1, 2 and 5 may pass over the whole height, which then has no number.
+    const most = Math.max(3, Math.floor(height / ratio / GRID_SPACE));
     const { curve } = this.#content;
     // Events are whole numbers; percentages are not.
     const values =

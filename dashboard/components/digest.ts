@@ -18,7 +18,7 @@ export function WeeklyMail({ of }: { readonly of: string }): VNode | null {
   });
   if (data?.sendsMail !== true) return null;
   return html`<${Section} title="Weekly mail">
-    <label><input type="checkbox" checked=${data.digest !== null} disabled=${set.busy} onChange=${() => set.run(data.digest === null)} /> Send me the numbers of the week, every Monday at 08:00 ${data.digest?.timezone ?? ownZone()}</label>
+    <label class="check"><input type="checkbox" checked=${data.digest !== null} disabled=${set.busy} onChange=${() => set.run(data.digest === null)} /><span>Send me the numbers of the week, every Monday at 08:00 ${data.digest?.timezone ?? ownZone()}</span></label>
     <${ProblemBox} problem=${set.problem} />
   <//>`;
 }

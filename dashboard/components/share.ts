@@ -4,7 +4,7 @@ import { useState } from 'preact/hooks';
 import type { NewShare, ShareCollection, ShareEntry } from '../../src/api-types/answers.ts';
 import { rangeLabel } from '../format.ts';
 import { html } from '../html.ts';
-import { type Range, rangeText, resolveRange } from '../range.ts';
+import { parseRange, type Range, rangeText, resolveRange } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { Ago } from './ago.ts';
@@ -75,9 +75,12 @@ export function ShareDialog({ appId, of, name, range, zone, filters, onClose }: 
             ['Made', ({ createdAt, createdBy }) => html`<${Ago} at=${createdAt} /> by ${createdBy}`],
             [
               'Shows',
-              ({ list, range, hasPassword }) => `${SHOWN[list]}, ${range}${hasPassword ? ', password' : ''}`,
+              ({ list, range, timezone, hasPassword }) => {
+                const shown = parseRange(range);
+                return `${shown ? rangeLabel(shown, timezone) : range}: ${SHOWN[list]}${hasPassword ? ', password' : ''}`;
+              },
             ],
-            ['Ends', ({ endsAt }) => endsAt && html`<${Ago} at=${endsAt} />`],
+            ['Ends', ({ endsAt }) => (endsAt === null ? 'never' : html`<${Ago} at=${endsAt} />`)],
             ['', (share) => rowButton('Revoke', SHOWN[share.list], () => setOpen(share))],
           ],
         },
