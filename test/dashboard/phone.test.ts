@@ -22,7 +22,10 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
     build();
     [service, browser] = await Promise.all([startTestService(), launchBrowser()]);
     const owner = await newPerson(service, 'owner@example.com');
-    const { appId, loggingToken } = await newOwnApp(owner);
+    const { appId, loggingToken, path } = await newOwnApp(owner);
+    const annotation = { kind: 'incident', text: 'The payment provider answers late. '.repeat(5).trim() };
+    const { status } = await owner.post(`${path}/annotations`, { ...annotation, at: '2026-11-10T12:00:00Z' });
+    expect(status).toBe(201);
     await service.post({
       loggingToken,
       typeId: undefined,
@@ -76,6 +79,15 @@ describe.skipIf(withoutBrowser !== '')('on a phone', () => {
       );
   };
   const instant = (name: string): number => Date.parse(new URL(page.url()).searchParams.get(name) ?? '');
+
+  test('a long annotation is read whole, and moves nothing beyond the edge', async () => {
+    await open();
+    const name = page.getByRole('list', { name: 'Annotations' }).locator('.name');
+    await name.waitFor();
+    const beyond = (element: Element): number => element.scrollWidth - element.clientWidth;
+    expect(await name.evaluate(beyond)).toBe(0);
+    expect(await page.locator('html').evaluate(beyond)).toBe(0);
+  });
 
   test('the chart is in the first screen, below controls of which none is beyond an edge', async () => {
     await open();
