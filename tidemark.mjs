@@ -170,13 +170,13 @@ function isOrphan() {
 
 /**
  * npm and npx run a command in a shell, which ends at a signal and does not pass it on: without this the service would keep its
- * port when its `npm start` is terminated. Then it stops as if it had been sent the signal itself.
+ * port when its `npm start` is terminated. Then it stops as where a terminal closes: that is never an impatient second signal.
  */
 function stopWithParent() {
   const timer = setInterval(() => {
     if (!isOrphan()) return;
     clearInterval(timer);
-    if (!process.emit('SIGTERM', 'SIGTERM')) process.exit(143);
+    if (!process.emit('SIGHUP', 'SIGHUP')) process.exit(129);
   }, PARENT_CHECK_MS);
   timer.unref();
 }

@@ -4,7 +4,7 @@ import { isAbsolute, relative } from 'node:path';
 import { setFlagsFromString } from 'node:v8';
 import type { Logger } from 'pino';
 import { checkFingerprint, openSecret, type Secret } from './apps/secret.ts';
-import { StopRequest } from './cli/stop-request.ts';
+import { onStopSignal, StopRequest } from './cli/stop-request.ts';
 import { isWorker, serveAsWorker } from './cluster/worker.ts';
 import { Workers } from './cluster/workers.ts';
 import { type Config, localOrigin } from './config.ts';
@@ -24,7 +24,7 @@ import { openStorage, type Storage } from './storage/storage.ts';
 /** The service: this process itself, or its workers. */
 type Server = Pick<Service, 'port' | 'transport' | 'setupPath' | 'stop'>;
 
-/** Runs the service until SIGTERM or SIGINT. Sets the process's exit code. */
+/** Runs the service until SIGTERM, SIGINT or SIGHUP. Sets the process's exit code. */
 export async function serve(config: Config): Promise<void> {
   // V8 lets the heap grow to several times of what lives before it collects: 425 MB under large bodies. With this it is
   // 220 MB, and small events lose nothing that could be measured.
@@ -40,12 +40,14 @@ export async function serve(config: Config): Promise<void> {
   const supervisor = new Supervisor({ environment: process.env, log });
   const stopRequest = new StopRequest();
   stopRequest.onFault(log);
-  onSignal((signal) => stopRequest.request(signal));
   let server: Server | null = null;
-  // Armed by the first signal, also during the start.
-  const disarm = endInTime(stopRequest.reason, config, log, () => {
+  const exit = (): never => {
     if (server instanceof Workers) server.kill();
-  });
+    process.exit(1);
+  };
+  onStopSignal((signal) => stopRequest.request(signal), exit);
+  // Armed by the first signal, also during the start.
+  const disarm = endInTime(stopRequest.reason, config, log, exit);
   try {
     await checkTransport(config.HTTP_TRANSPORT);
     await checkPortOfNew(config);
@@ -76,10 +78,10 @@ export async function serve(config: Config): Promise<void> {
 
 /**
  * Ends the process with exit code 1 if it has not ended within the timeout after a stop request.
- * @param kill ends child processes
+ * @param exit ends this process and its children
  * @returns disarms the timeout; call it at the end. A running timeout then only ends a process that hangs
  */
-function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: () => void): () => void {
+function endInTime(reason: Promise<string>, config: Config, log: Logger, exit: () => void): () => void {
   let deadline: NodeJS.Timeout | null = null;
   let isOver = false;
   void reason.then((why) => {
@@ -87,8 +89,7 @@ function endInTime(reason: Promise<string>, config: Config, log: Logger, kill: (
     log.info({ reason: why }, 'Stopping');
     deadline = setTimeout(() => {
       log.fatal('shutdown: SHUTDOWN_TIMEOUT_SECONDS exceeded, exiting with unanswered requests');
-      kill();
-      process.exit(1);
+      exit();
     }, config.SHUTDOWN_TIMEOUT_SECONDS * 1_000);
   });
   return () => {
@@ -151,16 +152,6 @@ async function checkConnections(config: Config, sql: Sql): Promise<void> {
     `WORKERS: ${config.WORKERS} processes use up to ${needed} connections and the database allows ${row.allowed}: raise ` +
       'its max_connections, or lower WORKERS, READ_CONNECTIONS or COMMIT_CONNECTIONS',
   );
-}
-
-/** Calls back for the first signal; a second one ends the process at once. */
-function onSignal(stop: (signal: string) => void): void {
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
-    process.once(signal, () => {
-      process.once(signal, () => process.exit(1));
-      stop(signal);
-    });
-  }
 }
 
 /** Prints the address and the next steps for the operator. */

@@ -8,6 +8,7 @@ import { installationId, readInstallation } from '../storage/database/installati
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
+import { onStopSignal } from './stop-request.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
 import { grouped } from './transfer/progress.ts';
 
@@ -130,7 +131,7 @@ async function run(opened: Opened, options: Options): Promise<void> {
   const days: DayOutcome[] = [];
   const until = Math.floor(Date.now() / DAY_MS - opened.config.ARCHIVE_AFTER_DAYS) * DAY_MS;
   let isStopped = false;
-  process.once('SIGTERM', () => {
+  onStopSignal(() => {
     isStopped = true;
   });
   const wasFree = await archiveDueDays({

@@ -9,6 +9,7 @@ import { OperatorError } from '../errors.ts';
 import { openDemoApp, removeDemoApp } from './demo/demo-app.ts';
 import { type DemoEvent, WebShop } from './demo/web-shop.ts';
 import { runCommand } from './session.ts';
+import { onStopSignal } from './stop-request.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
@@ -121,11 +122,11 @@ async function storePast(target: Target, shop: WebShop, until: number): Promise<
   return stored;
 }
 
-/** Stores what happens from `from` on, second by second, until SIGINT or SIGTERM. */
+/** Stores what happens from `from` on, second by second, until a signal. */
 async function stream(target: Target, shop: WebShop, from: number): Promise<void> {
   process.stderr.write('tidemark: adding live events; Ctrl-C ends it\n');
   const interrupted = new AbortController();
-  for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupted.abort());
+  onStopSignal(() => interrupted.abort());
   for (let done = from; !interrupted.signal.aborted; ) {
     await wait(LIVE_EVERY_MS, undefined, { signal: interrupted.signal }).catch(() => undefined);
     const now = Date.now();

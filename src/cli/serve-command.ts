@@ -4,6 +4,7 @@ import { readConfig } from '../config.ts';
 import { OperatorError } from '../errors.ts';
 import { printFailure } from './failure.ts';
 import { formatSettings } from './output.ts';
+import { onStopSignal } from './stop-request.ts';
 
 /** Exit code of a start that cannot succeed without a change: EX_CONFIG of sysexits.h. */
 const NEEDS_A_CHANGE = 78;
@@ -42,8 +43,6 @@ async function holdUntilSignal(): Promise<void> {
   );
   // A pending promise alone does not keep the process alive.
   const alive = setInterval(() => undefined, 60_000);
-  await new Promise<void>((resolve) => {
-    for (const signal of ['SIGTERM', 'SIGINT'] as const) process.once(signal, () => resolve());
-  });
+  await new Promise<string>((resolve) => onStopSignal(resolve));
   clearInterval(alive);
 }

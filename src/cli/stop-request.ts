@@ -2,6 +2,25 @@
 import type { Logger } from 'pino';
 import { isUnavailable } from '../storage/database/connect.ts';
 
+/** A signal that follows sooner is the same one: npm passes on what its process group has got already. */
+const SAME_SIGNAL_MS = 2_000;
+
+/**
+ * Calls back for the first signal to stop: SIGTERM, SIGINT, or SIGHUP where a terminal closes.
+ * @param exit for an impatient second SIGTERM or SIGINT
+ */
+export function onStopSignal(stop: (signal: string) => void, exit: () => void = () => process.exit(1)): void {
+  let firstAt: number | null = null;
+  for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
+    process.on(signal, () => {
+      if (firstAt === null) {
+        firstAt = performance.now();
+        stop(signal);
+      } else if (signal !== 'SIGHUP' && performance.now() - firstAt >= SAME_SIGNAL_MS) exit();
+    });
+  }
+}
+
 /** A fault that repeats itself while the process stops must not fill the log. */
 const MOST_LOGGED = 10;
 

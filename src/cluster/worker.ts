@@ -2,7 +2,7 @@
 import cluster from 'node:cluster';
 import { openSecret } from '../apps/secret.ts';
 import { describeFailure } from '../cli/failure.ts';
-import { StopRequest } from '../cli/stop-request.ts';
+import { onStopSignal, StopRequest } from '../cli/stop-request.ts';
 import type { Config } from '../config.ts';
 import { createLog } from '../process/log.ts';
 import { ownCommandLine } from '../process/own-command.ts';
@@ -104,5 +104,5 @@ function onStopRequest(stop: (reason: string) => void): void {
     if (message === STOP) stop('requested by the primary');
   });
   process.once('disconnect', () => stop('the primary process exited'));
-  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => stop(signal));
+  onStopSignal(stop);
 }

@@ -1,4 +1,6 @@
+import { spawn } from 'node:child_process';
 import { lstat, realpath } from 'node:fs/promises';
+import type { Socket } from 'node:net';
 import { dirname, join, resolve } from 'node:path';
 import { setTimeout as delay } from 'node:timers/promises';
 import pg from 'pg';
@@ -16,7 +18,7 @@ import {
 } from './cluster.ts';
 import { isRunning, PostmasterStart, readPostmaster, stopPostmaster } from './postmaster.ts';
 import { socketFolder } from './socket.ts';
-import { isRoot, unprivilegedUser } from './user.ts';
+import { CLEAN_ENVIRONMENT, isRoot, unprivilegedUser } from './user.ts';
 
 /** Name of the session that keeps the embedded PostgreSQL running; it writes nothing. */
 export const HOLDER_NAME = 'tidemark holder';
@@ -61,6 +63,10 @@ const RECOVERY_TIMEOUT_MS = 15 * 60_000;
 /** Timeout for the processes of a killed PostgreSQL, which prevent a new start; two seconds are normal. */
 const LEFTOVERS_TIMEOUT_MS = 20_000;
 const BACK_OFF_MS = { first: 100, most: 5_000 };
+/** After a user that ended without closing: a supervisor that starts it again finds PostgreSQL running. */
+const SUCCESSION_MS = 2_000;
+/** Timeout for the sessions that such a user leaves: its workers commit what they have accepted. */
+const SESSIONS_TIMEOUT_MS = 5_000;
 
 /**
  * Opens the PostgreSQL of a data folder: creates it on first use, starts it unless it is running, and shares it with every
@@ -77,6 +83,7 @@ export async function openEmbedded(options: EmbeddedOptions): Promise<EmbeddedPo
   try {
     await share.take(mayMake);
   } catch (error) {
+    share.giveUp();
     throw explained(error, dataDir);
   }
   return share;
@@ -93,6 +100,64 @@ export function noDatabase(dataDir: string): OperatorError {
   return new OperatorError(
     `There is no Tidemark database in ${dataDir}: name it with DATA_DIR or DATABASE_URL (only serve, migrate and restore make one)`,
   );
+}
+
+/**
+ * Stops the PostgreSQL of a folder unless somebody uses it. The guard of a user calls this once that has ended without closing.
+ * The one who starts PostgreSQL again meanwhile keeps it, and one who comes while it stops starts it anew.
+ */
+export async function stopUnused(dataDir: string): Promise<void> {
+  const log = { info: () => undefined, warn: () => undefined };
+  await delay(SUCCESSION_MS);
+  for (;;) {
+    const cluster = await findCluster(dataDir);
+    const attempt = cluster === undefined ? undefined : await tryToHold(cluster);
+    if (attempt === undefined || attempt.state === 'absent') return;
+    if (attempt.state === 'held') {
+      await sessionsEnd(attempt.holder.client);
+      await leave(attempt.holder, log);
+      return;
+    }
+    // It is starting or stopping.
+    await delay(SLOW_POLL_MS);
+  }
+}
+
+/** Waits until no other client has a session, for as long as that may take. */
+async function sessionsEnd(client: pg.Client): Promise<void> {
+  const others =
+    "SELECT FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
+  for (let waited = 0; waited < SESSIONS_TIMEOUT_MS; waited += SLOW_POLL_MS) {
+    const { rowCount } = await client.query(others).catch(() => ({ rowCount: 0 }));
+    if (rowCount === 0) return;
+    await delay(SLOW_POLL_MS);
+  }
+}
+
+/**
+ * Starts a shell that waits for the end of this process, which alone has the other end of its pipe. If that closes without a word
+ * (after kill -9, a fault, process.exit), the shell becomes a process that stops PostgreSQL unless others use it. It has
+ * a session of its own, so that signals to this process's group do not reach it.
+ * @returns the pipe: a word dismisses the shell
+ */
+function startGuard(dataDir: string, log: EmbeddedOptions['log']): Socket {
+  const program = `import(${JSON.stringify(import.meta.url)}).then((it) => it.stopUnused(process.argv[1]))`;
+  const stopping = [process.execPath, '--input-type=module', '-e', program, dataDir];
+  const shell = spawn('/bin/sh', ['-c', 'read -r word || exec "$@"', 'tidemark-guard', ...stopping], {
+    cwd: '/',
+    env: CLEAN_ENVIRONMENT,
+    detached: true,
+    stdio: ['pipe', 'ignore', 'ignore'],
+  });
+  shell.on('error', (error) =>
+    log.warn(`PostgreSQL in ${dataDir} would outlive this process: ${error.message}`),
+  );
+  // Neither the shell nor its pipe, which is a socket, keeps this process alive.
+  shell.unref();
+  const pipe = shell.stdin as Socket;
+  pipe.on('error', () => undefined);
+  pipe.unref();
+  return pipe;
 }
 
 /** A session that holds the lock. */
@@ -121,6 +186,7 @@ class Share implements EmbeddedPostgres {
   #connection: EmbeddedPostgres['connection'] | undefined;
   #recovery: Promise<void> = Promise.resolve();
   #closed: Promise<void> | undefined;
+  #guard: Socket | undefined;
 
   constructor(dataDir: string, options: EmbeddedOptions) {
     this.#dataDir = dataDir;
@@ -137,7 +203,11 @@ class Share implements EmbeddedPostgres {
    * @param mayMake whether to create a missing cluster
    */
   async take(mayMake: boolean): Promise<void> {
-    const holder = await joinPostgres(this.#dataDir, this.#options.log, this.#closing.signal, mayMake);
+    const use = (): void => {
+      this.#guard ??= startGuard(this.#dataDir, this.#options.log);
+    };
+    const holder = await joinPostgres(this.#dataDir, this.#options.log, this.#closing.signal, mayMake, use);
+    use();
     this.#holder = holder;
     this.#connection = holder.connection;
     void holder.ended.then(() => {
@@ -146,8 +216,13 @@ class Share implements EmbeddedPostgres {
   }
 
   close(): Promise<void> {
-    this.#closed ??= this.#close();
+    this.#closed ??= this.#close().finally(() => this.#guard?.end('released\n'));
     return this.#closed;
+  }
+
+  /** Leaves a PostgreSQL that was started in vain to the guard. */
+  giveUp(): void {
+    this.#guard?.destroy();
   }
 
   #lost(): void {
@@ -194,12 +269,16 @@ class Share implements EmbeddedPostgres {
   }
 }
 
-/** Acquires the lock; creates and starts PostgreSQL if needed. */
+/**
+ * Acquires the lock; creates and starts PostgreSQL if needed.
+ * @param onStart called before PostgreSQL is started
+ */
 async function joinPostgres(
   dataDir: string,
   log: EmbeddedOptions['log'],
   closing: AbortSignal,
   mayMake: boolean,
+  onStart: () => void,
 ): Promise<Holder> {
   const began = Date.now();
   let lastSign = began;
@@ -230,6 +309,7 @@ async function joinPostgres(
         });
       }
     } else if (attempt.state === 'absent' && start === undefined) {
+      onStart();
       start = await begin(dataDir, cluster, log);
     }
     if (attempt.state === 'busy' && attempt.talking) lastSign = Date.now();

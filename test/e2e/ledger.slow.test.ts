@@ -1,8 +1,15 @@
 /** Server and database are killed under load; what was acknowledged is there, once, and nothing else is. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { dirname } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { LAUNCHER } from '../support/command-line.ts';
+import { HttpConnection } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
+import { TestRedis } from '../support/redis.ts';
+import { REDIS_SERVER } from '../support/redis-server.ts';
 import { until } from '../support/service.ts';
-import { Installation, type ServerProcess } from './server-process.ts';
+import { childrenOf, Installation, isAlive, type ServerProcess } from './server-process.ts';
 
 vi.setConfig({ testTimeout: 90_000, hookTimeout: 60_000 });
 
@@ -68,4 +75,71 @@ test('security 26: SIGTERM under load: every request in flight is answered, what
   expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
   expect(ledger.unanswered).toBe(0);
   expect(await installation.compare(ledger)).toEqual(FLAWLESS);
+});
+
+test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+  'security 26: %s to the process group of npm start under load, which npm passes on: all are answered, and PostgreSQL ends',
+  async (signal) => {
+    for (let round = 0; round < 3; round += 1) {
+      let output = '';
+      const npm: ChildProcess = spawn('npm', ['start'], {
+        cwd: dirname(LAUNCHER),
+        env: { PATH: process.env.PATH ?? '', PORT: '0', LOG_LEVEL: 'info', ...installation.settings },
+        detached: true,
+        stdio: ['ignore', 'pipe', 'pipe'],
+      });
+      for (const stream of [npm.stdout, npm.stderr]) stream?.on('data', (text: Buffer) => (output += text));
+      const ended = once(npm, 'close');
+      await until(() => /listens on/.test(output), 'it listens', 60_000);
+      const port = Number(/listens on http:\/\/127\.0\.0\.1:(\d+)/.exec(output)?.[1]);
+      const ledger = new Ledger({ loggingToken, typeName: `${signal} ${round}`, port: () => port });
+      ledger.start(PRODUCERS);
+      const goal = ledger.acknowledged + 100;
+      await until(() => ledger.acknowledged > goal && ledger.inFlight > PRODUCERS / 2, 'there is load');
+      const answered = ledger.stop();
+      process.kill(-(npm.pid ?? Number.NaN), signal);
+      await answered;
+      await ended;
+      expect(output).toContain('"msg":"Stopped"');
+      expect(await installation.postmaster()).toBeUndefined();
+      expect(ledger.unanswered).toBe(0);
+      expect(await installation.compare(ledger)).toEqual(FLAWLESS);
+    }
+  },
+);
+
+test.each(REDIS_SERVER === undefined ? ['1'] : ['1', '2'])(
+  'PostgreSQL does not outlive kill -9 of the service, WORKERS=%s',
+  async (workers) => {
+    const redis = workers === '1' ? null : await TestRedis.start();
+    const two = await Installation.make({ WORKERS: workers, REDIS_URL: redis?.url ?? '' });
+    try {
+      const killed = await two.start({ LOG_LEVEL: 'fatal' });
+      const postmaster = (await two.postmaster()) ?? 0;
+      const children = childrenOf(killed.pid);
+      await killed.end('SIGKILL');
+      await until(() => !isAlive(postmaster), 'PostgreSQL has ended', 60_000);
+      await until(() => !children.some(isAlive), 'workers and guard have ended', 60_000);
+    } finally {
+      await two.remove();
+      await redis?.remove();
+    }
+  },
+);
+
+test('a second signal ends the service once the first is two seconds old, and PostgreSQL ends too', async () => {
+  server = await installation.start({ LOG_LEVEL: 'fatal' });
+  const postmaster = (await installation.postmaster()) ?? 0;
+  const unfinished = await HttpConnection.open(server.port);
+  await unfinished.write('POST /public/create_event HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{');
+  let isOver = false;
+  const end = server.ended.finally(() => {
+    isOver = true;
+  });
+  await until(() => {
+    server.signal('SIGTERM');
+    return isOver;
+  }, 'it has ended');
+  expect(await end).toMatchObject({ code: 1 });
+  await until(() => !isAlive(postmaster), 'PostgreSQL has ended', 60_000);
 });

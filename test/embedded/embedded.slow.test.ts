@@ -136,14 +136,73 @@ test('a start waits for a session that survived kill -9 of PostgreSQL', async ()
   await survivor;
 });
 
-test('after kill -9 of its only user PostgreSQL runs on, and the next user takes it over and stops it', async () => {
+test('after kill -9 of its only user PostgreSQL is stopped in order, with what was committed', async () => {
+  const child = await openInChild();
+  const pid = await postmaster();
+  const visitor = await open();
+  await query(visitor.connection, 'CREATE TABLE kept AS SELECT 42 AS answer');
+  await visitor.close();
+  expect(isAlive(pid)).toBe(true);
+  await kill(child);
+  await until(() => !isAlive(pid));
+  expect(await query((await open()).connection, 'SELECT answer FROM kept')).toEqual([{ answer: 42 }]);
+  const logs = join(dataDir, 'postgres', 'log');
+  const log = await readFile(join(logs, (await readdir(logs))[0] ?? ''), 'utf8');
+  expect(log).toContain('received fast shutdown request');
+  expect(log).not.toContain('was not properly shut down');
+});
+
+test('a user that ends during its start leaves no PostgreSQL running', async () => {
+  await (await open()).close();
+  const child = startChild();
+  await until(async () => isAlive(await postmaster().catch(() => 0)));
+  const pid = await postmaster();
+  await kill(child);
+  await until(() => !isAlive(pid));
+});
+
+test('after kill -9 of its only user the next one takes PostgreSQL over and stops it', async () => {
   const child = await openInChild();
   const pid = await postmaster();
   await kill(child);
-  expect(isAlive(pid)).toBe(true);
   const user = await open();
   expect(await postmaster()).toBe(pid);
   await user.close();
+  await until(() => !isAlive(pid));
+});
+
+test('of users that are killed and followed by others, some while PostgreSQL is being stopped, the last one has all', async () => {
+  await query((await open()).connection, 'CREATE TABLE kept (round int)');
+  await users[0]?.close();
+  for (let round = 0; round < 4; round++) {
+    const child = await openInChild();
+    const pid = await postmaster();
+    await kill(child);
+    // The odd ones come when the lock file of PostgreSQL goes, at the end of its stop.
+    if (round % 2 === 1) await until(async () => (await postmaster().catch(() => 0)) !== pid);
+    const user = await open();
+    await query(user.connection, `INSERT INTO kept VALUES (${round})`);
+    await user.close();
+  }
+  const user = await open();
+  expect(await query(user.connection, 'SELECT count(*)::int FROM kept')).toEqual([{ count: 4 }]);
+});
+
+test('a guard leaves PostgreSQL to others, whose sessions and work go on', async () => {
+  const child = await openInChild();
+  const pid = await postmaster();
+  const other = await openInChild();
+  await kill(child);
+  const holders = "SELECT count(*)::int FROM pg_stat_activity WHERE application_name = 'tidemark holder'";
+  const user = await open();
+  const count = async (): Promise<unknown> => (await query(user.connection, holders))[0];
+  const seen: unknown[] = [];
+  // The guard is a third one for some seconds.
+  await until(async () => seen.push(await count()) > 0 && JSON.stringify(seen.at(-1)) === '{"count":3}');
+  await until(async () => JSON.stringify(await count()) === '{"count":2}');
+  expect(await postmaster()).toBe(pid);
+  await user.close();
+  await closeInChild(other);
   expect(isAlive(pid)).toBe(false);
 });
 
