@@ -3,7 +3,7 @@
  * a group, or that the operator has suspended, and those of a suspended app.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { requireEmail } from '../../src/accounts/people/email.ts';
 import { resumeAccount, suspendAccount } from '../../src/accounts/people/suspension.ts';
 import { suspendApp } from '../../src/apps/apps.ts';
@@ -11,7 +11,7 @@ import { mapGroup, unmapGroup } from '../../src/apps/groups.ts';
 import { addConsumer } from '../../src/delivery/consumers.ts';
 import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import type { TestDatabase } from '../support/database.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { LiveClient } from '../support/live-client.ts';
 import { CLIENT_ID, CLIENT_SECRET, type OidcIssuerServer, startOidcIssuer } from '../support/oidc-issuer.ts';
@@ -32,7 +32,7 @@ interface Member {
   readonly feeds: readonly LiveClient[];
 }
 
-export function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
+function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
   let issuer: OidcIssuerServer;
   let database: TestDatabase;
   /** Two processes on one database: they learn of each other's changes by notifications alone. */
@@ -285,3 +285,7 @@ export function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
     );
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) =>
+  endedAccess(() => testDatabase(engine, { prepared: true })),
+);

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import fc from 'fast-check';
 import pino from 'pino';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
 import { ArchivedGroups } from '../../src/archive/archived-groups.ts';
 import { archiveDueDays } from '../../src/archive/archiving.ts';
@@ -24,7 +24,8 @@ import type {
   StoredEvent,
 } from '../../src/storage/storage.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import type { FieldDatabase, OpenFieldDatabase } from '../support/field-database.ts';
+import { availableEngines } from '../support/database.ts';
+import { type FieldDatabase, fieldDatabase, type OpenFieldDatabase } from '../support/field-database.ts';
 import { runs } from '../support/fuzz.ts';
 
 const MINUTE_MS = 60_000;
@@ -72,7 +73,7 @@ function payloadOf(index: number): string {
  * @param open      opens it
  * @param countsBy  the finest counts of days whose rows have left
  */
-export function archivedReads(
+function archivedReads(
   open: OpenFieldDatabase,
   { countsBy }: { readonly countsBy: 'minute' | 'quarter-hour' },
 ): void {
@@ -391,3 +392,9 @@ async function leave({ sql, alone }: FieldDatabase, storage: Storage, at: number
   }));
   expect(await storage.takeAway(alone, { appId: 1, day, parts })).toBeNull();
 }
+
+describe.each(availableEngines())('with %s', (engine) => {
+  archivedReads((time) => fieldDatabase(engine, time), {
+    countsBy: engine === 'timescale' ? 'quarter-hour' : 'minute',
+  });
+});

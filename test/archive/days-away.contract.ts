@@ -25,8 +25,9 @@ import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { EventWriter, type WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { DAY_AWAY } from '../../src/storage/write/failures.ts';
 import { ReplayWriter } from '../../src/storage/write/replay-writer.ts';
-import type { TestDatabase } from '../support/database.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { dying } from '../support/dying.ts';
+import { sized } from '../support/fuzz.ts';
 import { captured, testSecret, until } from '../support/service.ts';
 
 const DAY_MS = 86_400_000;
@@ -37,7 +38,7 @@ const UNTIL = START + 10 * DAY_MS;
 const newId = createEventIds();
 
 /** An archive in memory that fails when it is told to. */
-export class MemoryStore implements ArchiveStore {
+class MemoryStore implements ArchiveStore {
   readonly place = 'memory';
   readonly objects = new Map<string, Buffer>();
   /** Operations that succeed before one fails. */
@@ -72,10 +73,7 @@ interface App {
 }
 
 /** @param deathEvery how many statements are between two deaths */
-export function daysAway(
-  open: () => Promise<TestDatabase>,
-  { deathEvery }: { readonly deathEvery: number },
-): void {
+function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly deathEvery: number }): void {
   let database: TestDatabase;
   let storage: Storage;
   let writer: EventWriter;
@@ -532,3 +530,12 @@ export function daysAway(
     });
   });
 }
+
+/** In a cluster a statement is many. */
+const DEATH_EVERY = sized(7, 1);
+
+describe.each(availableEngines())('days away on %s', (engine) => {
+  daysAway(() => testDatabase(engine, { prepared: true }), {
+    deathEvery: engine === 'citus' ? 5 : DEATH_EVERY,
+  });
+});

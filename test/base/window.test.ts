@@ -2,7 +2,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { expect, test } from 'vitest';
 import { Window } from '../../src/base/window.ts';
-import { limiterContract } from '../limits/limiter.contract.ts';
+import { limiterContract } from '../limits/limiter-suite.ts';
 
 limiterContract('the sliding log in memory', async (limit) => {
   const clock = { ms: 0 };

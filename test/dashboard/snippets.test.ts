@@ -1,4 +1,4 @@
-/** What the dashboard makes of its programs and configurations. test/dashboard/snippets.slow.test.ts runs them. */
+/** What the dashboard makes of its programs and configurations. test/dashboard/snippets.nightly.test.ts runs them. */
 import { expect, test } from 'vitest';
 import { fillIn } from '../../dashboard/components/snippets.ts';
 import { SNIPPETS } from '../support/snippets.ts';

@@ -2,13 +2,13 @@
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { addConsumer } from '../../src/delivery/consumers.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { ConsumerStore } from '../../src/storage/storage.ts';
-import type { TestDatabase } from '../support/database.ts';
+import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { postForLines } from '../support/lines.ts';
 import { LiveClient } from '../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
@@ -23,7 +23,7 @@ const USERS = 7;
 /** One of them, whose events are anonymized. */
 const USER = 'user-1';
 
-export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
+function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
   const clock = new RunningClock();
   let service: TestService;
   let folder: string;
@@ -357,3 +357,7 @@ export function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): v
     await expectExact();
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) =>
+  erasedWhileReading(() => testDatabase(engine, { prepared: true })),
+);

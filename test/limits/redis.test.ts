@@ -7,7 +7,7 @@ import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-s
 import { startRedisCluster, TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { captured, until } from '../support/service.ts';
-import { limiterContract } from './limiter.contract.ts';
+import { limiterContract } from './limiter-suite.ts';
 
 // Thousands of round trips, on a machine that may be busy.
 vi.setConfig({ testTimeout: 120_000 });

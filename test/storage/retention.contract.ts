@@ -16,7 +16,7 @@ import {
   openStorage,
   type Storage,
 } from '../../src/storage/storage.ts';
-import { type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import { availableEngines, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
 import { testSecret } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
 
@@ -177,11 +177,8 @@ function numbers(seed: number): (below: number) => number {
   };
 }
 
-/** @param make a database, if it is not one of the engines that the whole run shares */
-export function retentionContract(
-  engine: TestEngine | 'citus',
-  make: MakeDatabase = () => testDatabase(engine as TestEngine),
-): void {
+function retentionContract(engine: TestEngine): void {
+  const make: MakeDatabase = () => testDatabase(engine);
   describe(`retention of apps and types on ${engine}`, () => {
     let world: World;
     const random = numbers(42);
@@ -392,3 +389,5 @@ export function retentionContract(
     });
   });
 }
+
+for (const engine of availableEngines()) retentionContract(engine);

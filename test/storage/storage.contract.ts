@@ -1,4 +1,4 @@
-/** What every engine promises through the interface of storage. Not a test file: storage.test.ts calls it for each. */
+/** What every engine promises through the interface of storage. */
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { COMMAND_LINE } from '../../src/accounts/log/audit.ts';
@@ -18,7 +18,13 @@ import {
   type Storage,
   type StorageSettings,
 } from '../../src/storage/storage.ts';
-import { everyEngine, type TestDatabase, type TestEngine, testDatabase } from '../support/database.ts';
+import {
+  availableEngines,
+  everyEngine,
+  type TestDatabase,
+  type TestEngine,
+  testDatabase,
+} from '../support/database.ts';
 import { removedByTransaction } from '../support/held-snapshot.ts';
 import { testSecret, until } from '../support/service.ts';
 import { type EventRow, storeRows } from '../support/stored-events.ts';
@@ -142,11 +148,8 @@ function manyEvents(): { at: number; typeId: number }[] {
   })).filter(({ at }) => at < END);
 }
 
-/** @param make a database, if it is not one of the engines that the whole run shares */
-export function storageContract(
-  engine: TestEngine | 'citus',
-  make: MakeDatabase = (options) => testDatabase(engine as TestEngine, options),
-): void {
+function storageContract(engine: TestEngine): void {
+  const make: MakeDatabase = (options) => testDatabase(engine, options);
   describe(`on ${engine}`, () => {
     let world: World;
     beforeAll(async () => {
@@ -624,3 +627,5 @@ export function storageContract(
     });
   });
 }
+
+for (const engine of availableEngines()) storageContract(engine);

@@ -1,12 +1,12 @@
-/** A Citus cluster of one test file: a coordinator and workers, each a PostgreSQL of its own. */
+/** A Citus cluster: a coordinator and workers, each a PostgreSQL of its own. A run shares one; a test that breaks nodes starts its own. */
 import { randomUUID } from 'node:crypto';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { readPage } from '../docs/pages.ts';
-import { CITUS_HOME } from './citus-home.ts';
-import { USER } from './cluster.ts';
+import { addressOf, type ClusterAddress, USER, urlOf } from './cluster.ts';
 import type { TestDatabase } from './database.ts';
+import { CITUS_HOME } from './engine-homes.ts';
 import { RestartablePostgres } from './restartable-postgres.ts';
 
 /** Few shards: each partition is a table for every one of them. */
@@ -44,6 +44,73 @@ function inPlaceOf(
   }, text);
 }
 
+/** By their addresses, the coordinator first: what travels to the processes of a run. */
+export interface CitusAddresses {
+  readonly coordinator: ClusterAddress;
+  readonly workers: readonly ClusterAddress[];
+}
+
+export interface CitusDatabaseOptions {
+  /** Without the schema of this release. */
+  readonly empty?: boolean;
+  /** The workers that it has at first; by default all. */
+  readonly workers?: readonly { readonly port: number }[];
+  /** Of each table. */
+  readonly shards?: number;
+  /** The port by which everybody reaches a worker, where that is not its own. */
+  readonly portOf?: (worker: { readonly port: number }) => number;
+}
+
+/** Makes a database on every node of a cluster, by the documented statements. */
+export async function citusDatabase(
+  { coordinator, workers: all }: CitusAddresses,
+  { empty = false, workers = all, shards = SHARDS, portOf = ({ port }) => port }: CitusDatabaseOptions = {},
+): Promise<TestDatabase> {
+  const name = `test_${randomUUID().replaceAll('-', '')}`;
+  const [onEach = '', onCoordinator = '', ofShards = ''] = documentedSql('Set up a cluster');
+  const nodes = [coordinator, ...all];
+  await Promise.all(
+    nodes.map(async (node) => {
+      await once(node, 'postgres', (sql) => sql`CREATE DATABASE ${sql(name)}`);
+      const own = inPlaceOf(
+        onEach,
+        ["'tidemark'", `'${USER}'`],
+        ["'password=secret'", `'password=''${node.password}'''`],
+      );
+      await once(node, name, (sql) => sql.unsafe(own));
+    }),
+  );
+  const ownShards = inPlaceOf(
+    ofShards,
+    ['DATABASE tidemark', `DATABASE ${name}`],
+    ['count = 32', `count = ${shards}`],
+  );
+  await once(coordinator, 'postgres', (sql) => sql.unsafe(ownShards));
+  const url = urlOf(coordinator, name).replaceAll(' ', '%20');
+  const address = { url };
+  const sql = connect(address, { connections: 10, name: 'test' });
+  sql.pool.database.adopt(ENGINES.citus);
+  const [setHost = '', addNode = ''] = onCoordinator.split(';');
+  await sql.unsafe(inPlaceOf(setHost, ["'db-0', 5432", `'127.0.0.1', ${coordinator.port}`]));
+  for (const worker of workers)
+    await sql.unsafe(inPlaceOf(addNode, ["'db-1', 5432", `'127.0.0.1', ${portOf(worker)}`]));
+  if (!empty) await migrate(sql, 'citus');
+  return {
+    engine: 'citus',
+    sql,
+    address,
+    url,
+    drop: async () => {
+      await sql.end({ timeout: 1 });
+      await Promise.all(
+        nodes.map((node) =>
+          once(node, 'postgres', (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`),
+        ),
+      );
+    },
+  };
+}
+
 export class TestCitus {
   readonly coordinator: RestartablePostgres;
   readonly workers: readonly RestartablePostgres[];
@@ -62,74 +129,28 @@ export class TestCitus {
     return new TestCitus(coordinator, others);
   }
 
-  get all(): readonly RestartablePostgres[] {
-    return [this.coordinator, ...this.workers];
+  get addresses(): CitusAddresses {
+    return {
+      coordinator: this.coordinator.cluster,
+      workers: this.workers.map(({ cluster }) => cluster),
+    };
+  }
+
+  database(options?: CitusDatabaseOptions): Promise<TestDatabase> {
+    return citusDatabase(this.addresses, options);
   }
 
   async stop(): Promise<void> {
-    await Promise.all(this.all.map((server) => server.stop()));
-  }
-
-  /**
-   * Makes a database on every node, by the documented statements.
-   * @param options.empty   without the schema of this release
-   * @param options.workers those that it has at first; by default all
-   * @param options.shards  of each table
-   * @param options.portOf  by which everybody reaches a worker, where that is not its own
-   */
-  async database({
-    empty = false,
-    workers = this.workers,
-    shards = SHARDS,
-    portOf = ({ port }: RestartablePostgres): number => port,
-  } = {}): Promise<TestDatabase> {
-    const name = `test_${randomUUID().replaceAll('-', '')}`;
-    const [onEach = '', onCoordinator = '', ofShards = ''] = documentedSql('Set up a cluster');
-    await Promise.all(
-      this.all.map(async (server) => {
-        await once(server.url, (sql) => sql`CREATE DATABASE ${sql(name)}`);
-        const own = inPlaceOf(
-          onEach,
-          ["'tidemark'", `'${USER}'`],
-          ["'password=secret'", `'password=''${server.password}'''`],
-        );
-        await once(server.urlOf(name), (sql) => sql.unsafe(own));
-      }),
-    );
-    const ownShards = inPlaceOf(
-      ofShards,
-      ['DATABASE tidemark', `DATABASE ${name}`],
-      ['count = 32', `count = ${shards}`],
-    );
-    await once(this.coordinator.url, (sql) => sql.unsafe(ownShards));
-    const url = this.coordinator.urlOf(name);
-    const address = { url };
-    const sql = connect(address, { connections: 10, name: 'test' });
-    sql.pool.database.adopt(ENGINES.citus);
-    const [setHost = '', addNode = ''] = onCoordinator.split(';');
-    await sql.unsafe(inPlaceOf(setHost, ["'db-0', 5432", `'127.0.0.1', ${this.coordinator.port}`]));
-    for (const worker of workers)
-      await sql.unsafe(inPlaceOf(addNode, ["'db-1', 5432", `'127.0.0.1', ${portOf(worker)}`]));
-    if (!empty) await migrate(sql, 'citus');
-    return {
-      engine: 'citus',
-      sql,
-      address,
-      url,
-      drop: async () => {
-        await sql.end({ timeout: 1 });
-        await Promise.all(
-          this.all.map((server) =>
-            once(server.url, (admin) => admin`DROP DATABASE IF EXISTS ${admin(name)} WITH (FORCE)`),
-          ),
-        );
-      },
-    };
+    await Promise.all([this.coordinator, ...this.workers].map((server) => server.stop()));
   }
 }
 
-async function once(url: string, work: (sql: Sql) => Promise<unknown>): Promise<void> {
-  const sql = connect({ url }, { connections: 1, name: 'test setup' });
+async function once(
+  node: ClusterAddress,
+  database: string,
+  work: (sql: Sql) => Promise<unknown>,
+): Promise<void> {
+  const sql = connect(addressOf(node, database), { connections: 1, name: 'test setup' });
   try {
     await work(sql);
   } finally {

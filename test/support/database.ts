@@ -4,6 +4,7 @@ import { inject } from 'vitest';
 import { connect, type DatabaseAddress, type Sql } from '../../src/storage/database/connect.ts';
 import type { Engine } from '../../src/storage/database/engine.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
+import { citusDatabase } from './citus.ts';
 import { addressOf, type ClusterAddress, urlOf } from './cluster.ts';
 import { PREPARED_TEMPLATE, TEMPLATE, type TestEngine } from './global-setup.ts';
 
@@ -21,17 +22,19 @@ export interface TestDatabase {
   drop(): Promise<void>;
 }
 
-/** All engines of this machine. */
-export function everyEngine(): TestEngine[] {
+/** The engines of one server that this run has started. */
+export function everyEngine(): Exclude<TestEngine, 'citus'>[] {
   const clusters = inject('clusters');
-  const engines: TestEngine[] = ['postgres18', 'postgres15', 'timescale'];
-  return engines.filter((engine) => clusters[engine] !== undefined);
+  return (['postgres18', 'postgres15', 'timescale'] as const).filter(
+    (engine) => clusters[engine] !== undefined,
+  );
 }
 
-/** Those that suites per engine run on, for `describe.each`: the projects of vitest.config.ts share them out. */
+/** The engines of this project of vitest.config.ts, for `describe.each`. */
 export function availableEngines(): TestEngine[] {
-  const chosen = process.env.TEST_ENGINES?.split(' ');
-  return everyEngine().filter((engine) => chosen?.includes(engine) ?? true);
+  const started: TestEngine[] = [...everyEngine(), ...(inject('citus') === null ? [] : (['citus'] as const))];
+  const chosen = process.env.TEST_ENGINES?.split(' ') ?? [];
+  return started.filter((engine) => chosen.includes(engine));
 }
 
 /**
@@ -43,6 +46,11 @@ export async function testDatabase(
   engine: TestEngine = 'postgres18',
   options: { readonly empty?: boolean; readonly prepared?: boolean } = {},
 ): Promise<TestDatabase> {
+  if (engine === 'citus') {
+    const nodes = inject('citus');
+    if (nodes === null) throw new Error('Citus is not available in this run');
+    return await citusDatabase(nodes, { empty: options.empty ?? false });
+  }
   const cluster = inject('clusters')[engine];
   if (cluster === undefined) throw new Error(`${engine} is not available in this run`);
   const database = `test_${randomUUID().replaceAll('-', '')}`;

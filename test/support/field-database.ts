@@ -10,7 +10,6 @@ import { ENGINES } from '../../src/storage/engines/engines.ts';
 import { ensurePartitions } from '../../src/storage/engines/postgres/maintenance.ts';
 import { FieldUpkeep } from '../../src/storage/fields/upkeep.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import type { TestCitus } from './citus.ts';
 import { type TestDatabase, testDatabase } from './database.ts';
 import type { TestEngine } from './global-setup.ts';
 import { SOURCE } from './source.ts';
@@ -60,8 +59,8 @@ export interface FieldTime {
 /** Opens the database of a contract that runs on every engine. */
 export type OpenFieldDatabase = (time: FieldTime) => Promise<FieldDatabase>;
 
-/** On one server. */
 export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promise<FieldDatabase> {
+  if (engine === 'citus') return await clusterFieldDatabase(await testDatabase(engine), time);
   const { prepare, settle } = upkeepOf(engine);
   const made = await testDatabase(engine);
   const opened = await open(made, time, writingTo(made).nodes);
@@ -82,8 +81,7 @@ export async function fieldDatabase(engine: TestEngine, time: FieldTime): Promis
 }
 
 /** In a cluster. */
-export async function clusterFieldDatabase(cluster: TestCitus, time: FieldTime): Promise<FieldDatabase> {
-  const database = await cluster.database();
+export async function clusterFieldDatabase(database: TestDatabase, time: FieldTime): Promise<FieldDatabase> {
   const nodes = (await openStorage(database.sql)).nodesOf(database.sql.pool.database);
   const opened = await open(database, time, nodes);
   const { sql, alone, clock } = opened;

@@ -1,16 +1,16 @@
-/** How long tests try: briefly in `npm test`, longer in `--project slow`, and for as long as one likes by `npm run fuzz`. */
+/** How long tests try: briefly before a merge, longer each night, and for as long as one likes by `npm run fuzz`. */
 import fc from 'fast-check';
 
 /** Times as many runs as usual; `npm run fuzz` sets it. */
 const FACTOR = Number(process.env.FUZZ_FACTOR ?? 1);
 
-/** True in the project `slow`, which also runs the files that call {@link sized}, and where everything runs (vitest.config.ts). */
+/** True in `npm run test:nightly` (vitest.config.ts). */
 const isLong = process.env.TEST_SIZES === 'long';
 
 /**
  * A size of a test: of a flood, of rounds or of runs.
- * @param usual in `npm test`
- * @param long  in `--project slow`, and in `mocking` where everything runs
+ * @param usual before a merge
+ * @param long  in `npm run test:nightly`
  */
 export function sized(usual: number, long: number): number {
   return isLong ? long : usual;

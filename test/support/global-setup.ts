@@ -3,7 +3,7 @@
 import { spawnSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
 import { chmod, cp, mkdtemp, rm } from 'node:fs/promises';
-import { homedir, tmpdir } from 'node:os';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { readConfig } from '../../src/config.ts';
@@ -14,15 +14,16 @@ import { chooseEngine } from '../../src/storage/database/engine.ts';
 import { migrate } from '../../src/storage/migrate.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { CHROMIUM, hasChromium } from './chromium.ts';
-import { hasCitus } from './citus-home.ts';
+import type { CitusAddresses, TestCitus } from './citus.ts';
 import { addressOf, BUILTIN_LOCALE, type Cluster, type ClusterAddress, startCluster } from './cluster.ts';
 import { missingDaemons } from './daemons.ts';
+import { hasCitus, hasPostgres15, hasTimescale, POSTGRES15_BIN, TIMESCALE_HOME } from './engine-homes.ts';
 import { hasTypesGenerator } from './openapi-types.ts';
 import { REDIS_SERVER } from './redis-server.ts';
 import { missingZstd } from './zstd-cuts.ts';
 
-/** What the suites run on: PostgreSQL alone in two versions, and TimescaleDB. */
-export type TestEngine = 'postgres18' | 'postgres15' | 'timescale';
+/** What the suites run on: PostgreSQL alone in two versions, TimescaleDB, and a Citus cluster. */
+export type TestEngine = 'postgres18' | 'postgres15' | 'timescale' | 'citus';
 
 /** Every database of a test is a copy of one of these: with the schema, or also with what a first start of the service makes. */
 export const TEMPLATE = 'tidemark_template';
@@ -30,16 +31,20 @@ export const PREPARED_TEMPLATE = 'tidemark_prepared_template';
 
 declare module 'vitest' {
   interface ProvidedContext {
-    clusters: Partial<Record<TestEngine, ClusterAddress>>;
+    clusters: Partial<Record<Exclude<TestEngine, 'citus'>, ClusterAddress>>;
+    /** The cluster of this run; null where none of its projects needs one. */
+    citus: CitusAddresses | null;
     /** A PostgreSQL installation with TimescaleDB that {@link startCluster} can start; null where there is none. */
     timescaleHome: string | null;
   }
 }
 
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {
-  const bin15 = process.env.POSTGRES15_BIN ?? '/usr/lib/postgresql/15/bin';
-  const has15 = existsSync(join(bin15, 'initdb'));
-  const skipped = missingPrograms(has15 ? null : bin15);
+  const needed = new Set(
+    project.vitest.projects.flatMap(({ config }) => config.env.TEST_ENGINES?.split(' ') ?? []),
+  );
+
+  const skipped = missingPrograms();
   if (process.env.CI === 'true' && skipped.length > 0)
     throw new Error(
       `In CI nothing may be skipped but TimescaleDB, Citus and power cuts: ${skipped.join('; ')}`,
@@ -50,7 +55,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   // Copies of programs that an ordinary user may need, where he cannot reach or complete the originals.
   const store = await mkdtemp(join(tmpdir(), 'tidemark-test-store-'));
   await chmod(store, 0o755);
-  const clusters: Cluster[] = [];
+  const clusters: Pick<Cluster, 'stop'>[] = [];
   const stop = async (): Promise<void> => {
     await Promise.all(clusters.map((cluster) => cluster.stop()));
     await rm(store, { recursive: true, force: true });
@@ -68,15 +73,20 @@ export default async function setup(project: TestProject): Promise<() => Promise
       return await templated(cluster.address);
     };
     const home = await reachableTimescale(user, store);
-    const [postgres18, postgres15, timescale] = await Promise.all([
+    const [postgres18, postgres15, timescale, citus] = await Promise.all([
       start(embedded.bin, BUILTIN_LOCALE, user),
-      has15 ? start(bin15, ['--locale=C.UTF-8'], user) : undefined,
-      startTimescale(start, home),
+      hasPostgres15 && needed.has('postgres15')
+        ? start(POSTGRES15_BIN, ['--locale=C.UTF-8'], user)
+        : undefined,
+      needed.has('timescale') ? startTimescale(start, home) : undefined,
+      needed.has('citus') && hasCitus ? startCitus() : null,
     ]);
-    if (timescale === undefined)
-      skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${timescaleHome()}`);
+    if (citus !== null) clusters.push(citus);
+    if (!hasTimescale)
+      skipped.push(`the suites on TimescaleDB: no TIMESCALE_URL and nothing at ${TIMESCALE_HOME}`);
     if (!hasCitus) skipped.push('the suites on a Citus cluster: no installation with Citus at CITUS_PG_HOME');
     project.provide('timescaleHome', home);
+    project.provide('citus', citus?.addresses ?? null);
     project.provide('clusters', {
       postgres18,
       ...(postgres15 && { postgres15 }),
@@ -92,10 +102,17 @@ export default async function setup(project: TestProject): Promise<() => Promise
   };
 }
 
-/** The suites that are skipped on this machine, each with what it lacks. @param bin15 where PostgreSQL 15 is not */
-function missingPrograms(bin15: string | null): string[] {
+/** Loaded only where a project needs a cluster. */
+async function startCitus(): Promise<TestCitus> {
+  const { TestCitus } = await import('./citus.ts');
+  return await TestCitus.start();
+}
+
+/** The suites that are skipped on this machine, each with what it lacks. */
+function missingPrograms(): string[] {
   const skipped: string[] = [];
-  if (bin15 !== null) skipped.push(`the suites on PostgreSQL 15, which is not at ${bin15} (POSTGRES15_BIN)`);
+  if (!hasPostgres15)
+    skipped.push(`the suites on PostgreSQL 15, which is not at ${POSTGRES15_BIN} (POSTGRES15_BIN)`);
   if (!hasTypesGenerator) skipped.push('types from the API description (npm ci --prefix lint/openapi-types)');
   if (REDIS_SERVER === undefined)
     skipped.push('the suites with Redis: redis-server is not on the PATH (Debian: apt install redis-server)');
@@ -109,13 +126,9 @@ function missingPrograms(bin15: string | null): string[] {
 export const TIMESCALE_OPTIONS =
   '-c shared_preload_libraries=timescaledb -c timescaledb.max_background_workers=0 -c timescaledb.telemetry_level=off';
 
-function timescaleHome(): string {
-  return process.env.TIMESCALE_PG_HOME ?? join(homedir(), '.cache/tidemark/timescale-pg');
-}
-
 /** The installation at TIMESCALE_PG_HOME, or a copy where the user cannot reach it; null where there is none. */
 async function reachableTimescale(user: SystemUser | undefined, store: string): Promise<string | null> {
-  const home = timescaleHome();
+  const home = TIMESCALE_HOME;
   if (!existsSync(join(home, 'bin/postgres'))) return null;
   if (user === undefined || (await canReach(join(home, 'bin'), user))) return home;
   const copy = join(store, 'timescale-pg');

@@ -51,7 +51,7 @@ export interface Installation {
 export class RestartablePostgres {
   readonly #guard: ChildProcess;
   readonly #folder: string;
-  readonly #cluster: ClusterAddress;
+  readonly cluster: ClusterAddress;
   /** Who owns its files, where this process is root. */
   readonly user: SystemUser | undefined;
 
@@ -63,7 +63,7 @@ export class RestartablePostgres {
   ) {
     this.#guard = guard;
     this.#folder = folder;
-    this.#cluster = cluster;
+    this.cluster = cluster;
     this.user = user;
   }
 
@@ -105,20 +105,20 @@ export class RestartablePostgres {
   }
 
   urlOf(database: string): string {
-    return urlOf(this.#cluster, database).replaceAll(' ', '%20');
+    return urlOf(this.cluster, database).replaceAll(' ', '%20');
   }
 
   get port(): number {
-    return this.#cluster.port;
+    return this.cluster.port;
   }
 
   get password(): string {
-    return this.#cluster.password;
+    return this.cluster.password;
   }
 
   /** By the Unix socket. */
   get address(): DatabaseAddress {
-    return addressOf(this.#cluster, 'postgres');
+    return addressOf(this.cluster, 'postgres');
   }
 
   connect(): Sql {
@@ -142,7 +142,7 @@ export class RestartablePostgres {
       );
       try {
         if ((await this.#pid()) === undefined) throw new Error('PostgreSQL does not start');
-        return await untilReady(this.#cluster);
+        return await untilReady(this.cluster);
       } catch (error) {
         if (attempt === 10) throw error;
       }

@@ -1,6 +1,6 @@
 /** Queries on every engine: what counts answer, what rows answer, parts of an answer, and the bounds of one. */
 import pino from 'pino';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { QueryGroup, QueryLine } from '../../../src/api-types/answers.ts';
 import { declareField } from '../../../src/apps/fields.ts';
 import { Window } from '../../../src/base/window.ts';
@@ -15,7 +15,13 @@ import { QueryBudget } from '../../../src/read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from '../../../src/read/query/query-read.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import { seededRandom } from '../../support/field-oracle.ts';
 import { answerTo, type OracleEvent } from '../../support/query-oracle.ts';
 import { until } from '../../support/service.ts';
@@ -24,7 +30,7 @@ const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 3 * DAY_MS;
 const NOW = DAY + 3 * DAY_MS + 5 * HOUR_MS;
 const NO_LIMIT: Limiter = { take: () => null };
 
-export function queries(open: OpenFieldDatabase): void {
+function queries(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let slots: ReadSlots;
   const events: (FieldEvent & OracleEvent)[] = [];
@@ -293,3 +299,7 @@ export function queries(open: OpenFieldDatabase): void {
     });
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) => {
+  queries((time) => fieldDatabase(engine, time));
+});

@@ -1,11 +1,12 @@
 /** Consumers on an engine: commit order, leases, and what a consumer costs that stops. */
-import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest';
-import type { CommittedEvent } from '../../../src/storage/storage.ts';
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
+import { type CommittedEvent, decodePosition, encodePosition } from '../../../src/storage/storage.ts';
+import { availableEngines, testDatabase } from '../../support/database.ts';
 import { seededRandom } from '../../support/field-oracle.ts';
-import { type ConsumerWorld, drain, HOUR_MS, idsOf, type OpenCommit, sorted } from './consumer-world.ts';
+import { ConsumerWorld, drain, HOUR_MS, idsOf, type OpenCommit, sorted } from './consumer-world.ts';
 
 /** Consumers of a world that each engine opens. */
-export function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
+function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
   let world: ConsumerWorld;
   let name = 'consumer 0';
   let number = 0;
@@ -299,3 +300,31 @@ export function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     return events;
   }
 }
+
+describe.each(availableEngines())('consumers on %s', (engine) =>
+  consumersInOrder(async () => ConsumerWorld.create(await testDatabase(engine))),
+);
+
+test('a position is an opaque text that only its own form is read from', () => {
+  const after = {
+    by: 12,
+    createdAt: '2026-11-24 08:00:00.123+00',
+    id: '019c132c-5bbb-777b-84d1-f2b892d3c667',
+  };
+  const position = { tick: '4711', after } as const;
+  expect(decodePosition(encodePosition(position))).toEqual(position);
+  expect(decodePosition(encodePosition({ tick: '4711', after: null }))).toEqual({
+    tick: '4711',
+    after: null,
+  });
+  for (const bad of [
+    '',
+    'x',
+    btoa('{}'),
+    btoa('[]'),
+    btoa('["1","2"]'),
+    btoa('["x"]'),
+    btoa('["1",-1,"x","y"]'),
+  ])
+    expect(decodePosition(bad)).toBeNull();
+});

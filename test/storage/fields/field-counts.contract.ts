@@ -1,16 +1,17 @@
 /** Counts of declared fields stay what the rows say, while fields are declared, filled and removed beside writers. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
 import { DAY_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import type { Sql } from '../../../src/storage/database/connect.ts';
 import { PayloadValues } from '../../../src/storage/fields/payload-values.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
-import type { FieldDatabase, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import { type FieldDatabase, fieldDatabase, type OpenFieldDatabase } from '../../support/field-database.ts';
 
 const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + DAY_MS / 2;
 const LEVELS = ['minute', 'quarter_hour', 'hour', 'day'] as const;
 
-export function fieldCounts(open: OpenFieldDatabase): void {
+function fieldCounts(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let sql: Sql;
   let upkeep: FieldDatabase['upkeep'];
@@ -210,3 +211,5 @@ export function fieldCounts(open: OpenFieldDatabase): void {
     await declareField(sql, { ...field('status'), backfill: false });
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) => fieldCounts((time) => fieldDatabase(engine, time)));

@@ -1,10 +1,16 @@
 /** Totals, pages and series of a declared field are what a computation over all payloads gives, whatever is counted yet. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, type Field, listFields } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import {
   expectLines,
   expectNumbers,
@@ -22,7 +28,7 @@ const PLENTY = 1_000_000;
 /** Age of a snapshot that is old. */
 const OLD_SECONDS = 30;
 
-export function fieldReads(open: OpenFieldDatabase): void {
+function fieldReads(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let reader: EventReader;
   let rows: FieldEvent[] = [];
@@ -204,3 +210,5 @@ export function fieldReads(open: OpenFieldDatabase): void {
 function isUncounted({ completeFrom, backfill }: Field): boolean {
   return completeFrom === null || backfill;
 }
+
+describe.each(availableEngines())('on %s', (engine) => fieldReads((time) => fieldDatabase(engine, time)));

@@ -1,9 +1,15 @@
 /** What nothing but counts answers is read from rows where minutes are not counted yet, as far as one read may look. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import {
   expectPages,
   expectSeries,
@@ -17,7 +23,7 @@ const NOW = Math.floor(Date.now() / DAY_MS) * DAY_MS + 12 * HOUR_MS;
 /** More minutes than one read may look at. */
 const TOO_MANY = 5_100;
 
-export function lateMinutes(open: OpenFieldDatabase): void {
+function lateMinutes(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let reader: EventReader;
   const rows: FieldEvent[] = [];
@@ -139,3 +145,7 @@ export function lateMinutes(open: OpenFieldDatabase): void {
     expect(await reader.filteredList({ ...scope, ...before }, filter)).toHaveProperty('total', 0);
   });
 }
+
+describe.each(availableEngines())('minutes that are counted late on %s', (engine) =>
+  lateMinutes((time) => fieldDatabase(engine, time)),
+);

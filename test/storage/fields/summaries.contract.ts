@@ -1,12 +1,18 @@
 /** Different values, pairs and numbers by values are what a computation over the rows gives. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import type { Stats, SummaryQuestion, SummarySeries } from '../../../src/storage/counts/summary-series.ts';
 import { compareFieldDay, recountFieldDay } from '../../../src/storage/fields/recount.ts';
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import { fieldFilter, type Random, seededRandom } from '../../support/field-oracle.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
@@ -19,7 +25,7 @@ interface Payload {
   readonly plan?: string;
 }
 
-export function fieldSummaries(open: OpenFieldDatabase): void {
+function fieldSummaries(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   const events: FieldEvent[] = [];
   const random = seededRandom(20_261_124);
@@ -194,3 +200,5 @@ export function fieldSummaries(open: OpenFieldDatabase): void {
     await expectExact('recounted');
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) => fieldSummaries((time) => fieldDatabase(engine, time)));

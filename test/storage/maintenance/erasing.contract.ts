@@ -1,6 +1,6 @@
 /** What every engine promises of erased events. Not a test file: erasing.test.ts calls it for each. */
 import { hash } from 'node:crypto';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { checkCounts } from '../../../src/storage/counts/recount.ts';
@@ -16,7 +16,13 @@ import {
   readPayloads,
   type Storage,
 } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import {
   expectLines,
   expectPages,
@@ -32,7 +38,7 @@ const OF_APP = { typeIds: null, from: null, until: null } as const;
 const USER = 7;
 
 /** @param compress brings the rows of whole days into a columnstore, where the engine has one */
-export function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unknown>): void {
+function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unknown>): void {
   let fields: FieldDatabase;
   let storage: Storage;
   let reader: EventReader;
@@ -206,3 +212,13 @@ export function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promis
     expect(kept.map(({ answer }) => answer)).toEqual(['', `{"data":{"eventId":"${other}"}}`]);
   });
 }
+
+describe.each(availableEngines())('erased events on %s', (engine) =>
+  erasing(
+    (time) => fieldDatabase(engine, time),
+    engine === 'timescale'
+      ? (sql) =>
+          sql`SELECT compress_chunk(chunk) FROM show_chunks('events', older_than => now() - interval '1 day') AS chunk`
+      : undefined,
+  ),
+);

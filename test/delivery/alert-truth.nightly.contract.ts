@@ -1,13 +1,14 @@
 /** Alerts against a truth that is worked out from the events alone, with a clock that the test moves. */
 import pino from 'pino';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
 import { addAlert, changeAlert, findAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
 import { AlertRounds, SETTLE_MS } from '../../src/delivery/alerts/rounds.ts';
 import { type Trial, tryRule } from '../../src/delivery/alerts/trial.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
-import type { FieldDatabase, OpenFieldDatabase } from '../support/field-database.ts';
+import { availableEngines } from '../support/database.ts';
+import { type FieldDatabase, fieldDatabase, type OpenFieldDatabase } from '../support/field-database.ts';
 import { seededRandom } from '../support/field-oracle.ts';
 
 /** In the week after the clocks of Berlin went back: 2026-10-25 01:00 UTC. */
@@ -67,7 +68,7 @@ const RULES: Readonly<Record<string, Known>> = {
   },
 };
 
-export function alertTruth(open: OpenFieldDatabase): void {
+function alertTruth(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let storage: Storage;
   let rounds: AlertRounds;
@@ -279,3 +280,7 @@ export function alertTruth(open: OpenFieldDatabase): void {
     },
   );
 }
+
+describe.each(availableEngines())('alerts on %s', (engine) =>
+  alertTruth((time) => fieldDatabase(engine, time)),
+);

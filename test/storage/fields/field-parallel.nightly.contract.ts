@@ -1,6 +1,6 @@
 /** Reads of declared fields are exact in every snapshot while writers, imports, replays, folds, backfills, retention and the removal of an app run beside them. */
 import { EventEmitter, once } from 'node:events';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, listFields } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import type { Sql, Transaction } from '../../../src/storage/database/connect.ts';
@@ -14,7 +14,13 @@ import { moveBoundary } from '../../../src/storage/retention.ts';
 import type { EventRow } from '../../../src/storage/write/accepted-event.ts';
 import { ImportWriter } from '../../../src/storage/write/import-writer.ts';
 import { ReplayWriter } from '../../../src/storage/write/replay-writer.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 import {
   expectPages,
   expectSeries,
@@ -46,7 +52,7 @@ const DECLARED = [
   { path: ['user', 'id'], kind: 'number', typeName: 'type1', backfill: true },
 ] as const;
 
-export function fieldsInParallel(open: OpenFieldDatabase): void {
+function fieldsInParallel(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let importer: ImportWriter<EventRow>;
   let replayer: ReplayWriter;
@@ -268,3 +274,7 @@ function inSnapshotOf(tx: Transaction, { pool }: Sql): Sql {
   // Of a pool, reads use nothing else.
   return Object.assign((...given: Parameters<Sql>) => tx(...given), { begin, pool }) as unknown as Sql;
 }
+
+describe.each(availableEngines())('on %s', (engine) =>
+  fieldsInParallel((time) => fieldDatabase(engine, time)),
+);

@@ -1,4 +1,4 @@
-/** Declared fields in a cluster: the contracts of one server, and what a cluster promises beside them. */
+/** Declared fields in a cluster: what it promises beside the contracts of every engine. */
 import pino from 'pino';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { declareField, listFieldProgress, listFields, removeField } from '../../../../src/apps/fields.ts';
@@ -9,7 +9,7 @@ import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
 import { ENGINES } from '../../../../src/storage/engines/engines.ts';
 import { type EventReader, openStorage } from '../../../../src/storage/storage.ts';
 import { TestCitus } from '../../../support/citus.ts';
-import { hasCitus } from '../../../support/citus-home.ts';
+import { hasCitus } from '../../../support/engine-homes.ts';
 import {
   clusterFieldDatabase,
   type FieldDatabase,
@@ -18,12 +18,6 @@ import {
 } from '../../../support/field-database.ts';
 import { fieldFilter } from '../../../support/field-oracle.ts';
 import { until } from '../../../support/service.ts';
-import { fieldCounts } from '../../fields/field-counts.contract.ts';
-import { fieldNumbers } from '../../fields/field-numbers.contract.ts';
-import { fieldsInParallel } from '../../fields/field-parallel.contract.ts';
-import { fieldReads } from '../../fields/field-reads.contract.ts';
-import { lateMinutes } from '../../fields/late-minutes.contract.ts';
-import { erasing } from '../../maintenance/erasing.contract.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
 const FIELD = { path: ['country'], kind: 'value', typeName: null } as const;
@@ -38,14 +32,8 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
   });
   afterAll(() => cluster.stop());
 
-  const open = (time: FieldTime): Promise<FieldDatabase> => clusterFieldDatabase(cluster, time);
-
-  describe('are counted', () => fieldCounts(open));
-  describe('are read', () => fieldReads(open));
-  describe('are read while minutes are late', () => lateMinutes(open));
-  describe('have numbers', () => fieldNumbers(open));
-  describe('are exact beside everything else', () => fieldsInParallel(open));
-  describe('lose what is erased', () => erasing(open));
+  const open = (time: FieldTime): Promise<FieldDatabase> =>
+    cluster.database().then((database) => clusterFieldDatabase(database, time));
 
   describe('and its nodes', () => {
     let fields: FieldDatabase;

@@ -1,5 +1,5 @@
 /** Summaries of numbers through recounts, deletions, retention and removals. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField, listFields, removeField } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS, LEVELS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { checkCounts } from '../../../src/storage/counts/recount.ts';
@@ -10,13 +10,19 @@ import { markAppDeleted, removeDeletedApps } from '../../../src/storage/maintena
 import { readSnapshot } from '../../../src/storage/read/snapshot.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { openStorage, type Storage } from '../../../src/storage/storage.ts';
-import type { FieldDatabase, FieldEvent, OpenFieldDatabase } from '../../support/field-database.ts';
+import { availableEngines } from '../../support/database.ts';
+import {
+  type FieldDatabase,
+  type FieldEvent,
+  fieldDatabase,
+  type OpenFieldDatabase,
+} from '../../support/field-database.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
 const EVENTS = 96;
 const TABLES = LEVELS.map(({ name }) => `field_${name}_counts`);
 
-export function fieldNumbers(open: OpenFieldDatabase): void {
+function fieldNumbers(open: OpenFieldDatabase): void {
   let fields: FieldDatabase;
   let storage: Storage;
   let events: FieldEvent[] = [];
@@ -220,3 +226,5 @@ export function fieldNumbers(open: OpenFieldDatabase): void {
     expect(await left()).toEqual(['1 1']);
   });
 }
+
+describe.each(availableEngines())('on %s', (engine) => fieldNumbers((time) => fieldDatabase(engine, time)));

@@ -25,9 +25,9 @@ import {
 } from '../../../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../../../src/storage/write/accepted-event.ts';
 import { documentedSql, TestCitus } from '../../../support/citus.ts';
-import { hasCitus } from '../../../support/citus-home.ts';
 import { holdersInTurns, isWaitedFor } from '../../../support/counts-lock.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
+import { hasCitus } from '../../../support/engine-homes.ts';
 import { totalBy } from '../../../support/field-totals.ts';
 import { Ledger as Producers } from '../../../support/ledger.ts';
 import { newOwnApp, newPerson } from '../../../support/person.ts';
@@ -35,8 +35,6 @@ import { FaultyProxy } from '../../../support/proxy.ts';
 import type { RestartablePostgres } from '../../../support/restartable-postgres.ts';
 import { startTestService, type TestApp, type TestService, until } from '../../../support/service.ts';
 import { RoutedWriter } from '../../../support/writers.ts';
-import { retentionContract } from '../../retention.contract.ts';
-import { storageContract } from '../../storage.contract.ts';
 import { fleetOnCluster } from './fleet.ts';
 
 const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 };
@@ -51,8 +49,6 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
   });
   afterAll(() => cluster.stop());
 
-  storageContract('citus', (options) => cluster.database(options));
-  retentionContract('citus', () => cluster.database());
   fleetOnCluster(() => cluster);
 
   test('a backup of one server is restored into a cluster, with exact counts', async () => {
@@ -516,8 +512,8 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
     let service: TestService;
     /** In front of the last worker. */
     let proxy: FaultyProxy;
-    const portOf = (worker: RestartablePostgres): number =>
-      worker === cluster.workers.at(-1) ? portOfAddress(proxy.address) : worker.port;
+    const portOf = (worker: { readonly port: number }): number =>
+      worker.port === cluster.workers.at(-1)?.port ? portOfAddress(proxy.address) : worker.port;
     beforeAll(async () => {
       proxy = await FaultyProxy.start({ url: cluster.workers.at(-1)?.url ?? '' });
       database = await cluster.database({ portOf });

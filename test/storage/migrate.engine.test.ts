@@ -56,9 +56,10 @@ describe.each(availableEngines())('migrations on %s', (engine) => {
     await migrate(sql, kind);
     const dump = await dumpSchema(sql);
     if (process.env.UPDATE_SCHEMA === '1' && engine !== 'postgres15') await writeFile(COMMITTED[kind], dump);
-    expect(dump, 'UPDATE_SCHEMA=1 npx vitest run test/storage/migrate.test.ts brings it up to date').toBe(
-      await readFile(COMMITTED[kind], 'utf8'),
-    );
+    expect(
+      dump,
+      'UPDATE_SCHEMA=1 npx vitest run test/storage/migrate.engine.test.ts brings it up to date',
+    ).toBe(await readFile(COMMITTED[kind], 'utf8'));
   });
 
   test('are applied in order, once, and named', async () => {

@@ -3,8 +3,8 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { openStorage } from '../../../src/storage/storage.ts';
 import { TestCitus } from '../../support/citus.ts';
-import { hasCitus } from '../../support/citus-home.ts';
 import type { TestDatabase } from '../../support/database.ts';
+import { hasCitus } from '../../support/engine-homes.ts';
 
 import { Ledger } from '../../support/ledger.ts';
 import { RestartablePostgres } from '../../support/restartable-postgres.ts';
