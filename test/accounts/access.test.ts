@@ -8,14 +8,14 @@ import { startTestService, type TestService, until } from '../support/service.ts
 let counter = 0;
 const anEmail = (): string => `access-${++counter}@example.com`;
 
-describe.each(['uws', 'node'] as const)('on %s', (transport) => {
+describe('a server', () => {
   let service: TestService;
   let neighbor: TestService;
   let owner: Person;
   let app: { appId: string; loggingToken: string; path: string };
   beforeAll(async () => {
-    service = await startTestService({ transport });
-    neighbor = await startTestService({ transport, database: service.database });
+    service = await startTestService();
+    neighbor = await startTestService({ database: service.database });
     owner = await newPerson(service, anEmail());
     app = await newOwnApp(owner);
   });

@@ -12,11 +12,11 @@ interface App {
   readonly path: string;
 }
 
-describe.each(['uws', 'node'] as const)('on %s', (transport) => {
+describe('a server', () => {
   let service: TestService;
   let owner: Person;
   beforeAll(async () => {
-    service = await startTestService({ transport, config: { ALLOW_SIGNUP: 'open' } });
+    service = await startTestService({ config: { ALLOW_SIGNUP: 'open' } });
     owner = await newPerson(service, anEmail());
   });
   afterAll(() => service.stop());

@@ -55,9 +55,9 @@ test('what was learned is void once somebody has set the clock', () => {
   expect(clock.timeOf(now)).toBe(now);
 });
 
-describe.each(['uws', 'node'] as const)('over %s', (transport) => {
+describe('over HTTP', () => {
   test('a response has the time, once', async () => {
-    const service = await startTestService({ transport });
+    const service = await startTestService();
     try {
       const { headers } = await fetch(`${service.url}/livez`);
       expect(Math.abs(Date.parse(headers.get('date') ?? '') - Date.now())).toBeLessThan(60_000);

@@ -12,7 +12,7 @@ const HOSTILE =
 // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is looked for.
 const RAW = /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u2028\u2029]/;
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   let database: TestDatabase;
   let server: ServerProcess;
   let app: { appId: string; loggingToken: string };
@@ -23,7 +23,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     server = await ServerProcess.start({
       DATABASE_URL: database.url,
       SECRET: 'the secret of the tests, 32 characters',
-      HTTP_TRANSPORT: transport,
       LOG_LEVEL: 'trace',
       ALLOW_SIGNUP: 'open',
     });

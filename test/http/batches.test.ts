@@ -11,11 +11,10 @@ import { expectCommonHeaders, invalidBody, refused } from './answers.ts';
 const GZIP = { 'Content-Encoding': 'gzip' };
 const LIMIT = 200_000;
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   let service: TestService;
   beforeAll(async () => {
     service = await startTestService({
-      transport,
       config: {
         CREATE_LIMIT_PER_MINUTE: 0,
         MAX_BATCH_BYTES: LIMIT,
@@ -38,7 +37,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   };
 
   test('an answer has the headers of every answer, and of a limited route', async () => {
-    await withTestService({ transport }, async (own) => {
+    await withTestService({}, async (own) => {
       const response = await postBatch(own, [{ typeName: 'a', payload: {} }]);
       expectCommonHeaders(response);
       expect(response.headers['ratelimit-limit']).toBe('1000');
@@ -221,7 +220,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
 
   test('compressed bodies count towards the limit of all bodies, and are released', async () => {
     const config = { MAX_BODIES_BYTES: 140_000, MAX_BATCH_BYTES: 100_000, CREATE_LIMIT_PER_MINUTE: 0 };
-    await withTestService({ transport, config }, async (own) => {
+    await withTestService({ config }, async (own) => {
       const noise = { typeName: 'a', payload: { x: randomBytes(36_000).toString('base64') } };
       const body = gzipSync(JSON.stringify({ events: [noise] }));
       const send = (): Promise<HttpResponse> => postBatch(own, body, GZIP);

@@ -63,12 +63,11 @@ function parsed(bytes: Buffer): Record<string, unknown> | null {
   }
 }
 
-describe.each(['uws', 'node'] as const)('over %s', (transport) => {
+describe('over HTTP', () => {
   let service: TestService;
   let resourceToken: string;
   beforeAll(async () => {
     service = await startTestService({
-      transport,
       config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 },
     });
     const token = { name: 'fuzz', appIds: [service.app.appId], expiresInSeconds: null };

@@ -98,9 +98,9 @@ test('the phase is told in which a commit waits: for its rows, or for its COMMIT
   expect(await counts()).toEqual([3, 3, 3, 3, 3]);
 });
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   test("the response is in Prometheus' text format and is not cached", async () => {
-    const service = await start({ transport });
+    const service = await start({});
     const { status, headers, body } = await service.request({ path: PATH });
     expect(status).toBe(200);
     expect(headers['content-type']).toBe('text/plain; version=0.0.4; charset=utf-8');
@@ -112,7 +112,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
         labels: {
           version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
           engine: expect.stringMatching(/^PostgreSQL 18\.\d+$/),
-          transport,
         },
         value: 1,
       },
@@ -121,7 +120,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test('requests are counted by route and status, refusals by code', async () => {
-    const service = await start({ transport, config: { CREATE_LIMIT_PER_MINUTE: 4 } });
+    const service = await start({ config: { CREATE_LIMIT_PER_MINUTE: 4 } });
     for (let n = 0; n < 3; n += 1) created(await service.post());
     await service.post({ typeId: 'unknown' }); // 404, and the last that the limit lets through
     await service.post(); // 429
@@ -161,13 +160,13 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test('the route of a path with parts that vary is its pattern', async () => {
-    const service = await start({ transport });
+    const service = await start({});
     for (const app of ['one', 'two']) await service.request({ path: `/apps/${app}` });
     expect((await scrape(service)).nonZero('tidemark_requests_total')).toEqual({ '/apps/:appId 200': 2 });
   });
 
   test(`stages and requests are timed for the first of ${SAMPLED_ONE_IN} requests`, async () => {
-    const service = await start({ transport });
+    const service = await start({});
     const stages = ['validate', 'token', 'limit', 'type', 'commit'];
     const counts = async (): Promise<number[]> => {
       const figures = await scrape(service);
@@ -190,7 +189,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test('waiting events are shown while they wait, and batches when they are written', async () => {
-    const { service, proxy } = await proxied({ transport, config: { COMMIT_CONNECTIONS: 1 } });
+    const { service, proxy } = await proxied({ config: { COMMIT_CONNECTIONS: 1 } });
     created(await service.post());
     const held = proxy.next(isBatch, 'hold-answer');
     const first = service.post();
@@ -224,7 +223,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test('a client that disconnects before its response is counted separately', async () => {
-    const service = await start({ transport });
+    const service = await start({});
     const connection = await HttpConnection.open(service.port);
     await connection.write(
       requestBytes({ method: 'POST', path: CREATE_EVENT, body: '{"a', headers: { 'Content-Length': '99' } }),

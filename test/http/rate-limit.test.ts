@@ -26,7 +26,7 @@ type Tested = Pick<TestService, 'sql' | 'newApp' | 'post'> & {
   request(headers: Readonly<Record<string, string>>): Promise<HttpResponse>;
 };
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   const clock = new TestClock();
   /** By limit. Tests share them, as each has an app of its own. */
   const services = new Map<number, Promise<TestService>>();
@@ -39,7 +39,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     work: (service: Tested, clock: TestClock) => Promise<void>,
   ): Promise<void> => {
     const config = { CREATE_LIMIT_PER_MINUTE: limit };
-    const starting = services.get(limit) ?? startTestService({ transport, clock, config });
+    const starting = services.get(limit) ?? startTestService({ clock, config });
     services.set(limit, starting);
     const service = await starting;
     const { sql, newApp } = service;
@@ -55,7 +55,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   };
 
   test('1,000 requests are accepted in a minute, and no more, however many come at once', async () => {
-    await withTestService({ transport, clock: new TestClock() }, async (service) => {
+    await withTestService({ clock: new TestClock() }, async (service) => {
       // Its token and type are looked up before: a lookup that the others keep from the event loop for seconds is given up.
       created(await service.post());
       const answers = await Promise.all(Array.from({ length: 1_049 }, () => service.post()));

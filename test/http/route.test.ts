@@ -108,12 +108,12 @@ const MALFORMED = [
   'a'.repeat(43),
 ];
 
-describe.each(['uws', 'node'] as const)('security 20: over %s', (transport) => {
+describe('security 20:', () => {
   let service: TestService;
   let owner: Person;
   let appId: string;
   beforeAll(async () => {
-    service = await startTestService({ transport });
+    service = await startTestService();
     owner = await newPerson(service, 'owner@example.com');
     ({ appId } = await newOwnApp(owner));
   });

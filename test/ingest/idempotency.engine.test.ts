@@ -320,30 +320,28 @@ test('refusals are not remembered: the same key succeeds later', async () => {
 });
 
 test('a key that has not 1 to 200 visible ASCII characters is refused with 400, which names the header', async () => {
-  for (const transport of ['uws', 'node'] as const) {
-    await withTestService({ transport }, async (service) => {
-      for (const key of ['a b', 'x'.repeat(201), 'caf\u00e9s']) {
-        const { details } = refused(
-          await post(service, key),
-          400,
-          'INVALID_REQUEST',
-          'Invalid request parameters',
-        );
-        expect(details).toContain('"Idempotency-Key"');
-        const batch = await postBatch(service, [{ typeName: 'a', payload: {} }], { 'Idempotency-Key': key });
-        refused(batch, 400, 'INVALID_REQUEST', 'Invalid request parameters');
-      }
-      const twice = await service.request({
-        method: 'POST',
-        path: CREATE_EVENT,
-        body: service.body('{}'),
-        headers: { 'Idempotency-Key': 'one', 'idempotency-key': 'two' },
-      });
-      refused(twice, 400, 'INVALID_REQUEST', 'Invalid request parameters');
-      expect(await storedIds(service)).toEqual([]);
-      for (const key of ['!', '~'.repeat(200), 'a,b', '"quoted"']) created(await post(service, key));
+  await withTestService({}, async (service) => {
+    for (const key of ['a b', 'x'.repeat(201), 'caf\u00e9s']) {
+      const { details } = refused(
+        await post(service, key),
+        400,
+        'INVALID_REQUEST',
+        'Invalid request parameters',
+      );
+      expect(details).toContain('"Idempotency-Key"');
+      const batch = await postBatch(service, [{ typeName: 'a', payload: {} }], { 'Idempotency-Key': key });
+      refused(batch, 400, 'INVALID_REQUEST', 'Invalid request parameters');
+    }
+    const twice = await service.request({
+      method: 'POST',
+      path: CREATE_EVENT,
+      body: service.body('{}'),
+      headers: { 'Idempotency-Key': 'one', 'idempotency-key': 'two' },
     });
-  }
+    refused(twice, 400, 'INVALID_REQUEST', 'Invalid request parameters');
+    expect(await storedIds(service)).toEqual([]);
+    for (const key of ['!', '~'.repeat(200), 'a,b', '"quoted"']) created(await post(service, key));
+  });
 });
 
 test('a request without a key goes the way it always went: nothing is asked or written for keys', async () => {

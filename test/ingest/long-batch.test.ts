@@ -20,13 +20,13 @@ const CONFIG = {
   MAX_STREAM_BYTES: 3_000_000,
 } as const;
 
-describe.each(['uws', 'node'] as const)('over %s, lines that are more than a batch', (transport) => {
+describe('lines that are more than a batch', () => {
   const clock = new RunningClock();
   let service: TestService;
   let types = 0;
   let type: string;
   beforeAll(async () => {
-    service = await startTestService({ transport, clock, config: CONFIG });
+    service = await startTestService({ clock, config: CONFIG });
   });
   afterAll(() => service.stop());
 
@@ -120,7 +120,6 @@ describe.each(['uws', 'node'] as const)('over %s, lines that are more than a bat
   test('of any number in a small body are counted as well; Idempotency-Key and atomic=true keep the limits of a batch', async () => {
     const many = `{"typeId":"${service.type.typeId}","payload":{}}\n`.repeat(1_001);
     const own = await startTestService({
-      transport,
       database: service.database,
       config: { COMMIT_BUFFER_EVENTS: 1_000 },
     });
@@ -201,7 +200,6 @@ describe.each(['uws', 'node'] as const)('over %s, lines that are more than a bat
 
   test('count for the rate limit as the batches that they stand for', async () => {
     const own = await startTestService({
-      transport,
       database: service.database,
       config: { ...CONFIG, CREATE_LIMIT_PER_MINUTE: 3 },
     });
@@ -225,7 +223,7 @@ describe.each(['uws', 'node'] as const)('over %s, lines that are more than a bat
   });
 
   test('in the middle of a stop are answered with how many are stored, and the stop waits for no more', async () => {
-    const own = await startTestService({ transport, database: service.database, config: CONFIG });
+    const own = await startTestService({ database: service.database, config: CONFIG });
     newType();
     const counting = new LongBatch(own.port, service.app);
     await counting.send(linesOf(1_200));

@@ -69,7 +69,7 @@ const FIELDS = new Set([
   ],
 ]);
 
-describe.each(['uws', 'node'] as const)('on %s', (transport) => {
+describe('a server', () => {
   let mailbox: Mailbox;
   let service: TestService;
   let openService: TestService;
@@ -109,9 +109,8 @@ describe.each(['uws', 'node'] as const)('on %s', (transport) => {
   beforeAll(async () => {
     mailbox = await openMailbox();
     const config = { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com', TRUST_PROXY: 1 };
-    service = await startTestService({ transport, clock, config });
+    service = await startTestService({ clock, config });
     openService = await startTestService({
-      transport,
       clock: new TestClock(),
       config: { ...config, ALLOW_SIGNUP: 'open' },
       database: service.database,

@@ -12,12 +12,12 @@ const DAY_MS = 24 * HOUR_MS;
 let counter = 0;
 const anEmail = (): string => `person-${++counter}@example.com`;
 
-describe.each(['uws', 'node'] as const)('on %s', (transport) => {
+describe('a server', () => {
   let service: TestService;
   let clock: TestClock;
   beforeAll(async () => {
     clock = new TestClock();
-    service = await startTestService({ transport, clock });
+    service = await startTestService({ clock });
   });
   afterAll(() => service.stop());
 

@@ -20,14 +20,14 @@ interface Line {
   readonly createdAt: string;
 }
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   let service: TestService;
   let token: { resourceToken: string; tokenId: string };
   /** An app with more than what sockets and buffers hold. */
   let large: { appId: string; events: number };
 
   beforeAll(async () => {
-    service = await startTestService({ transport, config: { READ_LIMIT_PER_MINUTE: 0 } });
+    service = await startTestService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
     for (let i = 0; i < 20; i += 1) {
       const response = await service.request({
         method: 'POST',

@@ -15,7 +15,7 @@ import {
 
 const HOUR_MS = 3_600_000;
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe('over HTTP,', () => {
   const clock = new TestClock();
   let service: TestService;
   let email: string;
@@ -24,7 +24,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   let clients: LiveClient[] = [];
 
   beforeAll(async () => {
-    service = await startTestService({ transport, clock });
+    service = await startTestService({ clock });
   });
   afterAll(() => service.stop());
   beforeEach(async () => {
@@ -98,7 +98,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   });
 
   test('a stop of the server ends it without a message that would keep the client from reconnecting', () =>
-    withTestService({ transport, clock }, async (stopping) => {
+    withTestService({ clock }, async (stopping) => {
       const person = await newPerson(stopping, email);
       const { appId } = await newOwnApp(person);
       const client = await LiveClient.follow(stopping.port, appId, {
@@ -109,9 +109,6 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       await until(() => client.isOver, 'the feed has ended');
       expect(client.has('end')).toBe(false);
     }));
-
-  // The transports differ in how they stream, which test/http/stream.test.ts tests, not in what is streamed.
-  if (transport === 'node') return;
 
   test('events of another app do not', async () => {
     const client = await follow(owner);
