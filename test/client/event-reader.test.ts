@@ -1,9 +1,9 @@
 /** The client's reads: pages and parts of a series put together, and what is thrown. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { type Bucket, EventReader, type StoredEvent, TidemarkError } from '../../client/src/index.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { answered, postBatch } from '../support/batch.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 
 const DAY = Date.UTC(2026, 2, 3);
 const EVENTS = 250;
@@ -11,7 +11,7 @@ const EVENTS = 250;
 let service: TestService;
 let reader: EventReader;
 beforeAll(async () => {
-  service = await startTestService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
   const events = Array.from({ length: EVENTS }, (_, n) => ({
     typeName: n % 2 === 0 ? 'even' : 'odd',
     payload: { n },
@@ -26,7 +26,6 @@ beforeAll(async () => {
   });
   reader = new EventReader({ url: service.url, resourceToken });
 });
-afterAll(() => service.stop());
 
 async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
   const found: T[] = [];

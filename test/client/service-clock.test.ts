@@ -1,7 +1,7 @@
 /** What the Node client makes of the time that a response has: its clock is corrected where it must be wrong, and only there. */
 import { afterEach, describe, expect, test, vi } from 'vitest';
 import { ServiceClock } from '../../client/src/service-clock.ts';
-import { startTestService } from '../support/service.ts';
+import { sharedService } from '../support/service.ts';
 
 const HOUR_MS = 3_600_000;
 const YEAR_MS = 365 * 24 * HOUR_MS;
@@ -57,7 +57,7 @@ test('what was learned is void once somebody has set the clock', () => {
 
 describe('over HTTP', () => {
   test('a response has the time, once', async () => {
-    const service = await startTestService();
+    const service = await sharedService();
     try {
       const { headers } = await fetch(`${service.url}/livez`);
       expect(Math.abs(Date.parse(headers.get('date') ?? '') - Date.now())).toBeLessThan(60_000);

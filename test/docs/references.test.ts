@@ -7,7 +7,7 @@ import { SETTINGS } from '../../src/config.ts';
 import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
 import { tidemark } from '../support/command-line.ts';
-import { startTestService } from '../support/service.ts';
+import { sharedService } from '../support/service.ts';
 import {
   anchors,
   codeBlocks,
@@ -204,17 +204,13 @@ test('docs/api.md lists the routes of the service, and the README names them', a
       readme.filter(([start = '', rest]) => (rest === undefined ? start === route : route.startsWith(start))),
       route,
     ).toHaveLength(1);
-  const service = await startTestService();
-  try {
-    for (const route of api) {
-      const [method = '', path = ''] = route.split(' ');
-      const { status } = await service.request({ method, path });
-      expect([404, 405], `${route} is answered ${status}`).not.toContain(status);
-    }
-    expect((await service.request({ path: '/v1/there-is-no-such-route' })).status).toBe(404);
-  } finally {
-    await service.stop();
+  const service = await sharedService();
+  for (const route of api) {
+    const [method = '', path = ''] = route.split(' ');
+    const { status } = await service.request({ method, path });
+    expect([404, 405], `${route} is answered ${status}`).not.toContain(status);
   }
+  expect((await service.request({ path: '/v1/there-is-no-such-route' })).status).toBe(404);
 });
 
 test('docs/api.md has a heading for the first route of each row of producers and readers', () => {

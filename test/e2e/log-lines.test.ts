@@ -3,7 +3,7 @@ import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
-import { startTestService } from '../support/service.ts';
+import { sharedService } from '../support/service.ts';
 
 const LINES = 800;
 const ACTIONS = ['install', 'upgrade', 'configure', 'trigproc', 'status half-configured', 'status installed'];
@@ -43,35 +43,29 @@ const PRODUCER = `
   })();`;
 
 test('a log is posted line by line and read back complete and in order', async () => {
-  const service = await startTestService({
-    config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 },
-  });
-  try {
-    const producer = promisify(execFile)('node', ['-e', PRODUCER, service.url, service.app.loggingToken]);
-    producer.child.stdin?.end(`${lines.join('\n')}\n`);
-    await producer;
+  const service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
+  const producer = promisify(execFile)('node', ['-e', PRODUCER, service.url, service.app.loggingToken]);
+  producer.child.stdin?.end(`${lines.join('\n')}\n`);
+  await producer;
 
-    const { resourceToken } = await createResourceToken(service.sql, {
-      name: 'reader',
-      appIds: [service.app.appId],
-      expiresInSeconds: null,
-    });
-    const read: string[] = [];
-    for (let hasMore = true; hasMore; ) {
-      const answer = await fetch(
-        `${service.url}/public/get_events?appId=${service.app.appId}&limit=700&offset=${read.length}`,
-        { headers: { Authorization: `Bearer ${resourceToken}` } },
-      );
-      // The shape is the contract's, which the contract suite checks.
-      const { data } = (await answer.json()) as {
-        data: { events: { payload: { line: string } }[]; pagination: { total: number; hasMore: boolean } };
-      };
-      expect(data.pagination.total).toBe(lines.length);
-      read.push(...data.events.map((event) => event.payload.line));
-      hasMore = data.pagination.hasMore;
-    }
-    expect(read).toEqual(lines);
-  } finally {
-    await service.stop();
+  const { resourceToken } = await createResourceToken(service.sql, {
+    name: 'reader',
+    appIds: [service.app.appId],
+    expiresInSeconds: null,
+  });
+  const read: string[] = [];
+  for (let hasMore = true; hasMore; ) {
+    const answer = await fetch(
+      `${service.url}/public/get_events?appId=${service.app.appId}&limit=700&offset=${read.length}`,
+      { headers: { Authorization: `Bearer ${resourceToken}` } },
+    );
+    // The shape is the contract's, which the contract suite checks.
+    const { data } = (await answer.json()) as {
+      data: { events: { payload: { line: string } }[]; pagination: { total: number; hasMore: boolean } };
+    };
+    expect(data.pagination.total).toBe(lines.length);
+    read.push(...data.events.map((event) => event.payload.line));
+    hasMore = data.pagination.hasMore;
   }
+  expect(read).toEqual(lines);
 }, 120_000);

@@ -1,21 +1,20 @@
 /** Errors that say what is wrong, where, and what to do: of tokens, parameters and JSON. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
 import { DOCUMENTED } from '../../src/errors.ts';
 import { build } from '../support/command-line.ts';
-import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
+import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 
 let service: TestService;
 let resourceToken: string;
 beforeAll(async () => {
   build();
-  service = await startTestService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
   const appIds = [service.app.appId];
   const made = await createResourceToken(service.sql, { name: 'test', appIds, expiresInSeconds: null });
   resourceToken = made.resourceToken;
 });
-afterAll(() => service.stop());
 
 interface Told {
   readonly status: number;

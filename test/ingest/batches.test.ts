@@ -10,6 +10,7 @@ import { sized } from '../support/fuzz.ts';
 import { FaultyProxy, isBatch, isCopy } from '../support/proxy.ts';
 import {
   RunningClock,
+  sharedService,
   startTestService,
   TestClock,
   type TestService,
@@ -282,21 +283,20 @@ test('an app that has as many types as it may have: a batch makes those that fit
 });
 
 test('a batch on more than 1,000 days is refused whole', async () => {
-  await withTestService({}, async (service) => {
-    const events = Array.from({ length: 1_001 }, (_, n) => ({
-      typeName: 'a',
-      payload: {},
-      createdAt: new Date(Date.now() - n * DAY_MS).toISOString(),
-    }));
-    const { details } = refused(
-      await postBatch(service, events),
-      400,
-      'INVALID_REQUEST',
-      'Invalid request body',
-    );
-    expect(details).toContain('1000 days');
-    expect(await storedIds(service)).toEqual([]);
-  });
+  const service = await sharedService();
+  const events = Array.from({ length: 1_001 }, (_, n) => ({
+    typeName: 'a',
+    payload: {},
+    createdAt: new Date(Date.now() - n * DAY_MS).toISOString(),
+  }));
+  const { details } = refused(
+    await postBatch(service, events),
+    400,
+    'INVALID_REQUEST',
+    'Invalid request body',
+  );
+  expect(details).toContain('1000 days');
+  expect(await storedIds(service)).toEqual([]);
 });
 
 describe('a token', () => {
@@ -307,29 +307,29 @@ describe('a token', () => {
     ['is unknown', () => `Bearer ${createTokenText('tdl')}`],
     ['is mistyped', (token: string) => `Bearer ${token.slice(0, -1)}`],
   ])('that %s is answered with 401, and nothing is stored', async (_, authorization) => {
-    await withTestService({}, async (service) => {
-      const { loggingToken } = service.app;
-      const body = JSON.stringify({ loggingToken, events: [{ typeName: 'a', payload: {}, loggingToken }] });
-      const response = await service.request({
-        method: 'POST',
-        path: `/v1/events?loggingToken=${loggingToken}`,
-        body,
-        headers: { Authorization: authorization(loggingToken) },
-      });
-      refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token');
-      expect(response.headers['www-authenticate']).toBe('Bearer');
-      expect(await storedIds(service)).toEqual([]);
+    const service = await sharedService();
+    const { loggingToken } = service.app;
+    const body = JSON.stringify({ loggingToken, events: [{ typeName: 'a', payload: {}, loggingToken }] });
+    const response = await service.request({
+      method: 'POST',
+      path: `/v1/events?loggingToken=${loggingToken}`,
+      body,
+      headers: { Authorization: authorization(loggingToken) },
     });
+    refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token');
+    expect(response.headers['www-authenticate']).toBe('Bearer');
+    expect(await storedIds(service)).toEqual([]);
   });
 
   test('that was rotated and whose grace is over is answered with 401', async () => {
-    await withTestService({}, async (service) => {
-      await service.sql`UPDATE logging_tokens SET expires_at = now() - interval '1 second'`;
-      const response = await postBatch(service, [{ typeName: 'a', payload: {} }]);
-      expect(refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token').details).toContain(
-        'rotated',
-      );
-    });
+    const service = await sharedService();
+    await service.sql`
+        UPDATE logging_tokens SET expires_at = now() - interval '1 second'
+         WHERE app_id = (SELECT id FROM apps WHERE public_id = ${service.app.appId})`;
+    const response = await postBatch(service, [{ typeName: 'a', payload: {} }]);
+    expect(refused(response, 401, 'AUTH_INVALID_TOKEN', 'Invalid logging token').details).toContain(
+      'rotated',
+    );
   });
 });
 

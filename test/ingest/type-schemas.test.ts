@@ -3,7 +3,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pino } from 'pino';
-import { afterAll, afterEach, beforeEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeEach, describe, expect, test } from 'vitest';
 import { AppAccounts } from '../../src/apps/app-accounts.ts';
 import { type SchemaMode, setTypeSchema, showTypeSchema } from '../../src/apps/type-schemas.ts';
 import { PayloadChecks } from '../../src/ingest/payload-checks.ts';
@@ -14,15 +14,20 @@ import { answered, postBatch, storedIds } from '../support/batch.ts';
 import { tidemark } from '../support/command-line.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
+import {
+  CREATE_EVENT,
+  sharedService,
+  startTestService,
+  type TestService,
+  until,
+} from '../support/service.ts';
 import { attachSchema, expectViolation, ORDER, schemaChecks } from '../support/type-schemas.ts';
 
 let service: TestService;
 const prover = new SchemaProver();
 beforeEach(async () => {
-  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
 });
-afterEach(() => service.stop());
 afterAll(() => prover.close());
 
 function here(of: Pick<TestService, 'app' | 'type'> = service): { appId: string; typeId: string } {

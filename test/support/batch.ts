@@ -53,9 +53,10 @@ export function answered(response: HttpResponse): BatchAnswer {
   return answer;
 }
 
-/** The ids of all that is stored, in the order of the table. */
-export async function storedIds({ sql }: TestService): Promise<string[]> {
-  return (await sql<{ id: string }[]>`SELECT id::text AS id FROM events ORDER BY created_at, id`).map(
-    ({ id }) => id,
-  );
+/** The ids of all that is stored of the service's app, in the order of the table. */
+export async function storedIds({ sql, app }: Pick<TestService, 'sql' | 'app'>): Promise<string[]> {
+  const rows = await sql<{ id: string }[]>`
+    SELECT events.id::text AS id FROM events JOIN apps ON apps.id = app_id
+     WHERE public_id = ${app.appId} ORDER BY events.created_at, events.id`;
+  return rows.map(({ id }) => id);
 }

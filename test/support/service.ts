@@ -109,6 +109,26 @@ export async function startTestService(options: TestServiceOptions = {}): Promis
   }
 }
 
+/** What services may share: neither a clock nor a way to the database of their own. */
+export type SharedServiceOptions = Pick<TestServiceOptions, 'engine' | 'config' | 'transport'>;
+
+const shared = new Map<string, Promise<TestService>>();
+
+/**
+ * An app of its own on a service that all files of this process share, by its options; both end with the process.
+ * For tests that look at their own app alone. One that breaks the database, moves the clock, reads metrics of the whole
+ * process, or tests start and stop, starts its own.
+ */
+export async function sharedService(options: SharedServiceOptions = {}): Promise<TestService> {
+  const key = JSON.stringify(options, Object.keys({ ...options, ...options.config }).sort());
+  const starting = shared.get(key) ?? startTestService(options);
+  shared.set(key, starting);
+  const service = await starting;
+  const app = await service.newApp();
+  const type = await service.newType(app, 'test type');
+  return { ...service, ...ofApp(service.port, app, type), stop: async () => undefined };
+}
+
 /** A service for one piece of work. */
 export async function withTestService(
   options: TestServiceOptions,
@@ -156,15 +176,11 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     await service.stop();
     if (options.database === undefined && !keepDatabase) await database.drop();
   };
-  const good = { loggingToken: app.loggingToken, typeId: type.typeId };
-  const postBody = (body: string): Promise<HttpResponse> =>
-    request(port, { method: 'POST', path: CREATE_EVENT, body });
   return {
+    ...ofApp(port, app, type),
     url: `http://127.0.0.1:${port}`,
     port,
     config,
-    app,
-    type,
     sql,
     database,
     log,
@@ -173,12 +189,27 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     newApp,
     newType,
     request: (what) => request(port, what),
-    post: (fields) => postBody(JSON.stringify({ ...good, payload: {}, ...fields })),
-    body: (payloadText) => `${JSON.stringify(good).slice(0, -1)},"payload":${payloadText}}`,
     stop: (how) => {
       stopped ??= stop(how?.keepDatabase ?? false);
       return stopped;
     },
+  };
+}
+
+function ofApp(
+  port: number,
+  app: TestApp,
+  type: TestService['type'],
+): Pick<TestService, 'app' | 'type' | 'post' | 'body'> {
+  const good = { loggingToken: app.loggingToken, typeId: type.typeId };
+  return {
+    app,
+    type,
+    post: (fields) => {
+      const body = JSON.stringify({ ...good, payload: {}, ...fields });
+      return request(port, { method: 'POST', path: CREATE_EVENT, body });
+    },
+    body: (payloadText) => `${JSON.stringify(good).slice(0, -1)},"payload":${payloadText}}`,
   };
 }
 

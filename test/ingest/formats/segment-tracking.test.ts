@@ -1,17 +1,16 @@
 /** Segment's calls, from its own library and by hand. */
 import { Analytics } from '@segment/analytics-node';
 import fc from 'fast-check';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService, until } from '../../support/service.ts';
+import { sharedService, type TestService, until } from '../../support/service.ts';
 
 let service: TestService;
 beforeAll(async () => {
-  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
 });
-afterAll(() => service.stop());
 
 const basic = (user: string, password = ''): string =>
   `Basic ${Buffer.from(`${user}:${password}`).toString('base64')}`;

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
+import { sharedService, type TestService } from '../../support/service.ts';
 
 const SUITE = 'node_modules/@modelcontextprotocol/conformance/dist/index.js';
 
@@ -65,7 +65,7 @@ let folder: string;
 let token: string;
 
 beforeAll(async () => {
-  service = await startTestService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 } });
   const asked = { name: 'suite', appIds: [service.app.appId], expiresInSeconds: null };
   token = (await createResourceToken(service.sql, asked)).resourceToken;
   folder = await mkdtemp(join(tmpdir(), 'tidemark-mcp-suite-'));
@@ -73,7 +73,6 @@ beforeAll(async () => {
 });
 afterAll(async () => {
   front?.close();
-  await service?.stop();
   if (folder !== undefined) await rm(folder, { recursive: true, force: true });
 });
 
