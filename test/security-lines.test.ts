@@ -1,4 +1,4 @@
-/** Every line of the table in SECURITY.md has tests that are named after it: “security”, its number, a colon. */
+/** Promises and the tests that hold them: each line of SECURITY.md, of the contract and of durability (docs/claims.md). */
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
@@ -64,3 +64,19 @@ test('SECURITY.md names every file that has a test of a line', () => {
   );
   expect(unnamed).toEqual([]);
 });
+
+test.each(['contract', 'durability'])(
+  'each promise of %s in docs/claims.md has a test of the name there',
+  (kind) => {
+    const claims = markedTable(
+      readPage('docs/claims.md'),
+      kind === 'contract' ? 'claims of the contract' : 'claims of durability',
+    );
+    expect(claims.length).toBeGreaterThan(20);
+    const missing = claims.filter(([, name = '', file = '']) => {
+      const path = `${FOLDER}${file.replaceAll('`', '')}.test.ts`;
+      return !existsSync(path) || !readFileSync(path, 'utf8').includes(name);
+    });
+    expect(missing).toEqual([]);
+  },
+);

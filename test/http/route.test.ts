@@ -108,7 +108,7 @@ const MALFORMED = [
   'a'.repeat(43),
 ];
 
-describe('security 20:', () => {
+describe('security 20: whatever a path or a query has in it', () => {
   let service: TestService;
   let owner: Person;
   let appId: string;
