@@ -201,19 +201,25 @@ export function selectBoundary(tx: Transaction, appId: number): Fragment {
 
 /**
  * Moves the boundary forward to the start of a UTC day, if due. It never moves back. Imports hold it until they commit; where it
- * is not free in time, it stays, and a later call moves it.
+ * is not free in time, it stays, and a later call moves it. So it does for a day while declared fields are yet to be counted before it.
  * @param options.days RETENTION_DAYS; 0 does not move the boundary
  * @param options.now  milliseconds since 1970
  * @returns the previous boundary as PostgreSQL's text
  */
 export async function moveBoundary(sql: Sql, { days, now }: { days: number; now: number }): Promise<string> {
   const due = utcDay(days === 0 ? 0 : now - days * DAY_MS);
-  const [before] = await sql<{ boundary: string; isDue: boolean }[]>`
+  const [before] = await sql<{ boundary: string; isDue: boolean; mayWait: boolean }[]>`
     SELECT readable_from::text AS boundary,
-           ${days > 0} AND readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC' AS "isDue"
+           ${days > 0} AND readable_from < ${due}::date::timestamp AT TIME ZONE 'UTC' AS "isDue",
+           readable_from >= (${due}::date - 1)::timestamp AT TIME ZONE 'UTC' AS "mayWait"
       FROM retention`;
   if (before === undefined) throw new Error('The table retention has lost its row.');
   if (!before.isDue) return before.boundary;
+  if (before.mayWait) {
+    const [uncounted] = await sql`
+      SELECT FROM uncounted_minutes WHERE bucket < ${due}::date::timestamp AT TIME ZONE 'UTC' LIMIT 1`;
+    if (uncounted !== undefined) return before.boundary;
+  }
   try {
     await sql.begin(async (tx) => {
       await tx.unsafe(`SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}`);

@@ -33,7 +33,7 @@ import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { type BucketsProblem, levelsOf } from './buckets.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
-import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level } from './levels.ts';
+import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level, MINUTE_MS } from './levels.ts';
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 import type { Snapshot } from './stale.ts';
 
@@ -262,7 +262,11 @@ async function readLines(
 ): Promise<SummarySeries> {
   const parts = partsOf(plan).flatMap((part) => splitAround(part, scope.minutes));
   const fromRows = parts.filter(({ level }) => level === null);
-  const cells = await cellsFromRows(tx, scope, fromRows);
+  const isWhole = (at: number): boolean => at >= plan.interval.from && at + MINUTE_MS <= plan.interval.until;
+  const cells = [
+    ...(await cellsFromRows(tx, scope, fromRows)),
+    ...(await hiddenCells(tx, scope, scope.minutes.filter(isWhole))),
+  ];
   const shown = new Set(
     scope.line === null ? [] : (request.values ?? (await topLines(tx, request, scope, parts, cells))),
   );
@@ -330,7 +334,7 @@ function splitAround(part: LevelInterval, minutes: readonly number[]): LevelInte
 /** A cell of rows with the text of its line. */
 interface LineCell {
   readonly line: string | null;
-  readonly cell: CountedCell;
+  readonly cell: Pick<CountedCell, 'bucket' | 'count' | 'summary'>;
 }
 
 const EVERY_ROW = { contains: [], matches: () => true };
@@ -355,14 +359,41 @@ async function cellsFromRows(
   const scope = { appId, typeIds, filter: filter?.rows ?? EVERY_ROW };
   for await (const rows of matchingRows(tx, scope, joined(intervals), 'asc'))
     for (const row of rows) cells.addRow(row);
-  const found: LineCell[] = [];
-  for (const cell of cells.list()) {
-    if (cell.typeId !== ALL_TYPES) continue;
+  return cells.list().flatMap((cell) => {
     const text = line === null ? null : of === null ? cell.value : cell.by;
-    const isShown = text !== null && !isSpecial(text) && (known === null || known.has(text));
-    found.push({ line: isShown ? text : null, cell });
-  }
-  return found;
+    return cell.typeId === ALL_TYPES ? [{ line: shownLine(text, known), cell }] : [];
+  });
+}
+
+function shownLine(text: string | null, known: SummaryScope['known']): string | null {
+  return text !== null && !isSpecial(text) && (known === null || known.has(text)) ? text : null;
+}
+
+/** What is counted in minutes of types that retention hides there: no rows say it any more. */
+async function hiddenCells(
+  tx: Snapshot,
+  { question, appId, typeIds, field, line, filtered, known }: SummaryScope,
+  minutes: readonly number[],
+): Promise<LineCell[]> {
+  const retention = await readRetention(tx, appId);
+  const earlier = minutes.filter((at) => at < retention.whole());
+  if (earlier.length === 0) return [];
+  const rows = await tx<(SeriesRow & { bucket: number; count: number; summary: Uint8Array | null })[]>`
+    SELECT series.type_id AS "typeId", value, by_value AS by, (extract(epoch FROM bucket) * 1000)::float8 AS bucket,
+           count::float8 AS count, summary
+      FROM field_minute_counts AS counts JOIN field_series AS series ON series.id = series_id
+     WHERE counts.app_id = ${appId} AND field_id = ${field.id} AND (series.type_id = ${ALL_TYPES}) = ${field.typeId !== null}
+       AND bucket = ANY(${earlier.map((at) => new Date(at).toISOString())}::timestamptz[])`;
+  return rows.flatMap(({ bucket, count, summary: bytes, ...series }): LineCell[] => {
+    const type = field.typeId ?? series.typeId;
+    if (bucket >= retention.boundaryOf(type) || typeIds?.includes(type) === false) return [];
+    if (filtered !== null && question.filter?.values.includes(series[filtered]) !== true) return [];
+    const summary = newSummary(question.kind);
+    if (bytes !== null) summary?.addBytes(bytes);
+    return [
+      { line: shownLine(line === null ? null : series[line], known), cell: { bucket, count, summary } },
+    ];
+  });
 }
 
 /** Intervals in order of time, where each that follows another one at once is a part of it. */

@@ -229,6 +229,7 @@ export interface CountedMinutes {
  * @param tx     of repeatable read, with the fields locked (fields-lock.ts)
  * @param fields of the app
  * @param now    milliseconds since 1970: how many new values there may be depends on the day
+ * @param hasHiddenRows whether what retention hides is counted, too, where its rows are still there
  */
 export async function countMinutes(
   tx: Transaction,
@@ -236,11 +237,15 @@ export async function countMinutes(
   fields: readonly FieldState[],
   interval: Interval,
   now: number,
+  hasHiddenRows = false,
 ): Promise<CountedMinutes> {
   if (fields.length === 0) return { rows: 0, others: 0 };
   const { cells, rows } = await cellsOfRows(tx, appId, fields, interval);
   const stored = await readStored(tx, appId, fields, interval);
-  const hidden = await hiddenCells(tx, appId, fields, [...stored.values()]);
+  const hidden = await hiddenCells(tx, appId, fields, interval, {
+    stored: [...stored.values()],
+    hasHiddenRows,
+  });
   const wanted = await inSeries(tx, [...cells, ...hidden], now);
   const changed: StoredCell[] = [];
   let others = 0;
@@ -258,35 +263,59 @@ export async function countMinutes(
 }
 
 /**
- * What is counted of types that can no longer be read at that time. There are no rows of them, or soon none: what was counted stays, beside
- * what the rows of other types say.
+ * What is counted of types that can no longer be read at that time, beside what the rows of other types say. There are no rows of them, or
+ * soon none: a minute loses all of a type at once. So what was counted stays, but where the rows are more: then they are counted last.
  */
 async function hiddenCells(
   tx: Transaction,
   appId: number,
   fields: readonly DeclaredField[],
-  stored: readonly StoredCell[],
+  { from, until }: Interval,
+  { stored, hasHiddenRows }: { readonly stored: readonly StoredCell[]; readonly hasHiddenRows: boolean },
 ): Promise<CountedCell[]> {
   const retention = await readRetention(tx, appId);
-  const earlier = stored.filter(({ bucket }) => bucket < retention.whole());
-  if (earlier.length === 0) return [];
+  const end = Math.min(until, retention.whole());
+  if (from >= end) return [];
+  const isHidden = ({ field, typeId, bucket }: CountedCell): boolean => {
+    // A field for one type has its series under that of all.
+    const type = field.typeId ?? typeId;
+    return type !== ALL_TYPES && bucket < retention.boundaryOf(type);
+  };
+  const earlier = stored.filter(({ bucket }) => bucket < end);
   const series = await tx<{ id: number; fieldId: number; typeId: number; value: string; by: string }[]>`
     SELECT id, field_id AS "fieldId", type_id AS "typeId", value, by_value AS by FROM field_series
      WHERE id = ANY(${[...new Set(earlier.map(({ seriesId }) => seriesId))]}::integer[])`;
   const ofId = new Map(series.map((one) => [one.id, one]));
-  return earlier.flatMap(({ seriesId, bucket, count, summary: bytes }): CountedCell[] => {
+  const known = earlier.flatMap(({ seriesId, bucket, count, summary: bytes }): CountedCell[] => {
     const found = ofId.get(seriesId);
     const field = fields.find(({ id }) => id === found?.fieldId);
     if (found === undefined || field === undefined) return [];
-    // A field for one type has its series under that of all.
-    const typeId = field.typeId ?? found.typeId;
-    if (typeId === ALL_TYPES || bucket >= retention.boundaryOf(typeId)) return [];
     const summary = newSummary(field.kind);
     if (bytes !== null) summary?.addBytes(bytes);
-    const cell = { field, bucket, value: found.value, by: found.by, count, summary };
-    const own = { ...cell, typeId: found.typeId };
-    return field.typeId === null ? [own, { ...cell, typeId: ALL_TYPES }] : [own];
+    return [{ field, bucket, typeId: found.typeId, value: found.value, by: found.by, count, summary }];
   });
+  const ofRows = new MinuteCells(fields);
+  if (hasHiddenRows) {
+    const rows = tx<{ typeId: number; at: number; payload: string }[]>`
+      SELECT type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, payload::text AS payload
+        FROM events
+       WHERE app_id = ${appId} AND created_at >= ${new Date(from)} AND created_at < ${new Date(end)}
+         AND NOT ${retention.readable(tx)}`;
+    for await (const page of rows.cursor(ROWS_AT_ONCE)) for (const row of page) ofRows.addRow(row);
+  }
+  const groups = new Map<string, { known: CountedCell[]; rows: CountedCell[] }>();
+  const groupOf = ({ field, typeId, bucket }: CountedCell) => {
+    const key = `${field.id} ${typeId} ${bucket}`;
+    const group = groups.get(key) ?? { known: [], rows: [] };
+    groups.set(key, group);
+    return group;
+  };
+  for (const cell of known.filter(isHidden)) groupOf(cell).known.push(cell);
+  for (const cell of ofRows.list().filter(isHidden)) groupOf(cell).rows.push(cell);
+  const sumOf = (cells: readonly CountedCell[]): number => cells.reduce((sum, { count }) => sum + count, 0);
+  return [...groups.values()]
+    .flatMap((group) => (sumOf(group.rows) > sumOf(group.known) ? group.rows : group.known))
+    .flatMap((cell) => (cell.field.typeId === null ? [cell, { ...cell, typeId: ALL_TYPES }] : [cell]));
 }
 
 /** A cell of a series. */

@@ -15,7 +15,7 @@ import type { Correction } from './counts-relation.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { hasMoreRows, type MatchingRow, matchingRows, type RowScope } from './matching-rows.ts';
 import type { RowFilter } from './row-filter.ts';
-import { joinMinutes } from './uncounted-minutes.ts';
+import { joinMinutes, selectUncounted } from './uncounted-minutes.ts';
 import { MANY, OTHER } from './value-text.ts';
 
 /** A filter that may be one on a declared field. */
@@ -305,13 +305,6 @@ async function isLost(
   return row !== undefined;
 }
 
-/** SELECT of the minutes that have rows whose values are not counted. */
-function selectUncounted(tx: Transaction, appId: number, { generation }: FieldRow): Fragment {
-  return tx`
-    SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
-     UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
-}
-
 /** A minute whose rows must be looked at. */
 interface UnsureMinute {
   /** Milliseconds since 1970. */
@@ -350,7 +343,7 @@ export async function minutesWithin(
   const read = async (): Promise<readonly UnsureMinute[]> =>
     await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
-      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field)}) AS uncounted ${ofUnsure}) AS minutes,
+      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field.generation)}) AS uncounted ${ofUnsure}) AS minutes,
            (${selectBoundary(tx, appId)}) AS retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${limit}`;
@@ -435,5 +428,30 @@ export async function correctionsOf(
        AND bucket = ANY(${minutes.map((at) => new Date(at).toISOString())}::timestamptz[])
      GROUP BY 1, 2`;
   for (const { id, at, count } of counted) add(id, at, -count);
+  for (const { id, at, count } of await hiddenCounts(tx, scope.appId, ids, minutes)) add(id, at, count);
   return [...lacking.values()].filter(({ count }) => count !== 0);
+}
+
+/** What series have of types that retention hides in minutes: no rows say it any more. */
+async function hiddenCounts(
+  tx: Snapshot,
+  appId: number,
+  ids: readonly number[],
+  minutes: readonly number[],
+): Promise<Correction[]> {
+  const retention = await readRetention(tx, appId);
+  const earlier = minutes.filter((at) => at < retention.whole());
+  if (earlier.length === 0) return [];
+  const rows = await tx<{ id: number; type: number; at: number; count: number }[]>`
+    SELECT own.id, coalesce(field.type_id, part.type_id) AS type, (extract(epoch FROM bucket) * 1000)::float8 AS at,
+           sum(count)::float8 AS count
+      FROM field_series AS own
+      JOIN declared_fields AS field ON field.id = own.field_id
+      JOIN field_series AS part USING (field_id, value, by_value)
+      JOIN field_minute_counts AS counts ON counts.series_id = part.id AND counts.app_id = ${appId}
+       AND bucket = ANY(${earlier.map((at) => new Date(at).toISOString())}::timestamptz[])
+     WHERE own.id = ANY(${[...ids]}::integer[])
+       AND CASE WHEN own.type_id = ${ALL_TYPES} AND field.type_id IS NULL THEN part.type_id <> ${ALL_TYPES} ELSE part.id = own.id END
+     GROUP BY 1, 2, 3`;
+  return rows.filter(({ type, at }) => at < retention.boundaryOf(type));
 }

@@ -28,7 +28,7 @@ import { DistinctValues } from './distinct-values.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { NumberSummary } from './number-summary.ts';
 import { Bins } from './sketch.ts';
-import { areRowsAway, forgetUncounted, joinMinutes, stepsOf } from './uncounted-minutes.ts';
+import { areRowsAway, forgetUncounted, joinMinutes, selectUncounted, stepsOf } from './uncounted-minutes.ts';
 
 /** Summaries of so much of a day are in memory at once. */
 const STEP_MS = 6 * HOUR_MS;
@@ -89,12 +89,10 @@ export async function compareFieldDay(
 
 /** Minutes of a day that readers count from rows. */
 async function uncountedMinutes(tx: Transaction, appId: number, day: number): Promise<ReadonlySet<number>> {
-  const within = tx`app_id = ${appId} AND bucket >= ${new Date(day)} AND bucket < ${new Date(day + DAY_MS)}`;
+  const newest = tx`(SELECT max(generation) FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL)`;
   const rows = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM uncounted_minutes WHERE ${within}
-    UNION
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 FROM stamped_minutes
-     WHERE ${within} AND fields < (SELECT max(generation) FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL)`;
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, newest)}) AS minutes
+     WHERE bucket >= ${new Date(day)} AND bucket < ${new Date(day + DAY_MS)}`;
   return new Set(rows.map(({ at }) => at));
 }
 

@@ -1,7 +1,7 @@
 /** Minutes whose rows are yet to be counted by declared fields: how they are noted, read in steps of few rows, and forgotten. */
 import type { Interval } from '../counts/intervals.ts';
 import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { utcDay } from '../retention.ts';
 
 /** The fields version of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
@@ -30,6 +30,17 @@ export function noteUncounted(
       INSERT INTO ${nameOf('uncounted_minutes')} (app_id, bucket)
       SELECT DISTINCT newest.app_id, ${stamps}.bucket
         FROM ${stamps} JOIN ${newest} ON ${stamps}.fields < newest.generation ${ofApp})`;
+}
+
+/** SELECT of the minutes that have rows whose values are not counted. @param generation of the newest field */
+export function selectUncounted(
+  sql: Sql | Transaction,
+  appId: number,
+  generation: number | Fragment,
+): Fragment {
+  return sql`
+    SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
+     UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
 }
 
 /** Forgets which minutes of an interval are uncounted. All fields that are complete there must have been counted. */

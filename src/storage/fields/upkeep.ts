@@ -7,7 +7,7 @@ import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS, floorTo, HOUR_MS, MINUTE_MS } from '../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction, type Transactions } from '../database/connect.ts';
 import { DeadRows } from '../maintenance/dead-rows.ts';
-import { readRetention } from '../retention.ts';
+import { readBoundary, readRetention } from '../retention.ts';
 import { countMinutes } from './count-minutes.ts';
 import { type FieldState, readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
@@ -179,15 +179,15 @@ export class FieldUpkeep implements FieldStats {
       const begin = Math.min(...fields.map(startOf));
       // The fields, or their app, have just been removed.
       if (begin === Number.POSITIVE_INFINITY) return 0;
-      // A backfill comes to what is before; and before the boundary there are no rows.
-      const from = Math.max((await readRetention(tx, appId)).first(), begin);
+      // A backfill comes to what is before. Before the boundary of all apps nothing is counted by the minute.
+      const from = Math.max(await readBoundary(tx), begin);
       const { count: forgotten } = await tx`
         DELETE FROM uncounted_minutes WHERE app_id = ${appId} AND bucket < ${new Date(from)}`;
       const minutes = await readUncounted(tx, appId, latest, MINUTES_AT_ONCE);
       let [end, looked] = [0, 0];
       for (const interval of (await intervalsOf(tx, appId, minutes)).slice(0, INTERVALS_AT_ONCE)) {
         if (looked > STEP_ROWS / 2) break;
-        const { rows, others } = await countMinutes(tx, appId, fields, interval, startedAt);
+        const { rows, others } = await countMinutes(tx, appId, fields, interval, startedAt, true);
         looked += rows;
         this.#others += others;
         await forgetUncounted(tx, appId, interval);

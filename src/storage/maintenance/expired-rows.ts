@@ -10,6 +10,7 @@
 import { ALL_TYPES, DAY_MS } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { saysNodeUnreachable } from '../database/nodes.ts';
+import { selectUncounted } from '../fields/uncounted-minutes.ts';
 import type { TypeScope } from '../retention.ts';
 
 /** Expired rows of an app: of all types, of all but some, or of one. */
@@ -60,6 +61,8 @@ interface Boundary {
   /** Milliseconds since 1970. */
   readonly readableFrom: number;
   readonly removedUntil: number;
+  /** Whether it has moved within the last day. */
+  readonly isNew: boolean;
 }
 
 /** What is to be removed of a boundary. */
@@ -88,7 +91,7 @@ export class ExpiredRows {
   async look(): Promise<void> {
     const rows = await this.#sql<Boundary[]>`
       SELECT app_id AS "appId", type_id AS "typeId", ${ms(this.#sql, 'readable_from')} AS "readableFrom",
-             ${ms(this.#sql, 'removed_until')} AS "removedUntil"
+             ${ms(this.#sql, 'removed_until')} AS "removedUntil", moved_at > now() - interval '1 day' AS "isNew"
         FROM app_boundaries ORDER BY app_id, type_id`;
     const [all] = await this.#sql<
       { at: number }[]
@@ -98,6 +101,7 @@ export class ExpiredRows {
     for (const boundary of rows) byApp.set(boundary.appId, [...(byApp.get(boundary.appId) ?? []), boundary]);
     for (const boundary of rows) {
       if (boundary.removedUntil >= boundary.readableFrom || known.has(keyOf(boundary))) continue;
+      if (boundary.isNew && (await isUncounted(this.#sql, boundary))) continue;
       this.#due.push({ boundary, parts: partsOf(boundary, byApp.get(boundary.appId) ?? [], all?.at ?? 0) });
     }
   }
@@ -138,6 +142,17 @@ export class ExpiredRows {
        WHERE app_id = ${appId} AND type_id = ${typeId} AND readable_from >= ${new Date(readableFrom)}`;
     return true;
   }
+}
+
+/** Whether declared fields are yet to be counted from rows before a boundary. */
+async function isUncounted(sql: Sql, { appId, readableFrom }: Boundary): Promise<boolean> {
+  const [field] = await sql<{ generation: number | null }[]>`
+    SELECT max(generation) AS generation FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
+  if (field === undefined || field.generation === null) return false;
+  const rows = await sql`
+    SELECT FROM (${selectUncounted(sql, appId, field.generation)}) AS minutes
+     WHERE bucket < ${new Date(readableFrom)} LIMIT 1`;
+  return rows.length > 0;
 }
 
 function keyOf({ appId, typeId, readableFrom }: Boundary): string {

@@ -1,6 +1,7 @@
 /** Runs the database's maintenance while the service runs, in one process at a time. */
 import type { Logger } from 'pino';
 import { Rounds } from '../../base/rounds.ts';
+import { DAY_MS } from '../../base/time-units.ts';
 import { errorCode } from '../database/connect.ts';
 import type { ConsumerNotice, ConsumerStats } from '../feed/upkeep.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
@@ -79,6 +80,8 @@ export class MaintenanceLoop {
   readonly #options: MaintenanceLoopOptions;
   readonly #rounds: Rounds;
   #tenMinutesAt = Number.NEGATIVE_INFINITY;
+  /** The UTC day of that, since 1970. */
+  #day = Number.NEGATIVE_INFINITY;
   /** Names of the steps that failed when they were run last. */
   readonly #failing = new Set<string>();
   #failures = 0;
@@ -142,8 +145,10 @@ export class MaintenanceLoop {
     await this.#attempt('every second', () => tasks.everySecond(snapshots.seconds));
     this.onRound();
     this.#report(tasks.consumers.takeNotices());
-    if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS) return;
-    this.#tenMinutesAt = now();
+    // Boundaries of retention move with the beginning of a UTC day.
+    const day = Math.floor(now() / DAY_MS);
+    if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS && day === this.#day) return;
+    [this.#tenMinutesAt, this.#day] = [now(), day];
     const done = await this.#attempt('every ten minutes', async () => {
       const dropped = await tasks.everyTenMinutes();
       if (dropped.length > 0)

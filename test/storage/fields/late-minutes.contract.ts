@@ -1,6 +1,7 @@
 /** What nothing but counts answers is read from rows where minutes are not counted yet, as far as one read may look. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
+import { setRetention } from '../../../src/apps/retention.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../../src/storage/counts/levels.ts';
 import { type EventReader, openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines } from '../../support/database.ts';
@@ -143,6 +144,80 @@ function lateMinutes(open: OpenFieldDatabase): void {
     expect(await reader.filteredList({ ...scope, until: inside }, filter)).toBe('not counted yet');
     const before = { from: at - MINUTE_MS + 1, until: at };
     expect(await reader.filteredList({ ...scope, ...before }, filter)).toHaveProperty('total', 0);
+  });
+
+  test('have what retention hides in them: before they are counted, after it, and once the rows are gone', async () => {
+    const { sql, upkeep, clock } = fields;
+    for (const [path, kind] of [
+      ['status', 'value'],
+      ['total', 'number'],
+      ['user', 'distinct'],
+    ] as const)
+      await declareField(sql, { appId: 2, path: [path], kind, typeName: null, backfill: true });
+    for (const typeName of ['type3', 'type4'])
+      await declareField(sql, { appId: 2, path: ['total'], kind: 'number', typeName, backfill: true });
+    for (let second = 0; second < 3; second += 1) await upkeep.everySecond();
+    const start = NOW - 3 * DAY_MS + 5 * MINUTE_MS;
+    let stored = 0;
+    const store = async (...typeIds: number[]): Promise<void> => {
+      const made = typeIds.map((typeId) => {
+        const at = start + stored++;
+        return { id: fields.newId(at), at, typeId, payload: `{"status":200,"total":2,"user":${stored}}` };
+      });
+      await fields.store(made);
+    };
+    const count = async (): Promise<void> => {
+      await fields.settle();
+      clock.now += 2 * MINUTE_MS;
+      for (let second = 0; second < 3; second += 1) await upkeep.everySecond();
+      expect(await sql`SELECT FROM uncounted_minutes WHERE app_id = 2`).toHaveLength(0);
+    };
+    const series = {
+      ...{ appId: 2, typeIds: null, from: NOW - 4 * DAY_MS, until: NOW },
+      ...({ timezone: 'UTC', buckets: 10, exactEnds: 'both', withBefore: false } as const),
+    };
+    const sum = (counts: readonly number[] = []): number => counts.reduce((all, one) => all + one, 0);
+    const numbers = async (typeIds: readonly number[] | null): Promise<unknown> => {
+      const found = await reader.numberSeries({ ...series, typeIds }, ['total']);
+      return typeof found === 'string' ? found : Number(found.overall.sum);
+    };
+    const expectAll = async (ofThree: number, ofFour: number): Promise<void> => {
+      const all = ofThree + ofFour;
+      expect([await numbers(null), await numbers([3]), await numbers([4])]).toEqual([
+        2 * all,
+        2 * ofThree,
+        2 * ofFour,
+      ]);
+      const question = { kind: 'distinct', of: ['user'], by: null, filter: null } as const;
+      expect(await reader.summarySeries({ ...series, question })).toMatchObject({
+        lines: [{ overall: { distinct: all } }],
+      });
+      for (const found of [
+        await reader.valueSeries({ ...series, topTypes: 3 }, ['status']),
+        await reader.filteredSeries(series, filter),
+      ]) {
+        if (typeof found === 'string') throw new Error(found);
+        expect(found.lines.reduce((every, { counts }) => every + sum(counts), 0)).toBe(all);
+      }
+    };
+    const settings = { RETENTION_DAYS: 0, CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, CONSUMER_REACH_HOURS: 1 };
+    const storage = await openStorage(sql);
+    const tasks = storage.maintenance({ sql: fields.alone, slow: sql }, settings, () => clock.now);
+    const rowsLeft = async (): Promise<number> => {
+      await tasks.everyTenMinutes();
+      return (await sql`SELECT FROM events WHERE app_id = 2 AND type_id = 3`).length;
+    };
+    await store(3, 3, 3, 4);
+    await setRetention(sql, settings, { appId: 'app2', type: 'type3', days: 1, now: clock.now });
+    expect(await rowsLeft()).toBe(3);
+    await count();
+    await expectAll(3, 1);
+    expect(await rowsLeft()).toBe(0);
+    await expectAll(3, 1);
+    await store(4);
+    await expectAll(3, 2);
+    await count();
+    await expectAll(3, 2);
   });
 }
 

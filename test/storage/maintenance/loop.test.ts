@@ -86,3 +86,23 @@ test('work of ten minutes that fails is retried after a minute, not every second
   expect(runs).toEqual({ seconds: 31, tenMinutes: 2 });
   await loop.stop();
 });
+
+test('work of ten minutes is due at the beginning of each UTC day, and is retried as ever where it fails then', async () => {
+  let [runs, isBroken] = [0, false];
+  const { loop, round } = await setUp({
+    everySecond: async () => undefined,
+    everyTenMinutes: async () => {
+      runs += 1;
+      if (isBroken) throw new Error('removal failed');
+      return [];
+    },
+  });
+  await round(24 * 60 * MINUTE_MS - 30_000);
+  expect(runs).toBe(2);
+  isBroken = true;
+  await round(29_000);
+  expect(runs).toBe(2);
+  for (let second = 0; second < 5; second += 1) await round();
+  expect(runs).toBe(3);
+  await loop.stop();
+});

@@ -552,6 +552,17 @@ test('expired rows of an app go slice by slice; one who has stopped in between l
     INSERT INTO app_boundaries (app_id, type_id, readable_from, moved_at) VALUES (1, 0, ${new Date(START + DAY_MS)}, now())`;
   const left = async (app: number): Promise<number> =>
     (await sql`SELECT FROM events WHERE app_id = ${app}`).length;
+  // Declared fields are counted first, of what is noted and of what is still to be folded.
+  await sql`INSERT INTO apps (id, public_id, name) OVERRIDING SYSTEM VALUE VALUES (1, 'expired', 'expired')`;
+  await sql`
+    INSERT INTO declared_fields (app_id, path, kind, generation, complete_from) VALUES (1, '["n"]', 'value', 1, '-infinity')`;
+  const waiting = new ExpiredRows(sql, removeExpired, () => 0);
+  await waiting.look();
+  expect(waiting.hasSome).toBe(false);
+  await foldCounts(sql);
+  await waiting.look();
+  expect(waiting.hasSome).toBe(false);
+  await sql`DELETE FROM uncounted_minutes`;
   const times = [0, 10];
   const stopped = new ExpiredRows(sql, removeExpired, () => times.shift() ?? 10);
   await stopped.look();
