@@ -7,6 +7,8 @@ export interface DeliveryFacts {
   readonly isStopped: boolean;
   /** Webhooks whose endpoint fails, or that were disabled. */
   readonly stuck: readonly StuckWebhook[];
+  /** Consumers that have lost their place, with the public ids of their apps. */
+  readonly lost: readonly { readonly appId: string; readonly name: string }[];
   /** Rules of alerts that cannot be judged. */
   readonly problems: readonly { readonly alertId: string; readonly name: string; readonly problem: string }[];
   /** Age of the oldest message that has failed at least once; 0: there is none. */
@@ -34,6 +36,13 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
       FROM webhooks
      WHERE state = 'disabled' OR (state = 'active' AND failing_since < now() - make_interval(mins => ${STUCK_AFTER_MINUTES}))
      ORDER BY id LIMIT 20`;
+  const behind = await sql<{ app: number; name: string }[]>`
+    SELECT app_id AS app, name FROM consumers WHERE kind = 'consumer' AND lost_at IS NOT NULL ORDER BY app_id, name LIMIT 20`;
+  const apps = await sql<{ id: number; appId: string }[]>`
+    SELECT id, public_id AS "appId" FROM apps WHERE removed_at IS NULL AND id = ANY(${behind.map(({ app }) => app)}::integer[])`;
+  const lost = behind.flatMap(({ app, name }) =>
+    apps.filter(({ id }) => id === app).map(({ appId }) => ({ appId, name })),
+  );
   const problems = await sql<DeliveryFacts['problems'][number][]>`
     SELECT public_id AS "alertId", name, problem FROM alert_rules
      WHERE problem IS NOT NULL AND NOT is_paused ORDER BY id LIMIT 20`;
@@ -43,7 +52,7 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
            ((SELECT count(*) FROM webhooks) + (SELECT count(*) FROM alert_rules))::float8 AS total`;
   return {
     isStopped: row?.isStopped === true,
-    ...{ stuck, problems, oldestMessageSeconds: row?.oldest ?? 0, total: row?.total ?? 0 },
+    ...{ stuck, lost, problems, oldestMessageSeconds: row?.oldest ?? 0, total: row?.total ?? 0 },
   };
 }
 
@@ -52,8 +61,8 @@ export function deliveryFindings({
 }: {
   readonly deliveries?: DeliveryFacts | null | undefined;
 }): readonly Finding[] {
-  if (deliveries === null || deliveries.total === 0) return [];
-  const { isStopped, stuck, problems, oldestMessageSeconds } = deliveries;
+  if (deliveries === null || (deliveries.total === 0 && deliveries.lost.length === 0)) return [];
+  const { isStopped, stuck, lost, problems, oldestMessageSeconds } = deliveries;
   const found: Finding[] = [];
   if (isStopped)
     found.push(
@@ -76,6 +85,14 @@ export function deliveryFindings({
             `webhook ${webhookId} is stuck: its endpoint has failed since ${failingSince?.toISOString() ?? '?'}${last === null ? '' : ` (${last})`}`,
             `Fix the endpoint, or leave the event out with "tidemark webhook skip ${webhookId}".`,
           ),
+    );
+  for (const { appId, name } of lost)
+    found.push(
+      problem(
+        'deliveries',
+        `consumer ${JSON.stringify(name)} of ${appId} is lost: its events have waited for longer than CONSUMER_REACH_HOURS`,
+        'Tell it where to go on, by "tidemark consumer seek".',
+      ),
     );
   for (const { alertId, name, problem: why } of problems)
     found.push(

@@ -1,6 +1,7 @@
 /** What of a database belongs in a backup, read from its catalog: a table that a later migration adds is included. */
 import type pg from 'pg';
 import type { COARSE_LEVELS } from '../counts/levels.ts';
+import { selectTicks } from '../feed/ticks.ts';
 
 /** Rows of one kind, in COPY's text format. */
 export type RowSection =
@@ -49,9 +50,16 @@ export function isOfFieldCounts(table: BackupTable): boolean {
 /**
  * SELECT of the rows of a table that a backup holds.
  * @param boundary the retention boundary, as an expression
+ * @param nameOf   the name of a table there
  */
-export function selectKept({ name, columns }: BackupTable, boundary: string): string {
-  const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([name])}`;
+export function selectKept(
+  { name, columns }: BackupTable,
+  { unticked }: { unticked(nameOf: (table: string) => string): string },
+  boundary: string,
+  nameOf: (table: string) => string = (table) => table,
+): string {
+  const rows = `SELECT ${identifiers(columns)} FROM ${identifiers([nameOf(name)])}`;
+  if (name === 'feed_ticks') return selectTicks(columns, unticked(nameOf), nameOf(name));
   if (name === 'installation') return `${rows} WHERE NOT (${OWN_FACTS})`;
   if (name === 'field_minute_counts') return `${rows} WHERE bucket >= ${boundary}`;
   if (name !== 'uncounted_minutes') return rows;

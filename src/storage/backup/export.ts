@@ -76,6 +76,8 @@ export interface EngineExport extends Pick<CountingEngine, 'totalsOfAllApps' | '
    * is counted again from the rows.
    */
   readonly keepsFieldCounts: boolean;
+  /** A SELECT of the minutes of apps (app_id, bucket) that the next tick would tell consumers of. @param nameOf the name of a table */
+  unticked(nameOf: (table: string) => string): string;
 }
 
 /** Takes a snapshot. @param client a dedicated connection */
@@ -175,7 +177,7 @@ async function sectionsOf(
   return [
     ...tables.map((table) =>
       exported({ section: 'table', table: table.name, columns: table.columns }, table.name, ({ nameOf }) =>
-        selectKept({ ...table, name: nameOf(table.name) }, time(boundary)),
+        selectKept(table, engine, time(boundary), nameOf),
       ),
     ),
     ...COARSE_LEVELS.map((level) =>

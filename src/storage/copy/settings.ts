@@ -37,7 +37,12 @@ export async function copySettings(
   for (const table of tables)
     if (isOfConsumers(table) && !isLast) continue;
     else if (hasCounts || !(isLast ? isOfFieldCounts(table) : isOfFields(table)))
-      await copyTable(sides, table.name, table.columns, selectKept(table, `'${boundary}'::timestamptz`));
+      await copyTable(
+        sides,
+        table.name,
+        table.columns,
+        selectKept(table, from.engine, `'${boundary}'::timestamptz`),
+      );
   // Events of apps that were deleted meanwhile.
   await to.client.query(`
     INSERT INTO deleted_apps (app_id)

@@ -20,7 +20,7 @@ export function isOfConsumers({ name }: { readonly name: string }): boolean {
   return name === 'consumers' || name === 'feed_ticks';
 }
 
-/** Numbers ticks anew, in the transaction of a restore or a copy, and adds the minutes for which there is no tick yet. */
+/** Numbers ticks anew, in the transaction of a restore or a copy. */
 export async function continueConsumers(client: pg.Client): Promise<void> {
   await client.query(`UPDATE feed_ticks SET tick = tick - ${ASIDE}, place = ${NO_PLACE}, at = now()`);
   await client.query(`UPDATE feed_ticks SET tick = tick + ${ASIDE - EARLIER}`);
@@ -38,28 +38,7 @@ export async function continueConsumers(client: pg.Client): Promise<void> {
       [appId, name, tick, encodePosition({ tick, after })],
     );
   }
-  for (const appId of new Set(rows.map((row) => row.appId))) await addUnticked(client, appId);
 }
-
-/** What was committed before the snapshot of the backup, and had no tick: no more than some seconds. */
-async function addUnticked(client: pg.Client, appId: number): Promise<void> {
-  const { rows } = await client.query<{ minute: Date }>(
-    `SELECT DISTINCT date_bin('1 minute', created_at, 'epoch') AS minute FROM events
-      WHERE app_id = $1 AND created_at >= (SELECT max(created_at) FROM events WHERE app_id = $1) - interval '${UNTICKED}'
-      ORDER BY 1`,
-    [appId],
-  );
-  const minutes = rows.map(({ minute }) => minute.toISOString());
-  await client.query(
-    `INSERT INTO feed_ticks (app_id, tick, place, snapshot, minutes, counts)
-     SELECT $1, coalesce(max(tick), 0) + 1, ${NO_PLACE}, min(snapshot), $2::timestamptz[], array_fill(0::bigint, ARRAY[$3::integer])
-       FROM feed_ticks WHERE app_id = $1`,
-    [appId, minutes, minutes.length],
-  );
-}
-
-/** Folds are a second apart, at most a minute beside a long snapshot. */
-const UNTICKED = '2 minutes';
 
 /** Notes the first tick of this server for each app with consumers: what was restored is behind it. */
 export async function anchorConsumers(engine: StorageEngine, sql: Sql): Promise<void> {

@@ -18,6 +18,8 @@ interface TickOptions {
   readonly nameOf?: (table: TickTable) => string;
   /** An expression for the table that the rows are in. */
   readonly place?: string;
+  /** Whether `changes` has the minutes of `changed_minutes`. */
+  readonly hasChanged?: boolean;
 }
 
 /**
@@ -26,7 +28,7 @@ interface TickOptions {
  */
 export function noteTicks(
   changes: string,
-  { nameOf = (table) => table, place = '0' }: TickOptions = {},
+  { nameOf = (table) => table, place = '0', hasChanged = false }: TickOptions = {},
 ): string {
   return `
     followed AS (SELECT DISTINCT app_id FROM ${nameOf('consumers')}),
@@ -37,12 +39,36 @@ export function noteTicks(
              array_agg(bucket ORDER BY bucket), array_agg(count ORDER BY bucket)
         FROM (SELECT app_id, bucket, CASE WHEN min(count) > 0 THEN sum(count)::bigint ELSE 0 END AS count
                 FROM (${changes}
-                       UNION ALL
+                      ${
+                        hasChanged
+                          ? ''
+                          : `UNION ALL
                       SELECT followed.app_id, changed.bucket, 0
-                        FROM changed JOIN followed ON changed.app_id IN (0, followed.app_id)) AS added (app_id, bucket, count)
+                        FROM changed JOIN followed ON changed.app_id IN (0, followed.app_id)`
+                      }) AS added (app_id, bucket, count)
                WHERE app_id IN (SELECT app_id FROM followed)
                GROUP BY 1, 2) AS minutes
        GROUP BY app_id)`;
+}
+
+/**
+ * SELECT of the ticks of a backup or a copy: those that there are, and for each app one more, of what its snapshot has and no tick tells of.
+ * @param columns  those of feed_ticks
+ * @param unticked a SELECT of the minutes that the next tick would tell of (app_id, bucket)
+ * @param table    the name of feed_ticks
+ */
+export function selectTicks(columns: readonly string[], unticked: string, table: string): string {
+  const next: Readonly<Record<string, string>> = {
+    tick: 'last.tick + 1',
+    at: 'now()',
+    place: String(NO_PLACE),
+    counts: 'array_fill(0::bigint, ARRAY[cardinality(minutes)])',
+  };
+  return `
+    SELECT ${columns.join(', ')} FROM ${table} UNION ALL
+    SELECT ${columns.map((column) => next[column] ?? column).join(', ')}
+      FROM (SELECT app_id, array_agg(DISTINCT bucket) AS minutes FROM (${unticked}) AS unticked GROUP BY app_id) AS changed
+      JOIN (SELECT app_id, max(tick) AS tick, min(snapshot) AS snapshot FROM ${table} GROUP BY app_id) AS last USING (app_id)`;
 }
 
 /** Whether any app has a consumer. */
@@ -60,12 +86,6 @@ export const NOTE_CHANGED_MINUTES = `
 /** Transactions after which a tick is of no use: rows know the lower 32 bits of theirs. */
 const MOST_TRANSACTIONS = 1_500_000_000;
 
-/** What became of positions and ticks. */
-export interface PrunedTicks {
-  /** Consumers whose next events are too long ago. */
-  readonly lost: readonly { readonly appId: number; readonly name: string }[];
-}
-
 /**
  * Marks the consumers as lost whose next tick is beyond the reach, and removes the ticks that nobody needs any more.
  * @param reachMs how long ticks are kept for a consumer
@@ -75,22 +95,20 @@ export async function pruneTicks(
   tx: Transaction,
   { reachMs, now }: { readonly reachMs: number; readonly now: number },
   nameOf: (table: TickTable) => string = (table) => table,
-): Promise<PrunedTicks> {
+): Promise<void> {
   const oldest = new Date(now - reachMs);
-  const lost = await tx.unsafe<{ appId: number; name: string }[]>(
+  await tx.unsafe(
     `UPDATE ${nameOf('consumers')} AS consumer SET lost_at = now(), leased_to = NULL, leased_until = NULL
       WHERE lost_at IS NULL AND EXISTS (
               SELECT FROM ${nameOf('feed_ticks')} AS next
                WHERE next.app_id = consumer.app_id AND next.tick > consumer.tick AND next.minutes <> '{}'
                  AND (next.at < '${oldest.toISOString()}'::timestamptz
                       OR pg_snapshot_xmax(pg_current_snapshot())::text::numeric
-                         - pg_snapshot_xmin(next.snapshot::pg_snapshot)::text::numeric > ${MOST_TRANSACTIONS}))
-     RETURNING app_id AS "appId", name`,
+                         - pg_snapshot_xmin(next.snapshot::pg_snapshot)::text::numeric > ${MOST_TRANSACTIONS}))`,
   );
   await tx.unsafe(
     `DELETE FROM ${nameOf('feed_ticks')} AS old
       WHERE NOT EXISTS (SELECT FROM ${nameOf('consumers')} AS consumer
                          WHERE consumer.app_id = old.app_id AND consumer.lost_at IS NULL AND consumer.tick <= old.tick)`,
   );
-  return { lost };
 }

@@ -1,6 +1,6 @@
 /** Keeps watch over consumers: how far behind each is, which one is about to lose its place, and which ticks can go. */
 import type { Sql, Transaction } from '../database/connect.ts';
-import { type PrunedTicks, pruneTicks, type TickTable } from './ticks.ts';
+import { pruneTicks, type TickTable } from './ticks.ts';
 
 /** How far a consumer is. */
 export type ConsumerState = 'ok' | 'lagging' | 'lost';
@@ -92,15 +92,9 @@ export class ConsumerUpkeep implements ConsumerStats {
     this.#lookedAt = now;
     if (Math.abs(now - this.#prunedAt) >= PRUNE_MS) {
       this.#prunedAt = now;
-      await this.#everywhere(async (tx, nameOf): Promise<void> => {
-        await this.#prune(tx, nameOf);
-      });
+      await this.#everywhere((tx, nameOf) => pruneTicks(tx, { reachMs: this.#reachMs, now }, nameOf));
     }
     await this.#measure(now);
-  }
-
-  async #prune(tx: Transaction, nameOf?: (table: TickTable) => string): Promise<PrunedTicks> {
-    return await pruneTicks(tx, { reachMs: this.#reachMs, now: this.#now() }, nameOf);
   }
 
   async #measure(now: number): Promise<void> {

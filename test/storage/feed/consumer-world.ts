@@ -1,11 +1,18 @@
 /** An app with events that are committed when a test says so, and its consumers. */
+import { Readable } from 'node:stream';
 import { createApp } from '../../../src/apps/apps.ts';
+import { BackupReader } from '../../../src/cli/transfer/backup-format.ts';
+import { restoreBackup } from '../../../src/cli/transfer/restore-backup.ts';
+import { writeBackup } from '../../../src/cli/transfer/write-backup.ts';
 import { createEventIds } from '../../../src/ingest/event-id.ts';
 import { connect, type Sql, type Transaction } from '../../../src/storage/database/connect.ts';
+import { openCopyClient } from '../../../src/storage/database/copy-client.ts';
+import { readInstallation } from '../../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import {
   type CommittedEvent,
   ConsumerStore,
+  copyDatabase,
   type FeedPosition,
   type MaintenanceTasks,
   openStorage,
@@ -182,3 +189,28 @@ function samePosition(a: FeedPosition, b: FeedPosition): boolean {
 export const idsOf = (events: readonly { readonly id: string }[]): string[] => events.map(({ id }) => id);
 export const sorted = (ids: readonly string[]): string[] => [...ids].sort();
 export { HOUR_MS };
+
+/** Ways to another database, which is empty. */
+export const MOVES = {
+  restore: async ({ database, storage }: ConsumerWorld, target: TestDatabase): Promise<void> => {
+    const client = await openCopyClient(database.address, 'test backup');
+    const bytes = writeBackup({
+      ...{ storage, client, database: database.sql.pool.database, now: Date.now() },
+      onProgress: () => undefined,
+    });
+    const parts: Buffer[] = [];
+    for await (const part of bytes) parts.push(part);
+    await client.end();
+    const into = await openCopyClient(target.address, 'test restore');
+    await restoreBackup({
+      ...{ storage: await openStorage(target.sql), client: into, sql: target.sql },
+      reader: new BackupReader(Readable.from(parts)),
+      onProgress: () => undefined,
+    });
+    await into.end();
+  },
+  switch: async ({ database, sql }: ConsumerWorld, target: TestDatabase): Promise<void> => {
+    await readInstallation(sql);
+    await copyDatabase({ from: database.address, to: target.address, onProgress: () => undefined }, true);
+  },
+};

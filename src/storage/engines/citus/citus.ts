@@ -54,6 +54,8 @@ export const citus: StorageEngine = {
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   beginSnapshot: beginClusterSnapshot,
   keepsFieldCounts: false,
+  unticked: (nameOf) =>
+    `SELECT app_id, bucket FROM ${nameOf('count_deltas')} UNION ALL SELECT app_id, bucket FROM ${nameOf('changed_minutes')}`,
   tablesToExport: async () => [],
   // In one transaction with rows of a table that every node has.
   restoreSettings: "SET LOCAL citus.multi_shard_modify_mode = 'sequential'",

@@ -40,6 +40,8 @@ export const postgres: StorageEngine = {
   totalsOfAllApps: ({ view }) => view,
   materializedCounts: ({ view }) => view,
   keepsFieldCounts: true,
+  unticked: () =>
+    'SELECT app_id, bucket FROM pending_deltas UNION ALL SELECT app_id, bucket FROM changed_minutes',
   eventIntervals: 'SELECT start, finish FROM events_partitions WHERE isfinite(start) AND isfinite(finish)',
   // Nothing rewrites a partition.
   tablesToExport: async () => [],

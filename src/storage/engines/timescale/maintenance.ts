@@ -149,11 +149,11 @@ export async function refreshStale(
 const COUNTED = '6 hours';
 
 /**
- * Notes a tick for each app that has consumers, and for which the marks tell of new rows. A mark does not tell its app, so that the
+ * CTEs of the minutes of apps with consumers that marks, or lifted ones, tell of new rows for. A mark does not tell its app, so that the
  * rows of its minute are looked at. New is what no tick has told of: those that a consumer began at tell of nothing.
  */
-const TICK = `
-    WITH last AS MATERIALIZED (
+const SINCE_TICK = `
+    last AS MATERIALIZED (
       SELECT DISTINCT ON (app_id) app_id, snapshot::pg_snapshot AS seen FROM feed_ticks
        WHERE app_id IN (SELECT app_id FROM consumers) AND place <> ${NO_PLACE}
        ORDER BY app_id, CASE WHEN minutes <> '{}' THEN tick END DESC NULLS LAST, tick
@@ -162,6 +162,8 @@ const TICK = `
       SELECT DISTINCT last.app_id, marks.bucket
         FROM last JOIN stale_buckets AS marks ON NOT pg_visible_in_snapshot(marks.written, last.seen)
        WHERE marks.level = 0 AND marks.written >= (SELECT pending_from FROM last_fold)
+       UNION
+      SELECT last.app_id, changed.bucket FROM last JOIN changed_minutes AS changed ON changed.app_id IN (0, last.app_id)
     ),
     counted AS MATERIALIZED (
       SELECT marked.app_id, marked.bucket, rows.count
@@ -174,8 +176,15 @@ const TICK = `
        WHERE marked.bucket >= now() - interval '${COUNTED}' AND rows.count > 0
        UNION ALL
       SELECT app_id, bucket, 0 FROM marked WHERE bucket < now() - interval '${COUNTED}'
-    ),
-    ${noteTicks('SELECT app_id, bucket, count FROM counted')}
+    )`;
+
+/** The minutes that the next tick tells of: a SELECT. */
+export const UNTICKED = `WITH ${SINCE_TICK} SELECT app_id, bucket FROM counted`;
+
+/** Notes a tick for each app that has consumers and new rows. */
+const TICK = `
+    WITH ${SINCE_TICK},
+    ${noteTicks('SELECT app_id, bucket, count FROM counted', { hasChanged: true })}
     SELECT count(*) FROM counted`;
 
 async function tick(sql: Sql): Promise<void> {

@@ -5,7 +5,7 @@ import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
 import { removal } from './app-removal.ts';
 import { days } from './days.ts';
-import { eraseSlice, recountDay, settleCounts, timescaleMaintenance } from './maintenance.ts';
+import { eraseSlice, recountDay, settleCounts, timescaleMaintenance, UNTICKED } from './maintenance.ts';
 import { compressedUntil, readCompression } from './policies.ts';
 import { strayRows } from './stray-rows.ts';
 import { writes } from './writes.ts';
@@ -38,6 +38,7 @@ export const timescale: StorageEngine = {
   totalsOfAllApps: ({ view }) => view,
   materializedCounts: ({ view }) => view,
   keepsFieldCounts: true,
+  unticked: () => UNTICKED,
   eventIntervals: `
     SELECT range_start AS start, range_end AS finish FROM timescaledb_information.chunks
      WHERE hypertable_schema = current_schema() AND hypertable_name = 'events'`,
