@@ -74,6 +74,7 @@ const ROWS_AT_ONCE = 5_000;
  * until the next run.
  * @param options.until the end of the last day, milliseconds since 1970
  * @param options.keepRows whether the rows of archived days stay in the database, too
+ * @param options.reachMs  how long they stay for a consumer that has not had them
  * @param options.onDay called after each day
  * @returns false where another process archives
  */
@@ -82,11 +83,12 @@ export async function archiveDueDays(
     readonly filter: DayFilter;
     readonly until: number;
     readonly keepRows: boolean;
+    readonly reachMs: number;
     readonly onDay: (outcome: DayOutcome) => void;
     readonly isStopped?: () => boolean;
   },
 ): Promise<boolean> {
-  const { sql, filter, until, keepRows, onDay, isStopped = () => false } = options;
+  const { sql, filter, until, onDay, isStopped = () => false } = options;
   const ended = await alone(sql, async () => {
     await removeObsolete(options);
     const apps = await appsOf(sql, filter);
@@ -97,7 +99,7 @@ export async function archiveDueDays(
         await wanted.bringSomeBack();
         if (isStopped()) return true;
         if (wanted.has(app.id, due.day)) continue;
-        const outcome = await archiveDue(options, app, due, keepRows);
+        const outcome = await archiveDue(options, app, due);
         if (outcome !== null) onDay(outcome);
       }
     }
@@ -190,12 +192,13 @@ async function* rowsOf(
     });
 }
 
+type RunOptions = ArchivingOptions & { readonly keepRows: boolean; readonly reachMs: number };
+
 /** @returns null where nothing was done */
 async function archiveDue(
-  options: ArchivingOptions,
+  options: RunOptions,
   app: ArchivedApp,
   { day, counted, known, isAway }: DueDay,
-  keepRows: boolean,
 ): Promise<DayOutcome | null> {
   if (isAway) {
     // Late events: with those of before they make the day.
@@ -204,7 +207,7 @@ async function archiveDue(
       return { appId: app.publicId, day, events: counted, bytes: 0, problem, isAway: true };
   } else if (known !== null) return await takeDayAway(options, app, known);
   const outcome = await archiveDay(options, app, day, counted);
-  if (keepRows || outcome.problem !== null) return outcome;
+  if (options.keepRows || outcome.problem !== null) return outcome;
   const [archived] = await listArchivedDays(options.sql, { app: app.publicId, from: day, to: day });
   if (archived === undefined || archived.parts.length === 0) return outcome;
   return { ...outcome, ...(await moveRows(options, app, archived)) };
@@ -212,7 +215,7 @@ async function archiveDue(
 
 /** Rows of a day leave that was archived before: it is read back once more. @returns null where they stay for now */
 async function takeDayAway(
-  options: ArchivingOptions,
+  options: RunOptions,
   app: ArchivedApp,
   known: ArchivedDay,
 ): Promise<DayOutcome | null> {
@@ -230,12 +233,12 @@ async function takeDayAway(
 
 /** @returns a problem where the archive does not have the rows that there are */
 async function moveRows(
-  { sql, storage }: ArchivingOptions,
+  { sql, storage, reachMs }: RunOptions,
   app: ArchivedApp,
   { day, parts }: ArchivedDay,
 ): Promise<Pick<DayOutcome, 'problem' | 'isAway'>> {
   const why = await storage.takeAway(sql, {
-    ...{ appId: app.id, day },
+    ...{ appId: app.id, day, reachMs },
     parts: parts.map(({ key, events, bytes, ids = '', groups = [], footer = '' }) => ({
       ...{ key, events, bytes, ids, groups, footer },
     })),
@@ -398,7 +401,11 @@ function manifestOf(app: ArchivedApp, day: string, parts: readonly ArchivedPart[
 }
 
 /** How many events of a day can be read, by the counts. */
-async function countOf({ sql, storage }: ArchivingOptions, app: ArchivedApp, day: string): Promise<number> {
+export async function countOf(
+  { sql, storage }: Pick<ArchivingOptions, 'sql' | 'storage'>,
+  app: Pick<ArchivedApp, 'id'>,
+  day: string,
+): Promise<number> {
   const scope = { appId: app.id, typeIds: null, ...intervalOf(day) };
   const page = await storage
     .readerOfRows(sql)
@@ -553,6 +560,17 @@ export async function* readArchivedDay(
       throw new ArchiveError(`${part.key} is not what was written`);
     yield await readPart(bytes);
   }
+}
+
+/** The events of a day that retention lets be read: others have no rows any more, or soon none, and their counts are there. */
+export async function* readReadable(
+  { sql, store }: Pick<ArchivingOptions, 'sql' | 'store'>,
+  { appId, parts }: Pick<ArchivedDay, 'appId' | 'parts'>,
+): AsyncGenerator<readonly ArchivedEvent[]> {
+  const retention = await readRetention(sql, appId);
+  const types = await readTypes(sql, appId);
+  for await (const events of readArchivedDay(store, { parts }))
+    yield events.filter(({ typeId, at }) => at >= retention.boundaryOf(types.get(typeId)?.id ?? 0));
 }
 
 /**

@@ -1,6 +1,6 @@
 /** Where archives lie: a folder, or a bucket that speaks S3. An object is there whole, or not at all. */
 import { createHash, randomBytes } from 'node:crypto';
-import { open, readFile, rename, rm } from 'node:fs/promises';
+import { open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AwsClient } from 'aws4fetch';
@@ -96,7 +96,7 @@ export async function probeArchive(store: ArchiveStore): Promise<void> {
   } catch (error) {
     if (!(error instanceof ArchiveError)) throw error;
     throw new OperatorError(
-      `ARCHIVE_URL: ${store.place} cannot be written and read back: ${error.message}. Correct the address or the rights.`,
+      `ARCHIVE_URL: ${store.place} cannot be written and read back: ${error.message}. Correct the address or the rights, or make room there.`,
       { isRetryable: true },
     );
   }
@@ -116,12 +116,19 @@ class FolderStore implements ArchiveStore {
       const temporary = `${path}.${randomBytes(6).toString('hex')}.tmp`;
       const file = await open(temporary, 'wx', MODE);
       try {
-        await file.writeFile(bytes);
-        await file.sync();
-      } finally {
-        await file.close();
+        try {
+          await sweep(temporary, await file.stat());
+          await file.writeFile(bytes);
+          await file.sync();
+        } finally {
+          await file.close();
+        }
+        await rename(temporary, path);
+      } catch (error) {
+        // A disk that is full has its room back.
+        await rm(temporary, { force: true }).catch(() => undefined);
+        throw error;
       }
-      await rename(temporary, path);
       await syncFolder(dirname(path));
     });
   }
@@ -157,6 +164,25 @@ class FolderStore implements ArchiveStore {
       const reason = isMissing ? 'there is no such file' : `${code ?? String(error)}`;
       throw new ArchiveError(reason, { isMissing, cause: error });
     }
+  }
+}
+
+/** The name of a file that a write makes, and of what a probe writes. */
+const LEFT_OVER = /\.[0-9a-f]{12}\.tmp$|^probe-[0-9a-f]{16}$/;
+/** No probe takes so long. */
+const PROBE_MS = 10 * 60_000;
+
+/**
+ * Removes what writes that were killed have left beside a file. One process at a time writes the files of a day, so that all of them there
+ * are left over. Probes may be under way: theirs are so by their age, by the clock of the file system.
+ */
+async function sweep(own: string, { mtimeMs: now }: { readonly mtimeMs: number }): Promise<void> {
+  const folder = dirname(own);
+  for (const name of await readdir(folder)) {
+    const path = join(folder, name);
+    if (path === own || !LEFT_OVER.test(name)) continue;
+    const found = name.startsWith('probe-') ? await stat(path).catch(() => null) : { mtimeMs: 0 };
+    if (found !== null && now - found.mtimeMs > PROBE_MS) await rm(path, { force: true });
   }
 }
 

@@ -2,7 +2,7 @@
 import { type Command, InvalidArgumentError } from 'commander';
 import type { ArchivingOptions, DayOutcome } from '../archive/archiving.ts';
 import type { ArchivedDay, DayFilter } from '../archive/days.ts';
-import { DAY_MS } from '../base/time-units.ts';
+import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
@@ -137,6 +137,7 @@ async function run(opened: Opened, options: Options): Promise<void> {
   const wasFree = await archiveDueDays({
     ...opened,
     ...{ filter: filterOf(options), until, keepRows: opened.config.ARCHIVE_KEEP_ROWS },
+    reachMs: opened.config.CONSUMER_REACH_HOURS * HOUR_MS,
     ...{ onDay: (day) => days.push(day), isStopped: () => isStopped },
   });
   if (!wasFree) throw new OperatorError('another process archives now: try again when it has ended');
@@ -178,6 +179,7 @@ async function restore(
   options: Options,
 ): Promise<void> {
   const { sql, storage, database } = opened;
+  const { countOf } = await import('../archive/archiving.ts');
   const { listArchivedDays } = await import('../archive/days.ts');
   const { readBoundary } = await import('../storage/storage.ts');
   const span = from === to ? from : `${from} to ${to}`;
@@ -193,11 +195,8 @@ async function restore(
     );
   const missing = await bringBack(opened, days);
   const brought = days.filter((one) => !missing.includes(one));
-  const counts = {
-    days: days.length,
-    events: brought.reduce((sum, { events }) => sum + events, 0),
-    refused: 0,
-  };
+  const counts = { days: days.length, events: 0, refused: 0 };
+  for (const { appId, day } of brought) counts.events += await countOf(opened, { id: appId }, day);
   const { identity } = await readInstallation(sql);
   const log = { warn: () => undefined, error: () => undefined };
   const writer = new ReplayWriter({
@@ -225,15 +224,16 @@ async function restore(
   if (counts.refused > 0) process.exitCode = PROBLEM_EXIT_CODE;
 }
 
-/** Stores the events of a day that are not there. @throws OperatorError where the database takes none, ArchiveError */
+/** Stores the events of a day that can be read and are not there. @throws OperatorError where the database takes none, ArchiveError */
 async function storeAgain(
-  { store }: Opened,
+  opened: Opened,
   writer: ReplayWriter,
-  { publicId: appId, parts }: ArchivedDay & { publicId: string },
+  day: ArchivedDay & { publicId: string },
 ): Promise<{ readonly stored: number; readonly refused: number }> {
-  const { readArchivedDay } = await import('../archive/archiving.ts');
+  const { readReadable } = await import('../archive/archiving.ts');
+  const { publicId: appId } = day;
   let [stored, refused] = [0, 0];
-  for await (const events of readArchivedDay(store, { parts })) {
+  for await (const events of readReadable(opened, day)) {
     for (let start = 0; start < events.length; start += EVENTS_AT_ONCE) {
       const outcomes = await writer.write(
         events.slice(start, start + EVENTS_AT_ONCE).map(({ id, at, payload, typeId, typeName }) => ({

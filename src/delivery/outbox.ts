@@ -15,7 +15,7 @@ import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
-import { disableWebhook, noteTries, webhookSecrets } from './webhooks.ts';
+import { DISABLED_FOR, disableWebhook, noteTries, webhookSecrets } from './webhooks.ts';
 
 export interface OutboxOptions {
   /** A pool of upkeep. */
@@ -57,11 +57,6 @@ const MOST_OF_TURN = 100;
 /** Mails to one mailbox in an hour: the others wait. */
 const MAILS_PER_HOUR = 60;
 const GONE = 410;
-/** Why an endpoint is disabled. */
-export const DISABLED_FOR = {
-  gone: 'its endpoint answered 410',
-  failing: 'its endpoint has failed for 72 hours',
-};
 
 export class Outbox {
   readonly #options: OutboxOptions;

@@ -14,12 +14,12 @@ import {
   type Lease,
 } from '../storage/storage.ts';
 import { matcherOfChoice } from './consumers.ts';
-import { DISABLED_FOR } from './outbox.ts';
 import { type Batch, readBatch } from './read-batch.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Message, type Poster, waitAfter } from './signed-post.ts';
 import {
   activeWebhooks,
+  DISABLED_FOR,
   disableWebhook,
   noteTries,
   type Webhook,
@@ -163,12 +163,19 @@ export class WebhookWorker {
     );
     if (webhooks.length === 0 || (await areDeliveriesStopped(sql))) return [];
     const waiting = await this.#options.store.waiting();
-    return webhooks.filter(({ webhookId }) => {
-      const found = waiting.get(webhookId);
-      return (
-        found !== undefined && (found.hasTicks || decodePosition(found.position)?.after?.by === 'history')
-      );
+    const placeOf = ({ webhookId }: Webhook) => waiting.get(webhookId);
+    for (const webhook of webhooks) if (placeOf(webhook)?.isLost === true) await this.#lost(webhook);
+    return webhooks.filter((webhook) => {
+      const place = placeOf(webhook);
+      if (place === undefined || place.isLost) return false;
+      return place.hasTicks || decodePosition(place.position)?.after?.by === 'history';
     });
+  }
+
+  /** It gets what is committed from now on, once somebody who knows what it has missed has it go on. */
+  async #lost(webhook: Webhook): Promise<void> {
+    await this.#disable(webhook, DISABLED_FOR.lost);
+    await this.#options.store.seek(webhook.appId, webhook.webhookId, 'now');
   }
 
   /** @param prepared is called before the first POST */

@@ -158,6 +158,13 @@ export async function setWebhookState(
   });
 }
 
+/** Why an endpoint is disabled. */
+export const DISABLED_FOR = {
+  gone: 'its endpoint answered 410',
+  failing: 'its endpoint has failed for 72 hours',
+  lost: 'events have waited for longer than CONSUMER_REACH_HOURS, and are not sent any more',
+};
+
 /**
  * Disables a webhook that must not be called any more. The owners of its app are mailed, where there is a mail server.
  * @param now milliseconds since 1970
@@ -193,11 +200,13 @@ async function tellOwners(
 ): Promise<void> {
   const [app] = await tx<{ name: string }[]>`SELECT name FROM apps WHERE id = ${appId}`;
   const name = JSON.stringify(app?.name ?? '');
+  const next = reason === DISABLED_FOR.lost ? 'events from now on' : 'the event at which it stopped';
   const body = JSON.stringify({
     subject: 'Webhook disabled',
     text:
       `The webhook ${webhookId} of the app ${name} was disabled: ${reason}.\n\nAddress: ${new URL(url).origin}\nTime: ${at.toISOString()}\n\n` +
-      'Once the endpoint works again, resume the webhook: it goes on with the event at which it stopped. ' +
+      'Once the endpoint works again, resume the webhook: it goes on with ' +
+      `${next}. ` +
       `In the dashboard, or with: tidemark webhook resume ${webhookId}\n`,
   });
   await tx`

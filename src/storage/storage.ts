@@ -198,7 +198,7 @@ export interface Storage {
    * @param sql a pool of one connection
    * @returns null: they have left
    */
-  takeAway(sql: Sql, day: DayToTake): Promise<Stayed | null>;
+  takeAway(sql: Sql, day: Omit<DayToTake, 'unticked'>): Promise<Stayed | null>;
   /**
    * The inverse: its rows are where they were, in one transaction.
    * @param sql a pool of one connection
@@ -287,7 +287,8 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     takeAway: async (pool, day) => {
       const waits = await waitsForFields(pool, day);
       if (waits !== null) return waits;
-      const outcome = await unlessKept(pool, () => engine.days.takeAway(pool, day));
+      const unticked = engine.unticked((table) => table);
+      const outcome = await unlessKept(pool, () => engine.days.takeAway(pool, { ...day, unticked }));
       return outcome === null
         ? { reason: 'the database is being copied: its rows leave later', isChanged: false }
         : outcome.value;

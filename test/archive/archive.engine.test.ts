@@ -1,11 +1,11 @@
 /** Days of events in an archive: each is whole, read back and equal to the counts, whatever fails on the way. */
 
 import { createHash } from 'node:crypto';
-import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { DuckDBInstance } from '@duckdb/node-api';
 import { parquetMetadata } from 'hyparquet';
@@ -14,11 +14,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { createApp } from '../../src/apps/apps.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField } from '../../src/apps/fields.ts';
+import { setRetention } from '../../src/apps/retention.ts';
 import { archiveDueDays, type DayOutcome, verifyArchive } from '../../src/archive/archiving.ts';
 import { listArchivedDays, noteChanged } from '../../src/archive/days.ts';
 import { readPart } from '../../src/archive/parquet.ts';
 import { ArchiveRounds } from '../../src/archive/rounds.ts';
-import { ArchiveError, type ArchiveStore } from '../../src/archive/store.ts';
+import { ArchiveError, type ArchiveStore, openArchiveStore, probeArchive } from '../../src/archive/store.ts';
 import { archiveFacts, archiveFindings } from '../../src/cli/doctor/archive-facts.ts';
 import { readConfig } from '../../src/config.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
@@ -124,7 +125,7 @@ async function archive(
       days.push(day);
     };
     await archiveDueDays({
-      ...{ sql, storage, store: into, installationId, filter: {}, until: UNTIL, onDay, keepRows },
+      ...{ sql, storage, store: into, installationId, filter: {}, until: UNTIL, onDay, keepRows, reachMs: 0 },
     });
   } finally {
     await sql.end();
@@ -438,6 +439,53 @@ describe('tidemark archive', () => {
     expect(archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) })).toEqual([
       expect.objectContaining({ check: 'archive', level: 'ok', found: expect.stringContaining('2 days') }),
     ]);
+  });
+
+  test('a restore stores nothing that retention hides: its events stay counted once', async () => {
+    const { database, sql, app } = world;
+    await run('run');
+    const settings = { RETENTION_DAYS: 0, CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, CONSUMER_REACH_HOURS: 1 };
+    await setRetention(sql, settings, { appId: app.appId, type: 'order', days: 7, now: Date.now() });
+    const own = connect(database.address, { connections: 1, name: 'test upkeep' });
+    const storage = await openStorage(own);
+    await storage.maintenance({ sql: own, slow: sql }, settings, Date.now).everyTenMinutes();
+    const left = async (): Promise<readonly unknown[]> => {
+      await storage.settleCounts(own, Date.now());
+      const stats = await storage.reader(sql).typeStats(app.id);
+      return [(await storage.reader(sql).appSpan(app.id)).total, stats];
+    };
+    const before = await left();
+    expect(before[0]).toBe(42);
+    expect(await sql`SELECT FROM events`).toHaveLength(21);
+    for (const _ of [1, 2]) expect((await run('restore', DAY)).answer).toMatchObject({ events: 15 });
+    expect(await left()).toEqual(before);
+    expect(await sql`SELECT FROM events`).toHaveLength(21);
+    await own.end();
+  });
+
+  test('a write that fails leaves no file, and what a killed one has left goes with the next', async () => {
+    const archive = join(folder, 'archive');
+    const files = async (): Promise<string[]> =>
+      (await readdir(archive, { recursive: true })).filter(
+        (name) => name.includes('.tmp') || name.includes('probe'),
+      );
+    await run('run', '--to', DAY);
+    const [part = ''] = (await readdir(archive, { recursive: true })).filter((one) =>
+      one.endsWith('.parquet'),
+    );
+    const store = openArchiveStore(readConfig(settings()));
+    // A folder where the file should be: it is written whole, and cannot get its name.
+    await mkdir(join(archive, dirname(part), 'taken', 'inside'), { recursive: true });
+    await expect(store.put(`${dirname(part)}/taken`, new Uint8Array(10))).rejects.toThrow(ArchiveError);
+    expect(await files()).toEqual([]);
+    const old = [`probe-${'0'.repeat(16)}`, `probe-${'1'.repeat(16)}.${'2'.repeat(12)}.tmp`];
+    const others = [`probe-${'3'.repeat(16)}`, 'notes.tmp', 'probe-of-mine'];
+    const beside = `${part}.${'4'.repeat(12)}.tmp`;
+    for (const name of [...old, ...others, beside]) await writeFile(join(archive, name), 'left');
+    for (const name of old) await utimes(join(archive, name), 0, 0);
+    await probeArchive(store);
+    await store.put(part, await readFile(join(archive, part)));
+    expect((await files()).sort()).toEqual([...others].sort());
   });
 
   test('rows that leave the database are read, erased, brought back, and stored again after a restore of a backup', async () => {

@@ -138,7 +138,7 @@ async function leave(): Promise<void> {
     const problems: unknown[] = [];
     await archiveDueDays({
       ...{ sql: alone, storage, store, installationId: 'here', filter: { app: appId } },
-      ...{ until: START + DAY_MS, keepRows: false },
+      ...{ until: START + DAY_MS, keepRows: false, reachMs: 7 * DAY_MS },
       onDay: ({ problem }) => problems.push(problem),
     });
     expect(problems).toEqual([null]);

@@ -363,6 +363,7 @@ async function openWorld(open: OpenFieldDatabase, store: ArchiveStore): Promise<
   await archiveDueDays({
     ...{ sql: fields.alone, storage, store, installationId: 'here', filter: { app: 'app1' }, until: END },
     keepRows: true,
+    reachMs: 0,
     onDay: ({ problem }) => problems.push(problem),
   });
   expect(problems).toEqual(Array.from({ length: DAYS }, () => null));
@@ -390,7 +391,7 @@ async function leave({ sql, alone }: FieldDatabase, storage: Storage, at: number
   const parts = (archived?.parts ?? []).map(({ key, events, bytes, ids = '', groups = [], footer = '' }) => ({
     ...{ key, events, bytes, ids, groups, footer },
   }));
-  expect(await storage.takeAway(alone, { appId: 1, day, parts })).toBeNull();
+  expect(await storage.takeAway(alone, { appId: 1, day, parts, reachMs: 0 })).toBeNull();
 }
 
 describe.each(availableEngines())('with %s', (engine) => {

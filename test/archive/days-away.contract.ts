@@ -20,7 +20,13 @@ import { createEventIds } from '../../src/ingest/event-id.ts';
 import { connect, type Sql } from '../../src/storage/database/connect.ts';
 import { readInstallation } from '../../src/storage/database/installation-id.ts';
 import { ENGINES } from '../../src/storage/engines/engines.ts';
-import { openStorage, readDaysAway, readWantedDays, type Storage } from '../../src/storage/storage.ts';
+import {
+  ConsumerStore,
+  openStorage,
+  readDaysAway,
+  readWantedDays,
+  type Storage,
+} from '../../src/storage/storage.ts';
 import type { AcceptedEvent } from '../../src/storage/write/accepted-event.ts';
 import { EventWriter, type WriteOutcome } from '../../src/storage/write/event-writer.ts';
 import { DAY_AWAY } from '../../src/storage/write/failures.ts';
@@ -166,7 +172,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
     const days: DayOutcome[] = [];
     const archive = (sql: Sql): Promise<boolean> =>
       archiveDueDays({
-        ...{ ...options(sql), filter, until: UNTIL, keepRows: false },
+        ...{ ...options(sql), filter, until: UNTIL, keepRows: false, reachMs: 7 * DAY_MS },
         onDay: (day) => days.push(day),
       });
     // The session of one that has died may not have ended yet.
@@ -254,7 +260,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
     const named: DayOutcome[] = [];
     await withRun((sql) =>
       archiveDueDays({
-        ...{ ...options(sql), filter, until: UNTIL, keepRows: false },
+        ...{ ...options(sql), filter, until: UNTIL, keepRows: false, reachMs: 7 * DAY_MS },
         onDay: (day) => named.push(day),
       }),
     );
@@ -423,6 +429,95 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
       expect((await readPart(bytes)).some(({ id }) => id === victim)).toBe(false);
   });
 
+  /** Maintenance whose rounds a test runs. */
+  function openUpkeep() {
+    const { sql } = database;
+    const pools = [1, 2].map(() => connect(database.address, { connections: 1, name: 'test upkeep' }));
+    const [own = sql, slow = sql] = pools;
+    for (const pool of pools) pool.pool.database.adopt(ENGINES[database.engine]);
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 0,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
+    const upkeep = storage.maintenance({ sql: own, slow }, settings, () => Date.now());
+    return { upkeep, close: () => Promise.all(pools.map((pool) => pool.end({ timeout: 1 }))) };
+  }
+
+  test('rows stay until each consumer has had them, and whoever is left behind for longer than its reach is lost', async () => {
+    const { sql } = database;
+    const { upkeep, close } = openUpkeep();
+    const store = new ConsumerStore(storage.engine, sql);
+    const add = (name: string, from: 'now' | 'start') =>
+      store.add(app.id, { name, kind: 'consumer', types: [], filter: [], from });
+    /** What a consumer gets and acknowledges. */
+    const take = async (name: string): Promise<string[]> => {
+      const ids: string[] = [];
+      for (let hasMore = true; hasMore; ) {
+        const lease = await store.lease(app.id, name, 30_000);
+        if (typeof lease === 'string' || 'leasedForSeconds' in lease) throw new Error(JSON.stringify(lease));
+        const { epoch } = lease;
+        const batch = await store.read(app.id, lease.position, { limit: 3, maxBytes: 1e6 });
+        ids.push(...batch.events.map(({ id }) => id));
+        await store.granted(app.id, name, epoch, { position: batch.position, keeps: true });
+        await store.acknowledge(app.id, name, { epoch, position: batch.position, events: 0 });
+        hasMore = batch.hasMore;
+      }
+      return ids.sort();
+    };
+    const isAway = async (): Promise<boolean> => {
+      await run();
+      return (await away()).includes(DAY);
+    };
+    // TimescaleDB tells of a minute once more when its counts have been refreshed.
+    const leaves = (names: readonly string[], change = async (): Promise<void> => undefined) =>
+      until(async () => {
+        await upkeep.everySecond();
+        for (const name of names) await take(name);
+        await change();
+        return await isAway();
+      }, 'the day leaves');
+    await add('reads', 'now');
+    // Two of one minute: one that comes back from the archive looks as new as a late one.
+    await write([START + 10_000, START + 50_000].map((at) => eventAt(at)));
+    await fill(5);
+    const first = [...model.keys()].sort();
+    // No tick tells of them yet.
+    expect(await isAway()).toBe(false);
+    await upkeep.everySecond();
+    expect(await isAway()).toBe(false);
+    await add('reads all', 'start');
+    expect(await take('reads')).toEqual(first);
+    expect(await isAway()).toBe(false);
+    expect(await take('reads all')).toEqual(first);
+    await leaves(['reads', 'reads all']);
+    // A late event, which the day comes back for; another consumer lags.
+    const late = eventAt(START + 20_000);
+    await write([late]);
+    expect(await isAway()).toBe(false);
+    await upkeep.everySecond();
+    expect(await take('reads')).toContain(late.id);
+    expect(await isAway()).toBe(false);
+    expect(await take('reads all')).toContain(late.id);
+    await leaves(['reads', 'reads all']);
+    // For longer than their reach no day waits for them, nor for one that never reads what was there before.
+    await write([eventAt(START + 30_000)]);
+    await add('never reads', 'start');
+    await upkeep.everySecond();
+    expect(await isAway()).toBe(false);
+    const states = async (): Promise<boolean[]> =>
+      (await store.list(app.id, 'consumer')).map(({ lostAt }) => lostAt !== null);
+    expect(await states()).toEqual([false, false, false]);
+    await leaves([], async () => {
+      await sql`UPDATE feed_ticks SET at = now() - interval '169 hours' WHERE app_id = ${app.id}`;
+    });
+    expect(await states()).toEqual([true, true, true]);
+    expect(await store.lease(app.id, 'reads', 1_000)).toBe('lost');
+    await expectWhole();
+    await close();
+  });
+
   test('what is counted of declared fields stays, beside late events', async () => {
     const { sql } = database;
     await fill(12);
@@ -435,11 +530,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
       [false, null],
       [false, null],
     ]);
-    const pools = [1, 2].map(() => connect(database.address, { connections: 1, name: 'test upkeep' }));
-    const [own = sql, slow = sql] = pools;
-    for (const pool of pools) pool.pool.database.adopt(ENGINES[database.engine]);
-    const settings = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 1 };
-    const upkeep = storage.maintenance({ sql: own, slow }, settings, () => Date.now());
+    const { upkeep, close } = openUpkeep();
     const counts = async (): Promise<Record<string, number>> => {
       await upkeep.everySecond();
       // Two statements: a join of both is of other columns in a cluster.
@@ -475,7 +566,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
     for (let second = 0; second < 5; second += 1) await counts();
     expect(await run()).toMatchObject([{ day: DAY, events: 15 }, { day: '2026-03-30' }]);
     await expectWhole();
-    for (const pool of pools) await pool.end({ timeout: 1 });
+    await close();
   });
 
   describe('what fails', () => {

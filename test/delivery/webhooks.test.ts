@@ -141,6 +141,20 @@ test('Retry-After is obeyed, 410 disables, and so do 72 hours of failures', asyn
   expect(actions).toHaveLength(2);
 });
 
+test('a webhook that has lost its place is disabled, and sends what is committed from then on once it is resumed', async () => {
+  const { receiver, url } = await receive();
+  const { webhookId } = await add(url);
+  const isLost = async (): Promise<boolean> =>
+    (await service.sql`SELECT FROM consumers WHERE name = ${webhookId} AND lost_at IS NOT NULL`).length > 0;
+  await service.sql`UPDATE consumers SET lost_at = now() WHERE name = ${webhookId}`;
+  await until(async () => (await stored(webhookId)).state === 'disabled', 'it is disabled');
+  expect((await stored(webhookId)).reason).toContain('CONSUMER_REACH_HOURS');
+  await until(async () => !(await isLost()), 'it has a place again');
+  await post(1);
+  expect((await run('webhook', 'resume', webhookId)).code).toBe(0);
+  await until(() => receiver.received.length === 1, 'the event');
+});
+
 test('skip leaves out the event that blocks, and pause stops', async () => {
   const { receiver, url } = await receive();
   receiver.answer = (response) => response.writeHead(500).end();

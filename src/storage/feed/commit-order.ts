@@ -13,6 +13,7 @@ import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
+import { LEAVES_AFTER_HOURS } from '../write/days-away.ts';
 import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
 import { NO_PLACE } from './ticks.ts';
 
@@ -398,7 +399,8 @@ class CommitReader {
                      OR xmin = ANY(${before.cursor.running.map(xidOf)}::text[]::xid[]))
                 AND age(xmin) > age(${xidOf(tick.cursor.xmax)}::text::xid)
                 AND xmin <> ALL(${tick.cursor.running.map(xidOf)}::text[]::xid[])
-              ORDER BY created_at DESC, id DESC LIMIT most) AS found
+              ORDER BY created_at DESC, id DESC
+              LIMIT CASE WHEN start > extract(epoch FROM now()) - ${BACK_AFTER_S} THEN most ELSE ${ALL} END) AS found
        ${later}
        ORDER BY age(found.writer) DESC, found.created_at, found.id
        ${most === null ? tx`` : tx`LIMIT ${most}`}`;
@@ -440,6 +442,9 @@ interface Minute {
   /** At most so many of its events are new; 0: not known. */
   readonly most: number;
 }
+
+/** Older minutes may have rows that were brought back from the archive: these look new, and are no part of the number that is. */
+const BACK_AFTER_S = (LEAVES_AFTER_HOURS / 2) * 3_600;
 
 const MINUTE_MS = 60_000;
 const ALL = 1_000_000_000;

@@ -231,13 +231,15 @@ export class ConsumerStore {
        WHERE app_id = ${appId} AND name = ${name}`;
   }
 
-  /** The webhooks of all apps that have not lost their place, by name. */
-  async waiting(): Promise<ReadonlyMap<string, { readonly position: string; readonly hasTicks: boolean }>> {
-    const rows = await this.#sql<{ name: string; position: string; hasTicks: boolean }[]>`
-      SELECT name, position,
+  /** The webhooks of all apps, by name. */
+  async waiting(): Promise<
+    ReadonlyMap<string, { readonly position: string; readonly hasTicks: boolean; readonly isLost: boolean }>
+  > {
+    const rows = await this.#sql<{ name: string; position: string; hasTicks: boolean; isLost: boolean }[]>`
+      SELECT name, position, lost_at IS NOT NULL AS "isLost",
              EXISTS (SELECT FROM feed_ticks AS next
                       WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick AND next.minutes <> '{}') AS "hasTicks"
-        FROM consumers WHERE kind = 'webhook' AND lost_at IS NULL`;
+        FROM consumers WHERE kind = 'webhook'`;
     return new Map(rows.map((row) => [row.name, row]));
   }
 

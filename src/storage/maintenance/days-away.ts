@@ -9,6 +9,7 @@
 
 import { DAY_MS } from '../counts/levels.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
+import { decodePosition } from '../feed/position.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import type { EventRow } from '../write/accepted-event.ts';
 import { type DayOfApp, LEAVES_AFTER_HOURS } from '../write/days-away.ts';
@@ -29,6 +30,10 @@ export interface PartAway {
 export interface DayToTake extends DayOfApp {
   /** In order of time. */
   readonly parts: readonly PartAway[];
+  /** How long the day waits for a consumer that has not had its events. */
+  readonly reachMs: number;
+  /** A SELECT of the minutes (app_id, bucket) with events that no tick tells consumers of yet. */
+  readonly unticked: string;
 }
 
 export interface DayToBring extends DayOfApp {
@@ -113,10 +118,10 @@ export function requireSame(rows: WhichRows | undefined, parts: readonly PartAwa
 }
 
 /**
- * What is to leave of a day.
+ * What is to leave of a day. Consumers that have not had it for longer than their reach are lost, in the transaction in which it leaves.
  * @throws RowsStay
  */
-export async function leavingRows(tx: Transaction, day: DayOfApp): Promise<ExpiredPart> {
+export async function leavingRows(tx: Transaction, day: DayToTake): Promise<ExpiredPart> {
   const slice = readableOf(await readRetention(tx, day.appId), day);
   if (slice === null) throw new RowsStay('a retention ends within it');
   const [ended] = await tx<{ isOver: boolean }[]>`
@@ -127,9 +132,48 @@ export async function leavingRows(tx: Transaction, day: DayOfApp): Promise<Expir
     SELECT FROM uncounted_minutes
      WHERE app_id = ${day.appId} AND bucket >= ${slice.from}::text::timestamptz AND bucket < ${slice.until}::text::timestamptz LIMIT 1`;
   if (uncounted !== undefined) throw new RowsStay(FIELDS_COME_FIRST);
+  await letConsumersPass(tx, day, slice);
   return slice;
 }
 
+/** @throws RowsStay where a consumer may still have events of the interval to come */
+async function letConsumersPass(
+  tx: Transaction,
+  { appId, reachMs, unticked }: DayToTake,
+  { from, until }: ExpiredPart,
+): Promise<void> {
+  const isWithin = (column: string) =>
+    tx`${tx(column)} >= ${from}::text::timestamptz AND ${tx(column)} < ${until}::text::timestamptz`;
+  // First: what has a tick by then is seen by the next statement.
+  const [untold] = await tx`
+    SELECT FROM (${tx.unsafe(unticked)}) AS unticked
+     WHERE app_id = ${appId} AND ${isWithin('bucket')}
+       AND EXISTS (SELECT FROM consumers WHERE app_id = ${appId} AND lost_at IS NULL) LIMIT 1`;
+  if (untold !== undefined) throw new RowsStay(CONSUMERS_COME_FIRST);
+  const consumers = await tx<
+    { name: string; position: string; waits: boolean | null; isNew: boolean | null }[]
+  >`
+    SELECT name, position,
+           (SELECT min(at) FROM feed_ticks AS next
+             WHERE next.app_id = ${appId} AND next.tick > consumers.tick
+               AND EXISTS (SELECT FROM unnest(minutes) AS minute WHERE ${isWithin('minute')}))
+             > now() - ${reachMs} * interval '1 millisecond' AS waits,
+           (SELECT at FROM feed_ticks AS own WHERE own.app_id = ${appId} AND own.tick = consumers.tick)
+             > now() - ${reachMs} * interval '1 millisecond' AS "isNew"
+      FROM consumers WHERE app_id = ${appId} AND lost_at IS NULL`;
+  const behind = consumers.flatMap(({ name, position, waits, isNew }) => {
+    const after = decodePosition(position)?.after;
+    const isInHistory = after?.by === 'history' && Date.parse(after.createdAt) < Date.parse(until);
+    return waits === null && !isInHistory ? [] : [{ name, mayPass: waits ?? isNew ?? false }];
+  });
+  if (behind.some(({ mayPass }) => mayPass)) throw new RowsStay(CONSUMERS_COME_FIRST);
+  if (behind.length > 0)
+    await tx`
+      UPDATE consumers SET lost_at = now(), leased_to = NULL, leased_until = NULL
+       WHERE app_id = ${appId} AND name = ANY(${behind.map(({ name }) => name)})`;
+}
+
+const CONSUMERS_COME_FIRST = 'consumers have not had its events yet: they leave later';
 const FIELDS_COME_FIRST = 'declared fields are yet to be counted from its rows: they leave later';
 
 /** Fields that are declared after a day has left have no past in it. @param sql where the apps are @returns null: all are counted */
