@@ -64,7 +64,7 @@ export class TypeCreation {
       return Promise.resolve(tooManyNew(decision.limit, decision.resetSeconds));
     return new Promise((resolve, reject) => {
       const path = this.#options.holderOf(appId);
-      this.#wait({ appId, name, path, triesLeft: LOCKED_TRIES, resolve, reject, timer: null });
+      this.#wait({ appId, name, path, triesLeft: LOCKED_TRIES, resolve, reject });
     });
   }
 

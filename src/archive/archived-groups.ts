@@ -4,6 +4,7 @@
  */
 import { LRUCache } from 'lru-cache';
 import { Slots, type Waiter } from '../base/slots.ts';
+import { deadline } from '../base/timeout.ts';
 import { Abandoned } from '../storage/database/connect.ts';
 import {
   type ArchivedGroup,
@@ -162,8 +163,9 @@ export class ArchivedGroups implements ArchiveSource {
   ): Promise<Buffer> {
     const { store, timeoutMs = TIMEOUT_MS } = this.#options;
     const { key, start, end, groupsEnd, objectBytes } = group;
-    const late = AbortSignal.timeout(timeoutMs);
-    const signal = AbortSignal.any([given, late]);
+    const late = new AbortController();
+    const endWait = deadline(timeoutMs, () => late.abort());
+    const signal = AbortSignal.any([given, late.signal]);
     try {
       const footer = this.#footers.get(key);
       const [bytes, tail] = await inTime(
@@ -186,11 +188,13 @@ export class ArchivedGroups implements ArchiveSource {
       return decoded;
     } catch (error) {
       if (given.aborted) throw new Abandoned();
-      if (!(error instanceof ArchiveError) && !late.aborted) throw error;
-      const reason = late.aborted ? `no answer within ${timeoutMs / 1_000} s` : oneOf(error);
+      if (!(error instanceof ArchiveError) && !late.signal.aborted) throw error;
+      const reason = late.signal.aborted ? `no answer within ${timeoutMs / 1_000} s` : oneOf(error);
       const isMissing = error instanceof ArchiveError && error.isMissing;
       this.#fail(key, reason, isMissing);
       throw new ArchiveUnavailable(AWAY, { isMissing, cause: error });
+    } finally {
+      endWait();
     }
   }
 

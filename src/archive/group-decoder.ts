@@ -1,5 +1,6 @@
 /** The thread that decodes row groups, seen from outside. What takes too long in it ends the thread; the next group starts another one. */
 import { Worker } from 'node:worker_threads';
+import { deadline } from '../base/timeout.ts';
 import type { ArchivedGroup } from '../storage/storage.ts';
 import { ArchiveError } from './store.ts';
 
@@ -38,7 +39,7 @@ const TIMEOUT_MS = 20_000;
 
 export class GroupDecoder {
   #worker: Worker | null = null;
-  #timer: NodeJS.Timeout | null = null;
+  #endWait: (() => void) | null = null;
   #number = 0;
   readonly #waiting = new Map<number, Waiting>();
 
@@ -81,14 +82,11 @@ export class GroupDecoder {
 
   /** Begins to wait for the next answer. */
   #watch(): void {
-    if (this.#timer !== null) clearTimeout(this.#timer);
-    this.#timer = null;
-    if (this.#waiting.size === 0) return;
-    this.#timer = setTimeout(
-      () => void this.#end(new ArchiveError('its decoding took too long')),
-      TIMEOUT_MS,
-    );
-    this.#timer.unref();
+    this.#endWait?.();
+    this.#endWait =
+      this.#waiting.size === 0
+        ? null
+        : deadline(TIMEOUT_MS, () => void this.#end(new ArchiveError('its decoding took too long')));
   }
 
   async #end(error: ArchiveError): Promise<void> {

@@ -1,6 +1,7 @@
 /** Batches lookups by key: those that arrive during a statement share the next one. */
 
 import { setTimeout as sleep } from 'node:timers/promises';
+import { deadline } from '../base/timeout.ts';
 import { type Path, Turns } from '../base/turns.ts';
 import {
   answerInTime,
@@ -54,7 +55,8 @@ export interface LookupQueue {
 export interface Queued {
   readonly path: Path;
   readonly reject: (error: unknown) => void;
-  timer: NodeJS.Timeout | null;
+  /** Ends its wait for its turn. */
+  endWait?: () => void;
 }
 
 /**
@@ -74,16 +76,16 @@ export class LookupTurns<Item extends Queued> implements LookupQueue {
   }
 
   push(item: Item): void {
-    item.timer = setTimeout(() => {
+    item.endWait = deadline(MAX_QUEUED_MS, () => {
       if (!this.#turns.remove(item.path, item)) return;
       this.#refused += 1;
       item.reject(new LookupBusy('The lookup has waited too long'));
-    }, MAX_QUEUED_MS);
+    });
     this.#turns.push(item.path, item);
     if (this.#turns.size <= MAX_WAITING) return;
     const evicted = this.#turns.evict();
     if (evicted === null) return;
-    if (evicted.timer !== null) clearTimeout(evicted.timer);
+    evicted.endWait?.();
     this.#refused += 1;
     evicted.reject(new LookupBusy('Too many lookups wait'));
   }
@@ -94,7 +96,7 @@ export class LookupTurns<Item extends Queued> implements LookupQueue {
     while (items.length < most) {
       const item = this.#turns.take();
       if (item === null) break;
-      if (item.timer !== null) clearTimeout(item.timer);
+      item.endWait?.();
       items.push(item);
     }
     return items;
@@ -102,8 +104,8 @@ export class LookupTurns<Item extends Queued> implements LookupQueue {
 
   /** Refuses all that wait: the database does not respond. */
   refuseAll(error: LookupUnavailable): void {
-    for (const { timer, reject } of this.#turns.drain()) {
-      if (timer !== null) clearTimeout(timer);
+    for (const { endWait, reject } of this.#turns.drain()) {
+      endWait?.();
       reject(error);
     }
   }
@@ -139,7 +141,7 @@ export class BatchedLookup<V extends NonNullable<unknown>> {
    */
   get(key: string, holder: Path = NO_HOLDER): Promise<V | null> {
     return new Promise((resolve, reject) => {
-      this.#queue.push({ key, path: holder, resolve, reject, timer: null });
+      this.#queue.push({ key, path: holder, resolve, reject });
       if (!this.#isAsking) void this.#askForAll();
     });
   }

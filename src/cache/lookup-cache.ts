@@ -1,5 +1,6 @@
 /** Bounded caches of database lookups, for values that nearly every request needs and that rarely change. */
 import { LRUCache } from 'lru-cache';
+import { deadline } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../storage/database/connect.ts';
 
@@ -74,15 +75,12 @@ export function answerInTime<T>(
   // Not Promise.race: with a rejecting promise it costs as much as the rest of a lookup.
   return new Promise((resolve, reject) => {
     let waitedMs = 0;
-    let timer: NodeJS.Timeout;
-    let isOver = false;
+    let end: () => void;
     const wait = (ms: number): void => {
-      // A response that arrived while the event loop was busy is read before the timeout counts.
-      timer = setTimeout(() => setImmediate(look), ms);
+      end = deadline(ms, look);
       waitedMs += ms;
     };
     const look = (): void => {
-      if (isOver) return;
       if (
         outage !== undefined &&
         waitedMs >= outage.timeoutMs &&
@@ -91,10 +89,6 @@ export function answerInTime<T>(
         reject(new LookupUnavailable('The database did not answer in time'));
       else if (waitedMs >= mostMs) reject(new LookupBusy('The database did not answer in time'));
       else wait(Math.min(LOOK_MS, mostMs - waitedMs));
-    };
-    const end = (): void => {
-      isOver = true;
-      clearTimeout(timer);
     };
     wait(Math.min(outage?.timeoutMs ?? mostMs, mostMs));
     answer.then(

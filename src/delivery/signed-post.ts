@@ -3,6 +3,7 @@ import { createHmac, randomBytes } from 'node:crypto';
 import { type ClientRequest, Agent as HttpAgent, request as requestHttp } from 'node:http';
 import { Agent as HttpsAgent, request as requestHttps } from 'node:https';
 import { isIP } from 'node:net';
+import { deadline } from '../base/timeout.ts';
 import { errorCode } from '../storage/database/connect.ts';
 import { ForbiddenAddress, hostOf, isPublicAddress, Names } from './addresses.ts';
 
@@ -130,25 +131,27 @@ export class Poster {
       };
       const request: ClientRequest = (isTls ? requestHttps : requestHttp)(url, options);
       let hasTimedOut = false;
-      const timer = setTimeout(() => {
+      const end = deadline(TIMEOUT_MS, () => {
         hasTimedOut = true;
         request.destroy(new Error(`no answer within ${TIMEOUT_MS / 1_000} s`));
-      }, TIMEOUT_MS);
+      });
       request.on('error', (error) => {
-        clearTimeout(timer);
+        end();
         const isOfEarlier = request.reusedSocket && CLOSED.has(errorCode(error));
         reject(isOfEarlier && !hasTimedOut ? new ClosedMeanwhile(error.message, { cause: error }) : error);
       });
       request.on('response', (response) => {
-        clearTimeout(timer);
+        end();
         response.on('error', () => undefined);
         let bytes = 0;
         response.on('data', (chunk: Buffer) => {
           bytes += chunk.length;
           if (bytes > MOST_ANSWER_BYTES) response.destroy();
         });
-        const reading = setTimeout(() => response.destroy(), TIMEOUT_MS);
-        response.on('close', () => clearTimeout(reading));
+        response.on(
+          'close',
+          deadline(TIMEOUT_MS, () => response.destroy()),
+        );
         const status = response.statusCode ?? 0;
         const retryAfter = retryAfterOf(response.headers['retry-after'], this.#now());
         resolve({ status, problem: problemOfStatus(status), retryAfterMs: retryAfter });

@@ -134,12 +134,8 @@ class Server implements HttpServer {
       slowPeers: this.#slowPeers,
       trustsProxies: options.trustedProxies > 0,
     });
-    this.#sweep = setInterval(() => {
-      this.#expireLate();
-      this.#limits.bodies.sweep();
-      this.#logCuts();
-      this.#slowPeers.sweep(this.#limits.unsentBytes > MAX_UNSENT_BYTES);
-    }, DEADLINE_SWEEP_MS);
+    // After what has arrived while the event loop was late: no client is at fault for that.
+    this.#sweep = setInterval(() => setImmediate(() => this.#cutLate()), DEADLINE_SWEEP_MS);
     this.#sweep.unref();
   }
 
@@ -218,6 +214,13 @@ class Server implements HttpServer {
     const context = { requestId: exchange.id, route: route.path, code: refusal.code };
     // The cause is logged where it happened; this line names the requests that failed with it.
     this.#options.log[refusal.reason === 'internalError' ? 'error' : 'debug'](context, refusal.details);
+  }
+
+  #cutLate(): void {
+    this.#expireLate();
+    this.#limits.bodies.sweep();
+    this.#logCuts();
+    this.#slowPeers.sweep(this.#limits.unsentBytes > MAX_UNSENT_BYTES);
   }
 
   #expireLate(): void {

@@ -7,6 +7,7 @@
  * accept.
  */
 import type { Logger } from 'pino';
+import { deadline } from '../base/timeout.ts';
 import { Window } from '../base/window.ts';
 import { DayCounts, type DayCountsOptions, type DayDecision, type DayLimiter } from './day-counts.ts';
 import type { LimitDecision, Limiter } from './limiter.ts';
@@ -111,9 +112,9 @@ export class SharedLimits {
   static async start(options: SharedLimitsOptions): Promise<SharedLimits> {
     const shared = new SharedLimits(options);
     await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, START_MS);
+      const end = deadline(START_MS, resolve);
       shared.#onStarted = () => {
-        clearTimeout(timer);
+        end();
         resolve();
       };
     });
@@ -233,17 +234,14 @@ export class SharedLimits {
     const keys = names.map((name) => `${prefix}:${name}`);
     return new Promise((resolve, reject) => {
       const end = (): void => {
-        clearTimeout(timer);
+        endWait();
         this.#calls.delete(fail);
       };
       const fail = (reason: unknown): void => {
         end();
         reject(reason);
       };
-      // A reply that arrived while this process was busy is read first.
-      const late = (): unknown =>
-        setImmediate(() => this.#calls.has(fail) && fail(new Error(tooSlow(timeoutMs))));
-      const timer = setTimeout(late, timeoutMs);
+      const endWait = deadline(timeoutMs, () => fail(new Error(tooSlow(timeoutMs))));
       this.#calls.add(fail);
       this.#connection.run(script, keys, args).then((answer) => {
         end();

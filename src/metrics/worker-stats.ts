@@ -4,7 +4,7 @@
  */
 
 import type { Worker } from 'node:cluster';
-import { withTimeout } from '../base/timeout.ts';
+import { deadline, withTimeout } from '../base/timeout.ts';
 
 /** Messages between workers and the primary. */
 type Message =
@@ -24,7 +24,7 @@ interface Round {
   readonly number: number;
   readonly awaited: Set<Worker>;
   readonly stats: string[];
-  readonly timer: NodeJS.Timeout;
+  readonly endWait: () => void;
 }
 
 /** The primary's side. */
@@ -47,8 +47,8 @@ export class StatsRelay {
   #begin(askedBy: Worker, number: number): void {
     const id = ++this.#count;
     const awaited = new Set(this.#workers().filter((worker) => worker.isConnected()));
-    const timer = setTimeout(() => this.#end(id), TIMEOUT_MS);
-    this.#rounds.set(id, { askedBy, number, awaited, stats: [], timer });
+    const endWait = deadline(TIMEOUT_MS, () => this.#end(id));
+    this.#rounds.set(id, { askedBy, number, awaited, stats: [], endWait });
     for (const worker of awaited) worker.send({ statsWanted: id } satisfies Message);
   }
 
@@ -63,7 +63,7 @@ export class StatsRelay {
     const round = this.#rounds.get(id);
     if (round === undefined) return;
     this.#rounds.delete(id);
-    clearTimeout(round.timer);
+    round.endWait();
     const { askedBy, number, stats } = round;
     if (askedBy.isConnected()) askedBy.send({ statsOfAll: stats, of: number } satisfies Message);
   }

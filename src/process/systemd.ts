@@ -1,6 +1,7 @@
 /** Notifications to systemd for services with Type=notify: sd_notify(3), by systemd-notify(1). */
 import { spawn } from 'node:child_process';
 import type { Logger } from 'pino';
+import { deadline } from '../base/timeout.ts';
 
 export interface SupervisorOptions {
   /** The process's environment: NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID are systemd's. */
@@ -71,11 +72,15 @@ export class Supervisor {
 
 /** Whether a service accepts events: GET /readyz?for=writing, as any supervisor asks. */
 export async function acceptsEvents(origin: string, timeoutMs: number): Promise<boolean> {
+  const late = new AbortController();
+  const end = deadline(timeoutMs, () => late.abort());
   try {
-    const response = await fetch(`${origin}/readyz?for=writing`, { signal: AbortSignal.timeout(timeoutMs) });
+    const response = await fetch(`${origin}/readyz?for=writing`, { signal: late.signal });
     await response.arrayBuffer();
     return response.status === 200;
   } catch {
     return false; // For any cause: it does not answer in time.
+  } finally {
+    end();
   }
 }

@@ -12,6 +12,7 @@ import type { SharedData, ShareKey } from '../api-types/answers.ts';
 import { numberTypes } from '../apps/event-types.ts';
 import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
 import { parseRange, rangesOn } from '../base/ranges.ts';
+import { deadline } from '../base/timeout.ts';
 import { digestOf } from '../base/token-text.ts';
 import { LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
@@ -256,22 +257,18 @@ async function readList(
 class Deadline implements ReadWaiter {
   readonly hasRoomForLargeAnswer = true;
   readonly #listeners = new Set<() => void>();
-  readonly #timer: NodeJS.Timeout;
+  readonly clear: () => void;
   settled = false;
 
   constructor(ms: number) {
-    this.#timer = setTimeout(() => {
+    this.clear = deadline(ms, () => {
       this.settled = true;
       for (const listener of this.#listeners) listener();
-    }, ms);
+    });
   }
 
   whenSettled(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
-  }
-
-  clear(): void {
-    clearTimeout(this.#timer);
   }
 }

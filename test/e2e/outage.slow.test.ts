@@ -2,14 +2,14 @@
 import { spawnSync } from 'node:child_process';
 import { appendFile, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { afterAll, beforeAll, expect, test } from 'vitest';
 import { request } from '../support/http-client.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
+import { FaultyProxy } from '../support/proxy.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
-
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 90_000 });
 
 const PRODUCERS = 16;
 const FLAWLESS: Comparison = {
@@ -148,20 +148,49 @@ test('security 22: PostgreSQL is paused and resumed: producers go on, and a comm
   expect(await compare(ledger)).toEqual(FLAWLESS);
 });
 
-test('the server itself is paused under load and resumed', async () => {
-  const ledger = ledgerOf('server paused');
-  const paused = await run();
-  ledger.start(PRODUCERS);
-  await progress(ledger, 300);
-  paused.signal('SIGSTOP');
-  const before = ledger.acknowledged;
-  await new Promise((resolve) => setTimeout(resolve, 2_500)); // Longer than any patience that it has for PostgreSQL.
-  paused.signal('SIGCONT');
-  await until(() => ledger.acknowledged > before + 500, 'it goes on');
-  await ledger.stop();
-  await replayed();
-  expect(await compare(ledger)).toEqual(FLAWLESS);
-});
+test.each([
+  ['looks its first token up', /^tidemark lookups/],
+  ['opens its first connection for writing', /^tidemark writer/],
+])(
+  'the server itself stands still for a second while it %s, and again under load: no event is refused or lost',
+  async (_, connection) => {
+    await run();
+    const proxy = await FaultyProxy.start({ url: postgres.url });
+    const { url: DATABASE_URL = '' } = { url: '', ...proxy.address };
+    const own = await installation.start({ DATABASE_URL, JOURNAL_DIR: '' });
+    const standStill = async (): Promise<void> => {
+      own.signal('SIGSTOP');
+      await sleep(1_000);
+      own.signal('SIGCONT');
+    };
+    try {
+      const ledger = new Ledger({
+        loggingToken,
+        typeName: `stood still ${connection}`,
+        port: () => own.port,
+      });
+      // A connection takes several round trips, and the process stands still during the first.
+      proxy.delayMs = 10;
+      const isOpening = new Promise<void>((resolve) => {
+        proxy.onSent = (_sent, name) => connection.test(name) && resolve();
+      });
+      ledger.start(PRODUCERS);
+      await isOpening;
+      await standStill();
+      for (let round = 0; round < 3; round += 1) {
+        await progress(ledger, 200);
+        await standStill();
+      }
+      await progress(ledger, 200);
+      await ledger.stop();
+      expect([...ledger.statuses.keys()]).toEqual([201]);
+      expect(await compare(ledger)).toEqual(FLAWLESS);
+    } finally {
+      expect(await own.end('SIGTERM')).toMatchObject({ code: 0 });
+      await proxy.stop();
+    }
+  },
+);
 
 test('SIGTERM in an outage: exit code 0, one line says how many events wait, and the next start stores them', async () => {
   await run();

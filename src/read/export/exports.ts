@@ -1,6 +1,7 @@
 /** The exports, and the answers to queries, that this process is sending: who reads them, and when they end before their end. */
 import type { Logger } from 'pino';
 import type { Waiter } from '../../base/slots.ts';
+import { withTimeout } from '../../base/timeout.ts';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { ReadWaiter } from '../../http/read-slots.ts';
@@ -232,12 +233,11 @@ export class Exports {
   }
 
   async #send(stream: AnswerStream, bytes: Buffer): Promise<void> {
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<boolean>((resolve) => {
-      timer = setTimeout(() => resolve(true), this.#timeoutMs);
-    });
-    const isLate = await Promise.race([stream.send(bytes).then(() => false), late]);
-    clearTimeout(timer);
+    const isLate = await withTimeout(
+      stream.send(bytes).then(() => false),
+      this.#timeoutMs,
+      true,
+    );
     if (stream.isClosed) throw new Cut('disconnected');
     if (isLate) throw new Cut('too_slow');
   }

@@ -3,6 +3,7 @@
  * the only source, so it does not matter which process stored an event.
  */
 import type { Logger } from 'pino';
+import { deadline } from '../../base/timeout.ts';
 import { errorCode } from '../../storage/database/connect.ts';
 import {
   type Arrivals,
@@ -79,7 +80,7 @@ export class Follower {
   #timer: NodeJS.Timeout | null = null;
   #polling: Promise<void> | null = null;
   /** Started by a poll, stopped by the next successful one. */
-  #stallTimer: NodeJS.Timeout | null = null;
+  #endStallWait: (() => void) | null = null;
   #isStalled = false;
   #cursorSentAt = 0;
 
@@ -139,7 +140,7 @@ export class Follower {
     // Taken before the snapshot: everything that the snapshot lacks is committed later than this.
     const at = now();
     const joining = [...this.#joining];
-    this.#stallTimer ??= setTimeout(() => this.#stall(), STALLED_AFTER_MS);
+    this.#endStallWait ??= deadline(STALLED_AFTER_MS, () => this.#stall());
     try {
       // Starts over if the cursor is too old: the search for newer rows is limited to MAX_CURSOR_AGE_MS.
       const seen = this.#seen !== null && at - this.#seen.cursor.at > MAX_CURSOR_AGE_MS ? null : this.#seen;
@@ -166,8 +167,8 @@ export class Follower {
   }
 
   #stopStallTimer(): void {
-    if (this.#stallTimer !== null) clearTimeout(this.#stallTimer);
-    this.#stallTimer = null;
+    this.#endStallWait?.();
+    this.#endStallWait = null;
   }
 
   #stall(): void {

@@ -1,6 +1,7 @@
 /** Probes continuously whether the database responds and takes writes, so that requests need not find out by waiting. */
 import type { Logger } from 'pino';
 import { Rounds } from '../../base/rounds.ts';
+import { deadline } from '../../base/timeout.ts';
 import { Rejection } from '../../errors.ts';
 import type { Connect } from './copy-connection.ts';
 import { Probe } from './probe.ts';
@@ -48,8 +49,8 @@ export class Availability {
   readonly #probe: Probe;
   #reachable = true;
   #writable = true;
-  /** When the question was asked that waits for its answer. */
-  #askedAt: number | null = null;
+  /** Whether the answer to the question is late. */
+  #isLate = false;
   /** Since when something is wrong. */
   #since = 0;
   readonly #rounds: Rounds;
@@ -92,8 +93,7 @@ export class Availability {
 
   /** True where it may be gone: a question is late or was not answered, or a write has failed. */
   get suspect(): boolean {
-    const isLate = this.#askedAt !== null && this.#options.now() - this.#askedAt >= LATE_MS;
-    return isLate || this.#probe.misses > 0 || !this.#writable;
+    return this.#isLate || this.#probe.misses > 0 || !this.#writable;
   }
 
   start(): void {
@@ -115,9 +115,12 @@ export class Availability {
   }
 
   async #ask(): Promise<void> {
-    this.#askedAt = this.#options.now();
+    const end = deadline(LATE_MS, () => {
+      this.#isLate = true;
+    });
     const answer = await this.#probe.ask<State>(QUESTION, [this.#options.tables]);
-    this.#askedAt = null;
+    end();
+    this.#isLate = false;
     if (this.#rounds.isStopped) return;
     if ('error' in answer) {
       if (answer.isGone || !this.#writable) this.#lose();

@@ -1,7 +1,7 @@
 /** A connection for COPY in both directions. It uses `pg`: the pool's client never reports a COPY that fails. */
 import type pg from 'pg';
 import { type Database, databaseAt } from './database.ts';
-import { pgClient } from './dial.ts';
+import { CONNECT_TIMEOUT_MS, pgClient } from './dial.ts';
 import { SESSION_PARAMETERS } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
@@ -20,11 +20,9 @@ const PARAMETERS = {
 export async function openCopyClient(target: DatabaseAddress | Database, name: string): Promise<pg.Client> {
   const database = databaseAt(target);
   const { socket } = await database.openSocket({ name, kind: null });
-  const client = pgClient(socket, {
-    ...database.clientSettings(PARAMETERS),
-    application_name: name,
-    connectionTimeoutMillis: 5_000,
-  });
-  await client.connect();
-  return client;
+  return await pgClient(
+    socket,
+    { ...database.clientSettings(PARAMETERS), application_name: name },
+    CONNECT_TIMEOUT_MS,
+  );
 }

@@ -3,9 +3,10 @@
  * reports a failed COPY.
  */
 import pg from 'pg';
+import { deadline, withTimeout } from '../../base/timeout.ts';
 import { cancelStatement } from './cancel-statement.ts';
 import { type Database, databaseAt } from './database.ts';
-import { type OpenedSocket, pgClient } from './dial.ts';
+import { CONNECT_TIMEOUT_MS, endClient, type OpenedSocket, pgClient } from './dial.ts';
 import { DEADLINES, type PoolKind, type Purpose, SESSION_PARAMETERS } from './pools.ts';
 import type { DatabaseAddress } from './server-address.ts';
 
@@ -104,8 +105,6 @@ export const BULK_TIMEOUTS = { connectMs: 5_000, answerMs: 300_000, lockMs: 0 } 
 export const BULK_SESSION = { statement_timeout: '0', idle_in_transaction_session_timeout: '0' } as const;
 /** Additional time for large statements: a slow network is no outage. */
 const BYTES_PER_MS = 10_000;
-/** An attempt to connect that takes longer is repeated. */
-const CONNECT_TIMEOUT_MS = 5_000;
 /** The server's statement_timeout as a share of the client's, if the pool does not define it. */
 const SERVER_SHARE = 0.9;
 /** Timeout for the end of a canceled statement. */
@@ -119,8 +118,6 @@ const ASK_TIMEOUT_MS = 1_000;
 const PREFER_LZ4 = `
   SELECT set_config('default_toast_compression', 'lz4', false) FROM pg_settings
    WHERE name = 'default_toast_compression' AND source = 'default' AND 'lz4' = ANY (enumvals)`;
-/** Timeout for closing a connection. */
-const CLOSE_TIMEOUT_MS = 1_000;
 
 /** What writers use of a connection. */
 export type WriteConnection = Pick<CopyConnection, 'copy' | 'query' | 'hasLeft' | 'close'>;
@@ -162,7 +159,6 @@ export class CopyConnection {
     this.#settings = {
       ...this.#database.clientSettings({ ...SESSION_PARAMETERS, ...timeoutsOf(timeouts), ...session }),
       application_name: name,
-      connectionTimeoutMillis: CONNECT_TIMEOUT_MS,
     };
   }
 
@@ -219,10 +215,7 @@ export class CopyConnection {
     this.#closed = true;
     const client = this.#client;
     this.#client = null;
-    if (client === null) return;
-    const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
-    await client.end().catch(() => undefined); // A broken connection needs no closing.
-    clearTimeout(timeout);
+    if (client !== null) await endClient(client);
   }
 
   async #connected(): Promise<pg.Client> {
@@ -231,16 +224,10 @@ export class CopyConnection {
       this.#connecting = null;
     });
     const connecting = this.#connecting;
-    let timer: NodeJS.Timeout | undefined;
-    const timeout = new Promise<never>((_, reject) => {
-      timer = setTimeout(reject, this.#timeouts.connectMs, new ConnectionLost(SILENT, false, true));
-    });
-    try {
-      return await Promise.race([connecting, timeout]);
-    } finally {
-      clearTimeout(timer);
-      connecting.catch(() => undefined); // The next caller connects again.
-    }
+    const client = await withTimeout(connecting, this.#timeouts.connectMs, null);
+    if (client !== null) return client;
+    connecting.catch(() => undefined); // The next caller connects again.
+    throw new ConnectionLost(SILENT, false, true);
   }
 
   async #connect(): Promise<pg.Client> {
@@ -248,7 +235,7 @@ export class CopyConnection {
       throw new ConnectionLost(error, false);
     });
     if (this.#closed) {
-      await client.end().catch(() => undefined);
+      await endClient(client);
       throw new ConnectionLost('The connection was closed', false);
     }
     this.#client = client;
@@ -265,11 +252,10 @@ export class CopyConnection {
   async #open(): Promise<pg.Client> {
     const { socket, again } = await this.#database.openSocket(this.#purpose);
     this.#again = again;
-    const client = pgClient(socket, this.#settings);
+    const client = await pgClient(socket, this.#settings, CONNECT_TIMEOUT_MS);
     // pg reports a connection that is lost while idle as an event; the next caller connects again.
     client.on('error', () => this.#forget(client));
     client.on('end', () => this.#forget(client));
-    await client.connect();
     try {
       await this.#answered(client, 0, client.query(PREFER_LZ4));
     } catch (error) {
@@ -282,20 +268,17 @@ export class CopyConnection {
   /** Waits for the response. A refusal leaves the connection usable; everything else is a lost connection. */
   async #answered<T>(client: pg.Client, bytes: number, answer: Promise<T>): Promise<T> {
     let timedOut = false;
-    let isOver = false;
-    // If this process itself was busy, a response that has arrived is handled first (setImmediate).
     const breakOff = (): void => {
       this.#database.watch?.reportDeadline(client.connection.stream);
       client.connection.stream.destroy(new Error(SILENT));
     };
     const giveUp = (): void => {
-      if (isOver) return;
       timedOut = true;
       const cancels = this.#timeouts.lockMs !== undefined;
       if (this.#again !== null && cancels) cancelStatement(client, this.#again, ASK_TIMEOUT_MS);
-      timeout = setTimeout(breakOff, cancels ? CANCEL_TIMEOUT_MS : 0);
+      endWait = deadline(cancels ? CANCEL_TIMEOUT_MS : 0, breakOff);
     };
-    let timeout = setTimeout(() => setImmediate(giveUp), this.#timeouts.answerMs + bytes / BYTES_PER_MS);
+    let endWait = deadline(this.#timeouts.answerMs + bytes / BYTES_PER_MS, giveUp);
     try {
       const result = await answer;
       // A canceled commit that was waiting for its standby is reported as a success, but the standby may lack it.
@@ -310,8 +293,7 @@ export class CopyConnection {
       if (isRefusal) throw error;
       throw new ConnectionLost(error, true, timedOut);
     } finally {
-      isOver = true;
-      clearTimeout(timeout);
+      endWait();
     }
   }
 

@@ -2,6 +2,7 @@
 import { isIP, type OnReadOpts, Socket, type SocketConstructorOpts } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import pg from 'pg';
+import { deadline, withTimeout } from '../../base/timeout.ts';
 import {
   type DatabaseAddress,
   readServerAddress,
@@ -9,9 +10,11 @@ import {
   type Target,
 } from './server-address.ts';
 
-const CONNECT_TIMEOUT_MS = 5_000;
+/** For each step of opening a connection. */
+export const CONNECT_TIMEOUT_MS = 5_000;
 /** Finds out whether one of several servers takes writes. */
 const CHOICE_TIMEOUT_MS = 3_000;
+const CLOSE_TIMEOUT_MS = 1_000;
 const SSL_REQUEST = Buffer.from([0, 0, 0, 8, 4, 210, 22, 47]);
 const ACCEPTED = 'S'.charCodeAt(0);
 
@@ -64,19 +67,21 @@ export class Hosts {
   async #ask(target: Target): Promise<Target> {
     const { url, tls, attributes } = this.address;
     const { socket } = await connectTo(wayTo(target, tls));
-    const client = pgClient(socket, {
-      connectionString: url,
-      application_name: 'tidemark start',
-      connectionTimeoutMillis: CHOICE_TIMEOUT_MS,
-      query_timeout: CHOICE_TIMEOUT_MS,
-    });
-    client.on('error', () => undefined);
-    try {
-      await client.connect();
+    const asking = async (): Promise<boolean | undefined> => {
+      const client = await pgClient(
+        socket,
+        { connectionString: url, application_name: 'tidemark start' },
+        CHOICE_TIMEOUT_MS,
+      );
       const { rows } = await client.query<{ takes_writes: boolean }>(
         "SELECT current_setting('transaction_read_only') = 'off' AND NOT pg_is_in_recovery() AS takes_writes",
       );
-      if (attributes === 'read-write' && rows[0]?.takes_writes !== true) throw notWritable();
+      return rows[0]?.takes_writes;
+    };
+    try {
+      const takesWrites = await withTimeout(asking(), 2 * CHOICE_TIMEOUT_MS, null);
+      if (takesWrites === null) throw tooLate();
+      if (attributes === 'read-write' && takesWrites !== true) throw notWritable();
       return target;
     } finally {
       socket.destroy();
@@ -98,8 +103,15 @@ function notWritable(): Error {
   return withCode('No server of DATABASE_URL takes writes', 'SERVER_READ_ONLY');
 }
 
-/** A client of the package `pg` on an open socket. */
-export function pgClient(socket: Socket, settings: pg.ClientConfig): pg.Client {
+/**
+ * A connected client of the package `pg` on an open socket. Its own timeout counts the time in which this process stood still.
+ * @throws if the server refuses, or has not taken the session in time; the socket is destroyed then
+ */
+export async function pgClient(
+  socket: Socket,
+  settings: pg.ClientConfig,
+  timeoutMs: number,
+): Promise<pg.Client> {
   // The client connects its stream itself. This one is connected, so only the event is emitted.
   const stream = Object.assign(socket, {
     connect: () => {
@@ -109,7 +121,23 @@ export function pgClient(socket: Socket, settings: pg.ClientConfig): pg.Client {
   });
   const client = new pg.Client({ ...settings, ssl: false, stream: () => stream });
   client.on('error', () => undefined);
-  return client;
+  const end = deadline(timeoutMs, () => socket.destroy(tooLate()));
+  try {
+    await client.connect();
+    return client;
+  } catch (error) {
+    socket.destroy();
+    throw error;
+  } finally {
+    end();
+  }
+}
+
+/** Ends a connection in order; destroys it if the server does not respond. */
+export async function endClient(client: pg.Client): Promise<void> {
+  const end = deadline(CLOSE_TIMEOUT_MS, () => client.connection.stream.destroy());
+  await client.end().catch(() => undefined); // A broken connection needs no closing.
+  end();
 }
 
 function targetOf({ host, port }: { host: string; port: number }): Target {
@@ -225,11 +253,9 @@ function happened(
     const onError = (error: Error): void => settle(error);
     const onClose = (): void => settle(withCode('The connection was closed', 'CONNECTION_CLOSED'));
     const onEvent = (): void => settle(null);
-    const timeout = setTimeout(() => {
-      settle(withCode('The server did not answer in time', 'CONNECT_TIMEOUT'));
-    }, timeoutMs);
+    const end = deadline(timeoutMs, () => settle(tooLate()));
     const settle = (failure: Error | null): void => {
-      clearTimeout(timeout);
+      end();
       socket.off('error', onError).off('close', onClose).off(event, onEvent);
       if (failure === null) {
         resolve();
@@ -240,6 +266,10 @@ function happened(
     };
     socket.on('error', onError).once('close', onClose).once(event, onEvent);
   });
+}
+
+function tooLate(): Error {
+  return withCode('The server did not answer in time', 'CONNECT_TIMEOUT');
 }
 
 /** An error with a code, like those of the system. */

@@ -552,13 +552,12 @@ export async function askBackends(database: Database, pids: readonly number[]): 
   const { socket } = await database.openSocket(PURPOSE);
   try {
     const { identity } = database;
-    const client = pgClient(socket, {
+    const settings = {
       ...('url' in identity ? { connectionString: identity.url } : identity),
       application_name: PURPOSE.name,
-      connectionTimeoutMillis: TIMEOUT_MS,
       query_timeout: TIMEOUT_MS,
-    });
-    await client.connect();
+    };
+    const client = await pgClient(socket, settings, TIMEOUT_MS);
     if (pids.length === 0) return new Set();
     const { rows } = await client.query<{ pid: number }>(
       `SELECT pid FROM pg_stat_activity

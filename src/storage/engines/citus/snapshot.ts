@@ -3,12 +3,14 @@
  * are taken: what was committed before is in them, on every node, and nothing that was begun after.
  */
 import type pg from 'pg';
+import { deadline } from '../../../base/timeout.ts';
 import { OperatorError } from '../../../errors.ts';
 import type { ExportSnapshot, RowSource } from '../../backup/export.ts';
 import { countTable, type Level } from '../../counts/levels.ts';
 import { errorCode, isUnavailable, SQLSTATE } from '../../database/connect.ts';
 import { openCopyClient } from '../../database/copy-client.ts';
 import type { Database } from '../../database/database.ts';
+import { endClient } from '../../database/dial.ts';
 import { nodeUnreachable } from '../../database/nodes.ts';
 import { type ClusterNode, clusterOf } from './cluster.ts';
 import { groupsOf, SHARD_ROWS, type ShardGroup, type ShardRow } from './shards.ts';
@@ -31,8 +33,6 @@ const RETRYABLE = new Set<string>([
 const ANSWER_TIMEOUT_MS = 3_000;
 /** After so long without news of this process a node lets writers in again by itself. */
 const KEEPER_TIMEOUT_MS = 5_000;
-/** Timeout for closing a connection. */
-const CLOSE_TIMEOUT_MS = 1_000;
 
 interface NodeSession {
   readonly node: ClusterNode;
@@ -90,7 +90,7 @@ async function openSessions(database: Database): Promise<NodeSession[]> {
       try {
         sessions.push({ node, reader, lockSession: await open() });
       } catch (error) {
-        await end(reader);
+        await endClient(reader);
         throw error;
       }
     }
@@ -102,14 +102,7 @@ async function openSessions(database: Database): Promise<NodeSession[]> {
 }
 
 async function closeSessions(sessions: readonly NodeSession[]): Promise<void> {
-  await Promise.all(sessions.flatMap(({ reader, lockSession }) => [end(reader), end(lockSession)]));
-}
-
-/** The connection may already be broken, or its server silent. */
-async function end(client: pg.Client): Promise<void> {
-  const timeout = setTimeout(() => client.connection.stream.destroy(), CLOSE_TIMEOUT_MS);
-  await client.end().catch(() => undefined);
-  clearTimeout(timeout);
+  await Promise.all(sessions.flatMap(({ reader, lockSession }) => [endClient(reader), endClient(lockSession)]));
 }
 
 async function takeSnapshots(
@@ -143,13 +136,13 @@ async function onAll<T>(
 ): Promise<T[]> {
   const outcomes = await Promise.allSettled(
     sessions.map(async ({ node, [role]: client }) => {
-      const timeout = setTimeout(() => client.connection.stream.destroy(), ANSWER_TIMEOUT_MS);
+      const end = deadline(ANSWER_TIMEOUT_MS, () => client.connection.stream.destroy());
       try {
         return await work(client);
       } catch (cause) {
         throw errorCode(cause) === '' || isUnavailable(cause) ? notAnswering(node, cause) : cause;
       } finally {
-        clearTimeout(timeout);
+        end();
       }
     }),
   );
