@@ -4,6 +4,7 @@ import {
   type TestProjectInlineConfiguration,
 } from 'vitest/config';
 import { hasCitus, hasPostgres15, hasTimescale } from './test/support/engine-homes.ts';
+import { patient } from './test/support/patience.ts';
 
 /**
  * What a file of tests is, its name says:
@@ -32,18 +33,16 @@ const NIGHTLY = isNightly ? [] : ['test/**/*.nightly.contract.ts'];
 
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
 
-/** No test is about these times: they end one that hangs. A machine that is busy with others takes four times as long. */
-const SLOWNESS = process.env.CI === 'true' ? 4 : 1;
 const FUZZ_FACTOR = Number(process.env.FUZZ_FACTOR ?? 1);
 
 const common: ProjectOptions = {
   pool: 'forks',
   // A worker loads the service, and starts the browser, once and not once a file.
   isolate: false,
-  testTimeout: (isNightly ? 120_000 : 60_000) * SLOWNESS * FUZZ_FACTOR,
-  hookTimeout: 120_000 * SLOWNESS,
+  testTimeout: patient(isNightly ? 120_000 : 60_000) * FUZZ_FACTOR,
+  hookTimeout: patient(120_000),
   // As long as `until` waits. The default of a second says how fast the machine is, not whether the page is right.
-  expect: { poll: { timeout: 15_000 * SLOWNESS, interval: 20 } },
+  expect: { poll: { timeout: patient(15_000), interval: 20 } },
   exclude: NIGHTLY,
 };
 

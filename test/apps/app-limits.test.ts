@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { type Outcome, tidemark } from '../support/command-line.ts';
 import type { HttpResponse } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
 import { TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
@@ -18,7 +19,7 @@ import {
 } from '../support/service.ts';
 
 // Commands start processes, on a machine that may be busy.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(120_000) });
 
 const NOON = Date.parse('2026-11-20T12:00:30Z');
 const NONE = { createPerMinute: null, bytesPerDay: null, types: null };

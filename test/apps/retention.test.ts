@@ -1,11 +1,12 @@
 /** Retention of apps and types as people set it: by a command or a session, and seen by every process. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { type Outcome, tidemark } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 // Commands start processes, on a machine that may be busy.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(120_000) });
 
 const DAY_MS = 86_400_000;
 const NOW = Date.now();

@@ -3,6 +3,7 @@ import { spawn } from 'node:child_process';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { WebShop } from '../../src/cli/demo/web-shop.ts';
 import { LAUNCHER } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
@@ -87,7 +88,7 @@ describe('the command', () => {
   };
 
   test('fills an app of the oldest account, goes on with it, and removes it', {
-    timeout: 180_000,
+    timeout: patient(180_000),
   }, async () => {
     const filled = await demo(['--no-live', '--json']);
     expect(filled.code).toBe(0);

@@ -12,7 +12,7 @@ import { EventLogger } from '../../client/src/event-logger.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { HttpFront } from './http-front.ts';
 
-vi.setConfig({ testTimeout: 1_800_000, hookTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(1_800_000), hookTimeout: patient(120_000) });
 
 /** Events of a campaign. The full size is 100,000. */
 const EVENTS = Number(process.env.CAMPAIGN_EVENTS ?? 2_000);
@@ -43,6 +43,8 @@ sys.path.insert(0, sys.argv[1])
 from tidemark_client.disk_queue import read_segments
 waiting, _, highest, damaged = read_segments(sys.argv[2], sorted(os.listdir(sys.argv[2])))
 print(json.dumps({"waiting": waiting, "highest": highest, "damaged": damaged}))`;
+
+import { patient } from '../support/patience.ts';
 
 let folder: string;
 beforeAll(async () => {

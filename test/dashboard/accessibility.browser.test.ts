@@ -7,6 +7,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { codeAt } from '../support/authenticator.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -42,7 +43,7 @@ interface Violation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
 }
 
-describe.skipIf(withoutBrowser !== '')('every page', { timeout: 180_000 }, () => {
+describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(180_000) }, () => {
   let service: TestService;
   let browser: Browser;
   let owner: Person;

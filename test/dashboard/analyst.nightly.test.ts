@@ -5,6 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -14,7 +15,7 @@ const DAY_MS = 86_400_000;
 const DAYS = 16;
 const MOST_INTERACTIONS = 6;
 /** A browser on a busy machine takes its time. */
-const SOON = { timeout: 20_000 };
+const SOON = { timeout: patient(20_000) };
 const PATHS = ['/', '/search', '/checkout'];
 const DECLARED = [
   { path: 'country', kind: 'value' },

@@ -9,10 +9,11 @@ import { buildBrowserClient } from '../../client/browser/build.mjs';
 import type { Tidemark } from '../../client/browser/src/tidemark.ts';
 import { createBrowserKey, revokeBrowserKey } from '../../src/apps/browser-keys.ts';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
+import { patient } from '../support/patience.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
 import { pageOf, Site } from './browser-pages.ts';
 
-vi.setConfig({ testTimeout: 3_000_000, hookTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(3_000_000), hookTimeout: patient(120_000) });
 
 /** Events of the campaign. The full size is 100,000, with CAMPAIGN_EVENTS. */
 const EVENTS = Number(process.env.CAMPAIGN_EVENTS ?? 2_000);

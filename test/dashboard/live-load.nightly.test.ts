@@ -3,6 +3,7 @@ import type { Browser, CDPSession } from 'playwright-core';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { launchBrowser, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { LOOP_MS, loopTime, tasksOf, timeOf } from './main-thread.ts';
@@ -13,7 +14,7 @@ const SECONDS = 8;
 /** The share of the time that the page's own work may take, where a loop takes 10 ms: a slower machine is slower for both. */
 const MOST_SHARE = 0.1;
 
-describe.skipIf(withoutBrowser !== '')('a live page', { timeout: 120_000 }, () => {
+describe.skipIf(withoutBrowser !== '')('a live page', { timeout: patient(120_000) }, () => {
   let service: TestService;
   let browser: Browser;
   let owner: Person;

@@ -8,6 +8,7 @@ import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.
 import { freePort } from '../support/cluster.ts';
 import { build } from '../support/command-line.ts';
 import { insertSelected } from '../support/insert-selected.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { figure, visit } from './visitor.ts';
@@ -17,9 +18,9 @@ const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.mi
 const PICTURES = process.env.PICTURES ?? '';
 
 /** Waits with the patience that a busy machine needs: how quick the feed itself is, test/live measures. */
-const expectSoon = <T>(value: () => T | Promise<T>) => expect.poll(value, { timeout: 15_000 });
+const expectSoon = <T>(value: () => T | Promise<T>) => expect.poll(value, { timeout: patient(15_000) });
 
-describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: 120_000 }, () => {
+describe.skipIf(withoutBrowser !== '')('the live mode', { timeout: patient(120_000) }, () => {
   let service: TestService;
   let browser: Browser;
   let owner: Person;

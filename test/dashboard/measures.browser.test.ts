@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -16,7 +17,7 @@ const PER_HOUR = 24;
 const COUNTRIES = ['DE', 'FR', 'US', 'NL'];
 const PLANS = ['free', 'pro', 'team'];
 const PATHS = ['/checkout', '/search', '/home'];
-const SOON = { timeout: 20_000 };
+const SOON = { timeout: patient(20_000) };
 const DECLARED = [
   { path: 'country', kind: 'value' },
   { path: 'country', kind: 'value', by: 'plan' },

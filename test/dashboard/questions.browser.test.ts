@@ -5,6 +5,7 @@ import type { Explanation } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -18,7 +19,7 @@ const PER_HOUR = 30;
 const HOURS = 20;
 const ODD_HOUR = 10;
 /** A browser on a busy machine takes its time. */
-const SOON = { timeout: 20_000 };
+const SOON = { timeout: patient(20_000) };
 const COUNTRIES = ['DE', 'FR', 'US'];
 
 describe.skipIf(withoutBrowser !== '')('an app with a counted field', () => {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { CODE_EVERY_MS, codeAt } from '../support/authenticator.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newPerson, PASSWORD } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { clipboard, figure, signIn, visit } from './visitor.ts';
@@ -327,7 +328,7 @@ describe.skipIf(withoutBrowser !== '')('the story', () => {
     await page.getByRole('button', { name: 'Paused' }).waitFor();
     expect((await post({ loggingToken, typeName: 'order placed' })).status).toBe(201);
     await page.getByRole('button', { name: 'Paused' }).click();
-    await expect.poll(() => figure(page, 'In this range'), { timeout: 20_000 }).toBe(9);
+    await expect.poll(() => figure(page, 'In this range'), { timeout: patient(20_000) }).toBe(9);
     await page.getByRole('button', { name: 'Live' }).waitFor();
   });
 

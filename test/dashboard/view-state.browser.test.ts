@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createEventType } from '../../src/apps/event-types.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
 import { addPastEvents } from './past-events.ts';
@@ -204,7 +205,7 @@ describe.skipIf(withoutBrowser !== '')('a view', () => {
     await page.goto('/');
     await page.getByRole('heading', { name: 'Apps' }).waitFor();
     await go(event?.id ?? '', /^[\da-f-]{36}\s*event$/);
-    await expect.poll(() => parameter('event'), { timeout: 20_000 }).toBe(event?.id);
+    await expect.poll(() => parameter('event'), { timeout: patient(20_000) }).toBe(event?.id);
     await page
       .getByRole('dialog')
       .getByText(event?.id ?? '')

@@ -11,9 +11,10 @@ import { afterAll, beforeAll, expect, inject, test, vi } from 'vitest';
 import { Installation, type ServerProcess } from '../e2e/server-process.ts';
 import { urlOf } from '../support/cluster.ts';
 import { LAUNCHER, tidemark } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { type CodeBlock, codeBlocks, PAGES, ROOT, readPage } from './pages.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const run = promisify(execFile);
 

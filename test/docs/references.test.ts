@@ -7,6 +7,7 @@ import { SETTINGS } from '../../src/config.ts';
 import { REFUSALS } from '../../src/errors.ts';
 import { API } from '../../src/service/api-description.ts';
 import { tidemark } from '../support/command-line.ts';
+import { patient } from '../support/patience.ts';
 import { sharedService } from '../support/service.ts';
 import {
   anchors,
@@ -124,7 +125,9 @@ test.each(PAGES.filter((path) => !FOR_DEVELOPERS.has(path)))(
   },
 );
 
-test('docs/command-line.md lists every command, with options that it has', { timeout: 120_000 }, async () => {
+test('docs/command-line.md lists every command, with options that it has', {
+  timeout: patient(120_000),
+}, async () => {
   const help = await commandsOf([]);
   const listed = new Map(
     markedTable(readPage('docs/command-line.md'), 'commands').map(([cell = '']) => {

@@ -14,6 +14,7 @@ import { circumstances, RESULTS_FOLDER } from '../../bench/report/results.ts';
 import { TIMESCALE_OPTIONS } from '../support/global-setup.ts';
 import { request } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { FaultyProxy, isCopy } from '../support/proxy.ts';
 import { TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
@@ -30,7 +31,7 @@ const PROGRESS = ROUNDS > 0 ? 300 : 100;
 /** Of the disks that are filled. */
 const DISK = ROUNDS > 0 ? '512m' : '128m';
 
-vi.setConfig({ testTimeout: 900_000, hookTimeout: 90_000 });
+vi.setConfig({ testTimeout: patient(900_000), hookTimeout: patient(90_000) });
 
 let postgres: RestartablePostgres;
 let proxy: FaultyProxy;

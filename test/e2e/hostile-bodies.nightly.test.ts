@@ -2,9 +2,10 @@
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { residentMiB } from '../support/good-traffic.ts';
 import { chunk, HttpConnection, requestBytes } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const AT_ONCE = 20;
 const ROUNDS = 6;

@@ -6,12 +6,13 @@ import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { LAUNCHER } from '../support/command-line.ts';
 import { HttpConnection } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { until } from '../support/service.ts';
 import { childrenOf, Installation, isAlive, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 90_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(90_000), hookTimeout: patient(60_000) });
 
 const PRODUCERS = 32;
 const FLAWLESS = {

@@ -7,10 +7,11 @@ import { connect } from '../../src/storage/database/connect.ts';
 import { freePort } from '../support/cluster.ts';
 import { residentMiB } from '../support/good-traffic.ts';
 import { LongBatch } from '../support/long-batch.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 240_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(240_000), hookTimeout: patient(60_000) });
 
 let installation: Installation;
 afterEach(() => installation.remove());

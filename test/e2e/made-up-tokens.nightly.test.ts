@@ -5,10 +5,11 @@ import { createTokenText } from '../../src/base/token-text.ts';
 import { type TestDatabase, testDatabase } from '../support/database.ts';
 import { goodTraffic, residentMiB, span } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpRequest } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const CONNECTIONS = 64;
 /** More than any memory of what is not there holds: 10,000. */

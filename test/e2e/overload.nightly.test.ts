@@ -7,10 +7,11 @@ import { tidemark } from '../support/command-line.ts';
 import { goodTraffic, type Latency, percentile, residentMiB, span } from '../support/good-traffic.ts';
 import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
 import { insertSelected } from '../support/insert-selected.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 /** Every batch takes half a second, and so many events may be held: 80 a second at most. */
 const BATCH_SECONDS = 0.5;

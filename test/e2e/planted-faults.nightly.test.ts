@@ -5,6 +5,7 @@ import { fileURLToPath } from 'node:url';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { HttpConnection, request } from '../support/http-client.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
@@ -12,7 +13,7 @@ import { CREATE_EVENT, until } from '../support/service.ts';
 import { childrenOf, Installation, type ServerProcess } from './server-process.ts';
 import { pidsOf } from './servers.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 90_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(90_000) });
 
 const PLANTED = fileURLToPath(new URL('../support/planted-faults.mjs', import.meta.url));
 const FLAWLESS: Comparison = {

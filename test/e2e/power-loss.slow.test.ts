@@ -16,7 +16,7 @@ import { type Comparison, Ledger } from '../support/ledger.ts';
 import { until } from '../support/service.ts';
 import { Installation, isAlive, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 600_000, hookTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(600_000), hookTimeout: patient(120_000) });
 
 const CUTS = Number(process.env.POWER_CUTS ?? 2);
 const PRODUCERS = 32;
@@ -48,6 +48,7 @@ Server.prototype.listen = function (options, ...more) {
 /** A journal that takes a write for a sync. */
 const NO_SYNC = `
 import { open } from 'node:fs/promises';
+import { patient } from '../support/patience.ts';
 const file = await open('/dev/null');
 Object.assign(Object.getPrototypeOf(file), { sync: async () => {}, datasync: async () => {} });
 await file.close();

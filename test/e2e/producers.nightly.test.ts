@@ -11,10 +11,11 @@ import { Analytics } from '@segment/analytics-node';
 import { CloudEvent, HTTP } from 'cloudevents';
 import { pino } from 'pino';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { FaultyInstallation } from './faulty-installation.ts';
 
-vi.setConfig({ testTimeout: 240_000, hookTimeout: 90_000 });
+vi.setConfig({ testTimeout: patient(240_000), hookTimeout: patient(90_000) });
 
 /** Of each client in each phase. */
 const EVENTS = 100;

@@ -5,10 +5,11 @@ import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
 import { tidemark } from '../support/command-line.ts';
 import { goodTraffic, type Latency, residentMiB, span } from '../support/good-traffic.ts';
 import { requestBytes } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const CLIENTS = 300;
 /** Idle connections are ended after 10 s by uWebSockets.js, after 75 s by node: what is measured here is not idle. */

@@ -9,11 +9,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { hasRsyslogBulk, hasSyslogNg, RSYSLOGD, SYSLOG_NG, SYSLOG_NG_LIBRARIES } from '../support/daemons.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { snippet } from '../support/snippets.ts';
 import { FaultyInstallation } from './faulty-installation.ts';
 
-vi.setConfig({ testTimeout: 240_000, hookTimeout: 90_000 });
+vi.setConfig({ testTimeout: patient(240_000), hookTimeout: patient(90_000) });
 
 const MESSAGES = 300;
 const LONG = 90_000;

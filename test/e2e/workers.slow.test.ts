@@ -2,12 +2,13 @@
 import { describe, expect, test, vi } from 'vitest';
 import { tidemark } from '../support/command-line.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { until } from '../support/service.ts';
 import { isAlive, type ServerProcess } from './server-process.ts';
 import { FLAWLESS, linesOf, pidsOf, Servers } from './servers.ts';
 
-vi.setConfig({ testTimeout: 120_000, hookTimeout: 60_000 });
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(60_000) });
 
 const servers = new Servers();
 

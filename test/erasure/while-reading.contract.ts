@@ -11,6 +11,7 @@ import { ConsumerStore } from '../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
 import { postForLines } from '../support/lines.ts';
 import { LiveClient } from '../support/live-client.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
@@ -285,7 +286,7 @@ function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
     expect((await owner.get(path)).data).toEqual({ erasures: [] });
   });
 
-  test('no route tells of an erased event after the answer', { timeout: 120_000 }, async () => {
+  test('no route tells of an erased event after the answer', { timeout: patient(120_000) }, async () => {
     const feed = await LiveClient.follow(service.port, app.appId, { token });
     for (const [name, tells] of Object.entries(routes)) expect([name, await tells()]).toEqual([name, true]);
     let isOver = false;

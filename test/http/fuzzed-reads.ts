@@ -7,6 +7,7 @@ import { checkAnswer, DESCRIPTION } from '../support/described.ts';
 import { runs } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { LiveClient } from '../support/live-client.ts';
+import { patient } from '../support/patience.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 interface Parameter {
@@ -253,7 +254,7 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
   const HEADER = ANYTHING.map((text) => text.replaceAll(/[^\x21-\x7e]/g, '').slice(0, 300));
 
   test('no read ends in a 500, or in an answer that the description does not have', {
-    timeout: 600_000,
+    timeout: patient(600_000),
   }, async () => {
     const statuses = new Map<number, number>();
     await fc.assert(
@@ -271,7 +272,7 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
   });
 
-  test('nor does a write, whatever its parameters', { timeout: 600_000 }, async () => {
+  test('nor does a write, whatever its parameters', { timeout: patient(600_000) }, async () => {
     const statuses = new Set<number>();
     await fc.assert(
       fc.asyncProperty(requests(WRITES, known), HEADER, async ({ of, path }, header) => {
@@ -286,7 +287,7 @@ export function fuzzReads(engine: TestEngine, usualRuns: number): void {
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
   });
 
-  test('the live feed begins, whatever it is to go on from', { timeout: 600_000 }, async () => {
+  test('the live feed begins, whatever it is to go on from', { timeout: patient(600_000) }, async () => {
     const { appId } = service.app;
     const token = authorization.slice('Bearer '.length);
     const first = await LiveClient.follow(service.port, appId, { token });

@@ -9,10 +9,11 @@ import { createBrowserKey } from '../../src/apps/browser-keys.ts';
 import { addRedaction, MAX_DIGESTS, MAX_RULES } from '../../src/apps/redaction.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';
 import type { HttpResponse } from '../support/http-client.ts';
+import { patient } from '../support/patience.ts';
 import { Opened, untilReplayed } from '../support/proxied-service.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
 
-vi.setConfig({ testTimeout: 240_000 });
+vi.setConfig({ testTimeout: patient(240_000) });
 
 const MARK = 'zqcanaryqz';
 const ORIGIN = 'https://shop.example';

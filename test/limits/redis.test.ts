@@ -4,13 +4,14 @@ import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vite
 import type { LimitDecision, Limiter } from '../../src/limits/limiter.ts';
 import { describeRedisError } from '../../src/limits/redis-connection.ts';
 import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-sliding-log.ts';
+import { patient } from '../support/patience.ts';
 import { startRedisCluster, TestRedis } from '../support/redis.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
 import { captured, until } from '../support/service.ts';
 import { limiterContract } from './limiter-suite.ts';
 
 // Thousands of round trips, on a machine that may be busy.
-vi.setConfig({ testTimeout: 120_000 });
+vi.setConfig({ testTimeout: patient(120_000) });
 
 const log: Record<string, unknown>[] = [];
 let redis: TestRedis;

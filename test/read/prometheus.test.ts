@@ -9,6 +9,7 @@ import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { postBatch } from '../support/batch.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
@@ -140,7 +141,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   test.skipIf(!PROMETHEUS || engine !== 'postgres18')(
     'is scraped by Prometheus, also across retention and an erasure',
-    { timeout: 120_000 },
+    { timeout: patient(120_000) },
     async () => {
       const createdAt = new Date(Date.now() - 10 * 86_400_000).toISOString();
       const old = { typeName: 'order placed', createdAt, payload: {} };

@@ -22,6 +22,7 @@ import { availableEngines } from '../support/database.ts';
 import { seededRandom } from '../support/field-oracle.ts';
 import { runs } from '../support/fuzz.ts';
 import { expectLinear } from '../support/linear.ts';
+import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
@@ -411,7 +412,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   test.skipIf(!PROMETHEUS || engine !== 'postgres18')(
     'answers as a Prometheus that has scraped each minute',
-    { timeout: 120_000 },
+    { timeout: patient(120_000) },
     async () => {
       const folder = await mkdtemp(join(tmpdir(), 'tidemark-promql-test-'));
       const lines = ['# TYPE tidemark_events counter'];

@@ -7,6 +7,7 @@ import {
   type Page,
 } from 'playwright-core';
 import { CHROMIUM, hasChromium } from './chromium.ts';
+import { patient } from './patience.ts';
 
 const ARGUMENTS = [
   '--headless',
@@ -50,7 +51,7 @@ export async function openPage(browser: Browser, options: BrowserContextOptions 
     ...options,
   });
   const page = await context.newPage();
-  page.setDefaultTimeout(20_000);
+  page.setDefaultTimeout(patient(20_000));
   const complaints: string[] = [];
   page.on('pageerror', (error) => complaints.push(String(error.stack ?? error)));
   page.on('console', (message) => {

@@ -11,6 +11,7 @@ import type { DatabaseAddress, Sql } from '../../src/storage/database/connect.ts
 import { openStorage } from '../../src/storage/storage.ts';
 import { type TestDatabase, type TestEngine, testDatabase } from './database.ts';
 import { type HttpRequest, type HttpResponse, request } from './http-client.ts';
+import { patient } from './patience.ts';
 
 export interface TestServiceOptions {
   readonly engine?: TestEngine;
@@ -224,15 +225,18 @@ export function captured(lines: Record<string, unknown>[]): pino.Logger {
   return pino({ level: 'trace', base: null, formatters: { level: (label) => ({ level: label }) } }, sink);
 }
 
+/** The system's timers, whatever a test puts in their place. */
+const [realTimeout, realNow] = [setTimeout, performance.now.bind(performance)];
+
 /** Waits until a condition holds; fails with its name where it does not in time. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   what: string,
   timeoutMs = 15_000,
 ): Promise<void> {
-  const deadline = Date.now() + timeoutMs;
+  const deadline = realNow() + patient(timeoutMs);
   while (!(await condition())) {
-    if (Date.now() > deadline) throw new Error(`Waited in vain for this: ${what}.`);
-    await new Promise((resolve) => setTimeout(resolve, 5));
+    if (realNow() > deadline) throw new Error(`Waited in vain for this: ${what}.`);
+    await new Promise((resolve) => realTimeout(resolve, 5));
   }
 }

@@ -13,6 +13,7 @@ import { ServerProcess } from '../e2e/server-process.ts';
 import { LAUNCHER, tidemark, tidemarkProcess } from '../support/command-line.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
 import { Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { FIXTURES, SECRET } from './fixture.ts';
 
@@ -64,7 +65,7 @@ async function totalOf(
 }
 
 describe.skipIf(!isThere).each(availableEngines())(`from ${RELEASE} on %s`, (engine) => {
-  test('no request is lost, and no event is stored twice', { timeout: 120_000 }, async () => {
+  test('no request is lost, and no event is stored twice', { timeout: patient(120_000) }, async () => {
     const database = await testDatabase(engine, { empty: true });
     const settings = { SECRET, DATABASE_URL: database.url, CREATE_LIMIT_PER_MINUTE: '0' };
     const old = await start(settings, launcher);

@@ -7,6 +7,7 @@ import { readVersion } from '../../src/process/version.ts';
 import { Installation } from '../e2e/server-process.ts';
 import { tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { load, makeFixture, readManifest, releases, SECRET, unpackJournal } from './fixture.ts';
 
@@ -32,9 +33,13 @@ if (process.env.MAKE_FIXTURE === '1') {
   test.each([
     ['postgres', process.env.POSTGRES15_BIN ?? '/usr/lib/postgresql/15/bin'],
     ['timescale', join(process.env.TIMESCALE_PG_HOME ?? '', 'bin')],
-  ] as const)('make the fixture of this release on %s', { timeout: 120_000 }, async (engine, bin) => {
-    await makeFixture(readVersion(), engine, bin, await folder());
-  });
+  ] as const)(
+    'make the fixture of this release on %s',
+    { timeout: patient(120_000) },
+    async (engine, bin) => {
+      await makeFixture(readVersion(), engine, bin, await folder());
+    },
+  );
 }
 
 describe.each(availableEngines())('on %s', (name) => {
@@ -45,7 +50,7 @@ describe.each(availableEngines())('on %s', (name) => {
   });
 
   test('the data of each release is migrated, read, counted and written to; its journal is replayed', {
-    timeout: 120_000,
+    timeout: patient(120_000),
   }, async () => {
     for (const release of await releases(engine)) {
       const { appId, loggingToken, resourceToken, stored, waiting } = await readManifest(release, engine);

@@ -21,6 +21,7 @@ import {
   randomPayload,
   seededRandom,
 } from '../../support/field-oracle.ts';
+import { patient } from '../../support/patience.ts';
 
 const TODAY = Math.floor(Date.now() / DAY_MS) * DAY_MS;
 const NOW = TODAY + 12 * HOUR_MS;
@@ -67,7 +68,9 @@ function fieldReads(open: OpenFieldDatabase): void {
     ...{ reader, events: rows, random, now: fields.clock.now },
   });
 
-  test('reads are exact in any state of counts, fields and backfills', { timeout: 120_000 }, async () => {
+  test('reads are exact in any state of counts, fields and backfills', {
+    timeout: patient(120_000),
+  }, async () => {
     await write(150);
     let answered = 0;
     const { sql, upkeep, clock } = fields;

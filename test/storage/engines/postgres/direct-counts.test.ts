@@ -6,6 +6,7 @@ import { countDirectly } from '../../../../src/storage/engines/postgres/direct-c
 import type { EventRow } from '../../../../src/storage/write/accepted-event.ts';
 import { inTransaction } from '../../../../src/storage/write/inserts.ts';
 import { type TestDatabase, testDatabase } from '../../../support/database.ts';
+import { patient } from '../../../support/patience.ts';
 
 /** The start of a month. */
 const START = Date.UTC(2026, 2, 1);
@@ -119,7 +120,7 @@ test('a fold and an import wait for one another, so that no bucket is new to bot
           SELECT FROM pg_locks JOIN pg_database ON pg_database.oid = pg_locks.database
            WHERE datname = current_database() AND locktype = 'advisory' AND NOT granted`
           ).length,
-        { timeout: 15_000 },
+        { timeout: patient(15_000) },
       )
       .toBe(1);
     await held`COMMIT`;

@@ -10,6 +10,7 @@ import { timescaleMaintenance } from '../../../../src/storage/engines/timescale/
 import { applyPolicies, readCompression } from '../../../../src/storage/engines/timescale/policies.ts';
 import { openStorage, type Storage } from '../../../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../../support/database.ts';
+import { patient } from '../../../support/patience.ts';
 import { until } from '../../../support/service.ts';
 import { storeRows } from '../../../support/stored-events.ts';
 
@@ -188,7 +189,9 @@ describe.runIf(availableEngines().includes('timescale'))('compression', () => {
       expect(await stored()).toBe(before + written);
       // What has come since is moved too, and nothing is left of the rows once no snapshot sees them, such as one of the server's own.
       await expect
-        .poll(async () => (await compress(mover, 7, 0)) && (await sizeOf(NEW_DAY)), { timeout: 20_000 })
+        .poll(async () => (await compress(mover, 7, 0)) && (await sizeOf(NEW_DAY)), {
+          timeout: patient(20_000),
+        })
         .toSatisfy((size) => typeof size === 'number' && size < 200_000);
       expect(await partialChunks()).toBe(0);
       expect((await chunkOf(NEW_DAY)).isCompressed).toBe(true);
