@@ -1,17 +1,10 @@
 /** Which route a path means, and what the identifiers in it may be. */
-import { readdir, readFile } from 'node:fs/promises';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Rejection } from '../../src/errors.ts';
 import { type Route, Router } from '../../src/http/route.ts';
-import { EVENTS, SINGLE } from '../../src/read/events-read.ts';
-import { LIVE } from '../../src/read/live/live-read.ts';
-import { TYPES } from '../../src/read/types-read.ts';
+import { dashboardRoutes } from '../support/dashboard-routes.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
-
-const SOURCE = fileURLToPath(new URL('../../src', import.meta.url));
 
 const route = (path: string, parameters?: Route['parameters']): Route => ({
   method: 'GET',
@@ -73,17 +66,6 @@ describe('a router', () => {
   });
 });
 
-/** Every path of the dashboard's interface that has a parameter, as it is written where it is declared. */
-async function declaredPaths(): Promise<string[]> {
-  const names = await readdir(SOURCE, { recursive: true });
-  const texts = await Promise.all(
-    names.filter((name) => name.endsWith('.ts')).map((name) => readFile(join(SOURCE, name), 'utf8')),
-  );
-  const whole = texts.flatMap((text) => text.match(/(?<=')\/(?:api|v1)\/[^'\s]*:[^'\s]*(?=')/g) ?? []);
-  const reads = [EVENTS, SINGLE, TYPES, LIVE].map(({ path }) => `/api/apps/:appId${path}`);
-  return [...new Set([...whole, ...reads])];
-}
-
 const MALFORMED = [
   '%00',
   'app_%00aaaaaaaaaaaaaaaaaaa',
@@ -119,25 +101,43 @@ describe('security 20: whatever a path or a query has in it', () => {
   });
   afterAll(() => service.stop());
 
+  /** What such a request is answered with that should not be. */
+  async function problemOf(method: string, target: string): Promise<string[]> {
+    const { status } = await owner.ask(method, target, method === 'GET' ? undefined : '{}');
+    // Its body may be refused first.
+    const isGood = method === 'GET' || method === 'DELETE' ? status === 404 : status >= 400 && status < 500;
+    return isGood ? [] : [`${method} ${target} ${status}`];
+  }
+
   test('no identifier in any path makes a request fail: what is malformed or unknown is 404', async () => {
-    const paths = await declaredPaths();
-    expect(paths.length).toBeGreaterThan(15);
+    // A route for resource tokens refuses the session first; test/http/token-reads-fuzz.test.ts spoils its path.
+    const routes = (await dashboardRoutes(service)).filter(({ path }) => /^\/api\/.*:/.test(path));
+    expect(routes.length).toBeGreaterThan(60);
     const found: string[] = [];
-    for (const path of paths) {
+    for (const { method, path } of routes) {
       // Of several parameters the last is spoiled too: an app of one's own does not stop the request before.
-      const prepared = [path, path.replace(':appId', appId)].filter((one) => one.includes(':'));
-      for (const template of new Set(prepared)) {
-        for (const value of MALFORMED) {
-          const target = template.replaceAll(/:\w+/g, value);
-          const { status } = await owner.delete(target, {});
-          const read = await owner.get(target);
-          // A route for resource tokens refuses the session first; test/http/token-reads-fuzz.test.ts spoils its path.
-          const good = target.startsWith('/v1/') ? [401, 404, 405] : [404, 405];
-          for (const one of [status, read.status]) if (!good.includes(one)) found.push(`${target} ${one}`);
-        }
-      }
+      const spoiled = new Set([path, path.replace(':appId', appId)].filter((one) => one.includes(':')));
+      const targets = [...spoiled].flatMap((one) =>
+        MALFORMED.map((value) => one.replaceAll(/:\w+/g, value)),
+      );
+      const problems = await Promise.all(targets.map((target) => problemOf(method, target)));
+      found.push(...problems.flat());
     }
     expect(found).toEqual([]);
     expect(service.log.filter(({ level }) => level === 'error')).toEqual([]);
+  });
+
+  test('the other transport hands the router the same paths', async () => {
+    const other = await startTestService({ transport: 'node', database: service.database });
+    try {
+      for (const value of MALFORMED) {
+        const statuses = [service, other].map(
+          async ({ request }) => (await request({ path: `/api/apps/${value}`, headers: { cookie: owner.cookie } })).status,
+        );
+        expect([value, ...(await Promise.all(statuses))]).toEqual([value, 404, 404]);
+      }
+    } finally {
+      await other.stop();
+    }
   });
 });

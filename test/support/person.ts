@@ -45,23 +45,23 @@ export class Person {
   }
 
   get(path: string, asking: Asking = {}): Promise<Reply> {
-    return this.#ask('GET', path, undefined, asking);
+    return this.ask('GET', path, undefined, asking);
   }
 
   post(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
-    return this.#ask('POST', path, JSON.stringify(body), asking);
+    return this.ask('POST', path, JSON.stringify(body), asking);
   }
 
   put(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
-    return this.#ask('PUT', path, JSON.stringify(body), asking);
+    return this.ask('PUT', path, JSON.stringify(body), asking);
   }
 
   patch(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
-    return this.#ask('PATCH', path, JSON.stringify(body), asking);
+    return this.ask('PATCH', path, JSON.stringify(body), asking);
   }
 
   delete(path: string, body: unknown = {}, asking: Asking = {}): Promise<Reply> {
-    return this.#ask('DELETE', path, JSON.stringify(body), asking);
+    return this.ask('DELETE', path, JSON.stringify(body), asking);
   }
 
   /** Signs in and fails the test where that is refused. */
@@ -71,7 +71,13 @@ export class Person {
     return this;
   }
 
-  async #ask(method: string, path: string, body: string | undefined, asking: Asking): Promise<Reply> {
+  /** Any request, whose body is sent as it is. */
+  async ask(
+    method: string,
+    path: string,
+    body: string | undefined,
+    asking: Asking = {},
+  ): Promise<Reply> {
     const response = await this.#service.request({
       method,
       path,
