@@ -3,13 +3,16 @@ import { spawnSync } from 'node:child_process';
 import { appendFile, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { request } from '../support/http-client.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import { RestartablePostgres } from '../support/restartable-postgres.ts';
 import { until } from '../support/service.ts';
 import { Installation, type ServerProcess } from './server-process.ts';
+
+vi.setConfig({ testTimeout: patient(120_000), hookTimeout: patient(90_000) });
 
 const PRODUCERS = 16;
 const FLAWLESS: Comparison = {

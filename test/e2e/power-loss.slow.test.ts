@@ -13,6 +13,7 @@ import { circumstances, RESULTS_FOLDER } from '../../bench/report/results.ts';
 import { request } from '../support/http-client.ts';
 import { hasLazyDisk, LazyDisk } from '../support/lazy-disk.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
+import { patient } from '../support/patience.ts';
 import { until } from '../support/service.ts';
 import { Installation, isAlive, type ServerProcess } from './server-process.ts';
 
@@ -48,7 +49,6 @@ Server.prototype.listen = function (options, ...more) {
 /** A journal that takes a write for a sync. */
 const NO_SYNC = `
 import { open } from 'node:fs/promises';
-import { patient } from '../support/patience.ts';
 const file = await open('/dev/null');
 Object.assign(Object.getPrototypeOf(file), { sync: async () => {}, datasync: async () => {} });
 await file.close();
