@@ -117,9 +117,7 @@ describe('security 20: whatever a path or a query has in it', () => {
     for (const { method, path } of routes) {
       // Of several parameters the last is spoiled too: an app of one's own does not stop the request before.
       const spoiled = new Set([path, path.replace(':appId', appId)].filter((one) => one.includes(':')));
-      const targets = [...spoiled].flatMap((one) =>
-        MALFORMED.map((value) => one.replaceAll(/:\w+/g, value)),
-      );
+      const targets = [...spoiled].flatMap((one) => MALFORMED.map((value) => one.replaceAll(/:\w+/g, value)));
       const problems = await Promise.all(targets.map((target) => problemOf(method, target)));
       found.push(...problems.flat());
     }
@@ -132,7 +130,8 @@ describe('security 20: whatever a path or a query has in it', () => {
     try {
       for (const value of MALFORMED) {
         const statuses = [service, other].map(
-          async ({ request }) => (await request({ path: `/api/apps/${value}`, headers: { cookie: owner.cookie } })).status,
+          async ({ request }) =>
+            (await request({ path: `/api/apps/${value}`, headers: { cookie: owner.cookie } })).status,
         );
         expect([value, ...(await Promise.all(statuses))]).toEqual([value, 404, 404]);
       }

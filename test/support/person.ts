@@ -72,12 +72,7 @@ export class Person {
   }
 
   /** Any request, whose body is sent as it is. */
-  async ask(
-    method: string,
-    path: string,
-    body: string | undefined,
-    asking: Asking = {},
-  ): Promise<Reply> {
+  async ask(method: string, path: string, body: string | undefined, asking: Asking = {}): Promise<Reply> {
     const response = await this.#service.request({
       method,
       path,

@@ -102,7 +102,9 @@ async function openSessions(database: Database): Promise<NodeSession[]> {
 }
 
 async function closeSessions(sessions: readonly NodeSession[]): Promise<void> {
-  await Promise.all(sessions.flatMap(({ reader, lockSession }) => [endClient(reader), endClient(lockSession)]));
+  await Promise.all(
+    sessions.flatMap(({ reader, lockSession }) => [endClient(reader), endClient(lockSession)]),
+  );
 }
 
 async function takeSnapshots(
