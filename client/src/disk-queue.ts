@@ -3,17 +3,23 @@
  * described in client/README.md). Segments are removed oldest first, once their events are done: a later one may have the dates
  * of their events.
  */
+import { randomUUID } from 'node:crypto';
 import {
   closeSync,
   fsyncSync,
+  linkSync,
   mkdirSync,
   openSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
+  renameSync,
   rmSync,
-  writeFileSync,
+  statSync,
+  utimesSync,
   writeSync,
 } from 'node:fs';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 
 /** When what is written is synced to the disk: by each `log`, before events are sent, or never. */
@@ -43,11 +49,14 @@ const PAYLOAD = ',"payload":';
 export class DiskQueue {
   readonly #folder: string;
   readonly #sync: Sync;
+  readonly #lock: FolderLock;
   /** The segment of each event that waits, and how many each segment has. */
   readonly #segmentOf = new Map<number, number>();
   readonly #left = new Map<number, number>();
   #number = 0;
+  /** Null while no segment can begin. */
   #file: number | null = null;
+  #isClosed = false;
   #size = 0;
   /** Whether the last line was cut off. */
   #isCut = false;
@@ -57,12 +66,15 @@ export class DiskQueue {
   /** Lines that could not be read: none of them was ever accepted, unless a disk has lost something. */
   readonly damaged: number;
 
-  /** @throws Error if another process uses the folder, or it cannot be written */
+  /**
+   * Where no segment can begin now, it begins with the first event that can be written.
+   * @throws QueueInUse if another process uses the folder; Error if it cannot be read or locked
+   */
   constructor(folder: string, sync: Sync) {
     this.#folder = folder;
     this.#sync = sync;
     mkdirSync(folder, { recursive: true, mode: 0o700 });
-    lock(join(folder, 'lock'));
+    this.#lock = new FolderLock(folder);
     const { events, segments, highest, damaged } = readSegments(folder);
     for (const number of segments) this.#left.set(number, 0);
     for (const { segment, event } of events) {
@@ -73,8 +85,17 @@ export class DiskQueue {
     this.highest = highest;
     this.damaged = damaged;
     this.#number = segments.at(-1) ?? 0;
-    this.#rotate();
-    this.#removeDone();
+    try {
+      this.#rotate();
+      this.#removeDone();
+    } catch {
+      // A full disk, for example. Each write tries again, and tells its caller.
+    }
+  }
+
+  /** Whether an event is on disk, and not done. */
+  has(n: number): boolean {
+    return this.#segmentOf.has(n);
   }
 
   /** @throws Error if it cannot be written: the event is then not on disk */
@@ -85,16 +106,18 @@ export class DiskQueue {
     if (this.#sync === 'always' && this.#file !== null) fsyncSync(this.#file);
   }
 
-  /** Notes the times that events are sent with, before they are. @throws Error if that cannot be written */
+  /** Notes the times that events of the queue are sent with, before they are. @throws Error if that cannot be written */
   date(dates: readonly (readonly [n: number, date: number])[]): void {
-    if (dates.length === 0 || this.#file === null) return;
-    this.#write(JSON.stringify({ dates: Object.fromEntries(dates) }));
-    if (this.#sync !== 'never') fsyncSync(this.#file);
+    const known = dates.filter(([n]) => this.#segmentOf.has(n));
+    if (known.length === 0) return;
+    this.#write(JSON.stringify({ dates: Object.fromEntries(known) }));
+    if (this.#sync !== 'never' && this.#file !== null) fsyncSync(this.#file);
   }
 
+  /** @throws Error if no new segment can begin: the events are done all the same, and the old segment goes on */
   done(numbers: readonly number[]): void {
     const known = numbers.filter((n) => this.#segmentOf.has(n));
-    if (known.length === 0 || this.#file === null) return;
+    if (known.length === 0 || this.#isClosed) return;
     try {
       this.#write(JSON.stringify({ done: known }));
     } catch {
@@ -111,19 +134,28 @@ export class DiskQueue {
   }
 
   close(): void {
-    if (this.#file === null) return;
-    closeSync(this.#file);
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    const file = this.#file;
     this.#file = null;
-    rmSync(join(this.#folder, 'lock'), { force: true });
+    try {
+      if (file !== null) closeSync(file);
+    } finally {
+      this.#lock.release();
+    }
   }
 
   #write(line: string): void {
-    if (this.#file === null) throw new Error('The queue is closed.');
+    if (this.#isClosed) throw new Error('The queue is closed.');
+    if (this.#lock.isLost) throw new Error(`Another process has taken the queue in ${this.#folder}.`);
+    if (this.#file === null) this.#rotate();
+    const file = this.#file;
+    if (file === null) throw new Error('The queue has no segment.');
     // A line that was cut off by a full disk ends before the next one.
     const bytes = Buffer.from(`${this.#isCut ? '\n' : ''}${line}\n`);
     let written = 0;
     try {
-      while (written < bytes.length) written += writeSync(this.#file, bytes, written);
+      while (written < bytes.length) written += writeSync(file, bytes, written);
       this.#isCut = false;
     } finally {
       if (written > 0 && written < bytes.length) this.#isCut = true;
@@ -131,15 +163,17 @@ export class DiskQueue {
     }
   }
 
+  /** @throws Error if no segment can begin: the one before goes on */
   #rotate(): void {
     const next = this.#number + 1;
     const file = openSync(join(this.#folder, nameOf(next)), 'ax', 0o600);
-    if (this.#file !== null) closeSync(this.#file);
+    const before = this.#file;
     this.#file = file;
     this.#number = next;
     this.#size = 0;
     this.#isCut = false;
     this.#left.set(next, 0);
+    if (before !== null) closeSync(before);
   }
 
   #removeDone(): void {
@@ -222,28 +256,198 @@ function parsed(line: string): readonly Change[] | null {
   }
 }
 
-/** @throws Error if the process that has the lock runs */
-function lock(path: string): void {
-  for (;;) {
+/** How often an owner shows that it lives. */
+const BEAT_MS = 1_000;
+/** How long an owner elsewhere is watched for that. */
+const WATCHED_MS = 3_500;
+const LOOK_MS = 100;
+/** How often a lock is tried for that others take and leave meanwhile. */
+const TRIES = 100;
+
+/** Another process uses the folder of the queue. */
+export class QueueInUse extends Error {
+  override readonly name = 'QueueInUse';
+}
+
+interface Owner {
+  readonly pid: number;
+  readonly start: string;
+  readonly place: string;
+  readonly host: string;
+  readonly id: string;
+}
+
+/** The locks of this process, by their ids. */
+const OWN = new Set<string>();
+
+/**
+ * Which process uses a folder. The file `lock` names it: `{"pid":…,"start":…,"place":…,"host":…,"id":…}`. The Python client writes
+ * and reads the same. Process ids are compared within one place, a boot of a machine and a namespace of process ids, where they mean
+ * something. Elsewhere, as in two containers, the owner lives as long as it goes on to renew the file.
+ */
+class FolderLock {
+  readonly #path: string;
+  readonly #text: string;
+  readonly #id = randomUUID();
+  readonly #beat: NodeJS.Timeout;
+  #isLost = false;
+
+  /** @throws QueueInUse if another process has it; Error if the folder cannot be written */
+  constructor(folder: string) {
+    this.#path = join(folder, 'lock');
+    const { pid } = process;
+    const owner: Owner = { pid, start: startOf(pid), place: placeOfThis(), host: hostname(), id: this.#id };
+    this.#text = JSON.stringify(owner);
+    this.#take();
+    OWN.add(this.#id);
+    this.#beat = setInterval(() => this.#renew(), BEAT_MS);
+    this.#beat.unref();
+  }
+
+  /** Whether another process has taken it, as after this one was stopped for long. */
+  get isLost(): boolean {
+    return this.#isLost;
+  }
+
+  release(): void {
+    clearInterval(this.#beat);
+    OWN.delete(this.#id);
     try {
-      writeFileSync(path, String(process.pid), { flag: 'wx', mode: 0o600 });
-      return;
+      const text = read(this.#path);
+      const isOthers = text !== this.#text && text !== null && (ownerOf(text)?.id ?? '') !== '';
+      if (!isOthers) rmSync(this.#path, { force: true });
+    } catch {
+      // What is left names a process that has ended.
+    }
+  }
+
+  #renew(): void {
+    const text = read(this.#path);
+    // A folder that cannot be read now, or was moved away, may come back.
+    if (text !== null) this.#isLost = text !== this.#text;
+    if (text !== this.#text) return;
+    try {
+      const now = new Date();
+      utimesSync(this.#path, now, now);
+    } catch {
+      // The next one tries again.
+    }
+  }
+
+  #take(): void {
+    for (let tries = 0; tries < TRIES; tries += 1) {
+      if (this.#made()) return;
+      const text = read(this.#path);
+      if (text === null) continue;
+      const owner = ownerOf(text);
+      if (owner !== null && isAlive(owner, this.#path))
+        throw new QueueInUse(
+          `The folder of the queue is used by process ${owner.pid} on ${owner.host || 'this machine'}: ${this.#path} names it. Give each process a folder of its own.`,
+        );
+      this.#remove(text);
+    }
+    throw new QueueInUse(`${this.#path}: other processes take the folder of the queue at the same time.`);
+  }
+
+  /** @returns false if there is one */
+  #made(): boolean {
+    let file: number;
+    try {
+      file = openSync(this.#path, 'wx', 0o600);
     } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
-      const owner = Number(readLock(path));
-      if (owner > 0 && owner !== process.pid && isRunning(owner))
-        throw new Error(`${path}: the queue is used by process ${owner}.`);
-      rmSync(path, { force: true });
+      if ((error as NodeJS.ErrnoException).code === 'EEXIST') return false;
+      throw error;
+    }
+    try {
+      const bytes = Buffer.from(this.#text);
+      if (writeSync(file, bytes) < bytes.length) throw new Error(`${this.#path} cannot be written whole.`);
+      return true;
+    } catch (error) {
+      rmSync(this.#path, { force: true });
+      throw error;
+    } finally {
+      closeSync(file);
+    }
+  }
+
+  /** Removes the lock that has this text; not one that another process has made meanwhile. */
+  #remove(text: string): void {
+    const aside = `${this.#path}.${this.#id}`;
+    try {
+      renameSync(this.#path, aside);
+      if (read(aside) !== text) linkSync(aside, this.#path);
+    } catch (error) {
+      const { code } = error as NodeJS.ErrnoException;
+      if (code !== 'ENOENT' && code !== 'EEXIST') throw error;
+    } finally {
+      rmSync(aside, { force: true });
     }
   }
 }
 
-function readLock(path: string): string {
+function read(path: string): string | null {
   try {
     return readFileSync(path, 'utf8');
   } catch {
-    return '';
+    return null;
   }
+}
+
+/** Null for a lock that names nobody, such as one that was cut off. */
+function ownerOf(text: string): Owner | null {
+  try {
+    const value: unknown = JSON.parse(text);
+    // Earlier releases wrote the process id alone.
+    if (typeof value === 'number') return { pid: value, start: '', place: placeOfThis(), host: '', id: '' };
+    const { pid, start, place, host, id } = value as Record<string, unknown>;
+    if (typeof pid !== 'number' || pid <= 0) return null;
+    return { pid, start: String(start), place: String(place), host: String(host), id: String(id) };
+  } catch {
+    return null;
+  }
+}
+
+function isAlive({ pid, start, place, id }: Owner, path: string): boolean {
+  if (OWN.has(id)) return true;
+  if (place !== placeOfThis()) return beats(path);
+  // This process is another one than that which had its id.
+  if (pid === process.pid) return false;
+  return isRunning(pid) && (start === '' || start === startOf(pid));
+}
+
+/** Whether somebody renews the lock. By what changes, as clocks of two machines may differ. */
+function beats(path: string): boolean {
+  const timeOf = (): number => {
+    try {
+      return statSync(path).mtimeMs;
+    } catch {
+      return 0;
+    }
+  };
+  const before = timeOf();
+  const end = performance.now() + WATCHED_MS;
+  while (performance.now() < end) {
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, LOOK_MS);
+    if (timeOf() !== before) return true;
+  }
+  return false;
+}
+
+/** In which process ids mean the same: this boot and this namespace on Linux, else this machine. */
+function placeOfThis(): string {
+  try {
+    const boot = readFileSync('/proc/sys/kernel/random/boot_id', 'utf8').trim();
+    return `${boot} ${readlinkSync('/proc/self/ns/pid')}`;
+  } catch {
+    return hostname();
+  }
+}
+
+/** When a process began, in ticks since the boot; empty where that is not known. */
+function startOf(pid: number): string {
+  const text = read(`/proc/${pid}/stat`);
+  // The name, in parentheses, may have spaces.
+  return text?.slice(text.lastIndexOf(')') + 2).split(' ')[19] ?? '';
 }
 
 function isRunning(pid: number): boolean {

@@ -5,7 +5,7 @@
 import { randomUUID } from 'node:crypto';
 import { promisify } from 'node:util';
 import { gzip as gzipWithCallback } from 'node:zlib';
-import { DiskQueue, type StoredEvent, type Sync } from './disk-queue.ts';
+import { DiskQueue, QueueInUse, type StoredEvent, type Sync } from './disk-queue.ts';
 import { isRetryable, Pause, pauseMs } from './retry.ts';
 import { ServiceClock } from './service-clock.ts';
 import { errorOf, type JsonObject, TidemarkError } from './tidemark-error.ts';
@@ -162,6 +162,8 @@ const NOT_SENT: ReadonlySet<unknown> = new Set([
 ]);
 /** How long an event is held at most until its time has come. */
 const MOST_HELD_MS = 600_000;
+/** How long an event waits whose time could not be written to disk, until that is tried again. */
+const UNWRITTEN_MS = 1_000;
 const LONGEST_NAME = 200;
 const LEAST_GZIP_CHARACTERS = 1_024;
 
@@ -214,7 +216,7 @@ export class EventLogger {
     this.#clockEndpoint = new URL('/livez', options.url).href;
     this.#batchEvents = this.#options.maxBatchEvents;
     const { queueFolder, sync } = this.#options;
-    this.#disk = queueFolder === undefined ? null : new DiskQueue(queueFolder, sync);
+    this.#disk = queueFolder === undefined ? null : this.#openDisk(queueFolder, sync);
     this.#numbers = this.#disk?.highest ?? 0;
     this.#queue = this.#disk?.found.map(waitingOf) ?? [];
     for (const { characters } of this.#queue) this.#characters += characters;
@@ -269,7 +271,7 @@ export class EventLogger {
     const waiting = this.#queue.length + this.#inFlight.length + this.#held.length;
     return {
       ...{ waiting, stored: this.#stored, refused: this.#refused, dropped: this.#dropped },
-      ...(this.#disk !== null && { inMemory: this.#inMemory }),
+      ...(this.#options.queueFolder !== undefined && { inMemory: this.#inMemory }),
     };
   }
 
@@ -287,22 +289,35 @@ export class EventLogger {
   /** Events that do not wait any more. */
   #forget(events: readonly Waiting[]): void {
     for (const { characters } of events) this.#characters -= characters;
-    this.#disk?.done(events.map(({ number }) => number));
+    this.#onDisk((disk) => disk.done(events.map(({ number }) => number)));
   }
 
-  /** A folder that cannot be written does not stop the logger: the events are in memory as well. */
-  #onDisk(work: (disk: DiskQueue) => void): void {
-    if (this.#disk === null) return;
+  /** @throws QueueInUse. A folder that cannot be used for another reason does not stop the program that logs. */
+  #openDisk(folder: string, sync: Sync): DiskQueue | null {
+    try {
+      return new DiskQueue(folder, sync);
+    } catch (error) {
+      if (error instanceof QueueInUse) throw error;
+      this.#useMemory(error as Error);
+      return null;
+    }
+  }
+
+  /** A folder that cannot be written does not stop the logger: the events are in memory as well. @returns whether it could */
+  #onDisk(work: (disk: DiskQueue) => void): boolean {
+    if (this.#disk === null) return true;
     try {
       work(this.#disk);
+      return true;
     } catch (error) {
-      this.#inMemory = true;
-      this.#warn(
-        'folder',
-        'events wait in memory, the folder of the queue cannot be written',
-        error as Error,
-      );
+      this.#useMemory(error as Error);
+      return false;
     }
+  }
+
+  #useMemory(error: Error): void {
+    this.#inMemory = true;
+    this.#warn('folder', 'events wait in memory, the folder of the queue cannot be written', error);
   }
 
   /** Sends what waits now, and resolves when all of it is stored or refused for good. */
@@ -330,7 +345,7 @@ export class EventLogger {
     this.#pause.end();
     await this.#running;
     for (const { resolve } of this.#waiters.splice(0)) resolve();
-    this.#disk?.close();
+    this.#onDisk((disk) => disk.close());
     return waiting;
   }
 
@@ -346,7 +361,9 @@ export class EventLogger {
       if (failures === 0 && !this.#isHurried && this.#queue.length < this.#batchEvents)
         await this.#pause.wait(this.#options.lingerMs);
       const failure = await this.#askTime();
-      const outcome = failure ?? (await this.#send(this.#take()));
+      const taken = failure === null ? this.#take() : [];
+      if (failure === null && taken.length === 0) continue;
+      const outcome = failure ?? (await this.#send(taken));
       const retryAfter = this.#settle(outcome);
       failures = retryAfter === undefined ? 0 : failures + 1;
       if (retryAfter !== undefined && !this.#abort.signal.aborted) await this.#backOff(failures, retryAfter);
@@ -405,17 +422,33 @@ export class EventLogger {
       if (count > 0 && (count === this.#batchEvents || total > this.#options.maxBatchCharacters)) break;
       count += 1;
     }
-    const dates: [number, number][] = [];
-    this.#inFlight = this.#queue.slice(0, count).map((event) => {
-      if (event.createdAt !== null) return event;
-      const createdAt = this.#clock.timeOf(event.loggedAt);
-      dates.push([event.number, createdAt]);
-      return { ...event, createdAt };
-    });
-    // The next process sends them with the same times: one that was stored is not stored again.
-    this.#onDisk((disk) => disk.date(dates));
+    const batch = this.#queue.slice(0, count);
     this.#queue = this.#queue.slice(count);
+    const undated = batch.filter(({ createdAt }) => createdAt === null);
+    const dated = this.#noted(
+      undated.map((event) => ({ ...event, createdAt: this.#clock.timeOf(event.loggedAt) })),
+    );
+    const byNumber = new Map(dated.map((event) => [event.number, event]));
+    this.#inFlight = batch.flatMap((event) =>
+      event.createdAt === null ? (byNumber.get(event.number) ?? []) : event,
+    );
     return this.#inFlight;
+  }
+
+  /**
+   * Notes the times of events before they are sent, so that the next process sends them with the same ones: what was stored is not
+   * stored again. Where that cannot be written, those that it would date otherwise are held for a while.
+   * @returns those that may be sent
+   */
+  #noted(events: readonly Waiting[]): readonly Waiting[] {
+    const dates = events.map(({ number, createdAt }) => [number, createdAt ?? 0] as const);
+    if (this.#onDisk((disk) => disk.date(dates))) return events;
+    const isHeld = ({ number, createdAt, loggedAt }: Waiting): boolean =>
+      createdAt !== loggedAt && this.#disk?.has(number) === true;
+    const dueAt = performance.now() + UNWRITTEN_MS;
+    for (const event of events)
+      if (isHeld(event)) this.#held.push({ event: { ...event, createdAt: null }, dueAt });
+    return events.filter((event) => !isHeld(event));
   }
 
   async #send(events: readonly Waiting[]): Promise<Outcome> {
@@ -504,10 +537,10 @@ export class EventLogger {
     }
     this.#stored += stored.length;
     this.#forget(stored);
-    this.#onDisk((disk) => disk.date(corrected.map(({ number, createdAt }) => [number, createdAt ?? 0])));
+    const noted = this.#noted(corrected);
     if (repeated.length + corrected.length === 0)
       this.#batchEvents = Math.min(2 * this.#batchEvents, this.#options.maxBatchEvents);
-    this.#repeat([...corrected, ...repeated]);
+    this.#repeat([...noted, ...repeated]);
     if (corrected.length > 0)
       this.#reportRetry(
         new Error(

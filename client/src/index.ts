@@ -1,4 +1,5 @@
 /** Client for Tidemark. {@link EventLogger} writes events in the background, {@link EventReader} reads them. */
+export { QueueInUse } from './disk-queue.ts';
 export { EventLogger, type EventLoggerOptions, type LoggerStats, type LogOptions } from './event-logger.ts';
 export {
   type Bucket,

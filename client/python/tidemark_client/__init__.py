@@ -94,7 +94,11 @@ class EventLogger:
         # How far this machine's clock is ahead of the service's, in ms (behind it: less than 0), as long as nobody sets it: the time
         # of the service was learned, and the difference of wall and steady clock was this.
         self._ahead, self._learned, self._base = 0, None, 0.0
-        self._disk = None if queue_folder is None else DiskQueue(queue_folder, sync)
+        self._disk: Optional[DiskQueue] = None
+        try:
+            self._disk = None if queue_folder is None else DiskQueue(queue_folder, sync)
+        except OSError as error:
+            self._use_memory(error)
         self._next = 1
         if self._disk is not None:
             self._next = self._disk.next_number
@@ -137,8 +141,7 @@ class EventLogger:
                 try:
                     self._disk.append(n, line, text)
                 except OSError as error:
-                    self._in_memory = True
-                    self._warn("disk", f"events wait in memory, the folder cannot be written: {error}")
+                    self._use_memory(error)
             self._next = n + 1
             self._events[n] = event
             if len(self._events) == 1 or len(self._events) == self._batch:
@@ -167,7 +170,10 @@ class EventLogger:
         atexit.unregister(self.close)
         with self._changed:
             if self._disk is not None and not self._thread.is_alive():
-                self._disk.close()
+                try:
+                    self._disk.close()
+                except OSError as error:
+                    self._use_memory(error)
             return len(self._events)
 
     def __enter__(self) -> "EventLogger":
@@ -188,7 +194,15 @@ class EventLogger:
         for n in numbers:
             self._events.pop(n, None)
         if self._disk is not None:
-            self._disk.done(numbers)
+            try:
+                self._disk.done(numbers)
+            except OSError as error:
+                self._use_memory(error)
+
+    def _use_memory(self, error: OSError) -> None:
+        """A folder that cannot be written stops neither the logger nor the program: the events are in memory as well."""
+        self._in_memory = True
+        self._warn("disk", f"events wait in memory, the folder of the queue cannot be written: {error}")
 
     def _run(self) -> None:
         failures = 0
@@ -280,7 +294,13 @@ class EventLogger:
             try:
                 self._disk.date(dates)
             except OSError as error:
-                self._warn("dates", f"the folder cannot be written: {error}")
+                self._use_memory(error)
+                # The next process would date these otherwise, and they would be stored twice: they wait until the disk can be written.
+                held = [n for n, at in dates.items() if at != self._events[n].at and self._disk.has(n)]
+                for n in held:
+                    self._events[n].date = None
+                    self._events[n].not_before = time.monotonic() + 1.0
+                    del dates[n]
         for n, at in dates.items():
             self._events[n].date = at
 
