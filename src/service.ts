@@ -709,10 +709,10 @@ function startMaintenance(
     onOtherProcess: () => {
       if (config.REDIS_URL === '') log.warn(OTHER_PROCESS);
     },
+    onTakenOver: () => log.warn('maintenance: taken over from a process that has stood still'),
   });
   const snapshots = new SnapshotWatch(sql, log, clock.wall);
-  const takeTurn = (): Promise<boolean> => leader.take();
-  const loop = new MaintenanceLoop({ tasks, snapshots, takeTurn, log, now: clock.wall });
+  const loop = new MaintenanceLoop({ tasks, snapshots, leader, log, now: clock.wall });
   loop.start();
   return loop;
 }

@@ -5,6 +5,7 @@ import { DAY_MS } from '../../base/time-units.ts';
 import { errorCode } from '../database/connect.ts';
 import type { ConsumerNotice, ConsumerStats } from '../feed/upkeep.ts';
 import type { FieldStats } from '../fields/upkeep.ts';
+import type { MaintenanceLeader } from './leader.ts';
 import type { SnapshotWatch } from './oldest-snapshot.ts';
 
 /** A step of a round, by the name that a failure is logged with. */
@@ -57,8 +58,8 @@ export interface MaintenanceLoopOptions {
   readonly tasks: MaintenanceTasks;
   /** The oldest snapshot in use is looked for in each round. */
   readonly snapshots: SnapshotWatch;
-  /** Whether this process does the next round. */
-  readonly takeTurn: () => Promise<boolean>;
+  /** Whether this process does the rounds. */
+  readonly leader: Pick<MaintenanceLeader, 'take' | 'isOurs' | 'start' | 'stop'>;
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly now: () => number;
@@ -85,7 +86,6 @@ export class MaintenanceLoop {
   /** Names of the steps that failed when they were run last. */
   readonly #failing = new Set<string>();
   #failures = 0;
-  #isOurTurn = false;
   /** Is called after each round of a second of this process. */
   onRound: () => void = () => undefined;
 
@@ -106,45 +106,51 @@ export class MaintenanceLoop {
 
   /** Age in seconds of the oldest snapshot in use, while this process does the rounds; else 0. */
   get oldestSnapshotSeconds(): number {
-    return this.#isOurTurn ? this.#options.snapshots.seconds : 0;
+    return this.#isOurs ? this.#options.snapshots.seconds : 0;
   }
 
   /** Stats of declared fields; of the database as it is now only while this process does the rounds. */
   get fields(): FieldStats {
     const { fields } = this.#options.tasks;
-    return this.#isOurTurn ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
+    return this.#isOurs ? fields : { waitingSeconds: 0, uncountedMinutes: 0, others: fields.others };
   }
 
   /** Whether this process does the rounds. */
   get isOurTurn(): boolean {
-    return this.#isOurTurn && !this.#rounds.isStopped;
+    return this.#isOurs && !this.#rounds.isStopped;
   }
 
   /** Stats of consumers; as they are now only while this process does the rounds. */
   get consumers(): Pick<ConsumerStats, 'states' | 'lagSeconds'> {
-    if (this.#isOurTurn) return this.#options.tasks.consumers;
+    if (this.#isOurs) return this.#options.tasks.consumers;
     return { states: { ok: 0, lagging: 0, lost: 0 }, lagSeconds: 0 };
   }
 
+  get #isOurs(): boolean {
+    return this.#options.leader.isOurs;
+  }
+
   start(): void {
+    this.#options.leader.start();
     this.#rounds.start(0);
   }
 
   /** Waits for the current round; no other follows. */
   async stop(): Promise<void> {
     await this.#rounds.stop();
+    this.#options.leader.stop();
   }
 
   async #work(): Promise<void> {
-    const { tasks, snapshots, takeTurn, log, now } = this.#options;
+    const { tasks, snapshots, leader, log, now } = this.#options;
     const begun = await this.#attempt('turn', async () => {
-      this.#isOurTurn = await takeTurn();
-      if (this.#isOurTurn) await snapshots.look();
+      if (await leader.take()) await snapshots.look();
     });
-    if (!begun || !this.#isOurTurn) return;
+    if (!begun || !this.#isOurs) return;
     await this.#attempt('every second', () => tasks.everySecond(snapshots.seconds));
     this.onRound();
     this.#report(tasks.consumers.takeNotices());
+    if (!this.#isOurs) return;
     // Boundaries of retention move with the beginning of a UTC day.
     const day = Math.floor(now() / DAY_MS);
     if (Math.abs(now() - this.#tenMinutesAt) < TEN_MINUTES_MS && day === this.#day) return;

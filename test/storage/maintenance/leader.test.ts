@@ -4,10 +4,11 @@ import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import {
   MAINTENANCE_NAME,
   MaintenanceLeader,
+  type MaintenanceLeaderOptions,
   prepareAlone,
 } from '../../../src/storage/maintenance/leader.ts';
 import { type TestDatabase, testDatabase } from '../../support/database.ts';
-import { startTestService, until } from '../../support/service.ts';
+import { startTestService, TestClock, until } from '../../support/service.ts';
 
 let database: TestDatabase;
 const open: Sql[] = [];
@@ -25,16 +26,19 @@ interface Process {
   neighbors: number;
 }
 
-function newProcess(): Process {
+function newProcess(options: Partial<MaintenanceLeaderOptions> = {}): Process {
   const sql = connect(database.address, { connections: 1, name: MAINTENANCE_NAME });
   open.push(sql);
   const made = {
     sql,
-    turn: new MaintenanceLeader({ sql, onOtherProcess: () => made.neighbors++ }),
+    turn: new MaintenanceLeader({ sql, onOtherProcess: () => made.neighbors++, ...options }),
     neighbors: 0,
   };
   return made;
 }
+
+const isAlive = async (pid: number): Promise<boolean> =>
+  (await database.sql`SELECT FROM pg_stat_activity WHERE pid = ${pid}`).length > 0;
 
 const backendOf = async (sql: Sql): Promise<number> => {
   const [row] = await sql<{ pid: number }[]>`SELECT pg_backend_pid() AS pid`;
@@ -61,6 +65,65 @@ test('one process keeps the turn, and another takes it over when the first one d
   );
   await second.sql.end();
   await until(() => first.turn.take(), 'the turn is its own again');
+});
+
+test('a process that stands still loses the turn, and knows it before it does anything else', async () => {
+  const clock = new TestClock();
+  const first = newProcess({ monotonic: clock.monotonic });
+  let takenOver = 0;
+  const second = newProcess({ leaseMs: 100, onTakenOver: () => takenOver++ });
+  expect(await first.turn.take()).toBe(true);
+  expect(first.turn.isOurs).toBe(true);
+  const pid = await backendOf(first.sql);
+  // Nothing is heard of it any more: neither a round nor a beat.
+  await until(() => second.turn.take(), 'the turn is taken over');
+  expect({ takenOver, isAlive: await isAlive(pid) }).toEqual({ takenOver: 1, isAlive: false });
+  clock.advance(15_000);
+  expect(first.turn.isOurs).toBe(false);
+  await until(() => first.turn.take().then((ours) => !ours).catch(() => false), 'it asks again');
+  expect(first.turn.isOurs).toBe(false);
+  expect(await second.turn.take()).toBe(true);
+});
+
+test('a process that runs is heard of while its connection has nothing to do, and is left alone while it works', async () => {
+  const { sql, turn } = newProcess({ leaseMs: 100, monotonic: new TestClock().monotonic });
+  expect(await turn.take()).toBe(true);
+  const pid = await backendOf(sql);
+  const heardOf = async (): Promise<number> => {
+    const [row] = await database.sql<{ at: Date }[]>`
+      SELECT state_change AS at FROM pg_stat_activity WHERE pid = ${pid}`;
+    return row?.at.getTime() ?? 0;
+  };
+  turn.start();
+  try {
+    for (let beats = 0; beats < 2; beats += 1) {
+      const before = await heardOf();
+      await until(async () => (await heardOf()) > before, 'a beat');
+    }
+    await database.sql.begin(async (tx) => {
+      await tx`SELECT pg_advisory_xact_lock(1, 1)`;
+      const work = sql`SELECT pg_advisory_lock(1, 1)`.then(() => undefined);
+      await until(async () => {
+        const rows = await tx`SELECT FROM pg_stat_activity WHERE pid = ${pid} AND wait_event_type = 'Lock'`;
+        return rows.length > 0;
+      }, 'work that takes long');
+      expect(await newProcess({ leaseMs: 1 }).turn.take()).toBe(false);
+      return { work };
+    });
+    expect(await turn.take()).toBe(true);
+  } finally {
+    turn.stop();
+  }
+});
+
+test('a process that finds itself stopped in the middle of its question is no leader by the old answer', async () => {
+  const clock = new TestClock();
+  const { turn } = newProcess({ monotonic: clock.monotonic });
+  const asked = turn.take();
+  clock.advance(15_000);
+  expect(await asked).toBe(false);
+  expect(turn.isOurs).toBe(false);
+  expect(await turn.take()).toBe(true);
 });
 
 test('a process learns of another one once, and of a third one again', async () => {

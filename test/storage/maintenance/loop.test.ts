@@ -30,7 +30,7 @@ async function setUp(tasks: Pick<MaintenanceTasks, 'everySecond' | 'everyTenMinu
     },
     // The loop uses no more of them.
     snapshots: { look: async () => undefined, seconds: 0 } as never,
-    takeTurn: async () => true,
+    leader: { take: async () => true, isOurs: true, start: () => undefined, stop: () => undefined },
     log: { warn: write, info: write } as never,
     now: () => now,
   });
