@@ -331,10 +331,16 @@ export type NewMember =
   | { readonly added: true }
   | { readonly invited: true; readonly link: string; readonly mailed: boolean };
 
-/** The tokens of a removed member. */
+/** What a removed member had made. */
 export interface MemberRemoval {
   readonly revokedTokens: readonly { readonly tokenId: string; readonly name: string }[];
   readonly keptTokens: readonly { readonly tokenId: string; readonly name: string }[];
+  /** Disabled. */
+  readonly endedWebhooks: readonly { readonly webhookId: string; readonly url: string }[];
+  readonly keptWebhooks: readonly { readonly webhookId: string; readonly url: string }[];
+  /** They do not tell their Alertmanager any more. */
+  readonly endedAlerts: readonly { readonly alertId: string; readonly name: string }[];
+  readonly keptAlerts: readonly { readonly alertId: string; readonly name: string }[];
 }
 
 /** An invitation as its link shows it. */
@@ -898,7 +904,7 @@ export interface WebhookRow {
   readonly isUnordered: boolean;
   readonly sendsEvents: boolean;
   readonly state: 'active' | 'paused' | 'disabled';
-  /** Why it is disabled. */
+  /** Why it is disabled, or rests although it is active. */
   readonly reason: string | null;
   readonly createdAt: string;
   readonly failingSince: string | null;
@@ -909,6 +915,8 @@ export interface WebhookRow {
   readonly delivered: number;
   readonly failed: number;
   readonly skipped: number;
+  /** The member that it sends for; null: the operator, or an account that is gone. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
   /** Newest first. */
   readonly history: readonly {
     readonly messageId: string;
@@ -949,6 +957,8 @@ export interface AlertRow {
   readonly createdAt: string;
   readonly evaluatedAt: string | null;
   readonly problem: string | null;
+  /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
   /** Newest first. */
   readonly transitions: readonly {
     readonly messageId: string;

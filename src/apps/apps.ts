@@ -1,6 +1,7 @@
 /** Apps: the owners of events, event types and tokens. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { sendAgain } from '../accounts/people/senders.ts';
 import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
@@ -37,7 +38,7 @@ export async function createApp(
       INSERT INTO apps (public_id, name) VALUES (${appId}, ${name}) RETURNING id`;
     const loggingToken = await issueLoggingToken(tx, secret, made.id);
     if (ownerId !== null)
-      await tx`INSERT INTO app_members (app_id, user_id, role) VALUES (${made.id}, ${ownerId}, 'owner')`;
+      await tx`INSERT INTO app_members (app_id, user_id, role, opened_at) VALUES (${made.id}, ${ownerId}, 'owner', now())`;
     await writeAudit(tx, { appId: made.id, by, action: 'app.create', details: { appId, name } });
     return { appId, name, loggingToken };
   });
@@ -124,6 +125,7 @@ export async function suspendApp(
     const [changed] = await tx<{ suspendedAt: Date | null }[]>`
       UPDATE apps SET suspended_at = CASE WHEN ${isSuspended} THEN now() END WHERE id = ${id}
       RETURNING suspended_at AS "suspendedAt"`;
+    if (!isSuspended) await sendAgain(tx, { appId: id });
     const action = isSuspended ? 'app.suspend' : 'app.resume';
     await writeAudit(tx, { appId: id, by, action, details: { appId, name } });
     return { appId, name, suspendedAt: changed?.suspendedAt ?? null };

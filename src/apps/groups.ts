@@ -9,10 +9,11 @@ import {
   type Role,
   roleOf,
 } from '../accounts/people/members.ts';
+import { sendAgain } from '../accounts/people/senders.ts';
 import { requireVerifiedUser, type User } from '../accounts/people/users.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { endTokensOf } from './resource-tokens.ts';
+import { endMadeBy } from './member-removal.ts';
 
 /** What a group gives. */
 export interface GroupMapping {
@@ -145,7 +146,7 @@ export async function setOwnRole(
       if (given !== undefined)
         await tx`UPDATE group_grants SET own_role = NULL WHERE app_id = ${appId} AND user_id = ${user.id}`;
       await endMembership(tx, { appId, userId: user.userId, by });
-      await endTokensOf(tx, { appId, userId: user.id, keep: [], by });
+      await endMadeBy(tx, { appId, member: user, by });
       return;
     }
     const effective = higher(role, ofGroup);
@@ -200,6 +201,8 @@ async function grant(
     VALUES (${appId}, ${user.id}, ${role}, ${ownRole}, ${want.group})
     ON CONFLICT (app_id, user_id)
     DO UPDATE SET role = excluded.role, own_role = excluded.own_role, group_name = excluded.group_name, suspended = false`;
+  // What the account made sends again.
+  if (have?.suspended === true) await sendAgain(tx, { makerId: user.id });
   if (now === role) return;
   const by = { userId: user.id, email: user.email };
   await writeAudit(tx, {
@@ -217,7 +220,7 @@ async function endGrant(tx: Transaction, user: User, grant: StoredGrant, by: Act
   const ownRole = await ownRoleOf(tx, user, grant);
   await setRole(tx, user, appId, ownRole);
   await tx`DELETE FROM group_grants WHERE app_id = ${appId} AND user_id = ${user.id}`;
-  if (ownRole === null) await endTokensOf(tx, { appId, userId: user.id, keep: [], by });
+  if (ownRole === null) await endMadeBy(tx, { appId, member: user, by });
   if (before !== ownRole || grant.suspended)
     await writeAudit(tx, { appId, by, action: 'member.group-end', details: { email: user.email, group } });
 }

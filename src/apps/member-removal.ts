@@ -1,45 +1,90 @@
-/** Removes a member: the membership, invitations of the same person, and the tokens that the member created. */
+/** Removes a member: the membership, invitations of the same person, and what the member made that reads the app or sends from it. */
+import type { Actor } from '../accounts/log/audit.ts';
 import { endMembership, lockMembers, roleOf } from '../accounts/people/members.ts';
+import { endSendersOf, type MadeSenders } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/database/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endTokensOf, type MadeToken } from './resource-tokens.ts';
 
-/** Outcome for the tokens that a former member created for the app. */
-export interface Removal {
+/** Outcome for what a former member created for the app. */
+export interface Removal extends Ended {
   /** The former member's email address. */
   readonly email: string;
+}
+
+interface Ended {
   /** These no longer read the app. */
   readonly revokedTokens: readonly MadeToken[];
   /** These stay valid at the owner's request. */
   readonly keptTokens: readonly MadeToken[];
+  /** These are disabled. */
+  readonly endedWebhooks: MadeSenders['webhooks'];
+  /** These are the owner's now. */
+  readonly keptWebhooks: MadeSenders['webhooks'];
+  /** These do not tell their Alertmanager any more. */
+  readonly endedAlerts: MadeSenders['alerts'];
+  readonly keptAlerts: MadeSenders['alerts'];
 }
 
+/** What stays at an owner's request: public ids. */
+export interface Kept {
+  readonly tokens: readonly string[];
+  /** Webhooks and alerts: they are the owner's from then on. */
+  readonly senders: readonly string[];
+}
+
+const NOTHING_KEPT: Kept = { tokens: [], senders: [] };
+
 const NOT_OWNER = new Rejection('accessDenied', 'Only an owner may remove others.');
-const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep the tokens of a former member.');
+const NOT_KEEPER = new Rejection('accessDenied', 'Only an owner may keep what a former member made.');
 
 /**
  * Removes a member, or lets one leave, in one transaction. Concurrent operations of the member are either included or
  * refused.
- * @param removal.appId      internal id
- * @param removal.userId     public id of the member
- * @param removal.keepTokens public ids of the member's tokens that stay valid for the app
- * @param removal.user       the requesting account
- * @throws Refused memberNotFound, lastOwner, tokenNotFound
+ * @param removal.appId  internal id
+ * @param removal.userId public id of the member
+ * @param removal.user   the requesting account
+ * @throws Refused memberNotFound, lastOwner, tokenNotFound, webhookNotFound
  */
 export async function removeMember(
   sql: Sql,
-  removal: { appId: number; userId: string; keepTokens: readonly string[]; user: User },
+  removal: { appId: number; userId: string; keep: Kept; user: User },
 ): Promise<Removal | Rejection> {
-  const { appId, userId, keepTokens, user } = removal;
+  const { appId, userId, keep, user } = removal;
   const by = { userId: user.id, email: user.email };
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockMembers(tx, appId);
     const isOwner = (await roleOf(tx, appId, user.id)) === 'owner';
     if (!isOwner && userId !== user.userId) return NOT_OWNER;
-    if (!isOwner && keepTokens.length > 0) return NOT_KEEPER;
+    if (!isOwner && keep.tokens.length + keep.senders.length > 0) return NOT_KEEPER;
     const member = await endMembership(tx, { appId, userId, by });
-    const { ended, kept } = await endTokensOf(tx, { appId, userId: member.id, keep: keepTokens, by });
-    return { email: member.email, revokedTokens: ended, keptTokens: kept };
+    return { email: member.email, ...(await endMadeBy(tx, { appId, member, keep, heir: user.id, by })) };
   });
+}
+
+/**
+ * Ends access to an app by what a former member made, and what it sends.
+ * @param ending.appId internal id
+ * @param ending.heir  whose the kept webhooks and alerts are, by its internal id
+ * @throws Refused tokenNotFound, webhookNotFound if one of `keep` is not among them
+ */
+export async function endMadeBy(
+  tx: Transaction,
+  ending: {
+    readonly appId: number;
+    readonly member: { readonly id: number; readonly email: string };
+    readonly keep?: Kept;
+    readonly heir?: number | null;
+    readonly by: Actor;
+  },
+): Promise<Ended> {
+  const { keep = NOTHING_KEPT, heir = null, ...of } = ending;
+  const tokens = await endTokensOf(tx, { ...of, userId: of.member.id, keep: keep.tokens });
+  const senders = await endSendersOf(tx, { ...of, keep: keep.senders, heir });
+  return {
+    ...{ revokedTokens: tokens.ended, keptTokens: tokens.kept },
+    ...{ endedWebhooks: senders.ended.webhooks, keptWebhooks: senders.kept.webhooks },
+    ...{ endedAlerts: senders.ended.alerts, keptAlerts: senders.kept.alerts },
+  };
 }

@@ -4,6 +4,7 @@
  */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { sendAgain } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
 import { appNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -70,6 +71,7 @@ export async function restoreApp(
     await tx`
       UPDATE apps SET public_id = removed_id, removed_id = NULL, removed_at = NULL, removed_members = NULL
        WHERE id = ${app.id}`;
+    await sendAgain(tx, { appId: app.id });
     const details = { appId: publicId, name: app.name };
     await writeAudit(tx, { appId: app.id, by, action: 'app.restore', details });
     return details;

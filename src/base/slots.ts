@@ -16,6 +16,28 @@ export interface Waiter {
   whenSettled(listener: () => void): () => void;
 }
 
+/** Waits for work that goes on until whoever runs it stops. */
+export class Ending implements Waiter {
+  readonly #listeners = new Set<() => void>();
+  #isSettled = false;
+
+  get settled(): boolean {
+    return this.#isSettled;
+  }
+
+  whenSettled(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Nobody waits any more. */
+  settle(): void {
+    this.#isSettled = true;
+    for (const listener of [...this.#listeners]) listener();
+    this.#listeners.clear();
+  }
+}
+
 /** Why work was not run: too much waits, most of it the same account's; or its waiter is gone. */
 export type NotRun = 'busy' | 'settled';
 
@@ -49,6 +71,7 @@ const FEWEST_WITH_RESERVE = 3;
 export class Slots {
   readonly #places: number;
   readonly #maxWaiting: number;
+  readonly #mostOfAccount: number;
   readonly #waiting = new Turns<Entry>();
   /** Places by account. */
   readonly #taken = new Map<Account, number>();
@@ -58,11 +81,13 @@ export class Slots {
   /**
    * @param places     how much work runs at once
    * @param maxWaiting limit of what waits: beyond it the latest of the account with most is not run
+   * @param mostOfAccount how much of one account runs at once, although places are free
    */
-  constructor(places: number, maxWaiting: number) {
+  constructor(places: number, maxWaiting: number, mostOfAccount = places) {
     this.#places = places;
     this.#free = places;
     this.#maxWaiting = maxWaiting;
+    this.#mostOfAccount = Math.min(mostOfAccount, places < FEWEST_WITH_RESERVE ? places : places - 1);
   }
 
   /** Work that waits. */
@@ -158,8 +183,8 @@ export class Slots {
 
   /** Gives free places to those whose turn it is: of accounts that have less than their share, else of those that may have more. */
   #fill(): void {
-    const share = Math.max(1, this.#places >> 1);
-    const most = this.#places < FEWEST_WITH_RESERVE ? this.#places : this.#places - 1;
+    const most = this.#mostOfAccount;
+    const share = Math.min(most, Math.max(1, this.#places >> 1));
     while (this.#free > 0) {
       const next =
         this.#waiting.take((account) => (this.#hasLess(account, share) ? 0 : null)) ??

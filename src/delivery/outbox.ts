@@ -1,16 +1,19 @@
 /**
- * Sends the messages that wait: those of alerts, and what owners are told of webhooks. They are committed with what they tell of. Each
- * target is a task of its own, in which they are sent in order; a message is deleted once its receiver has taken it, and has the same id
- * at each try.
+ * Sends the messages that wait: those of alerts, and what owners are told of webhooks. They are committed with what they tell of. Those
+ * of an app for one target are sent in order, in turns by account; a message is deleted once its receiver has taken it, and has the same
+ * id at each try.
  */
 import type { Logger } from 'pino';
 import type { Mail, Mailer } from '../accounts/mail/mail.ts';
 import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
+import type { Role } from '../accounts/people/members.ts';
+import { hasMaker } from '../accounts/people/senders.ts';
 import type { Secret } from '../apps/secret.ts';
 import { Rounds } from '../base/rounds.ts';
+import { Ending, Slots } from '../base/slots.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { MOST_CLIENTS, Window } from '../base/window.ts';
-import { errorCode, type Sql } from '../storage/database/connect.ts';
+import { errorCode, type Fragment, type Sql } from '../storage/database/connect.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
@@ -36,32 +39,52 @@ export type Channel = 'webhook' | 'mail' | 'alertmanager';
 /** For metrics, by channel. */
 export type OutboxStats = Readonly<Record<Channel, { sent: number; failed: number; dropped: number }>>;
 
-interface Message {
-  readonly id: string;
+/** Messages of one app for one receiver: they are sent in order. */
+interface Target {
   readonly appId: number;
   readonly channel: Channel;
   readonly target: string;
+}
+
+interface DueTarget extends Target {
+  /** The account of the app; null: it has no owner. */
+  readonly accountId: number | null;
+}
+
+interface Message extends Target {
+  readonly id: string;
   readonly messageId: string;
   readonly type: string;
   readonly body: string;
   readonly createdAt: Date;
+  readonly failingSince: Date | null;
   readonly tries: number;
   readonly nextTryAt: Date;
 }
 
+/** What became of a try: `gone` where there is nobody to send it to, `later` where it was not its turn yet. */
+type Tried = Omit<Answer, 'ms' | 'status'> | 'gone' | { readonly laterMs: number };
+
 const ROUND_MS = 500;
-/** Targets that are sent to at once. */
+/** Targets that are sent to at once. While others wait, one account has half of them at most, and never all. */
 const MOST_RUNNING = 64;
+/** Targets that wait for a place; those beyond it are found again in the next round. */
+const MOST_WAITING = 10_000;
 /** Messages of one turn of a target. */
 const MOST_OF_TURN = 100;
-/** Mails to one mailbox in an hour: the others wait. */
-const MAILS_PER_HOUR = 60;
+/** No further message of a turn begins after that. */
+const TURN_MS = 5_000;
+/** Mails to one mailbox in an hour: all, of apps that its reader does not own, and of one app. The others wait. */
+const MAILS_PER_HOUR = { ofAll: 60, ofOthers: 40, ofApp: 20 };
 const GONE = 410;
 
 export class Outbox {
   readonly #options: OutboxOptions;
-  readonly #ofMailbox: Window;
+  readonly #mails: Readonly<Record<keyof typeof MAILS_PER_HOUR, Window>>;
+  readonly #places = new Slots(MOST_RUNNING, MOST_WAITING);
+  /** Targets that are sent to, or wait for a place. */
   readonly #running = new Map<string, Promise<void>>();
+  readonly #ending = new Ending();
   readonly stats: OutboxStats = {
     webhook: { sent: 0, failed: 0, dropped: 0 },
     mail: { sent: 0, failed: 0, dropped: 0 },
@@ -79,12 +102,10 @@ export class Outbox {
         if (isFirst) options.log.warn({ code, err: error }, 'delivery: cannot look for messages, retrying');
       },
     });
-    this.#ofMailbox = new Window({
-      limit: MAILS_PER_HOUR,
-      ms: HOUR_MS,
-      maxKeys: MOST_CLIENTS,
-      now: options.now,
-    });
+    const limit = (mails: number): Window =>
+      new Window({ limit: mails, ms: HOUR_MS, maxKeys: MOST_CLIENTS, now: options.now });
+    const { ofAll, ofOthers, ofApp } = MAILS_PER_HOUR;
+    this.#mails = { ofAll: limit(ofAll), ofOthers: limit(ofOthers), ofApp: limit(ofApp) };
   }
 
   start(): void {
@@ -93,7 +114,9 @@ export class Outbox {
 
   /** Waits for the tries in flight; no other begins. */
   async stop(): Promise<void> {
-    await this.#rounds.stop();
+    const stopped = this.#rounds.stop();
+    this.#ending.settle();
+    await stopped;
     await Promise.all(this.#running.values());
   }
 
@@ -102,33 +125,49 @@ export class Outbox {
     if (!isLeader()) return;
     const due = await this.#due();
     if (due.length > 0 && (await areDeliveriesStopped(sql))) return;
-    for (const { channel, target } of due) {
-      const key = `${channel} ${target}`;
-      if (this.#running.has(key) || this.#running.size >= MOST_RUNNING) continue;
-      const turn = this.#turn(channel, target).finally(() => this.#running.delete(key));
-      this.#running.set(key, turn);
+    for (const one of due) {
+      const key = `${one.appId} ${one.channel} ${one.target}`;
+      if (this.#running.has(key)) continue;
+      const path = [one.accountId ?? `app ${one.appId}`, one.appId, key];
+      const turn = this.#places.run(path, this.#ending, () => this.#turn(one));
+      this.#running.set(
+        key,
+        turn.then(() => undefined).finally(() => this.#running.delete(key)),
+      );
     }
   }
 
-  /** Targets whose oldest message is due. */
-  async #due(): Promise<readonly Pick<Message, 'channel' | 'target'>[]> {
+  /** Targets whose oldest message is due, and that nobody has ordered to wait. Found one by one, however many messages wait. */
+  async #due(): Promise<readonly DueTarget[]> {
     const { sql, now } = this.#options;
-    return await sql<Pick<Message, 'channel' | 'target'>[]>`
-      SELECT channel, target FROM (SELECT DISTINCT ON (channel, target) channel, target, next_try_at
-                                     FROM delivery_messages WHERE ${ofLiveApp(sql)} ORDER BY channel, target, id) AS oldest
-       WHERE next_try_at <= ${new Date(now())} ORDER BY next_try_at`;
+    const first = (after: Fragment) => sql`
+      SELECT app_id, channel, target, next_try_at FROM delivery_messages ${after}
+       ORDER BY app_id, channel, target, id LIMIT 1`;
+    return await sql<DueTarget[]>`
+      WITH RECURSIVE oldest AS (
+        (${first(sql``)})
+        UNION ALL
+        SELECT next.* FROM oldest CROSS JOIN LATERAL (${first(sql`
+          WHERE (delivery_messages.app_id, delivery_messages.channel, delivery_messages.target) > (oldest.app_id, oldest.channel, oldest.target)`)}
+        ) AS next)
+      SELECT app_id AS "appId", channel, target,
+             (SELECT min(user_id) FROM app_members WHERE app_members.app_id = oldest.app_id AND role = 'owner') AS "accountId"
+        FROM oldest WHERE next_try_at <= ${new Date(now())} AND ${isNotHeld(sql)} ORDER BY next_try_at`;
   }
 
-  async #turn(channel: Channel, target: string): Promise<void> {
-    const { sql, log, now } = this.#options;
+  async #turn({ appId, channel, target }: Target): Promise<void> {
+    const { sql, log, now, isLeader } = this.#options;
     try {
       const messages = await sql<Message[]>`
-        SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, created_at AS "createdAt", tries,
-               next_try_at AS "nextTryAt"
-          FROM delivery_messages WHERE channel = ${channel} AND target = ${target} AND ${ofLiveApp(sql)} ORDER BY id LIMIT ${MOST_OF_TURN}`;
+        SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, created_at AS "createdAt",
+               failing_since AS "failingSince", tries, next_try_at AS "nextTryAt"
+          FROM delivery_messages AS oldest
+         WHERE app_id = ${appId} AND channel = ${channel} AND target = ${target} AND ${isNotHeld(sql)}
+         ORDER BY id LIMIT ${MOST_OF_TURN}`;
+      const until = now() + TURN_MS;
       for (const message of messages) {
-        if (this.#rounds.isStopped || message.nextTryAt.getTime() > now()) return;
-        if (!(await this.#send(message))) return;
+        if (this.#rounds.isStopped || !isLeader() || now() > until) return;
+        if (message.nextTryAt.getTime() > now() || !(await this.#send(message))) return;
       }
     } catch (error) {
       log.warn({ channel, code: errorCode(error), err: error }, 'delivery: turn failed, retrying');
@@ -144,6 +183,7 @@ export class Outbox {
       this.stats[channel].dropped += 1;
       return true;
     }
+    if ('laterMs' in answer) return await this.#wait(message, answer.laterMs);
     if (answer.problem === null) {
       await this.#options.sql`DELETE FROM delivery_messages WHERE id = ${message.id}`;
       this.stats[channel].sent += 1;
@@ -153,8 +193,7 @@ export class Outbox {
     return false;
   }
 
-  /** Tries once. @returns `gone` where there is nobody to send it to */
-  async #hand(message: Message): Promise<Omit<Answer, 'ms' | 'status'> | 'gone'> {
+  async #hand(message: Message): Promise<Tried> {
     if (message.channel === 'mail') return await this.#mail(message);
     if (message.channel === 'webhook') return await this.#post(message);
     // The operator may have left the path to us.
@@ -163,36 +202,66 @@ export class Outbox {
     return await this.#options.poster.post(url.href, message.body, {});
   }
 
-  async #mail({ target, body, type, messageId }: Message): Promise<Omit<Answer, 'ms' | 'status'> | 'gone'> {
+  async #mail({ appId, target, body, type, messageId }: Message): Promise<Tried> {
     const { mailer, sql } = this.#options;
     if (mailer === null) return 'gone';
     // It may have waited for a mail server since its reader stopped it, or left the app.
     if (type === DIGEST_MESSAGE && !(await isDigestWanted(sql, messageId))) return 'gone';
     const email: Email = parseEmail(target) ?? { text: target, key: target };
-    const wait = this.#ofMailbox.wait(mailboxOf(email));
-    if (wait > 0) return { problem: 'the mailbox has had too many mails in an hour', retryAfterMs: wait };
+    const reader = await this.#readerOf(appId, email, type);
+    if (reader === 'nobody') return 'gone';
+    const laterMs = this.#mailboxWait(mailboxOf(email), appId, reader === 'owner');
+    if (laterMs > 0) return { laterMs };
     // As it was stored with what it tells of.
     const { pictures = [], ...mail } = JSON.parse(body) as Omit<Mail, 'to'> & { pictures?: Picture[] };
     const images: { cid: string; png: Buffer }[] = [];
     // One after the other: other requests are served between two.
     for (const picture of pictures) images.push({ cid: picture.id, png: await drawPicture(picture) });
     const problem = await mailer.deliver({ to: target, ...mail, images });
-    if (problem !== null) this.#ofMailbox.giveBack(mailboxOf(email));
+    if (problem !== null)
+      for (const [limit, key] of mailboxLimits(mailboxOf(email), appId, reader === 'owner'))
+        this.#mails[limit].giveBack(key);
     return { problem, retryAfterMs: null };
   }
 
-  async #post({ target, messageId, type, body }: Message): Promise<Omit<Answer, 'ms'> | 'gone'> {
+  /**
+   * Who reads a mail of an app. An address that has an account gets it as a present member alone, of alerts once it has opened the app;
+   * others are those that the operator wrote.
+   */
+  async #readerOf(appId: number, { key }: Email, type: string): Promise<'owner' | 'other' | 'nobody'> {
+    const [account] = await this.#options.sql<{ role: Role | null; isOpened: boolean }[]>`
+      SELECT role, opened_at IS NOT NULL AS "isOpened"
+        FROM users LEFT JOIN app_members ON user_id = users.id AND app_id = ${appId} AND users.suspended_at IS NULL
+       WHERE email_key = ${key} AND email_verified_at IS NOT NULL`;
+    if (account?.role === 'owner') return 'owner';
+    if (account === undefined) return 'other';
+    return account.role !== null && (account.isOpened || !type.startsWith('alert.')) ? 'other' : 'nobody';
+  }
+
+  /** Counts a mail to a mailbox. @returns 0 where it may be sent now; else milliseconds, and it is not counted */
+  #mailboxWait(mailbox: string, appId: number, isOwn: boolean): number {
+    const limits = mailboxLimits(mailbox, appId, isOwn);
+    for (const [index, [limit, key]] of limits.entries()) {
+      const wait = this.#mails[limit].wait(key);
+      if (wait === 0) continue;
+      for (const [other, itsKey] of limits.slice(0, index)) this.#mails[other].giveBack(itsKey);
+      return wait;
+    }
+    return 0;
+  }
+
+  async #post({ target, messageId, type, body }: Message): Promise<Tried> {
     const { sql, secret, poster, now } = this.#options;
     const [webhook] = await sql<FoundWebhook[]>`
       SELECT id, app_id AS "appId", public_id AS "webhookId", url, state, failing_since AS "failingSince", sends_events AS "sendsEvents"
         FROM webhooks WHERE public_id = ${target}`;
-    if (webhook === undefined || webhook.state === 'disabled') return 'gone';
-    if (webhook.state === 'paused')
-      return { status: null, problem: 'the webhook is paused', retryAfterMs: null };
+    if (webhook === undefined) return 'gone';
+    // Stopped in this moment: it is not looked at again before it goes on.
+    if (webhook.state !== 'active') return { laterMs: ROUND_MS };
     const secrets = await webhookSecrets(sql, secret, webhook.id, now());
     if (secrets.length === 0) {
       await disableWebhook(sql, webhook, 'another SECRET has sealed its signing secret', now());
-      return 'gone';
+      return { laterMs: ROUND_MS };
     }
     const answer = await poster.send(webhook.url, { id: messageId, type, body }, secrets);
     const { status, problem, ms } = answer;
@@ -213,12 +282,24 @@ export class Outbox {
       await disableWebhook(sql, webhook, DISABLED_FOR.failing, now());
   }
 
+  /** It is not its turn yet: that is no failure. */
+  async #wait({ id, channel, createdAt }: Message, ms: number): Promise<false> {
+    const { sql, log, now } = this.#options;
+    if (channel === 'mail' && now() - createdAt.getTime() >= GIVE_UP_MS) {
+      await sql`DELETE FROM delivery_messages WHERE id = ${id}`;
+      this.stats[channel].dropped += 1;
+      log.error({ channel }, 'delivery: mail given up, its mailbox has had too many for 72 hours');
+    } else await sql`UPDATE delivery_messages SET next_try_at = ${new Date(now() + ms)} WHERE id = ${id}`;
+    return false;
+  }
+
   async #failed(message: Message, answer: Omit<Answer, 'ms' | 'status'>): Promise<void> {
     const { sql, log, now } = this.#options;
     const { id, channel, type } = message;
     const tries = message.tries + 1;
+    const since = message.failingSince ?? new Date(now());
     this.stats[channel].failed += 1;
-    if (now() - message.createdAt.getTime() >= GIVE_UP_MS) {
+    if (now() - since.getTime() >= GIVE_UP_MS) {
       await sql`DELETE FROM delivery_messages WHERE id = ${id}`;
       this.stats[channel].dropped += 1;
       log.error({ channel, type, problem: answer.problem }, 'delivery: message given up after 72 hours');
@@ -226,15 +307,34 @@ export class Outbox {
     }
     const next = new Date(now() + waitAfter(tries, answer.retryAfterMs, Math.random()));
     await sql`
-      UPDATE delivery_messages SET tries = ${tries}, next_try_at = ${next}, problem = ${answer.problem} WHERE id = ${id}`;
+      UPDATE delivery_messages SET tries = ${tries}, failing_since = ${since}, next_try_at = ${next}, problem = ${answer.problem}
+       WHERE id = ${id}`;
     if (tries === 1) log.warn({ channel, type, problem: answer.problem }, 'delivery: failed, retrying');
   }
 }
 
-/** Messages of an app in the bin wait until it is restored, those of a suspended one until it is resumed. */
-const ofLiveApp = (sql: Sql) =>
-  sql`NOT EXISTS (
-    SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))`;
+/** The limits that a mail counts in, and under which keys. */
+function mailboxLimits(
+  mailbox: string,
+  appId: number,
+  isOwn: boolean,
+): readonly (readonly [keyof typeof MAILS_PER_HOUR, string])[] {
+  const ofApp = ['ofApp', `${appId} ${mailbox}`] as const;
+  const ofAll = ['ofAll', mailbox] as const;
+  return isOwn ? [ofApp, ofAll] : [ofApp, ['ofOthers', mailbox], ofAll];
+}
+
+/**
+ * Whether a message may be sent: it waits while its app is in the bin or suspended, while its webhook is paused or disabled, and while
+ * the one who made the webhook, or the alert that names the Alertmanager, may not use the app.
+ */
+const isNotHeld = (sql: Sql) => sql`
+  NOT EXISTS (SELECT FROM apps WHERE apps.id = oldest.app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
+  AND NOT (channel = 'webhook' AND EXISTS (
+    SELECT FROM webhooks WHERE public_id = target AND (state <> 'active' OR NOT ${hasMaker(sql, 'webhooks')})))
+  AND NOT (channel = 'alertmanager' AND (
+    SELECT bool_and(NOT ${hasMaker(sql, 'alert_rules')}) FROM alert_rules
+     WHERE alert_rules.app_id = oldest.app_id AND alertmanager = target) IS TRUE)`;
 
 interface FoundWebhook {
   readonly id: number;

@@ -1,4 +1,5 @@
 /** A restored installation sends nothing, and judges nothing, until an operator says so. */
+import { sendAgain } from '../accounts/people/senders.ts';
 import type { Sql } from '../storage/database/connect.ts';
 
 /** Whether the installation was restored, and nobody has said yet that it sends. */
@@ -14,7 +15,10 @@ export async function areDeliveriesStopped(sql: Sql): Promise<boolean> {
 export async function resumeDeliveries(sql: Sql): Promise<boolean> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const { count } = await tx`DELETE FROM installation WHERE name = 'deliveries' AND value = 'stopped'`;
-    if (count > 0) await tx`UPDATE alert_rules SET evaluated_at = NULL`;
+    if (count > 0) {
+      await tx`UPDATE alert_rules SET evaluated_at = NULL`;
+      await sendAgain(tx, 'all');
+    }
     return count > 0;
   });
 }

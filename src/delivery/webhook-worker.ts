@@ -1,10 +1,13 @@
 /**
- * Sends the events of webhooks: one process does, the one that does the maintenance. Each webhook is a task of its own, so that a
- * dead endpoint delays no other. Its position moves only behind what its receiver has taken.
+ * Sends the events of webhooks: one process does, the one that does the maintenance. Webhooks take turns of some seconds by account, and
+ * those of dead and slow endpoints have places of their own, so that none delays another. The position of a webhook moves only behind
+ * what its receiver has taken.
  */
 import type { Logger } from 'pino';
 import type { Secret } from '../apps/secret.ts';
 import { Rounds } from '../base/rounds.ts';
+import { Ending, Slots } from '../base/slots.ts';
+import type { Path } from '../base/turns.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import {
   type CommittedEvent,
@@ -18,6 +21,7 @@ import { type Batch, readBatch } from './read-batch.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Message, type Poster, waitAfter } from './signed-post.ts';
 import {
+  type ActiveWebhook,
   activeWebhooks,
   DISABLED_FOR,
   disableWebhook,
@@ -49,29 +53,38 @@ export interface WebhookStats {
 }
 
 const ROUND_MS = 500;
-const LEASE_MS = 120_000;
+/** Longer than a turn with its last try. */
+const LEASE_MS = 60_000;
 const BATCH = 100;
-const BATCH_BYTES = 4_000_000;
-/** Batches of one turn of a webhook. */
-const MOST_BATCHES = 10;
+const BATCH_BYTES = 1_000_000;
+/** No further event of a turn begins after that. */
+const TURN_MS = 5_000;
 /** Events in flight where their order does not matter. */
 const IN_FLIGHT = 8;
 /** A position is written down after so many events; a kill repeats no more than these. */
 const WRITTEN_AFTER = 10;
 const GONE = 410;
-/** Webhooks that send at once; and those beside them whose last try failed, or that have never sent anything. */
-const MOST_RUNNING = 512;
+/** Webhooks that send at once: of endpoints that answer quickly, and beside them of all others. Of these an account has few. */
+const MOST_QUICK = 512;
 const MOST_DOUBTED = 1_024;
-/** Of these, how many are between their lease and their first POST: what they ask of the database must not delay the others. */
-const MOST_PREPARING = 3;
+const MOST_DOUBTED_OF_ACCOUNT = 128;
+/** Reads of events at once: what webhooks ask of the database must not delay the others. */
+const MOST_READS = 3;
+/** Webhooks that wait for a place; those beyond it are found again in the next round. */
+const MOST_WAITING = 10_000;
+/** An endpoint that takes longer for an answer is slow. */
+const SLOW_MS = 1_000;
 
 export class WebhookWorker {
   readonly #options: WebhookWorkerOptions;
+  /** Webhooks that send, or wait for a place. */
   readonly #running = new Map<number, Promise<void>>();
-  /** Webhooks whose endpoints may be dead, and wait for their turn. */
-  #doubted: Webhook[] = [];
-  #doubtedRunning = 0;
-  #preparing = 0;
+  readonly #quick = new Slots(MOST_QUICK, MOST_WAITING);
+  readonly #doubted = new Slots(MOST_DOUBTED, MOST_WAITING, MOST_DOUBTED_OF_ACCOUNT);
+  readonly #reads = new Slots(MOST_READS, MOST_WAITING);
+  readonly #ending = new Ending();
+  /** Webhooks whose endpoints were slow in their last turn. */
+  readonly #slow = new Set<number>();
   /** Webhooks that may send, as of the last look. */
   #active: ReadonlySet<number> = new Set();
   readonly #publicIds = new Map<number, string>();
@@ -96,7 +109,9 @@ export class WebhookWorker {
 
   /** Waits for the tries in flight; no other begins. */
   async stop(): Promise<void> {
-    await this.#rounds.stop();
+    const stopped = this.#rounds.stop();
+    this.#ending.settle();
+    await stopped;
     this.#options.poster.close();
     await Promise.all(this.#running.values());
   }
@@ -109,55 +124,28 @@ export class WebhookWorker {
   /** Begins the turns of all webhooks for which events wait. */
   async #look(): Promise<void> {
     if (!this.#options.isLeader()) return;
-    const due = (await this.#due()).filter(({ id }) => !this.#running.has(id));
-    const isDoubted = ({ tries, delivered }: Webhook): boolean => tries > 0 || delivered === 0;
-    for (const webhook of due) {
-      if (isDoubted(webhook) || this.#running.size - this.#doubtedRunning >= MOST_RUNNING) continue;
-      const turn = this.#turn(webhook, () => undefined);
-      this.#run(webhook, turn);
-    }
-    // The new ones first.
-    this.#doubted = due.filter(isDoubted).sort((a, b) => a.tries - b.tries);
-    this.#runDoubted();
-  }
-
-  #run({ id }: Webhook, turn: Promise<void>): void {
-    this.#running.set(
-      id,
-      turn.finally(() => this.#running.delete(id)),
-    );
-  }
-
-  #runDoubted(): void {
-    while (
-      this.#preparing < MOST_PREPARING &&
-      this.#doubtedRunning < MOST_DOUBTED &&
-      !this.#rounds.isStopped
-    ) {
-      const webhook = this.#doubted.shift();
-      if (webhook === undefined) return;
-      if (this.#running.has(webhook.id)) continue;
-      this.#preparing += 1;
-      this.#doubtedRunning += 1;
-      let isPreparing = true;
-      const prepared = (): void => {
-        if (!isPreparing) return;
-        isPreparing = false;
-        this.#preparing -= 1;
-        this.#runDoubted();
-      };
-      const turn = this.#turn(webhook, prepared).finally(() => {
-        this.#doubtedRunning -= 1;
-        prepared();
-      });
-      this.#run(webhook, turn);
+    for (const webhook of await this.#due()) {
+      const { id } = webhook;
+      if (this.#running.has(id)) continue;
+      const places = this.#isDoubted(webhook) ? this.#doubted : this.#quick;
+      const turn = places.run(pathOf(webhook), this.#ending, () => this.#turn(webhook));
+      this.#running.set(
+        id,
+        turn.then(() => undefined).finally(() => this.#running.delete(id)),
+      );
     }
   }
 
-  async #due(): Promise<readonly Webhook[]> {
+  /** Whether its endpoint may be dead or slow: its last try failed or took long, or it has never taken anything. */
+  #isDoubted({ id, tries, delivered }: Webhook): boolean {
+    return tries > 0 || delivered === 0 || this.#slow.has(id);
+  }
+
+  async #due(): Promise<readonly ActiveWebhook[]> {
     const { sql, now } = this.#options;
     const active = await activeWebhooks(sql);
     this.#active = new Set(active.map(({ id }) => id));
+    for (const id of this.#slow) if (!this.#active.has(id)) this.#slow.delete(id);
     const webhooks = active.filter(
       ({ sendsEvents, nextTryAt }) => sendsEvents && (nextTryAt === null || nextTryAt.getTime() <= now()),
     );
@@ -178,15 +166,15 @@ export class WebhookWorker {
     await this.#options.store.seek(webhook.appId, webhook.webhookId, 'now');
   }
 
-  /** @param prepared is called before the first POST */
-  async #turn(webhook: Webhook, prepared: () => void): Promise<void> {
+  async #turn(webhook: ActiveWebhook): Promise<void> {
     const { store, log } = this.#options;
     const { appId, webhookId } = webhook;
+    if (!this.#maySend(webhook)) return;
     try {
-      const lease = await store.lease(appId, webhookId, LEASE_MS, 'webhook');
-      if (typeof lease === 'string' || 'leasedForSeconds' in lease) return;
+      const lease = await this.#read(webhook, () => store.lease(appId, webhookId, LEASE_MS, 'webhook'));
+      if (lease === null || typeof lease === 'string' || 'leasedForSeconds' in lease) return;
       try {
-        await this.#send(webhook, lease, prepared);
+        await this.#send(webhook, lease);
       } finally {
         await store.release(appId, webhookId, lease.epoch);
       }
@@ -195,7 +183,13 @@ export class WebhookWorker {
     }
   }
 
-  async #send(webhook: Webhook, lease: Lease, prepared: () => void): Promise<void> {
+  /** Asks the database in turns. @returns null where the turn ends */
+  async #read<T extends object | string>(webhook: ActiveWebhook, work: () => Promise<T>): Promise<T | null> {
+    const read = await this.#reads.run(pathOf(webhook), this.#ending, async () => ({ found: await work() }));
+    return typeof read === 'string' ? null : read.found;
+  }
+
+  async #send(webhook: ActiveWebhook, lease: Lease): Promise<void> {
     const { sql, store, secret, now } = this.#options;
     const { appId, id, webhookId } = webhook;
     const secrets = await webhookSecrets(sql, secret, id, now());
@@ -204,18 +198,20 @@ export class WebhookWorker {
     const isAll = lease.types.length === 0 && lease.filter.length === 0;
     const matches = isAll ? null : matcherOfChoice(lease);
     const publicId = await this.#publicIdOf(appId);
+    const until = performance.now() + TURN_MS;
+    // An endpoint that may be dead is tried with one event, and a slow one takes few in a turn.
+    let limit = webhook.tries > 0 || webhook.delivered === 0 ? 1 : this.#slow.has(id) ? IN_FLIGHT : BATCH;
     let { position } = lease;
-    for (let batches = 0; batches < MOST_BATCHES && this.#maySend(webhook); batches += 1) {
-      // An endpoint that may be dead is tried with one event.
-      const limit = batches === 0 && (webhook.tries > 0 || webhook.delivered === 0) ? 1 : BATCH;
-      const batch = await readBatch(store, appId, position, { limit, maxBytes: BATCH_BYTES, matches });
-      prepared();
+    for (let hasMore = true; hasMore && this.#maySend(webhook) && performance.now() < until; limit = BATCH) {
+      const options = { limit, maxBytes: BATCH_BYTES, matches };
+      const batch = await this.#read(webhook, () => readBatch(store, appId, position, options));
+      if (batch === null) return;
       const messages = batch.events.map((event) => messageOf(publicId, event));
-      const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets });
+      const sent = await this.#sendBatch(webhook, lease.epoch, { batch, messages, secrets, until });
       if (!sent) return;
       position = batch.position;
       if (!(await this.#acknowledge(webhook, lease.epoch, position))) return;
-      if (!batch.hasMore) break;
+      hasMore = batch.hasMore;
     }
     if (webhook.tries > 0)
       await sql`UPDATE webhooks SET tries = 0, failing_since = NULL WHERE public_id = ${webhookId}`;
@@ -247,6 +243,8 @@ export class WebhookWorker {
       readonly batch: Batch;
       readonly messages: readonly Message[];
       readonly secrets: readonly string[];
+      /** When the turn ends, by the clock of this process. */
+      readonly until: number;
     },
   ): Promise<boolean> {
     const { poster, now, sql } = this.#options;
@@ -254,8 +252,10 @@ export class WebhookWorker {
     const step = webhook.isUnordered ? IN_FLIGHT : 1;
     const tries: WebhookTry[] = [];
     let delivered = 0;
+    let slowest = 0;
+    const mayGoOn = (): boolean => this.#maySend(webhook) && performance.now() < given.until;
     let failure: { readonly answer: Answer; readonly message: Message } | null = null;
-    for (let at = 0; at < events.length && failure === null && this.#maySend(webhook); at += step) {
+    for (let at = 0; at < events.length && failure === null && (at === 0 || mayGoOn()); at += step) {
       const part = given.messages.slice(at, at + step);
       const answers = await Promise.all(
         part.map((message) => poster.send(webhook.url, message, given.secrets)),
@@ -264,6 +264,7 @@ export class WebhookWorker {
         const message = part[index];
         if (message === undefined) continue;
         const { status, problem, ms } = answer;
+        slowest = Math.max(slowest, ms);
         tries.push({ messageId: message.id, type: message.type, at: new Date(now()), status, problem, ms });
         if (answer.problem !== null) failure ??= { answer, message };
         else if (failure === null) delivered += 1;
@@ -277,6 +278,8 @@ export class WebhookWorker {
     // Of a turn that ends in between nothing comes again.
     if (failure === null && delivered < events.length && last !== undefined)
       await this.#acknowledge(webhook, epoch, last);
+    if (slowest >= SLOW_MS) this.#slow.add(webhook.id);
+    else if (tries.length > 0) this.#slow.delete(webhook.id);
     this.stats.delivered += delivered;
     if (delivered > 0)
       await sql`
@@ -315,6 +318,11 @@ export class WebhookWorker {
     this.stats.disabled += 1;
     this.#options.log.error({ webhook: webhook.webhookId, reason }, 'webhook: disabled');
   }
+}
+
+/** Whose turns a webhook takes: those of its app's account. */
+function pathOf({ id, appId, accountId }: ActiveWebhook): Path {
+  return [accountId ?? `app ${appId}`, appId, id];
 }
 
 /** The message of an event: the payload is the text that was sent. */

@@ -1,5 +1,6 @@
 /** Webhooks: consumers whose events are sent to an address. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
@@ -21,7 +22,7 @@ export interface Webhook {
   readonly isUnordered: boolean;
   readonly sendsEvents: boolean;
   readonly state: WebhookState;
-  /** Why it is disabled. */
+  /** Why it is disabled, or rests although it is active. */
   readonly reason: string | null;
   readonly createdAt: Date;
   readonly failingSince: Date | null;
@@ -32,6 +33,13 @@ export interface Webhook {
   readonly delivered: number;
   readonly failed: number;
   readonly skipped: number;
+  /** The member that it sends for; null: the operator, or an account that is gone. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
+}
+
+/** A webhook that may send, with the account of its app; null: the app has no owner. */
+export interface ActiveWebhook extends Webhook {
+  readonly accountId: number | null;
 }
 
 /** A try, for people. */
@@ -89,30 +97,44 @@ export async function addWebhook(
       throw refused('tooManyWebhooks', `an app may have ${most} webhooks (MAX_WEBHOOKS_PER_APP)`);
     // Paused until it has a position: on a cluster that is on another node.
     await tx`
-      INSERT INTO webhooks (public_id, app_id, url, digest, sealed, is_unordered, sends_events, state)
-      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${isUnordered}, ${sendsEvents}, 'paused')`;
+      INSERT INTO webhooks (public_id, app_id, url, digest, sealed, is_unordered, sends_events, state, created_by)
+      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${isUnordered}, ${sendsEvents}, 'paused',
+              ${await makerOf(tx, appId, by)})`;
     await writeAudit(tx, { appId, by, action: 'webhook.add', details: { webhookId, url } });
+    await tellOwners(tx, appId, webhookId, {
+      type: 'webhook.added',
+      subject: 'Webhook added',
+      text: (app) =>
+        `The app ${app} has a new webhook, ${webhookId}: it sends ${sendsEvents ? 'events' : 'messages of alerts'} to an address outside.\n\nAddress: ${new URL(url).origin}\n`,
+      by,
+    });
   });
   if (sendsEvents) await store.add(appId, { name: webhookId, kind: 'webhook', types, filter, from });
-  await sql`UPDATE webhooks SET state = 'active' WHERE public_id = ${webhookId}`;
+  // Whoever has paused or disabled it meanwhile wins.
+  await sql`UPDATE webhooks SET state = 'active' WHERE public_id = ${webhookId} AND state = 'paused'`;
   return { webhookId, secret: text };
 }
 
 const columns = (sql: Sql | Transaction) => sql`
-  id, app_id AS "appId", public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents", state, reason,
+  id, app_id AS "appId", public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents", state,
+  CASE WHEN state = 'active' AND NOT ${hasMaker(sql, 'webhooks')} THEN 'the member who made it may not use the app' ELSE reason END AS reason,
   created_at AS "createdAt", failing_since AS "failingSince", tries, next_try_at AS "nextTryAt", blocked_by AS "blockedBy",
-  delivered::float8, failed::float8, skipped::float8`;
+  delivered::float8, failed::float8, skipped::float8,
+  (SELECT json_build_object('userId', maker.public_id, 'email', maker.email) FROM users AS maker WHERE maker.id = webhooks.created_by)
+    AS "createdBy"`;
 
 /** The webhooks of an app, in order of creation. */
 export async function listWebhooks(sql: Sql, appId: number): Promise<readonly Webhook[]> {
   return await sql<Webhook[]>`SELECT ${columns(sql)} FROM webhooks WHERE app_id = ${appId} ORDER BY id`;
 }
 
-/** All that may send: not those of apps that are in the bin or suspended. */
-export async function activeWebhooks(sql: Sql): Promise<readonly Webhook[]> {
-  return await sql<Webhook[]>`
-    SELECT ${columns(sql)} FROM webhooks
-     WHERE state = 'active' AND NOT EXISTS (
+/** All that may send: not those of apps that are in the bin or suspended, nor those whose maker may not use the app. */
+export async function activeWebhooks(sql: Sql): Promise<readonly ActiveWebhook[]> {
+  return await sql<ActiveWebhook[]>`
+    SELECT ${columns(sql)},
+           (SELECT min(user_id) FROM app_members WHERE app_members.app_id = webhooks.app_id AND role = 'owner') AS "accountId"
+      FROM webhooks
+     WHERE state = 'active' AND ${hasMaker(sql, 'webhooks')} AND NOT EXISTS (
        SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
      ORDER BY id`;
 }
@@ -142,7 +164,10 @@ export async function listTries(sql: Sql, id: number): Promise<readonly WebhookT
      WHERE webhook_id = ${id} ORDER BY id DESC LIMIT ${KEPT_TRIES}`;
 }
 
-/** Pauses a webhook, or has it go on, also one that was disabled. Its position stays. */
+/**
+ * Pauses a webhook, or has it go on, also one that was disabled. Its position stays. Where its maker may not use the app any more, it goes
+ * on for whoever resumes it.
+ */
 export async function setWebhookState(
   sql: Sql,
   { id, appId, webhookId }: Webhook,
@@ -152,8 +177,11 @@ export async function setWebhookState(
   const action = state === 'active' ? 'webhook.resume' : 'webhook.pause';
   await sql.begin('isolation level read committed', async (tx) => {
     await tx`
-      UPDATE webhooks SET state = ${state}, reason = NULL, failing_since = NULL, tries = 0, next_try_at = NULL
+      UPDATE webhooks
+         SET state = ${state}, reason = NULL,
+             created_by = CASE WHEN ${state === 'paused'} OR ${hasMaker(tx, 'webhooks')} THEN created_by ELSE ${await makerOf(tx, appId, by)}::integer END
        WHERE id = ${id}`;
+    await sendAgain(tx, { webhookId: id });
     await writeAudit(tx, { appId, by, action, details: { webhookId } });
   });
 }
@@ -186,32 +214,52 @@ export async function disableWebhook(
       action: 'webhook.disable',
       details: { webhookId, url, reason },
     });
-    await tellOwners(tx, { appId, webhookId, url }, reason, new Date(now));
+    const next = reason === DISABLED_FOR.lost ? 'events from now on' : 'the event at which it stopped';
+    await tellOwners(
+      tx,
+      appId,
+      webhookId,
+      {
+        type: 'webhook.disabled',
+        subject: 'Webhook disabled',
+        text: (app) =>
+          `The webhook ${webhookId} of the app ${app} was disabled: ${reason}.\n\nOnce the endpoint works again, resume the webhook: it goes on with ${next}. ` +
+          `In the dashboard, or with: tidemark webhook resume ${webhookId}\n\nAddress: ${new URL(url).origin}\n`,
+        by: null,
+      },
+      new Date(now),
+    );
     return true;
   });
 }
 
-/** Mails wait in the outbox, so that they are sent if the change is committed. */
-async function tellOwners(
+/** A mail to the owners of an app. */
+export interface OwnersMail {
+  readonly type: string;
+  readonly subject: string;
+  /** @param app its name, in quotes */
+  readonly text: (app: string) => string;
+  /** Who did it; null: the service. */
+  readonly by: Actor | null;
+}
+
+/**
+ * Mails the owners of an app. Mails wait in the outbox, so that they are sent if the change is committed.
+ * @param messageId what they are about
+ */
+export async function tellOwners(
   tx: Transaction,
-  { appId, webhookId, url }: Pick<Webhook, 'appId' | 'webhookId' | 'url'>,
-  reason: string,
-  at: Date,
+  appId: number,
+  messageId: string,
+  { type, subject, text, by }: OwnersMail,
+  at: Date = new Date(),
 ): Promise<void> {
   const [app] = await tx<{ name: string }[]>`SELECT name FROM apps WHERE id = ${appId}`;
-  const name = JSON.stringify(app?.name ?? '');
-  const next = reason === DISABLED_FOR.lost ? 'events from now on' : 'the event at which it stopped';
-  const body = JSON.stringify({
-    subject: 'Webhook disabled',
-    text:
-      `The webhook ${webhookId} of the app ${name} was disabled: ${reason}.\n\nAddress: ${new URL(url).origin}\nTime: ${at.toISOString()}\n\n` +
-      'Once the endpoint works again, resume the webhook: it goes on with ' +
-      `${next}. ` +
-      `In the dashboard, or with: tidemark webhook resume ${webhookId}\n`,
-  });
+  const facts = `Time: ${at.toISOString()}\n${by === null ? '' : `By: ${actorName(by)}\n`}`;
+  const body = JSON.stringify({ subject, text: text(JSON.stringify(app?.name ?? '')) + facts });
   await tx`
     INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
-    SELECT ${appId}, 'mail', users.email, ${webhookId}, 'webhook.disabled', ${body}, ${at}, ${at}
+    SELECT ${appId}, 'mail', users.email, ${messageId}, ${type}, ${body}, ${at}, ${at}
       FROM app_members JOIN users ON users.id = user_id
      WHERE app_id = ${appId} AND role = 'owner' AND email_verified_at IS NOT NULL`;
 }

@@ -1,6 +1,6 @@
 /**
- * What ends at once in every process: sessions, live feeds and tokens of an account that signed out at its issuer, that has lost
- * a group, or that the operator has suspended, and those of a suspended app.
+ * What ends at once in every process: sessions, live feeds, tokens and webhooks of an account that signed out at its issuer, that has
+ * lost a group, or that the operator has suspended, and those of a suspended app.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
@@ -9,6 +9,7 @@ import { resumeAccount, suspendAccount } from '../../src/accounts/people/suspens
 import { suspendApp } from '../../src/apps/apps.ts';
 import { mapGroup, unmapGroup } from '../../src/apps/groups.ts';
 import { addConsumer } from '../../src/delivery/consumers.ts';
+import { activeWebhooks } from '../../src/delivery/webhooks.ts';
 import { ConsumerStore } from '../../src/storage/feed/consumers.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
@@ -28,6 +29,7 @@ interface Member {
   /** Signed in at the process of the same index. */
   readonly people: readonly [Person, Person];
   readonly token: string;
+  readonly webhookId: string;
   /** Of a session in each process, and of the token in the second. */
   readonly feeds: readonly LiveClient[];
 }
@@ -52,6 +54,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
       OIDC_GROUPS_CLAIM: 'groups',
       ALLOW_SIGNUP: 'open',
       READ_LIMIT_PER_MINUTE: 0,
+      WEBHOOK_ALLOW_PRIVATE: 'true',
       // For longer than the test: nothing is looked up again by itself.
       TOKEN_CACHE_SECONDS: 3_600,
     } as const;
@@ -91,6 +94,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
     const people = [(await signIn(both[0]))[0], (await signIn(both[1]))[0]] as const;
     const { data } = await people[0].post(`/api/apps/${app.appId}/tokens`, { name: 'of the group' });
     const token = String(data.resourceToken);
+    const webhook = await people[0].post(`/api/apps/${app.appId}/webhooks`, { url: 'http://127.0.0.1:1/' });
     const store = new ConsumerStore((await openStorage(database.sql)).engine, database.sql);
     await addConsumer(database.sql, store, id, {
       name: CONSUMER,
@@ -104,6 +108,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
       email,
       people,
       token,
+      webhookId: String(webhook.data.webhookId),
       feeds: await Promise.all([
         LiveClient.follow(both[0].port, app.appId, { cookie: people[0].cookie }),
         LiveClient.follow(both[1].port, app.appId, { cookie: people[1].cookie }),
@@ -113,6 +118,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
     const statuses = await statusesOfToken(member);
     const errors = both.flatMap(({ log }) => log.filter(({ level }) => level === 'error'));
     expect(statuses, JSON.stringify(errors)).toEqual(Array.from({ length: 6 }, () => 200));
+    expect(await sends(member)).toBe(true);
     return member;
   };
 
@@ -128,6 +134,8 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
       headers: { Authorization: `Bearer ${token}` },
       ...(method === 'POST' && { body: '{}' }),
     });
+  const sends = async (member: Member): Promise<boolean> =>
+    (await activeWebhooks(database.sql)).some(({ webhookId }) => webhookId === member.webhookId);
   /** Of a read of events, of counts, and of a consumer's batch, in both processes. */
   const statusesOfToken = async ({ app, token }: Member): Promise<number[]> => {
     const path = `/v1/apps/${app.appId}`;
@@ -156,6 +164,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
     );
     await until(async () => (await codes()).every((code) => code === session), 'the sessions have no access');
     await until(() => feeds.every(({ isOver }) => isOver), 'the feeds have ended');
+    expect(await sends(member)).toBe(false);
     expect(await statusesOfToken(member)).toEqual(Array.from({ length: 6 }, () => token));
     expect(await codes()).toEqual([session, session]);
     for (const feed of feeds) expect(feed.messages.filter(({ event }) => event === 'end')).toHaveLength(1);
@@ -204,6 +213,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
       async () => (await statusesOfToken(member)).every((status) => status === 200),
       'the token reads again',
     );
+    expect(await sends(member)).toBe(true);
   });
 
   test('a group that is gone at a sign-in takes its access with it, also from older sessions', async () => {
@@ -241,6 +251,7 @@ function endedAccess(makeDatabase: () => Promise<TestDatabase>): void {
       async () => (await statusesOfToken(member)).every((status) => status === 200),
       'the token reads again',
     );
+    expect(await sends(member)).toBe(true);
   });
 
   test('a suspended app answers on no route in any process, and its feeds and consumers end until it is resumed', async () => {

@@ -1,5 +1,6 @@
 /** Removing a member: no invitation, no token and no race lets the person in again. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { activeWebhooks } from '../../src/delivery/webhooks.ts';
 import type { Transaction } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
@@ -24,6 +25,10 @@ describe('a server', () => {
   const idOf = async (person: Person): Promise<string> => {
     const { user } = (await person.get('/api/session')).data as { user: { userId: string } };
     return user.userId;
+  };
+  const emailOf = async (person: Person): Promise<string> => {
+    const { user } = (await person.get('/api/session')).data as { user: { email: string } };
+    return user.email;
   };
   /** The token of an invitation's link. */
   const inviteTo = async (app: App, email: string): Promise<string> => {
@@ -170,6 +175,120 @@ describe('a server', () => {
     });
   });
 
+  describe('what a member has sent elsewhere', () => {
+    const RULE = '{"of":"count","window":"1m","above":0}';
+    const hookOf = async (person: Person, app: App): Promise<string> => {
+      const { data, text } = await person.post(`${app.path}/webhooks`, {
+        url: 'https://hooks.example.com/a',
+      });
+      expect(data.webhookId, text).toMatch(/^whk_/);
+      return String(data.webhookId);
+    };
+    const alertOf = async (person: Person, app: App, name: string): Promise<string> => {
+      const alertmanager = `https://${name}.example.com/`;
+      const { data, text } = await person.post(`${app.path}/alerts`, { name, rule: RULE, alertmanager });
+      expect(data.alertId, text).toMatch(/^alr_/);
+      return String(data.alertId);
+    };
+    const statesOf = async (app: App): Promise<unknown> => {
+      const { webhooks } = (await owner.get(`${app.path}/webhooks`)).data as {
+        webhooks: { webhookId: string; state: string }[];
+      };
+      const { alerts } = (await owner.get(`${app.path}/alerts`)).data as {
+        alerts: { alertId: string; alertmanager: string | null }[];
+      };
+      return Object.fromEntries([
+        ...webhooks.map(({ webhookId, state }) => [webhookId, state]),
+        ...alerts.map(({ alertId, alertmanager }) => [alertId, alertmanager]),
+      ]);
+    };
+
+    test('ends with the membership, but for what the owner keeps; who resumes a webhook takes it over', async () => {
+      const app = await newOwnApp(owner);
+      const person = await newMaintainer(app);
+      const hooks = [await hookOf(person, app), await hookOf(person, app), await hookOf(owner, app)] as const;
+      const alerts = [await alertOf(person, app, 'one'), await alertOf(person, app, 'two')] as const;
+      const foreign = await remove(app, person, { keepWebhooks: [hooks[2]] });
+      expect(foreign).toMatchObject({ status: 404, code: 'WEBHOOK_NOT_FOUND' });
+      expect((await person.get(app.path)).status).toBe(200);
+      const removed = await remove(app, person, { keepWebhooks: [hooks[1]], keepAlerts: [alerts[1]] });
+      expect(removed.data).toMatchObject({
+        endedWebhooks: [{ webhookId: hooks[0], url: 'https://hooks.example.com/a' }],
+        keptWebhooks: [{ webhookId: hooks[1] }],
+        endedAlerts: [{ alertId: alerts[0], name: 'one' }],
+        keptAlerts: [{ alertId: alerts[1] }],
+      });
+      expect(await statesOf(app)).toEqual({
+        ...{ [hooks[0]]: 'disabled', [hooks[1]]: 'active', [hooks[2]]: 'active' },
+        ...{ [alerts[0]]: null, [alerts[1]]: 'https://two.example.com/' },
+      });
+      const isSending = async (): Promise<boolean[]> => {
+        const ids = (await activeWebhooks(service.sql)).map(({ webhookId }) => webhookId);
+        return hooks.map((id) => ids.includes(id));
+      };
+      expect(await isSending()).toEqual([false, true, true]);
+      expect((await owner.post(`${app.path}/webhooks/${hooks[0]}/resume`)).status).toBe(200);
+      expect(await isSending()).toEqual([true, true, true]);
+      // The member who comes back has nothing of it.
+      await owner.post(`${app.path}/members`, { email: await emailOf(person) });
+      expect((await remove(app, person)).data).toMatchObject({ endedWebhooks: [], endedAlerts: [] });
+    });
+
+    test('ends where the member leaves, who keeps nothing', async () => {
+      const app = await newOwnApp(owner);
+      const person = await newMaintainer(app);
+      const webhookId = await hookOf(person, app);
+      const self = `${app.path}/members/${await idOf(person)}`;
+      expect((await person.delete(self, { keepWebhooks: [webhookId] })).code).toBe('ACCESS_DENIED');
+      expect((await person.delete(self)).data).toMatchObject({ endedWebhooks: [{ webhookId }] });
+    });
+
+    test.each(['webhooks', 'alerts'])(
+      '%s that are added while the member is removed are ended, or not added',
+      async (what) => {
+        const app = await newOwnApp(owner);
+        const person = await newMaintainer(app);
+        const userId = await idOf(person);
+        const body = {
+          webhooks: { url: 'https://hooks.example.com/late' },
+          alerts: { name: 'late', rule: RULE, alertmanager: 'https://late.example.com/' },
+        }[what];
+        const { removal, making } = await whileLocked(
+          (tx) => tx`SELECT FROM apps WHERE public_id = ${app.appId} FOR UPDATE`,
+          async (untilWaiting) => {
+            const began = owner.delete(`${app.path}/members/${userId}`);
+            await untilWaiting(1);
+            // It is past the check of who asks, and has yet to be made.
+            const late = person.post(`${app.path}/${what}`, body);
+            await untilWaiting(2);
+            return { removal: began, making: late };
+          },
+        );
+        expect((await removal).status).toBe(200);
+        expect((await making).code).toBe('APP_NOT_FOUND');
+        expect(await statesOf(app)).toEqual({});
+      },
+    );
+
+    test('mails of alerts to the member end too', async () => {
+      const app = await newOwnApp(owner);
+      const person = await newMaintainer(app);
+      const email = await emailOf(person);
+      await service.sql`
+        INSERT INTO alert_rules (public_id, app_id, name, rule, emails)
+        SELECT ${`alr_${app.appId.slice(4)}`}, id, 'Mails', ${RULE}, ${[email.toUpperCase(), 'ops@example.com']}
+          FROM apps WHERE public_id = ${app.appId}`;
+      await service.sql`
+        INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+        SELECT id, 'mail', ${email}, 'waits', 'alert.firing', '{}', now(), now() + interval '1 day'
+          FROM apps WHERE public_id = ${app.appId}`;
+      await remove(app, person);
+      const { alerts } = (await owner.get(`${app.path}/alerts`)).data as { alerts: { emails: string[] }[] };
+      expect(alerts.map(({ emails }) => emails)).toEqual([['ops@example.com']]);
+      expect(await service.sql`SELECT FROM delivery_messages WHERE message_id = 'waits'`).toEqual([]);
+    });
+  });
+
   describe("a member's resource tokens", () => {
     test('are revoked by the removal; those of others are not', async () => {
       const app = await newOwnApp(owner);
@@ -186,6 +305,7 @@ describe('a server', () => {
       expect((await remove(app, person)).data).toEqual({
         revokedTokens: [{ tokenId: own.tokenId, name: 'Own' }],
         keptTokens: [],
+        ...{ endedWebhooks: [], keptWebhooks: [], endedAlerts: [], keptAlerts: [] },
       });
       expect([await statusOf(app, own), await statusOf(app, foreign)]).toEqual([401, 200]);
     });

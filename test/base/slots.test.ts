@@ -1,6 +1,6 @@
 /** Who gets a place, by the order in which work begins. */
 import { expect, test } from 'vitest';
-import { type Place, Slots, type Waiter } from '../../src/base/slots.ts';
+import { Ending, type Place, Slots, type Waiter } from '../../src/base/slots.ts';
 import type { Path } from '../../src/base/turns.ts';
 
 class Client implements Waiter {
@@ -19,8 +19,8 @@ class Client implements Waiter {
 }
 
 /** Work that the test ends. */
-function setUp(places: number, maxWaiting = 100) {
-  const slots = new Slots(places, maxWaiting);
+function setUp(places: number, maxWaiting = 100, mostOfAccount = places) {
+  const slots = new Slots(places, maxWaiting, mostOfAccount);
   /** What has begun and has not ended, and all that has begun. */
   const running: string[] = [];
   const begun: string[] = [];
@@ -51,6 +51,31 @@ function setUp(places: number, maxWaiting = 100) {
     Array.from({ length: count }, (_, index) => ask(`${name}${index + 1}`, path(index)));
   return { slots, running, begun, ends, ask, askMany, end, turn };
 }
+
+test('an account has no more places than it may have, although others are free', async () => {
+  const { begun, running, askMany, end, turn } = setUp(8, 100, 2);
+  askMany('a', 4, (index) => ['a', index]);
+  await turn();
+  expect(running).toEqual(['a1', 'a2']);
+  askMany('b', 3, () => ['b', 1]);
+  await turn();
+  expect(running).toEqual(['a1', 'a2', 'b1', 'b2']);
+  await end('a1');
+  expect(begun.at(-1)).toBe('a3');
+});
+
+test('work that waits is not run once the one that runs all of it stops', async () => {
+  const slots = new Slots(1, 100);
+  const ending = new Ending();
+  let finish: () => void = () => undefined;
+  const running = slots.run(['a', 1], ending, () => new Promise<void>((resolve) => (finish = resolve)));
+  const waiting = slots.run(['a', 2], ending, async () => 'run');
+  ending.settle();
+  expect(await waiting).toBe('settled');
+  expect(await slots.run(['b', 1], ending, async () => 'run')).toBe('settled');
+  finish();
+  expect(await running).toBeUndefined();
+});
 
 test('work of one holder begins in order of arrival, as much at once as there are places', async () => {
   const { begun, askMany, end, turn } = setUp(2);

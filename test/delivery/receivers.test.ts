@@ -1,7 +1,11 @@
 /** Receivers that are away for a day, silent, or that reset the connection; and the mails of alerts and of disabled webhooks. */
+import type { ServerResponse } from 'node:http';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { resumeAccount, suspendAccount } from '../../src/accounts/people/suspension.ts';
+import { suspendApp } from '../../src/apps/apps.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
 
@@ -40,11 +44,15 @@ const post = async (n: number, typeName = 'order'): Promise<void> => {
   const event = { loggingToken: app.loggingToken, typeId: undefined, typeName, payload: { n } };
   expect((await service.post(event)).status).toBe(201);
 };
-const hook = async (answer: Receiver['answer']): Promise<{ receiver: Receiver; webhookId: string }> => {
+const hook = async (
+  answer: Receiver['answer'],
+  maker: Person = owner,
+  of: { path: string } = app,
+): Promise<{ receiver: Receiver; webhookId: string }> => {
   const receiver = new Receiver();
   receivers.push(receiver);
   receiver.answer = answer;
-  const reply = await owner.post(`${app.path}/webhooks`, { url: await receiver.listen() });
+  const reply = await maker.post(`${of.path}/webhooks`, { url: await receiver.listen() });
   expect(reply.status, reply.text).toBe(201);
   return { receiver, webhookId: String(reply.data.webhookId) };
 };
@@ -122,4 +130,194 @@ test('an alert is mailed with its value and threshold, and a disabled webhook to
     mailbox.notices.find(({ text }) => text.includes(`The webhook ${webhookId}`))?.text;
   await until(() => notice() !== undefined, 'the mail of the webhook');
   expect(notice()).toContain('its endpoint answered 410');
+});
+
+/** Messages as the rounds of alerts store them. */
+const tell = async (
+  appId: string,
+  channel: 'webhook' | 'mail',
+  targets: readonly string[],
+  subject = 'An alert',
+): Promise<void> => {
+  const body = JSON.stringify({ subject, text: subject, type: 'alert.firing', data: {} });
+  const at = new Date(clock.wall());
+  await service.sql`
+    INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+    SELECT apps.id, ${channel}, target, gen_random_uuid()::text, 'alert.firing', ${body}, ${at}, ${at}
+      FROM apps, unnest(${[...targets]}::text[]) AS target WHERE public_id = ${appId}`;
+};
+const waiting = (target: string): Promise<{ tries: number; problem: string | null }[]> =>
+  service.sql`SELECT tries, problem FROM delivery_messages WHERE target = ${target}`;
+const mailsOf = (subject: string): number =>
+  mailbox.mails.filter(({ text }) => text.includes(subject)).length;
+
+test.each(['paused', 'disabled', 'suspended', 'binned', 'of a suspended account'])(
+  'messages of what is %s wait without a failure, and are sent at once when it goes on',
+  async (how) => {
+    const maker = await newPerson(service, `maker-${how.replaceAll(' ', '-')}@example.com`);
+    const own = await newOwnApp(maker);
+    const path = `${own.path}/webhooks`;
+    const { receiver, webhookId } = await hook((response) => response.writeHead(500).end(), maker, own);
+    await tell(own.appId, 'webhook', [webhookId]);
+    await until(async () => (await waiting(webhookId))[0]?.tries === 1, 'a failure');
+    const email = requireEmail(`maker-${how.replaceAll(' ', '-')}@example.com`);
+    const [stop, goOn]: readonly (() => Promise<unknown>)[] = {
+      paused: [
+        () => maker.post(`${path}/${webhookId}/pause`),
+        () => maker.post(`${path}/${webhookId}/resume`),
+      ],
+      disabled: [
+        () => service.sql`UPDATE webhooks SET state = 'disabled' WHERE public_id = ${webhookId}`,
+        () => maker.post(`${path}/${webhookId}/resume`),
+      ],
+      suspended: [
+        () => suspendApp(service.sql, { appId: own.appId, isSuspended: true }),
+        () => suspendApp(service.sql, { appId: own.appId, isSuspended: false }),
+      ],
+      binned: [
+        () => maker.delete(own.path, { confirm: 'Shop' }),
+        () => maker.post(`/api/removed-apps/${own.appId}/restore`),
+      ],
+      'of a suspended account': [
+        () => suspendAccount(service.sql, email),
+        () => resumeAccount(service.sql, email),
+      ],
+    }[how] ?? [async () => undefined];
+    await stop?.();
+    clock.advance(80 * HOUR_MS);
+    // Another one, which shows that the rounds went on.
+    const { receiver: beside, webhookId: other } = await hook((response) => response.writeHead(204).end());
+    for (let n = 1; n <= 2; n += 1) {
+      await tell(app.appId, 'webhook', [other]);
+      await until(() => beside.received.length === n, 'the messages of another one');
+    }
+    expect(receiver.received).toHaveLength(1);
+    expect(await waiting(webhookId)).toHaveLength(1);
+    await goOn?.();
+    // The first failure after it is no failure of 80 hours.
+    await until(() => receiver.received.length === 2, 'the message, at once');
+    await until(async () => (await waiting(webhookId))[0]?.tries === 1, 'a first failure');
+    expect((await stored(webhookId)).state).toBe('active');
+    receiver.answer = (response) => response.writeHead(204).end();
+    clock.advance(HOUR_MS);
+    await until(async () => (await waiting(webhookId)).length === 0, 'the message');
+    expect(service.log.filter(({ msg }) => String(msg).includes('given up'))).toEqual([]);
+  },
+);
+
+test('a person who was added to an app gets no mail of its alerts before they have opened it, nor after they have left it', async () => {
+  const reader = await newPerson(service, 'reader@example.com');
+  await owner.post(`${app.path}/members`, { email: 'reader@example.com' });
+  const told = async (subject: string): Promise<number> => {
+    await tell(app.appId, 'mail', ['reader@example.com', 'ops@example.com'], subject);
+    await until(async () => (await waiting('reader@example.com')).length === 0, 'its mail');
+    return mailbox.mails.filter(({ to, text }) => to === 'reader@example.com' && text.includes(subject))
+      .length;
+  };
+  expect(await told('before')).toBe(0);
+  expect((await reader.get(app.path)).status).toBe(200);
+  expect(await told('opened')).toBe(1);
+  const { user } = (await reader.get('/api/session')).data as { user: { userId: string } };
+  expect((await owner.delete(`${app.path}/members/${user.userId}`)).status).toBe(200);
+  expect(await told('after')).toBe(0);
+  // An address that the operator wrote has no account.
+  await until(
+    () => ['before', 'opened', 'after'].every((one) => mailsOf(one) > 0),
+    'the mails of the others',
+  );
+});
+
+test('alerts of a stranger fill neither a mailbox nor the places of the outbox', async () => {
+  const [reader, stranger] = [
+    await newPerson(service, 'victim@example.com'),
+    await newPerson(service, 'stranger@example.com'),
+  ];
+  const [own, foreign] = [await newOwnApp(reader), await newOwnApp(stranger)];
+  await stranger.post(`${foreign.path}/members`, { email: 'victim@example.com' });
+  expect((await reader.get(foreign.path)).status).toBe(200);
+  const { receiver, webhookId } = await hook(() => undefined, stranger, foreign);
+  await service.sql`
+    INSERT INTO webhooks (public_id, app_id, url, digest, sealed, created_by)
+    SELECT public_id || n, app_id, url, digest, sealed, created_by FROM webhooks, generate_series(1, 80) AS n
+     WHERE public_id = ${webhookId}`;
+  await tell(foreign.appId, 'mail', new Array<string>(70).fill('victim@example.com'), 'Foreign');
+  await until(async () => (await waiting('victim@example.com')).length === 50, 'as many as one app may send');
+  await tell(
+    foreign.appId,
+    'webhook',
+    Array.from({ length: 80 }, (_, n) => `${webhookId}${n + 1}`),
+  );
+  await until(() => receiver.received.length >= 63, 'all places that one account gets');
+  await tell(own.appId, 'mail', ['victim@example.com'], 'Own');
+  await until(() => mailsOf('Own') === 1, 'the own mail');
+  expect(receiver.received).toHaveLength(63);
+  expect(mailsOf('Foreign')).toBe(20);
+  // Waiting for the next hour is no failure.
+  expect(await service.sql`SELECT FROM delivery_messages WHERE channel = 'mail' AND tries > 0`).toEqual([]);
+  await service.sql`DELETE FROM delivery_messages`;
+});
+
+test.each([
+  ['answer slowly', 1, 511],
+  ['have never taken anything', 0, 128],
+])(
+  '600 webhooks of one account whose endpoints %s do not delay one of another account',
+  async (_, delivered, most) => {
+    const stranger = await newPerson(service, `slow-${delivered}@example.com`);
+    const foreign = await newOwnApp(stranger);
+    const held: ServerResponse[] = [];
+    const { receiver, webhookId } = await hook((response) => held.push(response), stranger, foreign);
+    const { receiver: live, webhookId: liveId } = await hook((response) => response.writeHead(204).end());
+    await service.sql`UPDATE webhooks SET delivered = ${delivered} WHERE public_id IN (${webhookId}, ${liveId})`;
+    await service.sql`
+    INSERT INTO webhooks (public_id, app_id, url, digest, sealed, created_by, delivered)
+    SELECT public_id || n, app_id, url, digest, sealed, created_by, delivered FROM webhooks, generate_series(1, 599) AS n
+     WHERE public_id = ${webhookId}`;
+    await service.sql`
+    INSERT INTO consumers (app_id, name, kind, tick, position)
+    SELECT app_id, name || n, kind, tick, position FROM consumers, generate_series(1, 599) AS n WHERE name = ${webhookId}`;
+    const event = {
+      loggingToken: foreign.loggingToken,
+      typeId: undefined,
+      typeName: 'slow',
+      payload: { n: 1 },
+    };
+    expect((await service.post(event)).status).toBe(201);
+    await until(() => receiver.received.length > 0, 'the first of the others', 60_000);
+    await post(1);
+    await until(() => live.received.length === 1, 'the event of another account', 60_000);
+    expect(receiver.received.length).toBeLessThanOrEqual(most);
+    // Not because endpoints of the others have been given up meanwhile.
+    expect(await service.sql`SELECT FROM webhooks WHERE failed > 0`).toEqual([]);
+    await service.sql`DELETE FROM webhooks WHERE public_id LIKE ${`${webhookId}%`}`;
+    for (const response of held) response.writeHead(204).end();
+  },
+);
+
+test('owners are told of a webhook and of an alert with a new address', async () => {
+  const maker = await newPerson(service, 'maintainer@example.com');
+  await owner.post(`${app.path}/members`, { email: 'maintainer@example.com', role: 'maintainer' });
+  const notices = (subject: string): string[] =>
+    mailbox.notices
+      .filter(({ to, text }) => to === 'owner@example.com' && text.includes(subject))
+      .map(({ text }) => text);
+  const before = notices('Webhook added').length;
+  await hook((response) => response.writeHead(204).end(), maker);
+  await until(() => notices('Webhook added').length > before, 'the notice of the webhook');
+  expect(notices('Webhook added').at(-1)).toContain('By: maintainer@example.com');
+  await owner.post(`${app.path}/types`, { name: 'watched' });
+  const add = (name: string, more: object): Promise<Reply> =>
+    maker.post(`${app.path}/alerts`, {
+      name,
+      rule: '{"of":"count","type":"watched","window":"1m","above":9}',
+      ...more,
+    });
+  expect((await add('own', { emails: ['maintainer@example.com'] })).status).toBe(201);
+  const alertmanager = 'http://alertmanager.example.com:9093/path';
+  for (const name of ['first', 'second']) expect((await add(name, { alertmanager })).status).toBe(201);
+  await until(() => notices('Alert with a new address').length > 0, 'the notice of the alert');
+  await hook((response) => response.writeHead(204).end(), maker);
+  await until(() => notices('Webhook added').length > before + 1, 'a later notice');
+  expect(notices('Alert with a new address')).toHaveLength(1);
+  expect(notices('Alert with a new address')[0]).toContain('http://alertmanager.example.com:9093\n'.trim());
 });

@@ -1,6 +1,12 @@
-/** Removing a member, or leaving: which tokens end with the membership, and which an owner keeps. */
+/** Removing a member, or leaving: which tokens, webhooks and alerts end with the membership, and which an owner keeps. */
 import type { VNode } from 'preact';
-import type { App, Member, ResourceTokenList } from '../../../src/api-types/answers.ts';
+import type {
+  AlertList,
+  App,
+  Member,
+  ResourceTokenList,
+  WebhookList,
+} from '../../../src/api-types/answers.ts';
 import { useAddress } from '../../address.ts';
 import { call } from '../../api.ts';
 import { Ago } from '../../components/ago.ts';
@@ -27,9 +33,20 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
   const own = (tokens.data?.tokens ?? []).filter(
     (token) => token.createdBy?.userId === member.userId && !isOver(token),
   );
+  const webhooks = useResource<WebhookList>(`${path}/webhooks`);
+  const alerts = useResource<AlertList>(`${path}/alerts`);
+  const isOwn = ({ createdBy }: Pick<WebhookList['webhooks'][number], 'createdBy'>): boolean =>
+    createdBy?.userId === member.userId;
+  const hooks = (webhooks.data?.webhooks ?? []).filter(isOwn);
+  const told = (alerts.data?.alerts ?? []).filter((one) => isOwn(one) && one.alertmanager !== null);
   const action = useAction(async (values: Record<string, string>) => {
-    const keepTokens = own.map(({ tokenId }) => tokenId).filter((tokenId) => values[tokenId] === 'on');
-    await call('DELETE', `${path}/members/${member.userId}`, { body: { keepTokens } });
+    const kept = (ids: readonly string[]): string[] => ids.filter((id) => values[id] === 'on');
+    const body = {
+      keepTokens: kept(own.map(({ tokenId }) => tokenId)),
+      keepWebhooks: kept(hooks.map(({ webhookId }) => webhookId)),
+      keepAlerts: kept(told.map(({ alertId }) => alertId)),
+    };
+    await call('DELETE', `${path}/members/${member.userId}`, { body });
     if (!leaves) return onRemoved();
     notify(`You have left ${app.name}`);
     route('/', true);
@@ -37,9 +54,11 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
   const title = leaves ? 'Leave the app' : 'Remove the member';
   return html`<${Dialog} title=${title} onClose=${onClose}>
     <p>${leaves ? 'You' : member.email} will no longer see ${app.name}.${!leaves && ' Rotate the logging token too if only you may write.'}</p>
-    <${Waiting} for=${tokens} lines=${2} />
+    ${[tokens, webhooks, alerts].map((one, index) => html`<${Waiting} key=${index} for=${one} lines=${1} />`)}
     ${
       tokens.data &&
+      webhooks.data &&
+      alerts.data &&
       html`<${Form} danger action=${action} submit=${title} onCancel=${onClose}>
         ${
           own.length > 0 &&
@@ -50,6 +69,25 @@ export function RemoveMember({ app, member, onRemoved, onClose }: RemoveMemberPr
               ({ tokenId, name, lastUsedAt }) => html`<label class="check" key=${tokenId}>
                 ${!leaves && html`<input type="checkbox" name=${tokenId} />`}
                 <span>${!leaves && 'Keep '}${name}, ${lastUsedAt === null ? 'never used' : html`last used <${Ago} at=${lastUsedAt} />`}</span>
+              </label>`,
+            )}
+          </fieldset>`
+        }
+        ${
+          hooks.length + told.length > 0 &&
+          html`<fieldset class="callout tokens-ending">
+            <legend>What ${member.email} has sent elsewhere</legend>
+            <p>These webhooks are disabled, and these alerts no longer tell their Alertmanager.${!leaves && ' What you keep is yours.'}</p>
+            ${hooks.map(
+              ({ webhookId, url }) => html`<label class="check" key=${webhookId}>
+                ${!leaves && html`<input type="checkbox" name=${webhookId} />`}
+                <span>${!leaves && 'Keep '}the webhook ${url}</span>
+              </label>`,
+            )}
+            ${told.map(
+              ({ alertId, name, alertmanager }) => html`<label class="check" key=${alertId}>
+                ${!leaves && html`<input type="checkbox" name=${alertId} />`}
+                <span>${!leaves && 'Keep '}${alertmanager} for the alert ${name}</span>
               </label>`,
             )}
           </fieldset>`

@@ -38,6 +38,7 @@ export type AuditAction =
   | 'webhook.resume'
   | 'webhook.skip'
   | 'webhook.rotate'
+  | 'webhook.keep'
   | 'webhook.disable'
   | 'webhook.remove'
   | 'alert.add'
@@ -140,6 +141,11 @@ export async function writeInstallationAudit(
   await insertEntry(tx, { ...entry, appId: null, accountId: null });
 }
 
+/** Who acted, for people. */
+export function actorName(by: Actor): string {
+  return by === 'command line' ? by : by.email;
+}
+
 async function insertEntry(
   tx: Transaction,
   entry: {
@@ -152,10 +158,9 @@ async function insertEntry(
 ): Promise<void> {
   const { appId, accountId, by, action, details } = entry;
   const userId = by === 'command line' ? null : by.userId;
-  const actor = by === 'command line' ? by : by.email;
   await tx`
     INSERT INTO audit_entries (app_id, account_id, user_id, actor, action, details)
-    VALUES (${appId}, ${accountId}, ${userId}, ${actor}, ${action}, ${tx.json(details)})`;
+    VALUES (${appId}, ${accountId}, ${userId}, ${actorName(by)}, ${action}, ${tx.json(details)})`;
 }
 
 /** What a page of the log is of: an app, or an account. Internal ids. */

@@ -37,15 +37,20 @@ export interface Member {
   readonly addedAt: Date;
 }
 
-/** The membership of an account in an app; null if it has none or there is no such app. */
+/** The membership of an account that opens an app; null if it has none or there is no such app. */
 export async function findMembership(sql: Sql, user: User, appId: string): Promise<Membership | null> {
   // PostgreSQL's text type cannot store NUL, so no public id contains it.
   if (appId.includes('\0')) return null;
-  const [row] = await sql<Membership[]>`
-    SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt"
+  const [row] = await sql<(Membership & { isOpened: boolean })[]>`
+    SELECT apps.id, public_id AS "appId", name, created_at AS "createdAt", role, apps.suspended_at AS "suspendedAt",
+           opened_at IS NOT NULL AS "isOpened"
       FROM apps JOIN app_members ON app_id = apps.id
      WHERE public_id = ${appId} AND user_id = ${user.id}`;
-  return row ?? null;
+  if (row === undefined) return null;
+  const { isOpened, ...membership } = row;
+  if (!isOpened)
+    await sql`UPDATE app_members SET opened_at = now() WHERE app_id = ${row.id} AND user_id = ${user.id}`;
+  return membership;
 }
 
 /** The apps of an account, in order of creation. */
@@ -140,8 +145,8 @@ export async function addMember(
 ): Promise<boolean> {
   const { appId, user, role, by, invited } = addition;
   const added = await tx`
-    INSERT INTO app_members (app_id, user_id, role, invited_key)
-    VALUES (${appId}, ${user.id}, ${role}, ${invited?.key ?? null})
+    INSERT INTO app_members (app_id, user_id, role, invited_key, opened_at)
+    VALUES (${appId}, ${user.id}, ${role}, ${invited?.key ?? null}, CASE WHEN ${invited !== null} THEN now() END)
     ON CONFLICT DO NOTHING RETURNING 1`;
   if (added.length === 0) return false;
   // A pending invitation of the new member would be a second way in.

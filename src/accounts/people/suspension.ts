@@ -1,9 +1,13 @@
-/** Accounts that the operator has suspended: they cannot sign in, their sessions have ended, and their resource tokens are refused. */
+/**
+ * Accounts that the operator has suspended: they cannot sign in, their sessions have ended, their resource tokens are refused, and their
+ * webhooks rest.
+ */
 import { refused } from '../../errors.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { COMMAND_LINE, writeAccountAudit } from '../log/audit.ts';
 import { endSessions } from '../sessions/sessions.ts';
 import type { Email } from './email.ts';
+import { sendAgain } from './senders.ts';
 import { lockUser, requireUser, type User } from './users.ts';
 
 /** An account after a change of its suspension. */
@@ -16,8 +20,8 @@ export interface AccountSuspension {
 }
 
 /**
- * Suspends an account. Its sessions end, and sign-ins and its resource tokens are refused until {@link resumeAccount}. Its apps and
- * their logging tokens go on.
+ * Suspends an account. Its sessions end, sign-ins and its resource tokens are refused, and its webhooks rest until {@link resumeAccount}.
+ * Its apps and their logging tokens go on.
  * @throws Refused memberNotFound
  */
 export async function suspendAccount(sql: Sql, email: Email): Promise<AccountSuspension> {
@@ -36,7 +40,7 @@ export async function suspendAccount(sql: Sql, email: Email): Promise<AccountSus
 }
 
 /**
- * Ends the suspension of an account: it can sign in, and its resource tokens are valid again.
+ * Ends the suspension of an account: it can sign in, its resource tokens are valid again, and its webhooks go on.
  * @throws Refused memberNotFound, notFound where it is not suspended
  */
 export async function resumeAccount(sql: Sql, email: Email): Promise<AccountSuspension> {
@@ -45,6 +49,7 @@ export async function resumeAccount(sql: Sql, email: Email): Promise<AccountSusp
     const changed = await tx`
       UPDATE users SET suspended_at = NULL WHERE id = ${user.id} AND suspended_at IS NOT NULL RETURNING 1`;
     if (changed.length === 0) throw refused('notFound', `the account ${user.email} is not suspended`);
+    await sendAgain(tx, { makerId: user.id });
     await writeAccountAudit(tx, { user, by: COMMAND_LINE, action: 'account.resume', details: {} });
     return { user, suspendedAt: null, endedSessions: 0 };
   });

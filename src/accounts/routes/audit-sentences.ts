@@ -39,6 +39,7 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'webhook.resume': ({ webhookId }) => `resumed the webhook ${webhookId}`,
   'webhook.skip': ({ webhookId, eventId }) => `skipped the event ${eventId} of the webhook ${webhookId}`,
   'webhook.rotate': ({ webhookId }) => `rotated the secret of the webhook ${webhookId}`,
+  'webhook.keep': ({ url }) => `kept the webhook ${url} of a former member`,
   'webhook.disable': ({ url, reason }) => `disabled the webhook ${url}: ${reason}`,
   'webhook.remove': ({ url }) => `removed the webhook ${url}`,
   'alert.add': ({ name }) => `added the alert “${name}”`,

@@ -1,6 +1,7 @@
 /** Alert rules of an app: what is judged, and who is told. */
-import { type Actor, COMMAND_LINE, writeAudit } from '../../accounts/log/audit.ts';
+import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../../accounts/log/audit.ts';
 import { parseEmail } from '../../accounts/people/email.ts';
+import { makerOf } from '../../accounts/people/senders.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
 import { createPublicId } from '../../base/token-text.ts';
@@ -10,7 +11,7 @@ import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type FieldKind, isTimezone } from '../../storage/storage.ts';
 import { checkWebhookUrl } from '../addresses.ts';
 import { checkTypes, deliveryNameProblem } from '../consumers.ts';
-import { findWebhook } from '../webhooks.ts';
+import { findWebhook, tellOwners } from '../webhooks.ts';
 import { describeRule, isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
 
 export interface AlertRule {
@@ -39,6 +40,8 @@ export interface AlertRule {
 /** A rule with how many of its series fire now. */
 export interface ListedRule extends AlertRule {
   readonly firing: number;
+  /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
+  readonly createdBy: { readonly userId: string; readonly email: string } | null;
 }
 
 /** A transition, for people. */
@@ -100,18 +103,43 @@ export async function addAlert(
   await sql.begin('isolation level read committed', async (tx) => {
     // The lock makes the limit exact.
     await tx`SELECT FROM apps WHERE id = ${appId} FOR NO KEY UPDATE`;
-    const names = await tx<{ name: string }[]>`SELECT name FROM alert_rules WHERE app_id = ${appId}`;
+    const names = await tx<{ name: string; emails: readonly string[]; alertmanager: string | null }[]>`
+      SELECT name, emails, alertmanager FROM alert_rules WHERE app_id = ${appId}`;
     if (names.some((one) => one.name === name))
       throw refused('alertRuleExists', `the app has an alert ${JSON.stringify(name)} already`);
     if (names.length >= most)
       throw refused('tooManyAlertRules', `an app may have ${most} alerts (MAX_ALERT_RULES_PER_APP)`);
     await tx`
-      INSERT INTO alert_rules (public_id, app_id, name, rule, timezone, webhooks, emails, alertmanager)
+      INSERT INTO alert_rules (public_id, app_id, name, rule, timezone, webhooks, emails, alertmanager, created_by)
       VALUES (${alertId}, ${appId}, ${name}, ${alert.rule}, ${alert.timezone}, ${[...new Set(webhooks)]},
-              ${[...new Set(emails.map((one) => one.trim()))]}, ${alert.alertmanager})`;
+              ${[...new Set(emails.map((one) => one.trim()))]}, ${alert.alertmanager}, ${await makerOf(tx, appId, by)})`;
     await writeAudit(tx, { appId, by, action: 'alert.add', details: { alertId, name, rule: alert.rule } });
+    await tellOfAddresses(tx, appId, { alertId, alert, by }, names);
   });
   return { alertId };
+}
+
+/** Tells the owners of an app of addresses that no alert of it had before. */
+async function tellOfAddresses(
+  tx: Transaction,
+  appId: number,
+  { alertId, alert, by = COMMAND_LINE }: { alertId: string; alert: NewAlert; by?: Actor },
+  before: readonly Pick<NewAlert, 'emails' | 'alertmanager'>[],
+): Promise<void> {
+  const known = new Set(before.flatMap(({ emails, alertmanager }) => [...emails, alertmanager]));
+  const { alertmanager } = alert;
+  const added = alert.emails
+    .map((one) => one.trim())
+    .filter((one) => !known.has(one) && one !== actorName(by));
+  if (alertmanager !== null && !known.has(alertmanager)) added.push(new URL(alertmanager).origin);
+  if (added.length === 0) return;
+  await tellOwners(tx, appId, alertId, {
+    type: 'address.added',
+    subject: 'Alert with a new address',
+    text: (app) =>
+      `The alert ${JSON.stringify(alert.name)} of the app ${app} tells ${added.length === 1 ? 'an address' : 'addresses'} that no alert of the app told before.\n\n${added.map((one) => `Address: ${one}\n`).join('')}`,
+    by,
+  });
 }
 
 /**
@@ -129,6 +157,9 @@ export async function changeAlert(
   const { name, rule, timezone, webhooks, emails, alertmanager, by = COMMAND_LINE } = alert;
   await checkAlert(sql, app, alert);
   await sql.begin('isolation level read committed', async (tx) => {
+    const before = await tx<{ emails: readonly string[]; alertmanager: string | null }[]>`
+      SELECT emails, alertmanager FROM alert_rules WHERE app_id = ${app.id}`;
+    await tellOfAddresses(tx, app.id, { alertId, alert, by }, before);
     // Only what is judged otherwise begins anew.
     await tx`
       UPDATE alert_rules
@@ -136,6 +167,7 @@ export async function changeAlert(
              evaluated_at = CASE WHEN rule = ${rule} AND timezone = ${timezone} AND is_paused = ${isPaused} THEN evaluated_at END,
              rule = ${rule}, timezone = ${timezone}, webhooks = ${[...new Set(webhooks)]},
              emails = ${[...new Set(emails.map((one) => one.trim()))]}, alertmanager = ${alertmanager},
+             created_by = CASE WHEN alertmanager IS NOT DISTINCT FROM ${alertmanager} THEN created_by ELSE ${await makerOf(tx, app.id, by)}::integer END,
              is_paused = ${isPaused}, problem = NULL
        WHERE id = ${id}`;
     await writeAudit(tx, { appId: app.id, by, action: 'alert.change', details: { alertId, name, rule } });
@@ -260,7 +292,9 @@ const columns = (sql: Sql | Transaction) => sql`
 /** The rules of an app, in order of creation. */
 export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
   return await sql<ListedRule[]>`
-    SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing
+    SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing,
+           (SELECT json_build_object('userId', maker.public_id, 'email', maker.email) FROM users AS maker
+             WHERE maker.id = alert_rules.created_by) AS "createdBy"
       FROM alert_rules WHERE app_id = ${appId} ORDER BY id`;
 }
 

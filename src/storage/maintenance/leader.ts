@@ -39,7 +39,12 @@ export class MaintenanceLeader {
   #isBeating = false;
 
   constructor(options: MaintenanceLeaderOptions) {
-    this.#options = { leaseMs: LEASE_MS, monotonic: () => performance.now(), onTakenOver: () => undefined, ...options };
+    this.#options = {
+      leaseMs: LEASE_MS,
+      monotonic: () => performance.now(),
+      onTakenOver: () => undefined,
+      ...options,
+    };
     this.#seenAt = this.#options.monotonic();
   }
 

@@ -80,7 +80,14 @@ test('a process that stands still loses the turn, and knows it before it does an
   expect({ takenOver, isAlive: await isAlive(pid) }).toEqual({ takenOver: 1, isAlive: false });
   clock.advance(15_000);
   expect(first.turn.isOurs).toBe(false);
-  await until(() => first.turn.take().then((ours) => !ours).catch(() => false), 'it asks again');
+  await until(
+    () =>
+      first.turn
+        .take()
+        .then((ours) => !ours)
+        .catch(() => false),
+    'it asks again',
+  );
   expect(first.turn.isOurs).toBe(false);
   expect(await second.turn.take()).toBe(true);
 });
