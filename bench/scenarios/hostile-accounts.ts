@@ -1,13 +1,21 @@
 /**
  * Part of hostile: attacks with valid tokens. One account takes all that it can get of what accounts share; innocent accounts write,
- * read and sign in beside it, within their limits.
+ * read and sign in beside it, within their limits, and have their events delivered and alerts mailed.
  */
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { SMTPServer } from 'smtp-server';
 import { requireEmail } from '../../src/accounts/people/email.ts';
 import { grantRole } from '../../src/accounts/people/members.ts';
 import { createVerifiedUser } from '../../src/accounts/people/sign-up.ts';
 import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
 import { declareField } from '../../src/apps/fields.ts';
+import { openSecret } from '../../src/apps/secret.ts';
 import { setTypeSchema } from '../../src/apps/type-schemas.ts';
+import { addWebhook } from '../../src/delivery/webhooks.ts';
+import type { Sql } from '../../src/storage/database/connect.ts';
+import { ConsumerStore, openStorage } from '../../src/storage/storage.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
 import { sumOfTable } from '../load/ledger.ts';
@@ -39,6 +47,16 @@ const FEED_TOKENS = 520;
 const EXPORT_TOKENS = 8;
 const HERD_APPS = 3_000;
 const NEW_TYPES = 1_000;
+/** Webhooks of an account whose endpoint takes that long for an answer. */
+const SLOW_WEBHOOKS = 600;
+const SLOW_MS = 13_000;
+/** Mails of a strange app to each innocent mailbox, and webhooks that take its messages slowly. */
+const STRANGE_MAILS = 70;
+const SLOW_MESSAGES = 80;
+/** A mail of an innocent's own alert, so often. */
+const MAIL_EVERY_MS = 2_000;
+/** What was sent in a spell arrives so long after it at the latest. */
+const ARRIVAL_MS = 10_000;
 /** Events of a batch, and batches of fresh events before the attack that reads them. */
 const BATCH_EVENTS = 10_000;
 const FIELD = 'status';
@@ -51,6 +69,8 @@ interface Attacker {
   readonly tokens: readonly string[];
   /** Batches of fresh events to store before they are read. */
   readonly freshBatches: number;
+  /** Where webhooks and mails go. */
+  readonly receivers: Receivers;
   /** Makes more apps of the account. */
   readonly seedApps: (count: number) => Promise<readonly Pick<BenchApp, 'loggingToken'>[]>;
 }
@@ -178,7 +198,163 @@ const ATTACKS: readonly Attack[] = [
       };
     },
   },
+  {
+    name: 'webhook places',
+    about: `${SLOW_WEBHOOKS} webhooks of an app whose endpoint takes ${SLOW_MS / 1_000} s for each of its events`,
+    prepare: async ({ bench, port, apps, receivers }, seconds) => {
+      const app = firstOf(apps);
+      const [known] = await bench.sql<{ id: string }[]>`
+        SELECT public_id AS id FROM webhooks WHERE app_id = ${app.id} ORDER BY id LIMIT 1`;
+      await bench.sql`UPDATE webhooks SET state = 'active' WHERE app_id = ${app.id}`;
+      await multiply(bench.sql, known?.id ?? (await hook(bench, app, receivers.urls.slow)), SLOW_WEBHOOKS);
+      return {
+        ...{ kind: 'open', port, connections: 2, seconds, perSecond: 10, warmUpSeconds: 0 },
+        requests: [postEvent(app, {})],
+      };
+    },
+  },
+  {
+    name: 'alert mails',
+    about: `an app with ${STRANGE_MAILS} messages of alerts to each innocent mailbox, whose owners have opened it, and ${SLOW_MESSAGES} webhooks that take messages slowly`,
+    prepare: async ({ bench, port, apps, receivers }, seconds) => {
+      const app = firstOf(apps);
+      const emails = Array.from({ length: INNOCENTS }, (_, index) => innocentAddress(index));
+      await bench.sql`
+        INSERT INTO app_members (app_id, user_id, role, opened_at)
+        SELECT ${app.id}, id, 'viewer', now() FROM users WHERE email = ANY(${emails}) ON CONFLICT DO NOTHING`;
+      const webhookId = await hook(bench, app, receivers.urls.slow);
+      await multiply(bench.sql, webhookId, SLOW_MESSAGES);
+      await tell(bench.sql, app.id, 'webhook', [
+        webhookId,
+        ...Array.from({ length: SLOW_MESSAGES - 1 }, (_, n) => `${webhookId}${n + 2}`),
+      ]);
+      const strange = emails.flatMap((email) => new Array<string>(STRANGE_MAILS).fill(email));
+      await bench.sql`
+        INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+        SELECT ${app.id}, 'mail', target, gen_random_uuid()::text, 'alert.firing', '{"subject":"x","text":"x"}', now(), now()
+          FROM unnest(${strange}::text[]) AS target`;
+      return {
+        ...{ kind: 'open', port, connections: 2, seconds, perSecond: 10, warmUpSeconds: 0 },
+        requests: [postEvent(app, {})],
+      };
+    },
+  },
 ];
+
+/** The addresses of innocents. */
+const innocentAddress = (index: number): string => `innocent-${index}@example.org`;
+
+/** Where webhooks post to and mails arrive: one address takes at once, the other one slowly. */
+class Receivers {
+  readonly #taking = createServer((request, response) => {
+    let body = '';
+    request.on('data', (chunk: Buffer) => {
+      body += chunk.toString();
+    });
+    request.once('end', () => {
+      // A message of the service.
+      const { data } = JSON.parse(body) as { data: { createdAt?: string } };
+      if (data.createdAt !== undefined) this.deliveries.push(Date.now() - Date.parse(data.createdAt));
+      response.writeHead(204).end();
+    });
+  });
+  readonly #slow = createServer((request, response) => {
+    request.resume();
+    setTimeout(() => response.writeHead(200).end(), SLOW_MS).unref();
+  });
+  readonly #mailbox = new SMTPServer({
+    ...{
+      authOptional: true,
+      disabledCommands: ['AUTH', 'STARTTLS'],
+      disableReverseLookup: true,
+      closeTimeout: 0,
+    },
+    onData: (stream, _session, done) => {
+      let text = '';
+      stream.on('data', (chunk: Buffer) => {
+        text += chunk.toString();
+      });
+      stream.once('end', () => {
+        const sentAt = /^Sent: (\d+)/m.exec(text)?.[1];
+        if (sentAt !== undefined) this.mails.push(Date.now() - Number(sentAt));
+        done();
+      });
+    },
+  });
+  /** Milliseconds from the event, or the message, to its receiver. */
+  readonly deliveries: number[] = [];
+  readonly mails: number[] = [];
+
+  static async open(): Promise<Receivers> {
+    const receivers = new Receivers();
+    for (const server of [receivers.#taking, receivers.#slow, receivers.#mailbox.server]) {
+      server.on('error', () => undefined);
+      server.listen(0, '127.0.0.1');
+      await once(server, 'listening');
+    }
+    receivers.#mailbox.on('error', () => undefined);
+    return receivers;
+  }
+
+  get urls(): { readonly taking: string; readonly slow: string; readonly mail: string } {
+    // Each listens on a port.
+    const at = (server: Pick<Server, 'address'>): string =>
+      `127.0.0.1:${(server.address() as AddressInfo).port}`;
+    return {
+      taking: `http://${at(this.#taking)}/`,
+      slow: `http://${at(this.#slow)}/`,
+      mail: `smtp://${at(this.#mailbox.server)}`,
+    };
+  }
+
+  async stop(): Promise<void> {
+    for (const server of [this.#taking, this.#slow]) {
+      server.closeAllConnections();
+      server.close();
+    }
+    await new Promise<void>((resolve) => this.#mailbox.close(() => resolve()));
+  }
+}
+
+/** Adds a webhook of an app. @returns its public id */
+async function hook(bench: Workbench, app: BenchApp, url: string): Promise<string> {
+  const settings = bench.installation.settings;
+  const store = new ConsumerStore((await openStorage(bench.sql)).engine, bench.sql);
+  const secret = await openSecret({ configured: settings.SECRET ?? '', dataDir: settings.DATA_DIR ?? '' });
+  const { webhookId } = await addWebhook(bench.sql, store, secret, app.id, {
+    ...{ url, types: [], filter: [], from: 'now', isUnordered: false, sendsEvents: true },
+    ...{ most: 10_000, allowPrivate: true },
+  });
+  return webhookId;
+}
+
+/** Makes many webhooks of one: they have sent before, and go on where it is. */
+async function multiply(sql: Sql, webhookId: string, count: number): Promise<void> {
+  await sql`UPDATE webhooks SET delivered = 1 WHERE public_id = ${webhookId}`;
+  await sql`
+    INSERT INTO webhooks (public_id, app_id, url, digest, sealed, delivered)
+    SELECT public_id || n, app_id, url, digest, sealed, 1 FROM webhooks, generate_series(2, ${count}) AS n
+     WHERE public_id = ${webhookId} ON CONFLICT DO NOTHING`;
+  await sql`
+    INSERT INTO consumers (app_id, name, kind, tick, position)
+    SELECT app_id, name || n, kind, tick, position FROM consumers, generate_series(2, ${count}) AS n
+     WHERE name = ${webhookId} ON CONFLICT DO NOTHING`;
+}
+
+/** Stores messages as the rounds of alerts do. */
+async function tell(
+  sql: Sql,
+  appId: number,
+  channel: 'webhook' | 'mail',
+  targets: readonly string[],
+): Promise<void> {
+  const text = `Sent: ${Date.now()}\n`;
+  const body = JSON.stringify({ subject: 'An alert', text, data: {} });
+  await sql`
+    INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
+    SELECT ${appId}, ${channel}, target, gen_random_uuid()::text, 'alert.firing', ${body}, now(), now()
+      FROM unnest(${[...targets]}::text[]) AS target`;
+}
 
 /** The schemas of the bench are valid. */
 const PROVEN = { prove: async () => null };
@@ -210,10 +386,15 @@ function readOf(
   };
 }
 
+function firstOf(apps: readonly BenchApp[]): BenchApp {
+  const [app] = apps;
+  if (app === undefined) throw new Error('There is no app.');
+  return app;
+}
+
 /** Stores events of now with a declared field, once an attack. @returns their app */
 async function storeFresh({ bench, port, apps, freshBatches }: Attacker): Promise<BenchApp> {
-  const [app] = apps;
-  if (app === undefined) throw new Error('The attacker has no app.');
+  const app = firstOf(apps);
   const [declared] = await bench.sql`SELECT FROM declared_fields WHERE app_id = ${app.id}`;
   if (declared === undefined)
     await declareField(bench.sql, {
@@ -256,7 +437,7 @@ async function makeInnocents(bench: Workbench): Promise<Innocents> {
     const app = await bench.makeApp(`innocent ${index}`);
     const schema = { type: 'object' };
     await setTypeSchema(bench.sql, PROVEN, { ...app, schema, mode: 'refuse' });
-    emails.push(await makeOwner(bench, `innocent-${index}@example.org`, [app]));
+    emails.push(await makeOwner(bench, innocentAddress(index), [app]));
     tokens.push(await bench.makeResourceToken([app]));
     apps.push(app);
   }
@@ -297,7 +478,7 @@ async function makeOwner(bench: Workbench, email: string, apps: readonly BenchAp
 async function makeAttacker(
   bench: Workbench,
   { name, tokens: tokenCount = 0 }: Attack,
-): Promise<Omit<Attacker, 'port' | 'freshBatches'>> {
+): Promise<Omit<Attacker, 'port' | 'freshBatches' | 'receivers'>> {
   const apps = await bench.makeApps(ATTACKER_APPS, name);
   const email = await makeOwner(bench, `${name.replaceAll(' ', '-')}@example.org`, apps);
   const [owner] = await bench.sql<{ id: number }[]>`SELECT id FROM users WHERE email = ${email}`;
@@ -329,18 +510,70 @@ interface Spell {
   readonly streams: readonly number[];
   /** Megabytes that the service had in memory. */
   readonly memory: number;
+  /** What was sent to innocents' receivers: milliseconds on the way, and how much did not arrive. */
+  readonly arrivals: Readonly<Record<Arrival, { readonly ms: readonly number[]; readonly missing: number }>>;
+}
+
+/** What innocents are sent. */
+const ARRIVALS = ['deliveries', 'mails'] as const;
+type Arrival = (typeof ARRIVALS)[number];
+
+/** Watches what innocents are sent in a spell: the events of the first one, and mails of their own alerts. */
+async function watchArrivals(
+  { sql }: Workbench,
+  { apps }: Innocents,
+  receivers: Receivers,
+): Promise<{ readonly end: () => Promise<Spell['arrivals']> }> {
+  const watched = firstOf(apps).id;
+  const stored = async (): Promise<number> =>
+    await sumOfTable(sql, 'events', [watched]).then(({ events }) => events);
+  const [eventsBefore, deliveriesBefore, mailsBefore] = [
+    await stored(),
+    receivers.deliveries.length,
+    receivers.mails.length,
+  ];
+  let mails = 0;
+  const sending = setInterval(() => {
+    const index = mails % apps.length;
+    mails += 1;
+    void tell(sql, apps[index]?.id ?? 0, 'mail', [innocentAddress(index)]);
+  }, MAIL_EVERY_MS);
+  return {
+    end: async () => {
+      clearInterval(sending);
+      const events = (await stored()) - eventsBefore;
+      const missing = (): Record<Arrival, number> => ({
+        deliveries: events - (receivers.deliveries.length - deliveriesBefore),
+        mails: mails - (receivers.mails.length - mailsBefore),
+      });
+      const until = performance.now() + ARRIVAL_MS;
+      while (performance.now() < until && Object.values(missing()).some((count) => count > 0))
+        await new Promise((resolve) => setTimeout(resolve, 100));
+      const left = missing();
+      return {
+        deliveries: { ms: receivers.deliveries.slice(deliveriesBefore), missing: left.deliveries },
+        mails: { ms: receivers.mails.slice(mailsBefore), missing: left.mails },
+      };
+    },
+  };
 }
 
 async function spell(
   service: Pick<Spawned, 'port' | 'pid'>,
   generators: Readonly<Record<Kind | 'attack', LoadGenerator>>,
   innocents: Innocents,
-  setting: { readonly seconds: number; readonly attack: LoadJob | null },
+  setting: {
+    readonly seconds: number;
+    readonly attack: LoadJob | null;
+    readonly bench: Workbench;
+    readonly receivers: Receivers;
+  },
 ): Promise<Spell> {
-  const { seconds, attack } = setting;
+  const { seconds, attack, bench, receivers } = setting;
   const attacking = attack === null ? null : generators.attack.run(attack);
   if (attack !== null) await new Promise((resolve) => setTimeout(resolve, LEAD_MS));
   const jobs = innocents.jobs(service.port, seconds);
+  const watch = await watchArrivals(bench, innocents, receivers);
   const [[writes, reads, signIns], streams] = await Promise.all([
     Promise.all(KINDS.map((kind) => generators[kind].run(jobs[kind]))),
     openStreams(jobs.reads),
@@ -350,6 +583,7 @@ async function spell(
   return {
     reports: { writes, reads, 'sign-ins': signIns },
     memory: memoryOf(service.pid).resident,
+    arrivals: await watch.end(),
     attack: await attacking,
     streams,
   };
@@ -389,6 +623,12 @@ function refusedOf({ statuses, unanswered, dropped }: LoadReport, kind: Kind): n
   return answersOf({ statuses } as LoadReport) - (statuses[STATUS[kind]] ?? 0) + unanswered + dropped;
 }
 
+/** The 99th percentile. */
+function highest(ms: readonly number[]): number {
+  const sorted = [...ms].sort((a, b) => a - b);
+  return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? Number.NaN;
+}
+
 function addAttack(
   findings: Findings,
   name: string,
@@ -402,6 +642,13 @@ function addAttack(
     findings.ratio(`${name}: ${kind}, p99 to alone`, pairwise(p99(spells, kind), p99(alone, kind)), P99_GOAL);
     const refused = spells.map(({ reports }) => refusedOf(reports[kind], kind));
     findings.goal(`${name}: ${kind} refused`, '', Math.max(...refused), NO_REFUSAL);
+  }
+  for (const what of ARRIVALS) {
+    const p99Of = (all: readonly Spell[]): number[] => all.map(({ arrivals }) => highest(arrivals[what].ms));
+    findings.figure(`${name}: ${what}, p99`, 'ms', p99Of(spells));
+    findings.ratio(`${name}: ${what}, p99 to alone`, pairwise(p99Of(spells), p99Of(alone)), P99_GOAL);
+    const missing = spells.map(({ arrivals }) => arrivals[what].missing);
+    findings.goal(`${name}: ${what} missing`, '', Math.max(...missing), NO_REFUSAL);
   }
   const streams = spells.flatMap((one) => one.streams.filter((status) => status !== 200));
   findings.goal(`${name}: feeds and exports refused`, '', streams.length, NO_REFUSAL);
@@ -436,11 +683,19 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
   findings.note(
     `Attacks of one account, limits as they are: ${ATTACKS.map(({ name, about }) => `${name}: ${about}`).join('; ')}. Beside them ${INNOCENTS} accounts, open loop: ${WRITES_PER_SECOND} events, ${READS_PER_SECOND} pages of ten events and ${SIGN_INS_PER_SECOND} sign-in a second. A refusal has its latency too: it counts beside the number of refusals.`,
   );
-  const service = await bench.startService({ limits: 'kept', settings: { TRUST_PROXY: '1' } });
+  const receivers = bench.keep(await Receivers.open());
+  const service = await bench.startService({
+    limits: 'kept',
+    settings: { TRUST_PROXY: '1', WEBHOOK_ALLOW_PRIVATE: 'true', SMTP_URL: receivers.urls.mail },
+  });
   const innocents = await makeInnocents(bench);
+  await hook(bench, firstOf(innocents.apps), receivers.urls.taking);
   const attackers = new Map<Attack, Attacker>();
   for (const attack of ATTACKS)
-    attackers.set(attack, { ...(await makeAttacker(bench, attack)), port: service.port, freshBatches });
+    attackers.set(attack, {
+      ...(await makeAttacker(bench, attack)),
+      ...{ port: service.port, freshBatches, receivers },
+    });
   const generators = {
     writes: bench.startGenerator(),
     reads: bench.startGenerator(),
@@ -449,7 +704,7 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
   };
   const run = async (attack: LoadJob | null, time = seconds): Promise<Spell> => {
     await untilQuiet(service.port);
-    return await spell(service, generators, innocents, { seconds: time, attack });
+    return await spell(service, generators, innocents, { seconds: time, attack, bench, receivers });
   };
   const warmUp = await run(null, 3);
   const alone: Spell[] = [];
@@ -459,6 +714,9 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
     for (const [attack, attacker] of attackers) {
       const job = await attack.prepare(attacker, LEAD_MS / 1_000 + seconds + TAIL_SECONDS);
       beside.set(attack.name, [...(beside.get(attack.name) ?? []), await run(job)]);
+      // What waits of it is no part of the next spell.
+      await bench.sql`DELETE FROM delivery_messages`;
+      await bench.sql`UPDATE webhooks SET state = 'paused' WHERE url = ${receivers.urls.slow}`;
     }
   }
   const spells = [warmUp, ...alone, ...[...beside.values()].flat()];
