@@ -1,6 +1,7 @@
 /** Where archives lie: a folder, or a bucket that speaks S3. An object is there whole, or not at all. */
 import { createHash, randomBytes } from 'node:crypto';
-import { open, readdir, readFile, rename, rm, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open, readdir, rename, rm, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { AwsClient } from 'aws4fetch';
@@ -136,10 +137,12 @@ class FolderStore implements ArchiveStore {
   get(key: string, part?: ObjectPart): Promise<Buffer> {
     const path = join(this.place, key);
     return this.#attempt(async () => {
-      if (part === undefined) return await readFile(path);
-      const { start, end } = part;
-      const file = await open(path, 'r');
+      // A link or a pipe in the place of a file must neither lead elsewhere nor hold a thread, without which no process ends.
+      const file = await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
       try {
+        if (!(await file.stat()).isFile()) throw notAFile();
+        if (part === undefined) return await file.readFile();
+        const { start, end } = part;
         const bytes = Buffer.allocUnsafe(end - start);
         const { bytesRead } = await file.read(bytes, 0, end - start, start);
         if (bytesRead < end - start) throw cutOff(bytesRead, end - start);
@@ -160,6 +163,7 @@ class FolderStore implements ArchiveStore {
     } catch (error) {
       if (error instanceof ArchiveError) throw error;
       const code = error instanceof Error && 'code' in error ? error.code : undefined;
+      if (code === 'ELOOP' || code === 'ENXIO') throw notAFile(error);
       const isMissing = code === 'ENOENT';
       const reason = isMissing ? 'there is no such file' : `${code ?? String(error)}`;
       throw new ArchiveError(reason, { isMissing, cause: error });
@@ -256,6 +260,13 @@ class BucketStore implements ArchiveStore {
       },
     );
   }
+}
+
+function notAFile(cause?: unknown): ArchiveError {
+  return new ArchiveError(
+    'it is a link, a pipe or a device: put the file itself there, or take it from a backup',
+    { cause },
+  );
 }
 
 function cutOff(bytes: number, expected: number): ArchiveError {

@@ -1,7 +1,8 @@
 /** Days of events in an archive: each is whole, read back and equal to the counts, whatever fails on the way. */
 
+import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, rm, utimes, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -361,6 +362,36 @@ describe('what fails', () => {
     expect((await verify())[0]).toContain('there is no such object');
     expect(database.engine).toBe('postgres');
   });
+
+  test.each(['pipe', 'link to /dev/zero', 'link to the file', 'folder'])(
+    'a %s in the place of a file is neither read nor waited for',
+    async (what) => {
+      const folder = await mkdtemp(join(tmpdir(), 'tidemark-archive-'));
+      try {
+        const files = openArchiveStore(readConfig({ ARCHIVE_URL: pathToFileURL(folder).href }));
+        await archive(world, files);
+        const [{ parts: [{ key = '' } = {}] = [] } = {}] = await listArchivedDays(world.sql, {});
+        const path = join(folder, key);
+        await rename(path, `${path}.kept`);
+        if (what === 'pipe') execFileSync('mkfifo', [path]);
+        else if (what === 'folder') await mkdir(path);
+        else await symlink(what === 'link to the file' ? `${path}.kept` : '/dev/zero', path);
+        for (const part of [undefined, { start: 0, end: 4 }])
+          await expect(files.get(key, part)).rejects.toThrow('it is a link, a pipe or a device');
+        const problems: (string | null)[] = [];
+        const options = { sql: world.sql, storage: await openStorage(world.sql), store: files };
+        const onDay = ({ problem }: DayOutcome): void => void problems.push(problem);
+        await verifyArchive({ ...options, installationId: 'here', filter: {}, onDay });
+        expect(problems).toEqual([expect.stringContaining('it is a link, a pipe or a device')]);
+        // A new file takes its place, except that of a folder.
+        if (what === 'folder') return;
+        await files.put(key, await readFile(`${path}.kept`));
+        expect((await files.get(key)).subarray(0, 4).toString()).toBe('PAR1');
+      } finally {
+        await rm(folder, { recursive: true, force: true });
+      }
+    },
+  );
 
   test('an app that is gone takes its objects with it, and none of another installation', async () => {
     const other = await openWorld();
