@@ -1,6 +1,7 @@
 /** The shared limits on a real Redis: the contract of every limiter, many processes, and a Redis that fails. */
 import { Redis } from 'ioredis';
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { readConfig } from '../../src/config.ts';
 import type { LimitDecision, Limiter } from '../../src/limits/limiter.ts';
 import { describeRedisError } from '../../src/limits/redis-connection.ts';
 import { SharedLimits, type SharedLimitsOptions } from '../../src/limits/redis-sliding-log.ts';
@@ -233,6 +234,20 @@ describe.skipIf(REDIS_SERVER === undefined)('on a real Redis,', () => {
     } finally {
       await redis.resume();
     }
+  });
+
+  test('a reply that came while the process itself was late is one in time', async () => {
+    const limits = await connect({ timeoutMs: 200 });
+    const limiter = limits.limiter({ name: newName(), limit: 10 });
+    await until(() => limits.stats.shared, 'Redis is quick enough');
+    const { fallbacks } = limits.stats;
+    const taken = take(limiter);
+    // The question leaves at the end of this turn. The next one is as long as ten timeouts.
+    await new Promise(setImmediate);
+    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 2_000);
+    expect((await taken).remaining).toBe(9);
+    expect(limits.stats).toMatchObject({ shared: true, fallbacks, ownDecisions: 0 });
+    expect(readConfig({}).REDIS_TIMEOUT_MS).toBeGreaterThanOrEqual(250);
   });
 
   test('keys carry the prefix and one hash tag, expire, and are small', async () => {
