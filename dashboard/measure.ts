@@ -1,5 +1,6 @@
 /** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a field. */
 import type { MeasureStat } from '../src/api-types/answers.ts';
+import { type Part, parsePart, partText } from '../src/base/view.ts';
 
 /** The statistics of a field, in the order of the menu: the first is of its different values, the others of its numbers. */
 export const STATS = [
@@ -26,8 +27,7 @@ export const STAT_NAMES: Record<MeasureStat, string> = {
   p99: '99th percentile',
 };
 
-/** Which events the ratio is of: those of a type, or those of the view that meet a condition. */
-export type Part = { readonly type: string } | { readonly filter: string };
+export { type Part, partText } from '../src/base/view.ts';
 
 export type Measure =
   | { readonly kind: 'ratio'; readonly part: Part }
@@ -36,9 +36,8 @@ export type Measure =
 
 /** Reads a measure from an address; null if it has none or an invalid one. */
 export function parseMeasure(query: URLSearchParams): Measure | null {
-  const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(query.get('part') ?? '') ?? [];
-  if (kind !== undefined)
-    return { kind: 'ratio', part: kind === 'type' ? { type: value } : { filter: value } };
+  const part = parsePart(query);
+  if (part !== null) return { kind: 'ratio', part };
   const stat = STATS.find((one) => one === query.get('stat'));
   const of = query.get('of') ?? '';
   return stat === undefined || of === '' ? null : { kind: 'stat', of, stat };
@@ -52,6 +51,3 @@ export function writeMeasure(measure: Measure | null, query: URLSearchParams): v
     query.set('stat', measure.stat);
   } else query.set('part', partText(measure.part));
 }
-
-export const partText = (part: Part): string =>
-  'type' in part ? `type:${part.type}` : `filter:${part.filter}`;

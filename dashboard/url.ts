@@ -1,18 +1,18 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
+import { listOf, MODES, type Mode, SCALES, type Scale } from '../src/base/view.ts';
 import { type Measure, parseMeasure, writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
 
-/** Counts of each bucket; their sum from 0 at the range's beginning; or that on top of everything before the range. */
-export type Mode = 'histogram' | 'accumulated' | 'running';
-export const MODES: readonly Mode[] = ['histogram', 'accumulated', 'running'];
-
-/** The vertical axis: linear, logarithmic, or cut off above what most buckets have. */
-export type Scale = 'linear' | 'log' | 'clipped';
-export const SCALES: readonly Scale[] = ['linear', 'log', 'clipped'];
-
-/** Key of the types that are hidden, in {@link View.hidden}: there it says that they are shown, in chart and list. */
-export const HIDDEN = 'hidden';
+export {
+  asksForHidden,
+  chosenTypes,
+  HIDDEN,
+  MODES,
+  type Mode,
+  SCALES,
+  type Scale,
+} from '../src/base/view.ts';
 
 const COMPARES: readonly Compare[] = ['previous', 'week', 'segment', 'none'];
 
@@ -132,15 +132,6 @@ export function misread(search: string): string[] {
     has(name) && !is ? [`${name}=${query.get(name)}`] : [],
   );
 }
-
-/** The types that a view chooses: not those that it leaves out. */
-export const chosenTypes = ({ types }: Pick<View, 'types'>): string[] =>
-  types.filter((type) => !type.startsWith('-'));
-
-/** Every value of a name, each once. */
-const listOf = (query: URLSearchParams, name: string): string[] => [
-  ...new Set(query.getAll(name).filter((value) => value !== '')),
-];
 
 /** The first one is the default. */
 function oneOf<T extends string>(known: readonly T[], text: string): T {

@@ -7,7 +7,9 @@ import { comparedSpan, HOUR, isOpen, isoText, MINUTE, resolveRange, type Span } 
 import { signal } from './signal.ts';
 import { now } from './state.ts';
 import { ownZone } from './time-zone.ts';
-import { type Bucket, chosenTypes, HIDDEN, parseView, type View, viewSearch } from './url.ts';
+import { asksForHidden, type Bucket, chosenTypes, HIDDEN, parseView, type View, viewSearch } from './url.ts';
+
+export { asksForHidden } from './url.ts';
 
 /** Incremented each time a range is picked, so that picking the same range reloads it. */
 export const picks = signal(0);
@@ -141,10 +143,6 @@ export function scopeQuery(
   if (view.text !== null) query.set('q', view.text);
   return query;
 }
-
-/** Whether a view asks for the events of types that are hidden, too; where it chooses types, these are what is asked for. */
-export const asksForHidden = (view: View): boolean =>
-  chosenTypes(view).length > 0 || view.hidden.includes(HIDDEN);
 
 /** Shows the types that are hidden in list and chart, or leaves them out again. */
 export function withHidden(view: View): Partial<View> {

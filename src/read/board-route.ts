@@ -3,6 +3,7 @@ import type { BoardChart, BoardData } from '../api-types/answers.ts';
 import { listAnnotations } from '../apps/annotations.ts';
 import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
+import { asksForHidden, chosenTypes, listOf, parsePart } from '../base/view.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -138,9 +139,9 @@ interface ViewQueries {
 /** A view's address (dashboard/url.ts) as queries of its charts: its conditions and lines, and what all have in common. */
 export function queriesOf(search: string, shared: URLSearchParams): ViewQueries {
   const view = new URLSearchParams(search);
-  const valuesOf = (name: string): readonly string[] => view.getAll(name).filter((value) => value !== '');
+  const valuesOf = (name: string): readonly string[] => listOf(view, name);
   const types = valuesOf('type');
-  const chosen = types.filter((type) => !type.startsWith('-'));
+  const chosen = chosenTypes({ types });
   const scoped = (ids: readonly string[], further: readonly string[]): URLSearchParams => {
     const query = new URLSearchParams(shared);
     for (const id of ids) query.append('typeId', id);
@@ -151,11 +152,12 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
   };
   const [by] = valuesOf('by');
   const chart = scoped(chosen, []);
-  const excludesHidden = chosen.length === 0 && !valuesOf('hide').includes('hidden');
+  const excludesHidden = !asksForHidden({ types, hidden: valuesOf('hide') });
   const events = `${chart}${excludesHidden ? '&hidden=exclude' : ''}`;
   if (by !== undefined) chart.set('by', by);
-  const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(view.get('part') ?? '') ?? [];
-  const part = kind === undefined ? null : kind === 'type' ? scoped([value], []) : scoped(chosen, [value]);
+  const measured = parsePart(view);
+  const part =
+    measured && ('type' in measured ? scoped([measured.type], []) : scoped(chosen, [measured.filter]));
   const [of] = valuesOf('of');
   const [stat] = valuesOf('stat');
   if (part !== null || of === undefined || stat === undefined)

@@ -14,6 +14,7 @@ import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
 import { parseRange, rangesOn } from '../base/ranges.ts';
 import { deadline } from '../base/timeout.ts';
 import { digestOf } from '../base/token-text.ts';
+import { shownToStrangers } from '../base/view.ts';
 import { LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ACCEPT_ENCODING, compressedAnswer, takesCoding } from '../http/compressed-answer.ts';
@@ -194,7 +195,7 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
     // The conditions of a view, and why they have no chart, may say more than its numbers.
     charts: charts.map((chart) => ({
       ...chart,
-      search: withoutConditions(chart.search),
+      search: shownToStrangers(chart.search, chart.series?.lines.map(({ key }) => key) ?? []),
       problem: chart.problem && NO_CHART,
     })),
     problem: found instanceof Rejection ? found.details : null,
@@ -218,12 +219,6 @@ function queryOf({ range: text, timezone, filters, views }: Share, now: number):
   query.set('lines', String(LINES));
   for (const filter of filters) query.append('filter', filter);
   return query;
-}
-
-function withoutConditions(search: string): string {
-  const query = new URLSearchParams(search);
-  for (const name of ['filter', 'q']) query.delete(name);
-  return query.toString();
 }
 
 /** The latest events of a view. */

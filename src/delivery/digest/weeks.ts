@@ -3,6 +3,7 @@ import type { BoardChart, Series as ChartSeries, MeasureStat } from '../../api-t
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
 import { DAY_MS } from '../../base/time-units.ts';
+import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/board-route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { instantOf, localOf, type Series, type Storage } from '../../storage/storage.ts';
@@ -191,14 +192,14 @@ interface Measured extends Pick<ChartOfWeek, 'unit' | 'of' | 'total'> {
 
 function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams): Measured {
   if (series === null) return { unit: 'events', of: '', total: null, values: [] };
-  const chosen = view.getAll('type').some((type) => type !== '' && !type.startsWith('-'));
-  const withHidden = chosen || view.getAll('hide').includes('hidden');
+  const withHidden = asksForHidden({ types: listOf(view, 'type'), hidden: view.getAll('hide') });
   const counts = countsOf(series, withHidden);
   if (part !== null) {
     const parts = countsOf(part, withHidden);
-    const [, kind, value = ''] = /^(type|filter):(.+)$/s.exec(view.get('part') ?? '') ?? [];
+    const asked = parsePart(view) ?? { type: '' }; // Only a ratio has a part.
+    const of = 'type' in asked ? `are ${part.lines[0]?.name ?? asked.type}` : `have ${asked.filter}`;
     return {
-      ...{ unit: 'ratio', of: kind === 'type' ? `are ${part.lines[0]?.name ?? value}` : `have ${value}` },
+      ...{ unit: 'ratio', of },
       total: ratio(sum(parts), sum(counts)),
       values: counts.map((count, day) => ratio(parts[day] ?? 0, count)),
     };
