@@ -48,7 +48,7 @@ export interface ResourceOptions<T> {
   /** Answers of one scope stand in for each other while loading; default: the key's path without its query. */
   readonly scope?: string;
   /** Reloads when it changes, also for the same key. */
-  readonly version?: number;
+  readonly version?: number | string;
   /** What the answer stands for, where several keys stand for the same; default: the key. */
   readonly meaning?: string;
 }

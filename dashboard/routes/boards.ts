@@ -10,6 +10,7 @@ import type {
   Series,
   TypedConditions,
 } from '../../src/api-types/answers.ts';
+import { mergedList } from '../../src/base/merged-list.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
 import Chart from '../charts/chart.ts';
@@ -29,7 +30,7 @@ import { typedConditionsPath } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
-import { partText, STAT_NAMES } from '../measure.ts';
+import { STAT_NAMES } from '../measure.ts';
 import { comparedSpan, isoText, rangeText } from '../range.ts';
 import { useAction, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -98,21 +99,38 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
   const [sharing, setSharing] = useState(false);
   const data = useResource<BoardData>(dataPath(appId, board, viewed), {
     scope: `board ${board.boardId}`,
-    version: now.value,
+    version: [now.value, ...board.views.map(({ viewId }) => viewId)].join(' '),
     meaning: [rangeText(view.range), view.zone, ...view.filters].join(' '),
   });
   const isLost = useFollowed(appId, viewed, data.loading);
-  const [order, setOrder] = useState(board.views.map(({ viewId }) => viewId));
-  const save = useAction(async (viewIds: readonly string[]) => {
-    await call('PATCH', `${boardsPath(appId)}/${board.boardId}`, { body: { viewIds } });
+  // The order that was just chosen, until the answer has it: the views are those of the last answer, whoever has changed them.
+  const [moved, setMoved] = useState<Moved | null>(null);
+  const present = data.data?.charts.map(({ viewId }) => viewId) ?? [];
+  const order = moved === null ? present : mergedList(moved.basedOn, moved.viewIds, present);
+  /** What is to be saved: a move while another one is being saved follows it. */
+  const unsaved = useRef<Moved | null>(null);
+  const save = useAction(async () => {
+    try {
+      for (let body = unsaved.current; body !== null; body = unsaved.current) {
+        unsaved.current = null;
+        await call('PATCH', `${boardsPath(appId)}/${board.boardId}`, { body });
+      }
+    } finally {
+      unsaved.current = null;
+      data.reload();
+    }
   });
+  useEffect(() => {
+    if (!save.busy) setMoved(null);
+  }, [data.data]);
   const dragged = useRef('');
   const move = (viewId: string, to: number): void => {
     const others = order.filter((one) => one !== viewId);
     if (viewId === '' || to < 0 || to > others.length) return;
-    const next = [...others.slice(0, to), viewId, ...others.slice(to)];
-    setOrder(next);
-    void save.run(next);
+    const next = { basedOn: present, viewIds: [...others.slice(0, to), viewId, ...others.slice(to)] };
+    setMoved(next);
+    unsaved.current = next;
+    void save.run();
   };
   const charts = order.flatMap((viewId) => data.data?.charts.find((chart) => chart.viewId === viewId) ?? []);
   return html`<div class="board" ref=${root}>
@@ -154,6 +172,12 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
     )}</ol>
     ${data.data && html`<div class="board-mail"><${WeeklyMail} of=${`${appId}/boards/${board.boardId}`} /></div>`}
   </div>`;
+}
+
+/** Views in an order of the user's, and those that were shown before. */
+interface Moved {
+  readonly basedOn: readonly string[];
+  readonly viewIds: readonly string[];
 }
 
 /** The address of a saved view in the board's range and zone, with its filter too. */
@@ -271,8 +295,9 @@ function curveOf(
   { measure, by, hidden, ...view }: View,
 ): Curve | null {
   if (measure?.kind === 'ratio' && part !== null) {
-    const names = { part: partText(measure.part).replace(/^\w+:/, ''), whole: 'all' };
-    return ratioCurve(series, part, asksForHidden({ ...view, measure, by, hidden }), names);
+    const asked = measure.part;
+    const name = 'type' in asked ? (part.lines[0]?.name ?? asked.type) : asked.filter;
+    return ratioCurve(series, part, asksForHidden({ ...view, hidden }), { part: name, whole: 'all' });
   }
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
@@ -295,7 +320,7 @@ function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
   if (removing)
     return html`<${Confirm} title="Remove the board" path=${path} said="The board was removed" onDone=${onDone} onClose=${onClose}><b>${board?.name}</b> is removed for all members of the app. Its views stay.<//>`;
   const all = views.data?.views ?? [];
-  return html`<${FormDialog} title=${board === null ? 'New board' : 'Change the board'} submit="Save" method=${board === null ? 'POST' : 'PATCH'} path=${path} body=${({ name }: Record<string, string>) => ({ name, viewIds: chosen })} said="The board was saved" onDone=${onDone} onClose=${onClose}>
+  return html`<${FormDialog} title=${board === null ? 'New board' : 'Change the board'} submit="Save" method=${board === null ? 'POST' : 'PATCH'} path=${path} body=${({ name }: Record<string, string>) => ({ name, viewIds: chosen, ...(board && { basedOn: board.views.map(({ viewId }) => viewId) }) })} said="The board was saved" onDone=${onDone} onClose=${onClose}>
     <${Field} label="Name" name="name" maxlength="200" value=${board?.name} placeholder="Every morning" />
     <fieldset class="board-views"><legend>Two to twelve saved views</legend>
       ${views.data && all.length < 2 && html`<p class="hint">Save views on the page Explore first: “Views”, “Save this view…”.</p>`}

@@ -1,6 +1,7 @@
 /** Boards: two to twelve saved views of an app on one page, for all of its members. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
+import { mergedList } from '../base/merged-list.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -72,6 +73,7 @@ export async function createBoard(
 
 /**
  * Renames a board, or gives it other views or another order.
+ * @param change.basedOn the views that the caller had seen: what others have added or removed since stays so
  * @returns false if the app has no such board
  * @throws Refused invalidBody, appNotFound, viewNotFound, boardExists
  */
@@ -81,9 +83,10 @@ export async function changeBoard(
     readonly boardId: string;
     readonly name?: string | undefined;
     readonly viewIds?: readonly string[] | undefined;
+    readonly basedOn?: readonly string[] | undefined;
   },
 ): Promise<boolean> {
-  const { appId, boardId, name, viewIds, by } = change;
+  const { appId, boardId, name, viewIds, basedOn, by } = change;
   if (name !== undefined) checkName(name);
   if (viewIds !== undefined) checkViews(viewIds);
   return await sql.begin('isolation level read committed', async (tx) => {
@@ -96,8 +99,15 @@ export async function changeBoard(
       await tx`UPDATE boards SET name = ${name} WHERE id = ${board.id}`;
     }
     if (viewIds !== undefined) {
+      const present = await tx<{ viewId: string }[]>`
+        SELECT public_id AS "viewId" FROM board_views AS shown JOIN saved_views AS view ON view.id = view_id
+         WHERE board_id = ${board.id} ORDER BY shown.position, view.id`;
+      const views = present.map(({ viewId }) => viewId);
+      const merged = mergedList(basedOn ?? views, viewIds, views);
+      if (merged.length > MOST_VIEWS)
+        throw refused('invalidBody', `others have added views meanwhile: a board may have ${MOST_VIEWS}`);
       await tx`DELETE FROM board_views WHERE board_id = ${board.id}`;
-      await setViews(tx, appId, board.id, viewIds);
+      await setViews(tx, appId, board.id, merged);
     }
     const details = { boardId, name: name ?? board.name };
     await writeAudit(tx, { appId, by, action: 'board.change', details });

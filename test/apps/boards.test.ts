@@ -205,6 +205,37 @@ describe.each(availableEngines())('on %s', (engine) => {
     ]);
   });
 
+  test('keep what others have changed since the page was read that is written back', async () => {
+    const boardId = await boardOf('Shared', ['', 'by=country', 'mode=running', 'scale=log']);
+    const path = `${app.path}/boards/${boardId}`;
+    const shown = async (): Promise<string[]> => (await dataOf(boardId)).charts.map(({ viewId }) => viewId);
+    const basedOn = await shown();
+    const [a = '', b = '', c = '', d = ''] = basedOn;
+    const added = String(
+      (await owner.post(`${app.path}/views`, { name: 'Later', search: 'range=2h' })).data.viewId,
+    );
+    // A colleague adds one and removes one.
+    await owner.patch(path, { viewIds: [a, added, b, c], basedOn });
+    expect(await shown()).toEqual([a, added, b, c]);
+    // A page that knows nothing of it moves one, removes one and adds another.
+    const other = String(
+      (await owner.post(`${app.path}/views`, { name: 'Other', search: 'range=3h' })).data.viewId,
+    );
+    expect(await owner.patch(path, { viewIds: [d, c, a, other], basedOn })).toMatchObject({ status: 200 });
+    expect(await shown()).toEqual([c, a, added, other]);
+    // Without it, the list is what is wanted.
+    expect(await owner.patch(path, { viewIds: [b, a] })).toMatchObject({ status: 200 });
+    expect(await shown()).toEqual([b, a]);
+    // What would be too many is refused, and nothing changes.
+    const many: string[] = [];
+    for (let index = 0; index < 12; index += 1)
+      many.push(
+        String((await owner.post(`${app.path}/views`, { name: `Many ${index}`, search: '' })).data.viewId),
+      );
+    expect(await owner.patch(path, { viewIds: many, basedOn: [] })).toMatchObject({ status: 400 });
+    expect(await shown()).toEqual([b, a]);
+  });
+
   test('are at most fifty of an app', async () => {
     const [{ id } = { id: 0 }] = await service.sql<{ id: number }[]>`
       SELECT id FROM apps WHERE public_id = ${app.appId}`;

@@ -108,6 +108,30 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await showing([4, 6, 6]);
   });
 
+  test('has the views that a colleague adds meanwhile, and keeps them when it is put in another order', async () => {
+    const boards = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
+    const [board] = boards.boards;
+    const { data } = await owner.post(`${app.path}/views`, { name: 'Log', search: 'scale=log' });
+    const viewIds = [...(board?.views.map(({ viewId }) => viewId) ?? []), data.viewId];
+    // The page shows three: it learns of the fourth with the answer to its own change.
+    await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds });
+    await page.getByRole('button', { name: 'Move All:' }).focus();
+    await page.keyboard.press('ArrowLeft');
+    await until(async () => (await stored()).join() === 'Germany,All,By country,Log', 'all four are stored');
+    await showing([4, 6, 6, 6]);
+    expect(await names()).toEqual(['Germany', 'All', 'By country', 'Log']);
+    // The dialog knows the three with which the list of boards was read, and takes one of them away.
+    await page.getByRole('button', { name: 'Change board' }).click();
+    const dialog = page.getByRole('dialog');
+    await dialog.getByLabel('By country').uncheck();
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await showing([4, 6, 6]);
+    expect(await names()).toEqual(['Germany', 'All', 'Log']);
+    await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds: viewIds.slice(0, 3) });
+    await page.reload();
+    await showing([4, 6, 6]);
+  });
+
   test('marks what happened on each chart, as text for those who do not see it', async () => {
     await owner.post(`${app.path}/annotations`, {
       ...{ kind: 'deployment', text: 'Release 2.4.1', at: new Date().toISOString() },

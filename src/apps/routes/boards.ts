@@ -14,7 +14,7 @@ const FIELDS = {
   viewIds: { type: 'array', maxItems: MOST_VIEWS },
 } as const;
 const NEW_BOARD = bodyOf(FIELDS, ['name', 'viewIds']);
-const CHANGED_BOARD = bodyOf(FIELDS);
+const CHANGED_BOARD = bodyOf({ ...FIELDS, basedOn: { type: 'array', maxItems: MOST_VIEWS } });
 export const NO_BOARD = new Rejection('boardNotFound', 'The app has no such board.');
 
 const PATH = '/api/apps/:appId/boards';
@@ -30,9 +30,9 @@ export function boardRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       `${PATH}/:boardId`,
       'member',
       CHANGED_BOARD,
-      async ({ app, by, parameters }, { name, viewIds }) => {
+      async ({ app, by, parameters }, changes) => {
         const boardId = parameters[1] ?? '';
-        const isChanged = await changeBoard(sql, { appId: app.id, by, boardId, name, viewIds });
+        const isChanged = await changeBoard(sql, { appId: app.id, by, boardId, ...changes });
         return isChanged ? done<Nothing>({}) : NO_BOARD;
       },
     ),
