@@ -136,14 +136,18 @@ interface GroupsProps {
   readonly what: string;
 }
 
+/** In place of a value: no JSON begins like them. */
 const NONE = '(none)';
+const OTHER = 'other';
+/** Texts that a number, true, false, null or a quoted text would look like, and the empty one. */
+const LIKE_JSON = /^(?:|-?\d[\d.eE+-]*|true|false|null|".*)$/s;
 
-function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VNode {
+export function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VNode {
   const cells = new Map<string, string>();
   const [rows, columns] = [new Map<string, number>(), new Map<string, number>()];
   for (const { by, other, count: events, of } of line.groups) {
-    const nameOf = (path: string): string => (other ? 'other' : valueAt(by, path));
-    const [row, column] = [nameOf(first), second === undefined ? what : nameOf(second)];
+    const keyOf = (path: string): string => (other ? OTHER : keyAt(by, path));
+    const [row, column] = [keyOf(first), second === undefined ? what : keyOf(second)];
     rows.set(row, (rows.get(row) ?? 0) + events);
     columns.set(column, (columns.get(column) ?? 0) + events);
     const own = stat === null ? events : (Object.values(of ?? {})[0]?.[stat.stat] ?? null);
@@ -152,23 +156,30 @@ function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VN
       own === null ? '–' : stat === null ? count(Number(own)) : measured(Number(own)),
     );
   }
-  const busiest = (names: ReadonlyMap<string, number>): string[] =>
-    [...names].sort(([, a], [, b]) => b - a).map(([name]) => name);
+  const busiest = (keys: ReadonlyMap<string, number>): string[] =>
+    [...keys].sort(([, a], [, b]) => b - a).map(([key]) => key);
+  const nameOfColumn = (key: string): string => (second === undefined ? key : nameOf(key));
   const heads = busiest(columns);
   const shown = heads.slice(0, MOST_COLUMNS);
   return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${what} by ${first}${second === undefined ? '' : ` and ${second}`}`}><table class="list">
-    <thead><tr><th scope="col">${first}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${head}</th>`)}</tr></thead>
+    <thead><tr><th scope="col">${first}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${nameOfColumn(head)}</th>`)}</tr></thead>
     <tbody>${busiest(rows).map(
       (row) =>
-        html`<tr key=${row}><th scope="row">${row}</th>${shown.map((head) => html`<td key=${head} class="number" data-label=${head}>${cells.get(`${row}\n${head}`) ?? '–'}</td>`)}</tr>`,
+        html`<tr key=${row}><th scope="row">${nameOf(row)}</th>${shown.map((head) => html`<td key=${head} class="number" data-label=${nameOfColumn(head)}>${cells.get(`${row}\n${head}`) ?? '–'}</td>`)}</tr>`,
     )}</tbody>
   </table></div>
   ${heads.length > shown.length && html`<p class="hint">The ${MOST_COLUMNS} values of ${second} with the most events, of ${count(heads.length)}.</p>`}`;
 }
 
-/** A path is absent where events have no single value there. */
-function valueAt(by: Readonly<Record<string, unknown>> | undefined, path: string): string {
-  if (by === undefined) return NONE;
-  const value = Object.entries(by).find(([name]) => pathKey(name) === pathKey(path))?.[1];
-  return value === undefined ? NONE : typeof value === 'string' ? value : JSON.stringify(value);
+/** Key of a value, as JSON, which neither of the two others is. A path is absent where events have no single value there. */
+function keyAt(by: Readonly<Record<string, unknown>> | undefined, path: string): string {
+  const value = Object.entries(by ?? {}).find(([name]) => pathKey(name) === pathKey(path))?.[1];
+  return value === undefined ? NONE : JSON.stringify(value);
+}
+
+/** A text stands as it is, in quotes where it would look like something else. */
+function nameOf(key: string): string {
+  if (!key.startsWith('"')) return key;
+  const text = JSON.parse(key) as string; // The JSON of a text begins so.
+  return text === OTHER || text === NONE || LIKE_JSON.test(text) ? key : text;
 }

@@ -173,13 +173,28 @@ function useArrivalSearch(
     timer.current = setTimeout(async () => {
       timer.current = 0;
       const path = `/api/apps/${appId}/events?${eventsQuery(view, { from, to: null })}&order=desc&limit=200`;
-      const text = await callText('GET', path).catch(() => null);
-      const events = text === null ? null : readEventPage(text).events;
+      const events = await readArrivals(path).catch(() => null);
       const found = events?.filter(({ id }) => !known.current.has(id)) ?? null;
       for (const { id } of found ?? []) known.current.add(id);
       if (found === null || found.length > 0) latest.current(found, found?.length ?? 0);
     }, SEARCH_MS);
   };
+}
+
+/**
+ * All pages of what has arrived: a burst is more than one page, and a slow search has none of its events on its first.
+ * @returns null where they are more than a list takes, which then restarts
+ */
+export async function readArrivals(path: string): Promise<readonly EventRow[] | null> {
+  const arrived: EventRow[] = [];
+  let cursor: string | null = null;
+  do {
+    const query: string = cursor === null ? '' : `&cursor=${encodeURIComponent(cursor)}`;
+    const { events, next } = readEventPage(await callText('GET', path + query));
+    arrived.push(...events);
+    cursor = next;
+  } while (cursor !== null && arrived.length <= MOST_ROWS);
+  return cursor === null ? arrived : null;
 }
 
 const wanted = (

@@ -12,6 +12,8 @@ import { DeclareField } from '../../dashboard/components/declare-field.ts';
 import { ConfirmName, Field, Form, Select } from '../../dashboard/components/field.ts';
 import { JsonTree } from '../../dashboard/components/json-tree.ts';
 import { ProblemBox } from '../../dashboard/components/problem.ts';
+import { Groups } from '../../dashboard/explore/cross-table.ts';
+import { readArrivals } from '../../dashboard/explore/follow.ts';
 import { html } from '../../dashboard/html.ts';
 import { useAction } from '../../dashboard/resource.ts';
 import { BrowserKeys, scriptTag } from '../../dashboard/routes/settings/browser-keys.ts';
@@ -308,4 +310,63 @@ describe('browser keys', () => {
     await vi.waitFor(() => expect(changes).toEqual(['reload', 'changed']));
     expect(sent).toEqual([[`DELETE ${path}/tok_1`, {}]]);
   });
+});
+
+test('a table by two fields has a cell of its own for each value, whatever it looks like', async () => {
+  const values = ['other', '(none)', 5, '5', null, 'null', true, '', 'plain'];
+  const groups = values.flatMap((a, row) =>
+    ['x', '5', 5].map((b, column) => ({ by: { a, b }, count: 10 * row + column + 1 })),
+  );
+  const line = {
+    ...{ complete: true, counted: true, events: 100 },
+    groups: [...groups, { other: true as const, count: 1_000 }, { by: { b: 'x' }, count: 2_000 }],
+  };
+  await show(html`<${Groups} line=${line} by=${['a', 'b']} stat=${null} what="Events" />`);
+  const rows = new Map(
+    all('tbody tr').map((row) => [
+      row.querySelector('th')?.textContent,
+      [...row.querySelectorAll('td')].map((cell) => [cell.getAttribute('data-label'), cell.textContent]),
+    ]),
+  );
+  expect([...rows.keys()].toSorted()).toEqual(
+    [
+      '"(none)"',
+      '"5"',
+      '"null"',
+      '"other"',
+      '""',
+      '(none)',
+      '5',
+      'null',
+      'other',
+      'plain',
+      'true',
+    ].toSorted(),
+  );
+  expect(Object.fromEntries(rows.get('5') ?? [])).toMatchObject({
+    x: '21',
+    '"5"': '22',
+    '5': '23',
+    other: '–',
+  });
+  expect(Object.fromEntries(rows.get('"5"') ?? [])).toMatchObject({ x: '31', '"5"': '32', '5': '33' });
+  expect(Object.fromEntries(rows.get('other') ?? [])).toMatchObject({ other: '1,000', x: '–' });
+  expect(Object.fromEntries(rows.get('(none)') ?? [])).toMatchObject({ x: '2,000' });
+});
+
+test('arrivals are read page by page, and are too many beyond what a list takes', async () => {
+  const row = (id: number): object => ({
+    ...{ id: `evt_${id}`, typeId: 'typ_a', createdAt: '2026-01-05T00:00:00.000Z' },
+    payload: {},
+  });
+  const page = (events: readonly object[], nextCursor: string | null): readonly [number, object] => [
+    200,
+    { success: true, data: { events, pagination: { nextCursor } } },
+  ];
+  // A slow search has nothing on its first page.
+  serve({ 'GET /e?a': page([], 'c 1'), 'GET /e?a&cursor=c%201': page([row(2), row(1)], null) });
+  expect((await readArrivals('/e?a'))?.map(({ id }) => id)).toEqual(['evt_2', 'evt_1']);
+  const many = Array.from({ length: 1_500 }, (_, index) => row(index));
+  serve({ 'GET /e?b': page(many, 'more'), 'GET /e?b&cursor=more': page(many, 'more') });
+  expect(await readArrivals('/e?b')).toBeNull();
 });
