@@ -326,10 +326,12 @@ export interface MemberList {
   readonly invitations: readonly Invitation[];
 }
 
-/** An account that is there is a member at once; otherwise there is an invitation. */
-export type NewMember =
-  | { readonly added: true }
-  | { readonly invited: true; readonly link: string; readonly mailed: boolean };
+/** The same for every address: an account that has verified it has the app at once, any other needs the link. */
+export interface NewMember {
+  readonly invited: true;
+  readonly link: string;
+  readonly mailed: boolean;
+}
 
 /** What a removed member had made. */
 export interface MemberRemoval {

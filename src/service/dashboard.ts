@@ -263,6 +263,7 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
     publicUrl,
     trustedProxies: config.TRUST_PROXY,
     onChange: options.onChange,
+    wall,
     monotonic,
   });
   const oidc = createOidc(options, { api, sql, sessions, passwords, authLog });

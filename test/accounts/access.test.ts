@@ -2,7 +2,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { requireEmail } from '../../src/accounts/people/email.ts';
 import { grantRole } from '../../src/accounts/people/members.ts';
 import { digestOf } from '../../src/base/token-text.ts';
-import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 let counter = 0;
@@ -34,7 +34,7 @@ describe('a server', () => {
   const newMaintainer = async (): Promise<{ person: Person; userId: string; email: string }> => {
     const email = anEmail();
     const person = await newPerson(service, email);
-    expect((await owner.post(`${app.path}/members`, { email })).data).toEqual({ added: true });
+    await joinApp(owner, app.path, person, { email });
     const { user } = (await person.get('/api/session')).data as { user: { userId: string } };
     return { person, userId: user.userId, email };
   };

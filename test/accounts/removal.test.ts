@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { activeWebhooks } from '../../src/delivery/webhooks.ts';
 import type { Transaction } from '../../src/storage/database/connect.ts';
-import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 let counter = 0;
@@ -42,8 +42,7 @@ describe('a server', () => {
   const newMaintainer = async (...apps: readonly App[]): Promise<Person> => {
     const email = anEmail();
     const person = await newPerson(service, email);
-    for (const app of apps)
-      expect((await owner.post(`${app.path}/members`, { email })).data).toEqual({ added: true });
+    for (const app of apps) await joinApp(owner, app.path, person, { email });
     return person;
   };
   const newToken = async (

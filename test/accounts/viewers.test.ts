@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { suspendApp } from '../../src/apps/apps.ts';
 import type { Declaration } from '../../src/http/route.ts';
 import { dashboardRoutes } from '../support/dashboard-routes.ts';
-import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 /** What a viewer may do besides reading: leave. */
@@ -49,9 +49,7 @@ beforeAll(async () => {
   viewer = await newPerson(service, 'viewer@example.com');
   stranger = await newPerson(service, 'stranger@example.com');
   app = await newOwnApp(owner);
-  expect(
-    (await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' })).data,
-  ).toEqual({ added: true });
+  await joinApp(owner, app.path, viewer, { email: 'viewer@example.com', role: 'viewer' });
   const invited = await owner.post(`${app.path}/members`, { email: 'invited@example.com' });
   expect(invited.status).toBe(201);
   const type = await owner.post(`${app.path}/types`, { name: 'visit' });

@@ -1,7 +1,7 @@
 /** MAX_APPS_PER_ACCOUNT: under open sign-up a stranger has so many apps, each of which has limits of its own. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
-import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import {
   startTestService,
   TestClock,
@@ -58,7 +58,7 @@ describe('with open sign-up', () => {
     const member = await newPerson(service, email);
     for (let i = 0; i < 3; i++) {
       const app = await newOwnApp(owner);
-      expect((await owner.post(`${app.path}/members`, { email })).status).toBe(201);
+      await joinApp(owner, app.path, member, { email });
     }
     const [row] = await service.sql<{ id: number }[]>`SELECT id FROM users WHERE email = ${email}`;
     for (let i = 0; i < 3; i++) expect((await create(member)).status).toBe(201);

@@ -8,7 +8,7 @@ import {
   revokeResourceToken,
 } from '../../src/apps/resource-tokens.ts';
 import { build, tidemark } from '../support/command-line.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService, testSecret, until } from '../support/service.ts';
 
 const ORIGIN = 'https://shop.example';
@@ -38,7 +38,7 @@ beforeAll(async () => {
   helper = await newPerson(service, 'helper@example.com');
   await newPerson(service, 'viewer@example.com');
   shop = await newOwnApp(owner);
-  await owner.post(`${shop.path}/members`, { email: 'helper@example.com' });
+  await joinApp(owner, shop.path, helper, { email: 'helper@example.com' });
   await owner.post(`${shop.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
   const { user } = (await helper.get('/api/session')).data as { user: { userId: string } };
   helperId = user.userId;
@@ -84,7 +84,7 @@ const revoke = async (person: Person, token: { tokenId: string }, app: App = sho
 /** An app of the owner with the helper as a maintainer. */
 const newShared = async (name: string): Promise<App> => {
   const app = await newOwnApp(owner, name);
-  await owner.post(`${app.path}/members`, { email: 'helper@example.com' });
+  await joinApp(owner, app.path, helper, { email: 'helper@example.com' });
   return app;
 };
 

@@ -1,6 +1,6 @@
 /** The routes of webhooks and alerts for sessions: who may, what is refused and why, limits, and apps in the bin. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
-import { newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
 
@@ -21,8 +21,8 @@ beforeAll(async () => {
   maintainer = await newPerson(service, 'maintainer@example.com');
   viewer = await newPerson(service, 'viewer@example.com');
   app = await newOwnApp(owner);
-  await owner.post(`${app.path}/members`, { email: 'maintainer@example.com', role: 'maintainer' });
-  await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
+  await joinApp(owner, app.path, maintainer, { email: 'maintainer@example.com', role: 'maintainer' });
+  await joinApp(owner, app.path, viewer, { email: 'viewer@example.com', role: 'viewer' });
   expect(await post()).toBe(201);
 });
 afterEach(async () => {

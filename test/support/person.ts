@@ -123,3 +123,15 @@ export async function newOwnApp(
   const appId = String(data.appId);
   return { appId, loggingToken: String(data.loggingToken), path: `/api/apps/${appId}` };
 }
+
+/** Adds a person's verified address to an app, which the person then opens: that makes a member. */
+export async function joinApp(
+  owner: Person,
+  path: string,
+  person: Person,
+  member: { readonly email: string; readonly role?: 'maintainer' | 'viewer' },
+): Promise<void> {
+  const { status, text } = await owner.post(`${path}/members`, member);
+  const opened = await person.get(path);
+  if (status !== 201 || opened.status !== 200) throw new Error(`${text}, then ${opened.text}`);
+}

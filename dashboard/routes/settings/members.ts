@@ -112,8 +112,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
     async ({ email = '', role = '' }: Record<string, string>, form: HTMLFormElement) => {
       const added = await call<NewMember>('POST', path, { body: { email, role } });
       form.reset();
-      if ('link' in added) setInvited({ email, ...added });
-      else notify(`${email} is a ${role} now`);
+      setInvited({ email, ...added });
       onAdded();
     },
   );
@@ -121,7 +120,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
     ${
       invited &&
       html`<${Dialog} locked=${!invited.mailed} title="The invitation" onClose=${close}>
-        <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} The first account that opens it joins, whatever its email address.</p>
+        <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} An account that has verified the address has the app in its list already. Otherwise the first account that opens the link joins, whatever its email address.</p>
         <${Copyable} text=${invited.link} label="Copy the invitation link" />
         <div class="form-actions"><button type="button" class="button primary" onClick=${close}>${invited.mailed ? 'Close' : 'I have copied it'}</button></div>
       <//>`

@@ -135,7 +135,7 @@ export const MAILS = {
   invitation: (to: string, appName: string, role: GivenRole, by: string, link: string): Mail => ({
     to,
     subject: `Invitation to ${appName}`,
-    text: `${by} invites you to ${role === 'viewer' ? 'view' : 'maintain'} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n`,
+    text: `${by} invites you to ${role === 'viewer' ? 'view' : 'maintain'} "${appName}" in Tidemark.\n\nAccept within 7 days:\n${link}\n\nIf you have an account with this address, the app is in its list already.\n`,
   }),
   signUp: (to: string, link: string): Mail => ({
     to,

@@ -1,6 +1,8 @@
 /**
- * Invitations: links for addresses that no account has verified. The inviter sees the link too, so accepting it verifies
- * nothing about the address: any account that opens it joins the one app.
+ * Invitations of addresses. An account that has verified the address has the app at once, and becomes a member when it opens
+ * it: until then the inviter, who may be a stranger, sees the same as for an address without an account. Any other account
+ * needs the link. The inviter sees the link too, so accepting it verifies nothing about the address: any account that opens it
+ * joins the one app.
  */
 
 import { DAY_MS } from '../../base/time-units.ts';
@@ -10,7 +12,7 @@ import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type Actor, writeAudit } from '../log/audit.ts';
 import { createSecretText, secretDigest } from '../sessions/one-time-secret.ts';
 import type { Email } from './email.ts';
-import { addMember, type GivenRole, lockMembers } from './members.ts';
+import { addMember, type GivenRole, lockMembers, type Membership } from './members.ts';
 import type { User } from './users.ts';
 
 export interface Invitation {
@@ -69,6 +71,47 @@ export async function invite(
     details: { email: email.text, role },
   });
   return text;
+}
+
+/** The apps that an account's verified address is invited to, in order of creation: it can open them. */
+export async function listInvitedTo(sql: Sql, user: User, now: number): Promise<Membership[]> {
+  if (!user.emailVerified) return [];
+  return [
+    ...(await sql<Membership[]>`
+      SELECT apps.id, apps.public_id AS "appId", name, apps.created_at AS "createdAt", role, suspended_at AS "suspendedAt"
+        FROM invitations JOIN apps ON apps.id = app_id
+       WHERE email_key = ${user.emailKey} AND expires_at > ${now} AND removed_at IS NULL
+         AND NOT EXISTS (SELECT FROM app_members WHERE app_members.app_id = apps.id AND user_id = ${user.id})
+       ORDER BY apps.id`),
+  ];
+}
+
+/**
+ * Makes an account a member of the app that its verified address is invited to.
+ * @param appId public id
+ * @returns null where it is not invited
+ */
+export async function acceptByAddress(
+  sql: Sql,
+  user: User,
+  appId: string,
+  now: number,
+): Promise<OpenInvitation | null> {
+  if (!user.emailVerified || appId.includes('\0')) return null;
+  const ofAddress = (tx: Sql | Transaction) => tx<OpenInvitation[]>`
+    SELECT apps.id AS "appKey", apps.public_id AS "appId", name AS "appName", email, email_key AS "emailKey", role
+      FROM invitations JOIN apps ON apps.id = app_id
+     WHERE apps.public_id = ${appId} AND email_key = ${user.emailKey} AND expires_at > ${now}`;
+  const [found] = await ofAddress(sql);
+  if (found === undefined) return null;
+  return await sql.begin('isolation level read committed', async (tx) => {
+    if (!(await lockMembers(tx, found.appKey))) return null;
+    // The previous holder of the lock may have withdrawn it.
+    const [invitation] = await ofAddress(tx);
+    if (invitation === undefined) return null;
+    await acceptInvitation(tx, invitation, user);
+    return invitation;
+  });
 }
 
 /** The pending invitations of an app. @param appId internal id */

@@ -110,6 +110,13 @@ export async function lockMembers(tx: Transaction, appId: number): Promise<boole
   return rows.length > 0;
 }
 
+/** Whether the account with this address is a member; exact after {@link lockMembers}. @param appId internal id */
+export async function isMember(tx: Transaction, appId: number, email: Email): Promise<boolean> {
+  const rows = await tx`
+    SELECT FROM app_members JOIN users ON users.id = user_id WHERE app_id = ${appId} AND email_key = ${email.key}`;
+  return rows.length > 0;
+}
+
 /** The role of an account in an app, null if it has none; exact after {@link lockMembers}. @param appId internal id */
 export async function roleOf(tx: Transaction, appId: number, userId: number): Promise<Role | null> {
   const [row] = await tx<{ role: Role }[]>`

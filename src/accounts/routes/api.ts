@@ -15,6 +15,7 @@ import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { AuthEvent, AuthLog, Note } from '../log/auth-log.ts';
 import type { Notices } from '../mail/notices.ts';
+import { acceptByAddress } from '../people/invitations.ts';
 import { findMembership, type Membership } from '../people/members.ts';
 import type { User } from '../people/users.ts';
 import { deviceOf } from '../sessions/device.ts';
@@ -82,6 +83,8 @@ export interface ApiOptions {
   readonly trustedProxies: number;
   /** Called after every change by a signed-in user, before the response. */
   readonly onChange: () => void;
+  /** Milliseconds since the Unix epoch. */
+  readonly wall: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
@@ -372,8 +375,17 @@ export class Api {
   async #member(call: RawCall): Promise<MemberCall | Rejection> {
     const signedIn = await this.#signedIn(call);
     if (signedIn instanceof Rejection) return signedIn;
-    const app = await findMembership(this.#options.sql, signedIn.user, call.parameters[0] ?? '');
-    if (app === null) return NO_APP;
+    const { sql, wall } = this.#options;
+    const { user } = signedIn;
+    const [appId = ''] = call.parameters;
+    let app = await findMembership(sql, user, appId);
+    if (app === null) {
+      const accepted = await acceptByAddress(sql, user, appId, wall());
+      if (accepted !== null) call.note('invitation.accept', { appId, targetEmail: accepted.email });
+      // Another request of the same page may have accepted it meanwhile.
+      app = await findMembership(sql, user, appId);
+      if (app === null) return NO_APP;
+    }
     return app.suspendedAt === null ? { ...signedIn, app } : APP_SUSPENDED;
   }
 }

@@ -21,15 +21,7 @@ import {
   listInvitations,
   withdrawInvitation,
 } from '../people/invitations.ts';
-import {
-  addMember,
-  changeRole,
-  type GivenRole,
-  listMembers,
-  lockMembers,
-  roleOf,
-} from '../people/members.ts';
-import { findUser, type User } from '../people/users.ts';
+import { changeRole, type GivenRole, isMember, listMembers, lockMembers, roleOf } from '../people/members.ts';
 import { Backoff, throttled } from '../sign-in/backoff.ts';
 import { type Api, type MemberCall, NOT_OWNER } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
@@ -75,18 +67,14 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       const wait = ofInviter.wait(user.userId);
       if (wait > 0) return throttled(wait);
       ofInviter.begin(user.userId);
-      const outcome = await sql.begin('isolation level read committed', (tx) =>
-        addOrInvite(tx, call, { email, role: givenRole(body.role), now: wall() }),
+      const role = givenRole(body.role);
+      const token = await sql.begin('isolation level read committed', (tx) =>
+        inviteBy(tx, call, { email, role, now: wall() }),
       );
-      if (outcome instanceof Rejection) return outcome;
-      const target = { appId: app.appId, targetEmail: email.text };
-      if ('added' in outcome) {
-        note('member.add', { ...target, targetUserId: outcome.added.userId });
-        return done<NewMember>({ added: true }, { status: 201 });
-      }
-      note('invitation.create', target);
-      const link = `${baseUrl}/invitations/${outcome.token}`;
-      mailer?.send(MAILS.invitation(email.text, app.name, givenRole(body.role), user.email, link));
+      if (token instanceof Rejection) return token;
+      note('invitation.create', { appId: app.appId, targetEmail: email.text });
+      const link = `${baseUrl}/invitations/${token}`;
+      mailer?.send(MAILS.invitation(email.text, app.name, role, user.email, link));
       return done<NewMember>({ invited: true, link, mailed: mailer !== null }, { status: 201 });
     }),
     api.change('PATCH', '/api/apps/:appId/members/:userId', 'owner', NEW_ROLE, async (call, body) => {
@@ -132,21 +120,19 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
 /** One of the two that the body's schema lets through. */
 const givenRole = (role: string | undefined): GivenRole => (role === 'viewer' ? 'viewer' : 'maintainer');
 
-/** Adds the account that has verified the address, or creates an invitation link. */
-async function addOrInvite(
+/**
+ * Invites an address. The same work, and the same answer, whether an account has it: an owner may be a stranger who asks for
+ * addresses one by one.
+ * @returns the token of the link
+ */
+async function inviteBy(
   tx: Transaction,
   { app, user, by }: MemberCall,
   { email, role, now }: { readonly email: Email; readonly role: GivenRole; readonly now: number },
-): Promise<{ added: User } | { token: string } | Rejection> {
+): Promise<string | Rejection> {
   // Only reads after the lock are safe: an invitation may be accepted, or this owner demoted, concurrently.
   await lockMembers(tx, app.id);
   if ((await roleOf(tx, app.id, user.id)) !== 'owner') return NOT_OWNER;
-  const found = await findUser(tx, email);
-  if (found !== null && (await roleOf(tx, app.id, found.user.id)) !== null)
-    throw refused('alreadyMember', `${found.user.email} is already a member`);
-  // An account with an unverified email may belong to a stranger who registered this address first.
-  if (found === null || !found.user.emailVerified)
-    return { token: await invite(tx, { appId: app.id, email, role, by, now }) };
-  await addMember(tx, { appId: app.id, user: found.user, role, by, invited: null });
-  return { added: found.user };
+  if (await isMember(tx, app.id, email)) throw refused('alreadyMember', `${email.text} is already a member`);
+  return await invite(tx, { appId: app.id, email, role, by, now });
 }

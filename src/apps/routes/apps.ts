@@ -1,5 +1,6 @@
 /** Routes of apps: the list, one app, new types and its audit log. */
 
+import { listInvitedTo } from '../../accounts/people/invitations.ts';
 import { listMemberships } from '../../accounts/people/members.ts';
 import type { Api } from '../../accounts/routes/api.ts';
 import { auditPage } from '../../accounts/routes/audit-page.ts';
@@ -63,7 +64,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
     api.readInTurn('/api/apps', 'signed-in', async ({ user, exchange, sql, events }) => {
       const timezone = new URLSearchParams(exchange.query).get('timezone') || 'UTC';
       if (!isTimezone(timezone)) return NO_ZONE;
-      const memberships = await listMemberships(sql, user);
+      const memberships = [...(await listMemberships(sql, user)), ...(await listInvitedTo(sql, user, now()))];
       const stats = await events.appStats(
         memberships.filter(({ suspendedAt }) => suspendedAt === null).map(({ id }) => id),
         { timezone, now: now() },

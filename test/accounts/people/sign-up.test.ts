@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { MemberList } from '../../../src/api-types/answers.ts';
 import { linkIn, type Mailbox, openMailbox } from '../../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../../support/person.ts';
 import {
@@ -158,6 +159,39 @@ describe('invitations', () => {
     await invite(app.path, email);
     expect((await squatter.get('/api/apps')).data.apps).toEqual([]);
     expect((await squatter.get(app.path)).status).toBe(404);
+  });
+
+  test('say the same whether an account has verified the address, which has the app at once', async () => {
+    const app = await newOwnApp(owner);
+    const [known, unknown, removed] = [anEmail(), anEmail(), anEmail()];
+    const [person, other] = [await newPerson(service, known), await newPerson(service, removed)];
+    const answers: unknown[] = [];
+    for (const email of [known, unknown, removed, known]) {
+      const { status, data } = await owner.post(`${app.path}/members`, { email, role: 'viewer' });
+      answers.push([status, Object.keys(data), { ...data, link: String(data.link).length }]);
+    }
+    expect(new Set(answers.map((answer) => JSON.stringify(answer))).size).toBe(1);
+    const seen = async () => {
+      const { data } = await owner.get(`${app.path}/members`);
+      const { members, invitations } = data as unknown as MemberList; // The route's own answer.
+      return { members: members.length, invited: invitations.map(({ email }) => email) };
+    };
+    expect((await person.get('/api/apps')).data.apps).toMatchObject([{ appId: app.appId, role: 'viewer' }]);
+    expect(await seen()).toEqual({ members: 1, invited: [known, unknown, removed] });
+    const { entries } = (await owner.get(`${app.path}/audit`)).data as { entries: { action: string }[] };
+    expect(new Set(entries.slice(0, 4).map(({ action }) => action))).toEqual(new Set(['invitation.create']));
+    const { data } = await owner.get(`${app.path}/members`);
+    const { invitations } = data as unknown as MemberList; // The route's own answer.
+    await owner.delete(`${app.path}/invitations/${invitations.at(-1)?.invitationId}`);
+    expect((await other.get(app.path)).status).toBe(404);
+    // A page asks for several things at once.
+    const opened = await Promise.all(
+      ['', '/views', '/boards', '/tokens'].map((part) => person.get(app.path + part)),
+    );
+    expect(opened.map(({ status }) => status)).toEqual([200, 200, 200, 200]);
+    expect(await seen()).toEqual({ members: 2, invited: [unknown] });
+    expect((await person.get('/api/apps')).data.apps).toHaveLength(1);
+    expect((await owner.post(`${app.path}/members`, { email: known })).code).toBe('ALREADY_MEMBER');
   });
 
   test('end when they are withdrawn, replaced, or a week old', async () => {
