@@ -14,6 +14,7 @@ import { requireVerifiedUser, type User } from '../accounts/people/users.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endMadeBy } from './member-removal.ts';
+import { revokeShare } from './shares.ts';
 
 /** What a group gives. */
 export interface GroupMapping {
@@ -244,4 +245,19 @@ async function requireApp(sql: Sql, appId: string): Promise<number> {
   const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${appId}`;
   if (app === undefined) throw appNotFound(appId);
   return app.id;
+}
+
+/**
+ * Ends what reads apps in the name of an account, and what it sends: the roles that groups of an issuer gave it, its resource
+ * tokens, webhooks and alerts, and its shares. The roles that a person gave it stay. Call after lockUser.
+ */
+export async function endReading(tx: Transaction, user: User): Promise<void> {
+  const by = { userId: user.id, email: user.email };
+  await applyGroups(tx, user, []);
+  const apps = await tx<{ appId: number }[]>`
+    SELECT app_id AS "appId" FROM app_members WHERE user_id = ${user.id} ORDER BY app_id`;
+  for (const { appId } of apps) await endMadeBy(tx, { appId, member: user, by });
+  const shares = await tx<{ appId: number; shareId: string }[]>`
+    SELECT app_id AS "appId", public_id AS "shareId" FROM shares WHERE created_by = ${user.id} ORDER BY id`;
+  for (const share of shares) await revokeShare(tx, { ...share, by });
 }

@@ -8,7 +8,7 @@ import type { Path } from '../base/turns.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
-import type { Sql } from '../storage/database/connect.ts';
+import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { BoardView } from './boards.ts';
 import { checkOrigin } from './browser-keys.ts';
 
@@ -160,17 +160,15 @@ interface Shown {
 
 /** Ends a share at once. @param appId internal id  @returns false if the app has no such share */
 export async function revokeShare(
-  sql: Sql,
+  tx: Transaction,
   { appId, shareId, by }: { readonly appId: number; readonly shareId: string; readonly by: Actor },
 ): Promise<boolean> {
-  return await sql.begin(async (tx) => {
-    const [removed] = await tx<{ name: string }[]>`
-      DELETE FROM shares WHERE app_id = ${appId} AND public_id = ${shareId}
-      RETURNING coalesce((SELECT name FROM saved_views WHERE id = view_id), (SELECT name FROM boards WHERE id = board_id)) AS name`;
-    if (removed === undefined) return false;
-    await writeAudit(tx, { appId, by, action: 'share.revoke', details: { shareId, name: removed.name } });
-    return true;
-  });
+  const [removed] = await tx<{ name: string }[]>`
+    DELETE FROM shares WHERE app_id = ${appId} AND public_id = ${shareId}
+    RETURNING coalesce((SELECT name FROM saved_views WHERE id = view_id), (SELECT name FROM boards WHERE id = board_id)) AS name`;
+  if (removed === undefined) return false;
+  await writeAudit(tx, { appId, by, action: 'share.revoke', details: { shareId, name: removed.name } });
+  return true;
 }
 
 /** A share as a link finds it: its maker may share the app. */

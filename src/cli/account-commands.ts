@@ -2,11 +2,19 @@
 
 import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
+import type { IssuerNames } from '../accounts/oidc/issuer.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
 import { grantRole, ROLES, type Role } from '../accounts/people/members.ts';
-import { listUsers, requireUser, verifyEmail } from '../accounts/people/users.ts';
+import {
+  accessOf,
+  accessText,
+  listUsers,
+  lockUser,
+  requireUser,
+  verifyEmail,
+} from '../accounts/people/users.ts';
 import type { Config } from '../config.ts';
-import { refused } from '../errors.ts';
+import { OperatorError, oneLine, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { mailNotice } from './command-notice.ts';
 import { JSON_OPTION } from './options.ts';
@@ -92,12 +100,19 @@ export function addUserCommands(program: Command): void {
     .requiredOption(...EMAIL_OPTION)
     .option(...JSON_OPTION)
     .action((options: Json & { email: string }) =>
-      runCommand(options, async ({ sql }) => {
+      runCommand(options, async (session) => {
+        const { sql } = session;
         const { id, userId, email } = await requireUser(sql, requireEmail(options.email));
-        await verifyEmail(sql, id);
+        const isNew = await verifyEmail(sql, id);
+        const access = accessText(await accessOf(sql, id));
+        const fields = { Account: userId, Email: email, 'Email verified': 'yes' };
+        const had = access === '' ? {} : { access };
         return {
-          json: { userId, email, emailVerified: true },
-          text: formatFields({ Account: userId, Email: email, 'Email verified': 'yes' }),
+          json: { userId, email, emailVerified: true, ...had },
+          text: formatFields(access === '' ? fields : { ...fields, 'It has already': access }),
+          afterwards: async () => {
+            if (isNew) await mailNotice(session, 'email.vouch', { email, ...had });
+          },
         };
       }),
     );
@@ -166,12 +181,16 @@ function addIdentityCommand(user: Command): void {
     .option(...JSON_OPTION)
     .action((options: Json & { email: string; subject: string; issuer?: string }) =>
       runCommand(options, async ({ sql, config }) => {
-        const { issuer = config.OIDC_ISSUER, subject } = options;
-        if (issuer === '')
+        const { issuer: asked = config.OIDC_ISSUER, subject } = options;
+        if (asked === '')
           throw refused('invalidBody', 'there is no issuer: set OIDC_ISSUER, or name one with --issuer');
         const { joinIdentity } = await import('../accounts/oidc/identities.ts');
         const account = await requireUser(sql, requireEmail(options.email));
-        const joined = await sql.begin((tx) => joinIdentity(tx, account, { issuer, subject }, COMMAND_LINE));
+        const { name: issuer, all: spellings } = await askedNames(config, asked);
+        const joined = await sql.begin('isolation level read committed', async (tx) => {
+          await lockUser(tx, account.id);
+          return await joinIdentity(tx, account, { issuer, spellings, subject }, COMMAND_LINE);
+        });
         if (!joined)
           throw refused(
             'wrongAccount',
@@ -184,6 +203,29 @@ function addIdentityCommand(user: Command): void {
         };
       }),
     );
+}
+
+/** What an issuer's document calls it, which is what its tokens say. @throws OperatorError where it does not answer */
+async function askedNames(config: Config, asked: string): Promise<IssuerNames> {
+  const { OidcIssuer } = await import('../accounts/oidc/issuer.ts');
+  const { default: pino } = await import('pino');
+  const issuer = new OidcIssuer({
+    ...{
+      issuer: asked,
+      clientId: config.OIDC_CLIENT_ID || 'tidemark',
+      clientSecret: config.OIDC_CLIENT_SECRET,
+    },
+    ...{ scopes: '', groupsClaim: '', publicUrl: config.PUBLIC_URL },
+    ...{ log: pino({ enabled: false }), now: () => Date.now() },
+  });
+  try {
+    await issuer.check();
+  } catch (error) {
+    throw new OperatorError(
+      `${asked} must answer with its discovery document, which has the name that its tokens have, and did not: ${oneLine(String(error))}. Run the command again when it does.`,
+    );
+  }
+  return issuer.names;
 }
 
 function addSecondFactorCommand(user: Command): void {

@@ -80,7 +80,7 @@ export function shareRoutes({ api, sql, passwords, now }: ShareRoutesOptions): r
     }),
     api.change('DELETE', `${PATH}/:shareId`, 'member', NO_FIELDS, async ({ app, by, parameters, note }) => {
       const shareId = parameters[1] ?? '';
-      const isRevoked = await revokeShare(sql, { appId: app.id, shareId, by });
+      const isRevoked = await sql.begin((tx) => revokeShare(tx, { appId: app.id, shareId, by }));
       if (isRevoked) note('share.revoke', { appId: app.appId, shareId });
       return isRevoked ? done<Nothing>({}) : NO_SHARE;
     }),

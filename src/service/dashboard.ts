@@ -27,7 +27,7 @@ import { SignIn } from '../accounts/sign-in/sign-in.ts';
 import { SignInChallenges } from '../accounts/sign-in/sign-in-challenge.ts';
 import { SharedSignInLimits, SignInLimits } from '../accounts/sign-in/sign-in-limits.ts';
 import type { OidcShown } from '../api-types/answers.ts';
-import { applyGroups, suspendGroups } from '../apps/groups.ts';
+import { applyGroups, endReading, suspendGroups } from '../apps/groups.ts';
 import { appRoutes } from '../apps/routes/apps.ts';
 import { boardRoutes } from '../apps/routes/boards.ts';
 import { memberRemovalRoute } from '../apps/routes/member-removal.ts';
@@ -286,7 +286,7 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
       signIn,
       signUp: new SignUp({ ...common, allowed, setup, mailsPerHour: config.MAX_SIGN_UP_MAILS_PER_HOUR }),
       passwordChange: new PasswordChange({ sql, passwords, sessions, signIn, now: monotonic }),
-      passwordReset: new PasswordReset({ ...common, onlyBreakGlass }),
+      passwordReset: new PasswordReset({ ...common, onlyBreakGlass, endReading }),
       mailer,
     }),
     ...secondFactorRoutes({
@@ -353,7 +353,6 @@ function createOidc(
   const routes = oidcRoutes({
     ...parts,
     issuer,
-    issuerUrl: settings.issuer,
     signIn,
     trustedProxies: config.TRUST_PROXY,
     onChange,

@@ -1,6 +1,8 @@
 /** Answers of an issuer that are refused: each leads to the sign-in page with a code, makes no session and no account, and is logged. */
+import { randomUUID } from 'node:crypto';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import { type OidcIdentity, OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
+import { useLogoutToken } from '../../src/accounts/oidc/identities.ts';
+import { type LogoutOrder, type OidcIdentity, OidcIssuer } from '../../src/accounts/oidc/issuer.ts';
 import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
 import { readConfig } from '../../src/config.ts';
 import { Callbacks } from '../support/callbacks.ts';
@@ -157,8 +159,10 @@ describe('an answer of the issuer is refused', () => {
 });
 
 describe('what an issuer says of a user', () => {
-  const identity = async (lie: Lie): Promise<OidcIdentity> => {
-    const log = captured([]);
+  let lines: Record<string, unknown>[] = [];
+  const identity = async (lie: Lie, groupsClaim = 'groups'): Promise<OidcIdentity> => {
+    lines = [];
+    const log = captured(lines);
     const options = {
       clientId: CLIENT_ID,
       clientSecret: CLIENT_SECRET,
@@ -168,7 +172,7 @@ describe('what an issuer says of a user', () => {
     const client = new OidcIssuer({
       ...options,
       issuer: issuer.url,
-      groupsClaim: 'groups',
+      groupsClaim,
       log,
       now: Date.now,
     });
@@ -205,12 +209,37 @@ describe('what an issuer says of a user', () => {
       'b',
     ]);
     expect((await identity(claims({ groups: 'a' }))).groups).toEqual(['a']);
-    expect((await identity({})).groups).toEqual([]);
     const many = Array.from({ length: 1_001 }, (_, index) => `g${index}`);
     await expect(identity(claims({ groups: many }))).rejects.toThrow('more than 1000 groups');
     await expect(identity(claims({ _claim_names: { groups: 'src1' } }))).rejects.toThrow(
       'more groups than the issuer',
     );
+  });
+
+  test('no groups are not the same as nothing said of groups, which changes nothing and is logged', async () => {
+    for (const none of [[], '', ['']]) {
+      expect((await identity(claims({ groups: none }))).groups).toEqual([]);
+      expect(lines).toEqual([]);
+    }
+    for (const nothing of [undefined, null, 7, { staff: true }, [{ name: 'staff' }]]) {
+      expect((await identity(claims({ groups: nothing, roles: ['a'] }))).groups).toBeNull();
+      const came = expect.arrayContaining(['sub', 'email', 'roles']);
+      expect(lines).toEqual([expect.objectContaining({ level: 'warn', claim: 'groups', came })]);
+    }
+  });
+
+  test('the name of the claim is tried as it stands, then as a path, in the ID token and beside it', async () => {
+    const nested = { realm_access: { roles: ['a'] } };
+    const named = async (lie: Lie) => (await identity(lie, 'realm_access.roles')).groups;
+    expect(await named(claims(nested))).toEqual(['a']);
+    expect(await named(claims({ ...nested, 'realm_access.roles': ['b'] }))).toEqual(['b']);
+    expect(await named(claims({ ...nested, 'realm_access.roles': [] }))).toEqual([]);
+    expect(await named({ ...claims({ realm_access: {} }), userInfo: { sub: 'ada', ...nested } })).toEqual([
+      'a',
+    ]);
+    for (const wrong of [{ realm_access: 'roles' }, { realm_access: null }, { realm_access: [] }, {}])
+      expect(await named(claims(wrong))).toBeNull();
+    expect((await identity(claims({}), 'constructor.name')).groups).toBeNull();
   });
 });
 
@@ -286,11 +315,12 @@ describe('a callback is refused', () => {
   });
 });
 
+const good = (): Claims => ({
+  ...{ iss: issuer.url, aud: CLIENT_ID, sub: 'ada', iat: SECONDS(), jti: 'one', exp: SECONDS() + 60 },
+  events: { 'http://schemas.openid.net/event/backchannel-logout': {} },
+});
+
 describe('a logout token is refused', () => {
-  const good = (): Claims => ({
-    ...{ iss: issuer.url, aud: CLIENT_ID, sub: 'ada', iat: SECONDS(), jti: 'one', exp: SECONDS() + 60 },
-    events: { 'http://schemas.openid.net/event/backchannel-logout': {} },
-  });
   const TOKENS: readonly (readonly [string, Claims, Lie['header']?, Lie['signedBy']?])[] = [
     ['with the algorithm none', {}, { alg: 'none' }, 'nothing'],
     ['signed with the client secret', {}, { alg: 'HS256' }, 'the client secret'],
@@ -329,6 +359,78 @@ describe('a logout token is refused', () => {
     expect(await post(await issuer.sign(good()))).toBe(200);
     expect(await accounts()).toMatchObject({ sessions: 0, users: 1 });
   });
+
+  test('the second time, and is remembered for as long as it is valid', async () => {
+    await signsIn();
+    const token = await issuer.sign({ ...good(), jti: 'twice' });
+    const both = await Promise.all([post(token), post(token)]);
+    expect(both.sort()).toEqual([200, 400]);
+    await signsIn();
+    expect(await post(token)).toBe(400);
+    expect(await accounts()).toMatchObject({ sessions: 1 });
+    const order = { digest: Buffer.alloc(32, 1), expiresAt: Date.now() } as LogoutOrder;
+    const use = (now: number) => service.sql.begin((tx) => useLogoutToken(tx, order, now));
+    expect(await use(Date.now() + 11 * 60_000)).toBe(true);
+    const kept = async () => (await service.sql`SELECT FROM used_logout_tokens`).length;
+    expect(await kept()).toBeGreaterThan(1);
+    await use(Date.now() + 13 * 60_000);
+    expect(await kept()).toBe(1);
+  });
+
+  test('and one that ends nothing is a line of the log', async () => {
+    expect(await post(await issuer.sign({ ...good(), jti: 'nobody', sub: 'nobody' }))).toBe(200);
+    const line = service.log.find(({ event }) => event === 'oidc.logout-unknown');
+    expect(line).toMatchObject({ level: 'warn', cause: issuer.url });
+  });
+});
+
+describe('the name of an issuer is that of its document,', () => {
+  const sign = (url: string) => ({
+    discovery: (document: Claims) => Object.assign(document, { issuer: url }),
+    claims: (claims: Claims) => Object.assign(claims, { iss: url, sub: 'bob', email: 'bob@liar.example' }),
+  });
+  test.each([
+    ['OIDC_ISSUER lacks its last slash', '', '/'],
+    ['OIDC_ISSUER has a slash more', '/', ''],
+    ['OIDC_ISSUER is the address of the document', '/.well-known/openid-configuration', ''],
+    ['its document has another name', '/.well-known/openid-configuration', '/realms/one'],
+  ])('where %s', async (_, asked, named) => {
+    const [setting, name] = [issuer.url + asked, issuer.url + named];
+    issuer.lie = sign(name);
+    const config = {
+      PUBLIC_URL,
+      OIDC_CLIENT_ID: CLIENT_ID,
+      OIDC_CLIENT_SECRET: CLIENT_SECRET,
+      ALLOW_SIGNUP: 'open',
+    };
+    try {
+      await withTestService({ config: { ...config, OIDC_ISSUER: setting } }, async (started) => {
+        const signIn = async (): Promise<Person> => {
+          const person = new Person(started);
+          const query = issuer.answer((await person.get('/sign-in/oidc')).headers.location ?? '');
+          query.set('iss', name);
+          expect((await person.get(`/sign-in/oidc/callback?${query}`)).headers.location).toBe('/');
+          return person;
+        };
+        const person = await signIn();
+        expect((await person.get('/api/identity')).data).toEqual({ issuer: name, joined: true });
+        expect(await started.sql`SELECT issuer FROM user_identities`).toMatchObject([{ issuer: name }]);
+        // As "tidemark user join" stored it once.
+        await started.sql`UPDATE user_identities SET issuer = ${setting}`;
+        expect((await person.get('/api/identity')).data).toEqual({ issuer: name, joined: true });
+        await signIn();
+        const logout = { ...good(), iss: name, sub: 'bob', jti: randomUUID() };
+        const body = new URLSearchParams({ logout_token: await issuer.sign(logout) }).toString();
+        const headers = { 'Content-Type': 'application/x-www-form-urlencoded' };
+        await started.request({ method: 'POST', path: '/sign-in/oidc/logout', headers, body });
+        expect(await started.sql`SELECT FROM sessions`).toHaveLength(0);
+        expect((await (await signIn()).delete('/api/identity')).status).toBe(200);
+        expect(await started.sql`SELECT FROM user_identities`).toHaveLength(0);
+      });
+    } finally {
+      issuer.lie = {};
+    }
+  });
 });
 
 describe('an issuer that cannot be used', () => {
@@ -343,6 +445,12 @@ describe('an issuer that cannot be used', () => {
       /issuer/,
     ],
     ['whose document has no keys', { discovery: (one) => delete one.jwks_uri }, 0, /jwks_uri/],
+    [
+      'whose keys come in plain text from elsewhere',
+      { discovery: (one) => Object.assign(one, { jwks_uri: 'http://192.0.2.1/keys' }) },
+      0,
+      /jwks_uri of the discovery document must begin with https/,
+    ],
     ['with a clock behind', {}, 120_000, /12[01] seconds ahead of the issuer's: set both by NTP/],
     ['with a clock ahead', {}, -120_000, /1(?:19|20) seconds behind the issuer's: set both by NTP/],
   ];

@@ -98,7 +98,7 @@ describe('a server', () => {
       const email = anEmail();
       const person = await newPerson(service, email);
       const link = await inviteTo(app, anEmail());
-      await owner.post(`${app.path}/members`, { email });
+      await joinApp(owner, app.path, person, { email });
       await service.sql`UPDATE invitations SET email = ${email}, email_key = ${email} WHERE app_id = (
         SELECT id FROM apps WHERE public_id = ${app.appId})`;
       expect((await remove(app, person)).status).toBe(200);
@@ -229,7 +229,7 @@ describe('a server', () => {
       expect((await owner.post(`${app.path}/webhooks/${hooks[0]}/resume`)).status).toBe(200);
       expect(await isSending()).toEqual([true, true, true]);
       // The member who comes back has nothing of it.
-      await owner.post(`${app.path}/members`, { email: await emailOf(person) });
+      await joinApp(owner, app.path, person, { email: await emailOf(person) });
       expect((await remove(app, person)).data).toMatchObject({ endedWebhooks: [], endedAlerts: [] });
     });
 

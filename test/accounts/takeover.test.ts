@@ -1,8 +1,11 @@
 /** Taking over the identity of an email address: by inviting it, by registering it first, with and without mail, and by an identity of an issuer. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { requireEmail } from '../../src/accounts/people/email.ts';
+import { createResetPath } from '../../src/accounts/sign-in/password-reset.ts';
+import { applyGroups, mapGroup, unmapGroup } from '../../src/apps/groups.ts';
 import { type LyingIssuer, startLyingIssuer } from '../support/lying-issuer.ts';
 import { linkIn, type Mailbox, openMailbox } from '../support/mailbox.ts';
-import { newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, PASSWORD, Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
 
 let counter = 0;
@@ -73,6 +76,20 @@ describe.each([
     await addToRealApp(boss, thief);
   });
 
+  test.runIf(hasMail)('a mailed reset that verifies the address says what has ended by it', async () => {
+    const boss = anEmail();
+    await newPerson(service, boss);
+    await service.sql`UPDATE users SET email_verified_at = NULL WHERE email = ${boss}`;
+    await new Person(service).post('/api/password-resets', { email: boss });
+    const mailWith = (text: RegExp) =>
+      [...mailbox.mails, ...mailbox.notices].find((mail) => mail.to === boss && text.test(mail.text));
+    await until(() => mailWith(/password-reset/) !== undefined, 'the link');
+    const link = linkIn(mailWith(/password-reset/)).replace('reset', 'resets');
+    const done = await new Person(service).post(`/api${link}`, { password: `${PASSWORD}!` });
+    expect(done.status).toBe(200);
+    await until(() => mailWith(/So what there was has ended:\s+1 session\./) !== undefined, 'the notice');
+  });
+
   test.runIf(hasMail)('a link that was only mailed still verifies the address', async () => {
     const boss = anEmail();
     const person = await newPerson(service, boss);
@@ -83,9 +100,16 @@ describe.each([
     expect((await person.post(`/api${linkIn(mail)}`)).status).toBe(200);
     expect(await isVerified(person)).toBe(true);
     const app = await newOwnApp(victim, 'Real');
-    expect((await victim.post(`${app.path}/members`, { email: boss })).data).toEqual({ added: true });
+    await joinApp(victim, app.path, person, { email: boss });
   });
 });
+
+/** Sets the password as the owner of the mailbox does. */
+async function reset(service: TestService, email: string, password: string): Promise<number> {
+  const path = await createResetPath(service.sql, requireEmail(email), Date.now());
+  const token = path.split('/').at(-1);
+  return (await new Person(service).post(`/api/password-resets/${token}`, { password })).status;
+}
 
 describe.each([
   ['of an issuer whose addresses are trusted', 'true'],
@@ -156,8 +180,8 @@ describe.each([
     expect((await owner.post(`${app.path}/members`, { email: boss })).data).toMatchObject({ invited: true });
     expect((await thief.get('/api/apps')).text).not.toContain(app.appId);
     // Its own address counts as verified only where the issuer is trusted with that.
-    const added = (await owner.post(`${app.path}/members`, { email: own })).data;
-    expect(added).toMatchObject(trusted === 'true' ? { added: true } : { invited: true });
+    await owner.post(`${app.path}/members`, { email: own });
+    expect((await thief.get(app.path)).status).toBe(trusted === 'true' ? 200 : 404);
   });
 
   test('an identity is joined by the session that began it alone, and is one account’s', async () => {
@@ -179,6 +203,70 @@ describe.each([
     const again = new Person(service);
     await signIn(again);
     expect((await userOf(again))?.userId).toBe((await userOf(thief))?.userId);
+  });
+
+  test.runIf(trusted === 'false')(
+    'a reset that verifies the address ends whatever the maker of the account had',
+    async () => {
+      const email = anEmail();
+      const thief = new Person(service);
+      become('squatter', email);
+      expect(await signIn(thief)).toBe('/');
+      const bait = await newOwnApp(thief, 'Bait');
+      const { token } = (await thief.post(`${bait.path}/tokens`, { name: 'spy' })).data;
+      const { viewId } = (await thief.post(`${bait.path}/views`, { name: 'All', search: '?range=7d' })).data;
+      expect(
+        await thief.post(`${bait.path}/shares`, { viewId, range: '7d', timezone: 'UTC', list: 'payloads' }),
+      ).toMatchObject({ status: 201 });
+      await mapGroup(service.sql, { group: 'staff', appId: null, role: 'viewer' });
+      const [{ id } = { id: 0 }] = await service.sql<
+        { id: number }[]
+      >`SELECT id FROM users WHERE email = ${email}`;
+      await service.sql.begin(async (tx) => {
+        const user = { id, userId: '', email, emailKey: email, emailVerified: false };
+        await applyGroups(tx, user, ['staff']);
+      });
+      await service.sql`INSERT INTO second_factors (user_id, sealed, started_at, enabled_at) VALUES (${id}, '', now(), now())`;
+      // It comes back from the issuer while the reset is done: what was known before the lock does not count.
+      const late = new Person(service);
+      const query = issuer.answer((await late.get('/sign-in/oidc')).headers.location ?? '');
+
+      const victim = new Person(service);
+      expect(await reset(service, email, `${PASSWORD}!`)).toBe(200);
+      await victim.signIn(email, `${PASSWORD}!`);
+      expect(await userOf(victim)).toMatchObject({ email, emailVerified: true });
+      const own = await newOwnApp(victim, 'Real');
+      expect(await userOf(thief)).toBeNull();
+      expect(await comeBack(late, query)).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
+      expect(await signIn(new Person(service))).toBe('/sign-in?problem=OIDC_EMAIL_TAKEN');
+      expect((await thief.get(own.path)).status).toBe(401);
+      const read = await service.request({
+        path: `/public/get_events?appId=${bait.appId}`,
+        headers: { Authorization: `Bearer ${String(token)}` },
+      });
+      expect(read.status).toBe(401);
+      expect((await victim.get(`${bait.path}/shares`)).data).toMatchObject({ shares: [] });
+      const roles = await service.sql`SELECT role FROM app_members WHERE user_id = ${id}`;
+      expect(roles.map(({ role }) => role)).toEqual(['owner', 'owner']);
+      const [entry] = await service.sql<{ details: unknown }[]>`
+        SELECT details FROM audit_entries WHERE account_id = ${id} AND action = 'password.reset'`;
+      expect(entry?.details).toEqual({
+        ended: `1 session, the sign-in at ${issuer.url}, the second factor, 1 resource token, 1 share`,
+      });
+      await unmapGroup(service.sql, { group: 'staff', appId: null });
+    },
+  );
+
+  test('a reset of an address that was verified before leaves the identities of its owner', async () => {
+    const email = anEmail();
+    const person = await newPerson(service, email);
+    become('kept', anEmail());
+    expect(await comeBack(person, await join(person))).toBe('/account');
+    expect(await reset(service, email, `${PASSWORD}!`)).toBe(200);
+    expect(await userOf(person)).toBeNull();
+    const again = new Person(service);
+    expect(await signIn(again)).toBe('/');
+    expect(await userOf(again)).toMatchObject({ email });
   });
 
   test('an identity that has left is no way in any more', async () => {

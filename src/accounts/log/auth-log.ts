@@ -16,6 +16,7 @@ export const AUTH_EVENTS = {
   'sign-in.new-device': ['info', 'signed in from a device that the account has not used before'],
   'oidc.refusal': ['warn', 'sign-in at the issuer refused'],
   'oidc.logout': ['info', 'sessions ended by the issuer'],
+  'oidc.logout-unknown': ['warn', 'the issuer ended a session that is not known'],
   'identity.join': ['info', 'identity of the issuer joined to the account'],
   'identity.leave': ['info', 'identity of the issuer removed from the account'],
   'sign-out': ['info', 'signed out'],
@@ -56,7 +57,6 @@ export const AUTH_EVENTS = {
   'browser-key.create': ['info', 'browser key created'],
   'browser-key.revoke': ['info', 'browser key revoked'],
   'browser-key.restore': ['info', 'revocation of a browser key undone'],
-  'member.add': ['info', 'member added'],
   'member.role': ['info', 'role of a member changed'],
   'member.remove': ['info', 'member removed'],
   'member.leave': ['info', 'member left'],
@@ -96,8 +96,10 @@ export interface AuthFields {
   readonly device?: string;
   /** The purpose of a link, or how an account was created. */
   readonly purpose?: string;
-  /** Why the issuer's answer was refused, in the words of the library; never a token or a code. */
+  /** Why the issuer's answer was refused, in the words of the library, or which issuer it was; never a token or a code. */
   readonly cause?: string;
+  /** What an account had before its address was verified, and what a reset has ended of it: numbers, and names of issuers. */
+  readonly access?: string;
   /** The `code` of the refusal. */
   readonly reason?: string;
   readonly method?: string;

@@ -36,6 +36,14 @@ const OF_ACCOUNT = {
   ],
   'password-change.success': ['Password changed', 'The password of your account was changed.'],
   'password-reset.success': ['Password changed', 'The password of your account was set by a link.'],
+  'identity.join': [
+    'New way to sign in',
+    'An identity of the issuer was joined to your account, and can sign in to it.',
+  ],
+  'email.vouch': [
+    'Email verified',
+    'The operator of the server marked the email address of your account as verified.',
+  ],
   'second-factor.enable': ['Second factor turned on', 'Sign-ins to your account now need a code.'],
   'second-factor.disable': ['Second factor turned off', 'Sign-ins to your account need no code any more.'],
   'second-factor.remove': [
@@ -62,6 +70,12 @@ const OF_ACCOUNT = {
 
 /** After these a user may be unable to sign in, also with a new password. */
 const LOCKING: readonly NoticeEvent[] = ['second-factor.enable', 'second-factor.lock'];
+/** What a reset says that has verified the address. */
+const HAS = '\n\nThe account has what was made for it before:\n';
+const ENDED =
+  '\n\nThe link has verified your email address. Before that, anyone could have made the account. So what there was has ended:\n';
+const CHECK_APPS =
+  '\n\nThe page of the account has the ways to sign in. Leave the apps that you do not know, and check the members, webhooks and tokens of the others.';
 const LOCKED_OUT =
   '\n\nIf you cannot sign in any more, ask the operator of the server to remove the second factor (tidemark user remove-second-factor).';
 
@@ -81,7 +95,7 @@ const OF_APP = {
 } as const satisfies Partial<Record<NoticeEvent, readonly [subject: string, what: string]>>;
 
 /** What owners can be told of: events of the authentication log, and what the operator does. */
-export type NoticeEvent = AuthEvent | 'second-factor.remove';
+export type NoticeEvent = AuthEvent | 'second-factor.remove' | 'email.vouch';
 
 /** Mails to one address in an hour. Each kind has room of its own: sign-ins, and what members of an app do, must not use up that of changes of the account. */
 const MAX_SIGN_INS_PER_HOUR = 20;
@@ -140,7 +154,11 @@ export class Notices {
     if (user === undefined) return;
     const [subject, what] = OF_ACCOUNT[event];
     const advice = `If it was you, ignore this mail. If it was not you, set a new password and sign out everywhere else:\n${publicUrl}/account${LOCKING.includes(event) ? LOCKED_OUT : ''}`;
-    this.#send(mailer, user.email, subject, `${what}\n\n${this.#facts(happening)}\n\n${advice}\n`, event);
+    const { access: ended } = happening.fields;
+    const before = event === 'email.vouch' ? HAS : ENDED;
+    const gone = ended === undefined ? '' : `${before}${ended}.${CHECK_APPS}`;
+    const text = `${what}${gone}\n\n${this.#facts(happening)}\n\n${advice}\n`;
+    this.#send(mailer, user.email, subject, text, event);
   }
 
   async #tellOwners(

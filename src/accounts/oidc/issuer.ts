@@ -3,6 +3,7 @@
  *
  * Sources: OpenID Connect Core 1.0, Discovery 1.0, Back-Channel Logout 1.0; RFC 7636 (PKCE), RFC 9207 (`iss` in the answer).
  */
+import { createHash } from 'node:crypto';
 import { createRemoteJWKSet, jwtVerify } from 'jose';
 import * as oidc from 'openid-client';
 import type { Logger } from 'pino';
@@ -61,24 +62,40 @@ export interface OidcChecks {
   readonly verifier: string;
 }
 
+/** An issuer, and what else it may be called where something is stored of it. */
+export interface IssuerNames {
+  /** As its discovery document has it, and each of its tokens. */
+  readonly name: string;
+  /** With the spellings of OIDC_ISSUER, which earlier releases stored for `user join`. */
+  readonly all: readonly string[];
+}
+
 /** Who signed in at the issuer. */
 export interface OidcIdentity {
   readonly issuer: string;
+  /** What else the issuer may be called in rows of earlier releases. */
+  readonly spellings: readonly string[];
   readonly subject: string;
   /** The session at the issuer; null if it names none. */
   readonly sid: string | null;
   readonly email: string | null;
   /** Whether the issuer says that the address is verified. */
   readonly emailVerified: boolean;
-  /** Null: no claim has groups, so they say nothing. */
+  /** Null: the issuer has said nothing of groups, which is not the same as none. */
   readonly groups: readonly string[] | null;
 }
 
 /** What a logout token ends: all sessions of a subject, or one session at the issuer. */
 export interface LogoutOrder {
   readonly issuer: string;
+  /** What else the issuer may be called in rows of earlier releases. */
+  readonly spellings: readonly string[];
   readonly subject: string | null;
   readonly sid: string | null;
+  /** SHA-256 of the token's id. */
+  readonly digest: Buffer;
+  /** Until when the token would be accepted, in milliseconds since the Unix epoch. */
+  readonly expiresAt: number;
 }
 
 /** An answer of the issuer that is refused, or an issuer that does not answer. The log has the message, the user does not. */
@@ -102,10 +119,12 @@ const RENEW_AFTER_MS = 3_600_000;
 /** Clocks that differ by more make tokens expire early or late. */
 export const MAX_CLOCK_DIFFERENCE_MS = 60_000;
 /** A logout token older than this is refused, whatever its `exp` says. */
-const MAX_LOGOUT_AGE = '10m';
+const MAX_LOGOUT_AGE_SECONDS = 600;
 const LOGOUT_EVENT = 'http://schemas.openid.net/event/backchannel-logout';
 const MAX_GROUPS = 1_000;
 const MAX_GROUP_CHARACTERS = 200;
+/** Names of claims in a line of the log. */
+const MAX_CLAIMS_LOGGED = 50;
 /** Those of OAuth are shorter. */
 const MAX_ERROR_CHARACTERS = 60;
 
@@ -133,6 +152,11 @@ export class OidcIssuer {
   get isAvailable(): boolean {
     this.#discover().catch(() => undefined); // The failure is kept, and logged when it begins.
     return this.#failure === null;
+  }
+
+  /** By its document, once that has been read; before, by OIDC_ISSUER. */
+  get names(): IssuerNames {
+    return issuerNames(this.#options.issuer, this.#discovered?.config.serverMetadata().issuer);
   }
 
   /** Asks for the issuer's document now. @throws OidcFailure */
@@ -179,7 +203,7 @@ export class OidcIssuer {
   }
 
   /**
-   * Reads a logout token (Back-Channel Logout 1.0, 2.6). Its order may be carried out twice.
+   * Reads a logout token (Back-Channel Logout 1.0, 2.6). Whether it was used before is for the caller to find out.
    * @throws OidcFailure if it is not one of this issuer for this service
    */
   async logoutOrder(token: string): Promise<LogoutOrder> {
@@ -201,16 +225,25 @@ export class OidcIssuer {
           'EdDSA',
         ],
         requiredClaims: ['iat', 'jti', 'events'],
-        maxTokenAge: MAX_LOGOUT_AGE,
+        maxTokenAge: MAX_LOGOUT_AGE_SECONDS,
         clockTolerance: MAX_CLOCK_DIFFERENCE_MS / 1_000,
         currentDate: new Date(this.#options.now()),
       });
-      const { events, nonce, sid, sub } = payload;
+      const { events, nonce, sid, sub, jti, iat = 0 } = payload;
       if (typeof events !== 'object' || events === null || !(LOGOUT_EVENT in events))
         throw new OidcFailure('invalid', 'the token is not one for a logout');
       // It would be an ID token.
       if (nonce !== undefined) throw new OidcFailure('invalid', 'a logout token has no nonce');
-      const order = { issuer: this.#options.issuer, subject: sub ?? null, sid: textOf(sid) };
+      const order = {
+        issuer: this.names.name,
+        spellings: this.names.all,
+        subject: sub ?? null,
+        sid: textOf(sid),
+        digest: createHash('sha256')
+          .update(jti ?? '')
+          .digest(),
+        expiresAt: (iat + MAX_LOGOUT_AGE_SECONDS) * 1_000 + 2 * MAX_CLOCK_DIFFERENCE_MS,
+      };
       if (order.subject === null && order.sid === null)
         throw new OidcFailure('invalid', 'the token names no subject and no session');
       return order;
@@ -225,19 +258,51 @@ export class OidcIssuer {
 
   /** @param more of the userinfo endpoint, for what the ID token does not say */
   #identityOf(claims: oidc.IDToken, more: Claims): OidcIdentity {
-    const { groupsClaim } = this.#options;
-    const all: Claims = { ...more, ...claims };
     // "Verified" is said of the address beside it.
     const { email, email_verified: emailVerified } =
       textOf(claims.email) === null ? more : (claims as Claims);
     return {
       issuer: claims.iss,
+      spellings: this.names.all,
       subject: claims.sub,
       sid: textOf(claims.sid),
       email: textOf(email),
       emailVerified: emailVerified === true,
-      groups: groupsClaim === '' ? null : groupsOf(all, groupsClaim),
+      groups: this.#groupsOf(claims, more),
     };
+  }
+
+  /**
+   * Groups are texts; some issuers send one text in place of a list.
+   * @throws OidcFailure where the claim does not have all of them: the access by those that are left out would end
+   */
+  #groupsOf(claims: Claims, more: Claims): readonly string[] | null {
+    const { groupsClaim: name, log } = this.#options;
+    if (name === '') return null;
+    const value = claimOf(claims, name) ?? claimOf(more, name);
+    // OpenID Connect Core 1.0, 5.6.2: the claim is elsewhere. Entra ID does so with more groups than a token holds.
+    const elsewhere = claims._claim_names ?? more._claim_names;
+    if (value === undefined && typeof elsewhere === 'object' && elsewhere !== null && name in elsewhere)
+      throw new OidcFailure(
+        'invalid',
+        `the user has more groups than the issuer puts into the claim ${name}: let it send those of this application alone`,
+      );
+    const list: readonly unknown[] = Array.isArray(value) ? value : [value];
+    if (list.length > MAX_GROUPS)
+      throw new OidcFailure('invalid', `the claim ${name} has more than ${MAX_GROUPS} groups`);
+    const texts = list.filter((one) => typeof one === 'string');
+    if (texts.length === 0 && list.length > 0) {
+      const came = [...new Set([...Object.keys(claims), ...Object.keys(more)])].slice(0, MAX_CLAIMS_LOGGED);
+      log.warn(
+        { claim: name, came },
+        value === undefined
+          ? 'oidc: the claim of OIDC_GROUPS_CLAIM did not come: the sign-in changes no role'
+          : 'oidc: the claim of OIDC_GROUPS_CLAIM has no list of texts: the sign-in changes no role',
+      );
+      return null;
+    }
+    const names = texts.filter((text) => textOf(text) !== null && text.length <= MAX_GROUP_CHARACTERS);
+    return [...new Set(names)];
   }
 
   /** The issuer's document: from memory, or asked for, once for all who wait. */
@@ -307,8 +372,10 @@ async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptio
       `the clock of this machine is ${Math.abs(seconds)} seconds ${seconds > 0 ? 'ahead of' : 'behind'} the issuer's: set both by NTP`,
     );
   }
-  const { jwks_uri: keysAt } = config.serverMetadata();
+  const metadata = config.serverMetadata();
+  const { jwks_uri: keysAt } = metadata;
   if (keysAt === undefined) throw new OidcFailure('invalid', 'the discovery document has no jwks_uri');
+  for (const name of ENDPOINTS) checkEndpoint(issuer, name, metadata[name]);
   const keys = createRemoteJWKSet(new URL(keysAt), { timeoutDuration: TIMEOUT_SECONDS * 1_000 });
   return { config, keys, at: now() };
 }
@@ -360,22 +427,38 @@ function textOf(value: unknown): string | null {
   return typeof value === 'string' && value !== '' && !value.includes('\0') ? value : null;
 }
 
+/** A claim by its literal name, else by its path: Keycloak has groups in `realm_access.roles`. Undefined: it did not come. */
+function claimOf(claims: Claims, name: string): unknown {
+  if (Object.hasOwn(claims, name)) return claims[name] ?? undefined;
+  let value: unknown = claims;
+  for (const part of name.split('.')) {
+    if (typeof value !== 'object' || value === null || !Object.hasOwn(value, part)) return undefined;
+    value = (value as Claims)[part];
+  }
+  return value ?? undefined;
+}
+
+/** What follows the issuer's name in the address of its document (Discovery 1.0, 4; RFC 8414, 3). */
+const DOCUMENT = /\/\.well-known\/(?:openid-configuration|oauth-authorization-server)$/;
+
 /**
- * Groups are texts; some issuers send one text in place of a list.
- * @throws OidcFailure where the claim does not have all of them: the access by those that are left out would end
+ * What an issuer is called: by its document, and as OIDC_ISSUER may be spelled, with or without a slash at the end or as the
+ * address of the document.
+ * @param named by the document; undefined: it has not been read
  */
-function groupsOf(claims: Claims, name: string): readonly string[] {
-  const value = claims[name];
-  // OpenID Connect Core 1.0, 5.6.2: the claim is elsewhere. Entra ID does so with more groups than a token holds.
-  const elsewhere = claims._claim_names;
-  if (value === undefined && typeof elsewhere === 'object' && elsewhere !== null && name in elsewhere)
-    throw new OidcFailure(
-      'invalid',
-      `the user has more groups than the issuer puts into the claim ${name}: let it send those of this application alone`,
-    );
-  const list: readonly unknown[] = Array.isArray(value) ? value : [value];
-  if (list.length > MAX_GROUPS)
-    throw new OidcFailure('invalid', `the claim ${name} has more than ${MAX_GROUPS} groups`);
-  const texts = list.map(textOf).filter((text) => text !== null && text.length <= MAX_GROUP_CHARACTERS);
-  return [...new Set(texts as string[])];
+export function issuerNames(setting: string, named: string | undefined): IssuerNames {
+  const base = setting.replace(DOCUMENT, '').replace(/\/$/, '');
+  const name = named ?? base;
+  return { name, all: [...new Set([name, base, `${base}/`, setting])] };
+}
+
+/** Those to which secrets go, or from which keys come. The browser is sent to the first. */
+const ENDPOINTS = ['authorization_endpoint', 'token_endpoint', 'userinfo_endpoint', 'jwks_uri'] as const;
+
+/** Only an issuer on this machine may be asked in plain text, and only on this machine. @throws OidcFailure */
+function checkEndpoint(issuer: string, name: string, address: string | undefined): void {
+  if (address === undefined || address.startsWith('https:')) return;
+  const { hostname } = new URL(address);
+  if (issuer.startsWith('http:') && isLoopbackName(hostname.replace(/^\[|\]$/g, ''))) return;
+  throw new OidcFailure('invalid', `the ${name} of the discovery document must begin with https://`);
 }

@@ -11,6 +11,7 @@ import { deviceText } from '../sessions/device.ts';
 import type { Client } from '../sessions/networks.ts';
 import { createSecretText } from '../sessions/one-time-secret.ts';
 import {
+  holdSession,
   type Session,
   type SessionOrigin,
   type Sessions,
@@ -18,7 +19,13 @@ import {
   SUSPENDED,
 } from '../sessions/sessions.ts';
 import type { Passwords } from '../sign-in/passwords.ts';
-import { endOidcSessions, findIdentity, joinIdentity, noteOidcSession } from './identities.ts';
+import {
+  endOidcSessions,
+  findIdentity,
+  joinIdentity,
+  noteOidcSession,
+  useLogoutToken,
+} from './identities.ts';
 import type { LogoutOrder, OidcChecks, OidcIdentity, OidcIssuer } from './issuer.ts';
 
 export interface OidcSignInOptions {
@@ -151,7 +158,6 @@ export class OidcSignIn {
         const found = await this.#account(tx, identity, session, pending, passwordHash);
         if (typeof found === 'string') return found;
         const { user, isNew } = found;
-        await lockUser(tx, user.id);
         if (trustsEmail && identity.emailVerified && parseEmail(identity.email ?? '')?.key === user.emailKey)
           await verifyEmail(tx, user.id);
         if (identity.groups !== null) await this.#options.applyGroups(tx, user, identity.groups);
@@ -165,9 +171,13 @@ export class OidcSignIn {
     }
   }
 
-  /** Ends the sessions that a logout token names, and the access that groups gave their accounts. @returns how many */
-  async logout(order: LogoutOrder): Promise<{ users: readonly User[]; sessions: number }> {
+  /**
+   * Ends the sessions that a logout token names, and the access that groups gave their accounts.
+   * @returns how many; null where the token was used before
+   */
+  async logout(order: LogoutOrder): Promise<{ users: readonly User[]; sessions: number } | null> {
     return await this.#options.sql.begin('isolation level read committed', async (tx) => {
+      if (!(await useLogoutToken(tx, order, this.#options.now()))) return null;
       const ended = await endOidcSessions(tx, order);
       for (const user of ended.users) await this.#options.suspendGroups(tx, user);
       return ended;
@@ -179,6 +189,7 @@ export class OidcSignIn {
     return this.#cookie('', 0);
   }
 
+  /** The account that signs in or is joined, locked: what was known of it before is looked at again. */
   async #account(
     tx: Transaction,
     identity: OidcIdentity,
@@ -186,13 +197,20 @@ export class OidcSignIn {
     { joins }: Pending,
     passwordHash: string | null,
   ): Promise<{ user: User; isNew: boolean } | OidcProblem> {
-    const known = await findIdentity(tx, identity);
     if (joins !== null && session !== null) {
       const { user } = session;
       const by = { userId: user.id, email: user.email };
+      await lockUser(tx, user.id);
+      // A reset of the password may have ended it since it was found.
+      if (!(await holdSession(tx, session))) return 'OIDC_OTHER_SESSION';
       return (await joinIdentity(tx, user, identity, by)) ? { user, isNew: false } : 'OIDC_JOINED_ELSEWHERE';
     }
-    if (known !== null) return { user: known, isNew: false };
+    const known = await findIdentity(tx, identity);
+    if (known !== null) {
+      await lockUser(tx, known.id);
+      const user = await findIdentity(tx, identity);
+      return user?.id === known.id ? { user, isNew: false } : 'OIDC_EXPIRED';
+    }
     if (!this.#options.createsAccounts || passwordHash === null) return 'OIDC_NO_ACCOUNT';
     const email = parseEmail(identity.email ?? '');
     if (email === null) return 'OIDC_NO_EMAIL';

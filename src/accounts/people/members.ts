@@ -143,28 +143,27 @@ export async function holdMaintained(
 /**
  * Makes an account a member, after {@link lockMembers}.
  * @param addition.appId   internal id
- * @param addition.invited the address of the accepted invitation; null if the account was added directly
+ * @param addition.invited the address of the accepted invitation
  * @returns false if it is already a member
  */
 export async function addMember(
   tx: Transaction,
-  addition: { appId: number; user: User; role: GivenRole; by: Actor; invited: Email | null },
+  addition: { appId: number; user: User; role: GivenRole; by: Actor; invited: Email },
 ): Promise<boolean> {
   const { appId, user, role, by, invited } = addition;
   const added = await tx`
     INSERT INTO app_members (app_id, user_id, role, invited_key, opened_at)
-    VALUES (${appId}, ${user.id}, ${role}, ${invited?.key ?? null}, CASE WHEN ${invited !== null} THEN now() END)
+    VALUES (${appId}, ${user.id}, ${role}, ${invited.key}, now())
     ON CONFLICT DO NOTHING RETURNING 1`;
   if (added.length === 0) return false;
   // A pending invitation of the new member would be a second way in.
-  await endInvitations(tx, appId, [user.emailKey, invited?.key ?? user.emailKey]);
-  const other = invited !== null && invited.key !== user.emailKey ? { invited: invited.text } : {};
-  await writeAudit(tx, {
-    appId,
-    by,
-    action: invited === null ? 'member.add' : 'invitation.accept',
-    details: { email: user.email, role, ...other },
-  });
+  await endInvitations(tx, appId, [user.emailKey, invited.key]);
+  const details = {
+    email: user.email,
+    role,
+    ...(invited.key !== user.emailKey && { invited: invited.text }),
+  };
+  await writeAudit(tx, { appId, by, action: 'invitation.accept', details });
   return true;
 }
 

@@ -2,7 +2,7 @@
 
 import { createPublicId } from '../../base/token-text.ts';
 import { refused } from '../../errors.ts';
-import { errorCode, type Sql, type Transaction } from '../../storage/database/connect.ts';
+import { errorCode, type Fragment, type Sql, type Transaction } from '../../storage/database/connect.ts';
 import type { Email } from './email.ts';
 
 /** An account without its password hash. */
@@ -66,14 +66,7 @@ export async function createUser(
 
 /** The account with this email, and its password hash. */
 export async function findUser(sql: Sql | Transaction, email: Email): Promise<AuthenticatedUser | null> {
-  const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
-    SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass",
-           suspended_at IS NOT NULL AS "isSuspended"
-      FROM users WHERE email_key = ${email.key}`;
-  if (row === undefined) return null;
-  const { passwordHash, breakGlass, isSuspended, ...user } = row;
-  return { user, passwordHash, breakGlass, isSuspended };
+  return await findUserWhere(sql, sql`email_key = ${email.key}`);
 }
 
 /** The account with this public id, and its password hash. */
@@ -81,14 +74,22 @@ export async function findUserById(
   sql: Sql | Transaction,
   userId: string,
 ): Promise<AuthenticatedUser | null> {
+  return await findUserWhere(sql, sql`public_id = ${userId}`);
+}
+
+async function findUserWhere(sql: Sql | Transaction, condition: Fragment): Promise<AuthenticatedUser | null> {
   const [row] = await sql<(User & Omit<AuthenticatedUser, 'user'>)[]>`
-    SELECT id, public_id AS "userId", email, email_key AS "emailKey",
-           email_verified_at IS NOT NULL AS "emailVerified", password_hash AS "passwordHash", break_glass AS "breakGlass",
+    SELECT ${userColumns(sql)}, password_hash AS "passwordHash", break_glass AS "breakGlass",
            suspended_at IS NOT NULL AS "isSuspended"
-      FROM users WHERE public_id = ${userId}`;
+      FROM users WHERE ${condition}`;
   if (row === undefined) return null;
   const { passwordHash, breakGlass, isSuspended, ...user } = row;
   return { user, passwordHash, breakGlass, isSuspended };
+}
+
+/** The columns of a {@link User} in a statement on users. */
+export function userColumns(sql: Sql | Transaction): Fragment {
+  return sql`users.id, public_id AS "userId", email, email_key AS "emailKey", email_verified_at IS NOT NULL AS "emailVerified"`;
 }
 
 /** @throws Refused memberNotFound */
@@ -163,22 +164,27 @@ export async function changePassword(
   return true;
 }
 
-/** Ends what an earlier password gave: sessions, devices that are known, and a second factor whose enrollment was not confirmed. */
-async function endAccess(tx: Transaction, id: number): Promise<void> {
-  await tx`DELETE FROM sessions WHERE user_id = ${id}`;
+/**
+ * Ends what an earlier password gave: sessions, devices that are known, and a second factor whose enrollment was not confirmed.
+ * @returns how many sessions
+ */
+async function endAccess(tx: Transaction, id: number): Promise<number> {
+  const sessions = await tx`DELETE FROM sessions WHERE user_id = ${id} RETURNING 1`;
   await tx`DELETE FROM second_factors WHERE user_id = ${id} AND enabled_at IS NULL`;
   await tx`DELETE FROM known_devices WHERE user_id = ${id}`;
+  return sessions.length;
 }
 
 /**
- * Sets the password regardless of the current one, and deletes every session and reset link. A second factor stays: who has
- * the mailbox alone does not get in. Call after {@link lockUser}.
+ * Sets the password regardless of the current one, and deletes every session and every link of the account. A second factor
+ * stays: who has the mailbox alone does not get in. Call after {@link lockUser}.
  * @param id internal id
+ * @returns how many sessions have ended
  */
-export async function resetPassword(tx: Transaction, id: number, newHash: string): Promise<void> {
+export async function resetPassword(tx: Transaction, id: number, newHash: string): Promise<number> {
   await tx`UPDATE users SET password_hash = ${newHash} WHERE id = ${id}`;
-  await endAccess(tx, id);
-  await tx`DELETE FROM account_links WHERE user_id = ${id} AND purpose = 'reset-password'`;
+  await tx`DELETE FROM account_links WHERE user_id = ${id}`;
+  return await endAccess(tx, id);
 }
 
 /** Serializes changes of an account until the end of the transaction. @param id internal id */
@@ -190,7 +196,50 @@ export async function lockUser(tx: Transaction, id: number): Promise<void> {
  * Marks the account's email as verified; the first time is kept. Only for a link that was mailed to the address
  * and shown to no other person, and for the operator's command line.
  * @param id internal id
+ * @returns whether it was not verified before
  */
-export async function verifyEmail(sql: Sql | Transaction, id: number): Promise<void> {
-  await sql`UPDATE users SET email_verified_at = coalesce(email_verified_at, now()) WHERE id = ${id}`;
+export async function verifyEmail(sql: Sql | Transaction, id: number): Promise<boolean> {
+  const verified = await sql`
+    UPDATE users SET email_verified_at = now() WHERE id = ${id} AND email_verified_at IS NULL RETURNING 1`;
+  return verified.length > 0;
+}
+
+/** What an account has beside its password: other ways in, and what reads in its name. */
+export interface AccountAccess {
+  readonly sessions: number;
+  /** Issuers of identities that sign in to it. */
+  readonly issuers: readonly string[];
+  readonly secondFactor: boolean;
+  /** Resource tokens and shares that it made. */
+  readonly tokens: number;
+  readonly shares: number;
+  /** Apps that it is a member of. */
+  readonly apps: number;
+}
+
+/** @param id internal id */
+export async function accessOf(sql: Sql | Transaction, id: number): Promise<AccountAccess> {
+  const [access] = await sql<AccountAccess[]>`
+    SELECT (SELECT count(*)::integer FROM sessions WHERE user_id = ${id}) AS sessions,
+           ARRAY(SELECT issuer FROM user_identities WHERE user_id = ${id} ORDER BY issuer) AS issuers,
+           EXISTS (SELECT FROM second_factors WHERE user_id = ${id} AND enabled_at IS NOT NULL) AS "secondFactor",
+           (SELECT count(*)::integer FROM resource_tokens
+             WHERE created_by = ${id} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())) AS tokens,
+           (SELECT count(*)::integer FROM shares WHERE created_by = ${id}) AS shares,
+           (SELECT count(*)::integer FROM app_members WHERE user_id = ${id}) AS apps`;
+  if (access === undefined) throw new Error('a SELECT without FROM returned no row');
+  return access;
+}
+
+/** The same in words; empty where there is none of it. Apps are left out: a membership is no way in. */
+export function accessText({ sessions, issuers, secondFactor, tokens, shares }: AccountAccess): string {
+  const counted = (count: number, one: string): string[] =>
+    count === 0 ? [] : [`${count} ${one}${count === 1 ? '' : 's'}`];
+  return [
+    ...counted(sessions, 'session'),
+    ...issuers.map((issuer) => `the sign-in at ${issuer}`),
+    ...(secondFactor ? ['the second factor'] : []),
+    ...counted(tokens, 'resource token'),
+    ...counted(shares, 'share'),
+  ].join(', ');
 }

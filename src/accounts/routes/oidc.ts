@@ -28,7 +28,6 @@ export interface OidcRoutesOptions {
   /** TRUST_PROXY */
   readonly trustedProxies: number;
   readonly issuer: OidcIssuer;
-  readonly issuerUrl: string;
   readonly signIn: OidcSignIn;
   /** Called after a change of what tokens and members may do. */
   readonly onChange: () => void;
@@ -72,10 +71,10 @@ async function leave({ signIn }: OidcRoutesOptions, call: Call): Promise<Outcome
  * The identity of the account: whether it has one, the way to the issuer to get one, and its end. Another site cannot begin
  * it for the user, whom it may have signed in at the issuer as somebody else.
  */
-function identityRoutes({ api, sql, issuerUrl, signIn }: OidcRoutesOptions): Route[] {
+function identityRoutes({ api, sql, issuer, signIn }: OidcRoutesOptions): Route[] {
   return [
     api.read('/api/identity', 'signed-in', async ({ user }) =>
-      done<IdentityState>({ issuer: issuerUrl, joined: await hasIdentity(sql, user, issuerUrl) }),
+      done<IdentityState>({ issuer: issuer.names.name, joined: await hasIdentity(sql, user, issuer.names) }),
     ),
     api.change('POST', '/api/identity', 'signed-in', NO_FIELDS, async (call) => {
       try {
@@ -89,7 +88,7 @@ function identityRoutes({ api, sql, issuerUrl, signIn }: OidcRoutesOptions): Rou
     api.change('DELETE', '/api/identity', 'signed-in', NO_FIELDS, async ({ user, by, note }) => {
       const left = await sql.begin('isolation level read committed', async (tx) => {
         await lockUser(tx, user.id);
-        return await leaveIdentity(tx, user, issuerUrl, by);
+        return await leaveIdentity(tx, user, issuer.names, by);
       });
       if (!left) return NO_IDENTITY;
       note('identity.leave');
@@ -144,10 +143,15 @@ function logoutRoute(options: OidcRoutesOptions, attempts: NetworkBackoff): Rout
       const attempt = attempts.begin(networks);
       try {
         const order = await issuer.logoutOrder(new URLSearchParams(text).get('logout_token') ?? '');
-        const { users } = await signIn.logout(order);
+        const ended = await signIn.logout(order);
+        if (ended === null) throw new OidcFailure('invalid', 'the logout token was used before');
         attempt.undo();
         onChange();
-        for (const user of users) authLog.write('oidc.logout', { ip, requestId: exchange.id }, named(user));
+        const source = { ip, requestId: exchange.id };
+        for (const user of ended.users) authLog.write('oidc.logout', source, named(user));
+        // A subject that has never signed in here, or an issuer that is called otherwise than when it has.
+        if (ended.users.length + ended.sessions === 0)
+          authLog.write('oidc.logout-unknown', source, { cause: order.issuer });
         return { status: 200, body: '', contentType: 'text/plain' };
       } catch (error) {
         if (!(error instanceof OidcFailure)) throw error;

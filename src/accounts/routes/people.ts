@@ -85,10 +85,11 @@ function passwordRoutes(options: PeopleOptions): Route[] {
     api.change('POST', '/api/password-resets/:token', 'public', PASSWORD, async (call, body) => {
       const completed = await passwordReset.complete(call.parameters[0] ?? '', body.password, call.client);
       if (completed instanceof Rejection) return completed;
-      await signIn.reset(completed, call.client);
-      passwordChange.reset(completed);
-      call.note('password-reset.success', { email: completed.text });
-      return done<Pick<User, 'email'>>({ email: completed.text }, { setCookie: sessions.forget() });
+      const { email: own, ended } = completed;
+      await signIn.reset(own, call.client);
+      passwordChange.reset(own);
+      call.note('password-reset.success', { email: own.text, ...(ended !== '' && { access: ended }) });
+      return done<Pick<User, 'email'>>({ email: own.text }, { setCookie: sessions.forget() });
     }),
   ];
 }

@@ -3,7 +3,7 @@ import { parseCookie, stringifySetCookie } from 'cookie';
 import { BatchedLookup } from '../../cache/batched-lookup.ts';
 import { Refused, Rejection } from '../../errors.ts';
 import type { Fragment, Sql, Transaction } from '../../storage/database/connect.ts';
-import type { User } from '../people/users.ts';
+import { type User, userColumns } from '../people/users.ts';
 import { type Device, deviceText } from './device.ts';
 import type { KnownDevices } from './known-devices.ts';
 import { createSecretText, secretDigest } from './one-time-secret.ts';
@@ -137,8 +137,7 @@ export class Sessions {
     const { sql, idleMs, maxMs, now } = this.#options;
     const time = now();
     const rows = await sql<(User & { digest: string; seen: number })[]>`
-      SELECT encode(digest, 'hex') AS digest, users.id, public_id AS "userId", email, email_key AS "emailKey",
-             email_verified_at IS NOT NULL AS "emailVerified",
+      SELECT encode(digest, 'hex') AS digest, ${userColumns(sql)},
              (extract(epoch FROM last_seen_at) * 1000)::float8 AS seen
         FROM sessions JOIN users ON users.id = user_id
        WHERE digest IN (SELECT decode(hex, 'hex') FROM unnest(${[...digests]}::text[]) AS hex)

@@ -1,17 +1,28 @@
 /** Setting a password without the current one, through a link that is mailed or handed over by an operator. */
 
 import { Rejection } from '../../errors.ts';
-import type { Sql } from '../../storage/database/connect.ts';
+import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { writeAccountAudit } from '../log/audit.ts';
 import type { Note } from '../log/auth-log.ts';
 import type { Background } from '../mail/background.ts';
 import { MAILS, type Mailer } from '../mail/mail.ts';
+import { leaveIdentities } from '../oidc/identities.ts';
 import { createLink, findLink } from '../people/account-links.ts';
 import { type Email, parseEmail } from '../people/email.ts';
-import { findUser, lockUser, requireUser, resetPassword, verifyEmail } from '../people/users.ts';
+import {
+  accessOf,
+  accessText,
+  findUser,
+  lockUser,
+  requireUser,
+  resetPassword,
+  type User,
+  verifyEmail,
+} from '../people/users.ts';
 import type { Client } from '../sessions/networks.ts';
 import { Backoff, NetworkBackoff, throttled } from './backoff.ts';
 import { type Passwords, passwordProblem } from './passwords.ts';
+import { removeSecondFactor } from './second-factors.ts';
 import { CLIENT_LEVELS } from './sign-in-limits.ts';
 
 export interface PasswordResetOptions {
@@ -22,6 +33,8 @@ export interface PasswordResetOptions {
   readonly background: Background;
   /** OIDC_ONLY: only accounts of the command line have passwords. */
   readonly onlyBreakGlass: boolean;
+  /** Ends what reads apps in the name of an account: roles by groups, resource tokens, shares. */
+  readonly endReading: (tx: Transaction, user: User) => Promise<void>;
   readonly wall: () => number;
   readonly monotonic: () => number;
 }
@@ -65,11 +78,16 @@ export class PasswordReset {
   }
 
   /**
-   * Sets the password of the link's account and ends its sessions, even if the password was changed concurrently.
-   * @returns the account's email, or the refusal
+   * Sets the password of the link's account and ends its sessions, even if the password was changed concurrently. Where this
+   * verifies the address, another person may have made the account: all access of before ends then.
+   * @returns the account's email and what else has ended, in words; or the refusal
    */
-  async complete(token: string, password: string, client: Client): Promise<Email | Rejection> {
-    const { sql, passwords, wall } = this.#options;
+  async complete(
+    token: string,
+    password: string,
+    client: Client,
+  ): Promise<{ readonly email: Email; readonly ended: string } | Rejection> {
+    const { sql, passwords, endReading, wall } = this.#options;
     const link = await findLink(sql, token, ['reset-password'], wall());
     if (link === null || link.userId === null) return NO_LINK;
     const [user] = await sql<{ email: string }[]>`SELECT email FROM users WHERE id = ${link.userId}`;
@@ -88,11 +106,21 @@ export class PasswordReset {
       await lockUser(tx, userId);
       const again = await findLink(tx, token, ['reset-password'], wall());
       if (again === null) return NO_LINK;
-      if (again.verifiesEmail) await verifyEmail(tx, userId);
+      const found = await findUser(tx, email);
+      if (found === null) return NO_LINK;
+      const { user } = found;
+      let ended = '';
+      if (again.verifiesEmail && (await verifyEmail(tx, userId))) {
+        ended = accessText(await accessOf(tx, userId));
+        await leaveIdentities(tx, userId);
+        await removeSecondFactor(tx, userId);
+        await endReading(tx, user);
+      }
       await resetPassword(tx, userId, passwordHash);
       const by = { userId, email: email.text };
-      await writeAccountAudit(tx, { user: { id: userId }, by, action: 'password.reset', details: {} });
-      return email;
+      const details = ended === '' ? {} : { ended };
+      await writeAccountAudit(tx, { user, by, action: 'password.reset', details });
+      return { email, ended };
     });
   }
 }
