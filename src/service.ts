@@ -1,5 +1,6 @@
 /** The service in one process: everything between a database and a listening port, started by one list and stopped by the same list, backward. */
 
+import { uptime } from 'node:os';
 import type { Logger } from 'pino';
 import { AuditOutput } from './accounts/log/audit-output.ts';
 import { Mailer } from './accounts/mail/mail.ts';
@@ -73,6 +74,7 @@ import { ServerWatch } from './storage/database/server-watch.ts';
 import { MAINTENANCE_NAME, MaintenanceLeader, prepareAlone } from './storage/maintenance/leader.ts';
 import { MaintenanceLoop, type MaintenanceTasks } from './storage/maintenance/loop.ts';
 import { SnapshotWatch } from './storage/maintenance/oldest-snapshot.ts';
+import { databaseClock, TimeJudge } from './storage/maintenance/time-judge.ts';
 import { ConsumerStore, type Nodes, readWantedDays, type Storage } from './storage/storage.ts';
 
 export interface ServiceOptions {
@@ -95,7 +97,10 @@ export interface ServiceOptions {
 }
 
 /** Once its connections are watched. */
-type WatchedOptions = ServiceOptions & { readonly database: Database };
+type WatchedOptions = Omit<ServiceOptions, 'clock'> & {
+  readonly database: Database;
+  readonly clock: JudgedClock;
+};
 
 /** Time as an argument: tests move it. */
 export interface Clock {
@@ -103,9 +108,24 @@ export interface Clock {
   readonly wall: () => number;
   /** Milliseconds that never go back, for windows and deadlines. */
   readonly monotonic: () => number;
+  /** The same, in which the machine may sleep. Absent: it never does. */
+  readonly uptime?: () => number;
+  /** Whether the database has a clock of its own; by default it is this one. */
+  readonly asksDatabase?: boolean;
 }
 
-const SYSTEM_CLOCK: Clock = { wall: () => Date.now(), monotonic: () => performance.now() };
+/** The clock of a running service. */
+interface JudgedClock extends Clock {
+  /** By which time passes for what is destroyed, hidden or given up. */
+  readonly judged: () => number;
+}
+
+const SYSTEM_CLOCK: Clock = {
+  wall: () => Date.now(),
+  monotonic: () => performance.now(),
+  uptime: () => 1_000 * uptime(),
+  asksDatabase: true,
+};
 
 export interface Service {
   readonly port: number;
@@ -172,7 +192,7 @@ export async function startService(options: ServiceOptions): Promise<Service> {
 
 /** @param opened takes the way to close each part, as soon as that part is open */
 async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
-  const { config, log, clock = SYSTEM_CLOCK } = given;
+  const { config, log } = given;
   // What is made below; until then nothing is remembered that could be wrong.
   let caches: Caches | null = null;
   let journal: Journal | null = null;
@@ -189,15 +209,23 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
     },
   });
   opened.push(() => watch.stop());
-  const options = { ...given, database: watch.database };
+  const source = given.clock ?? SYSTEM_CLOCK;
   const archived =
     config.ARCHIVE_URL === '' ? null : new ArchivedGroups({ store: openArchiveStore(config), log });
   watch.database.archive = archived;
   opened.push(() => archived?.close());
-  const pools = openPools(options);
+  const pools = openPools(watch.database, config);
   opened.push(() => pools.end());
+  const judge = new TimeJudge({
+    ...{ wall: source.wall, elapsed: source.monotonic, uptime: source.uptime, log },
+    database: source.asksDatabase === true ? databaseClock(pools.lookups) : null,
+  });
+  await judge.start();
+  opened.push(() => withTimeout(judge.stop(), timeoutOf(watch, 1_000), undefined));
+  const clock = { wall: judge.wall, monotonic: source.monotonic, judged: judge.now };
+  const options = { ...given, database: watch.database, clock };
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
-  const tasks = options.storage.maintenance(maintenancePools, config, clock.wall);
+  const tasks = options.storage.maintenance(maintenancePools, config, clock.wall, judge.now);
   await prepareAlone(pools.maintenance, async () => {
     await tasks.prepare();
     await eraseAgain(options, pools.maintenance);
@@ -262,6 +290,7 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
       usage,
       deliveries,
       archived,
+      judge,
     },
     ...reads,
   });
@@ -278,12 +307,13 @@ function openDashboard(
     readonly reads: Reads;
   },
 ): Promise<Dashboard> {
-  const { clock = SYSTEM_CLOCK } = options;
+  const { clock } = options;
   return createDashboard(
     {
       ...options,
       generation: `${parts.installation.identity} ${parts.installation.generation}`,
       wall: clock.wall,
+      judged: clock.judged,
       monotonic: clock.monotonic,
       // The notification comes a moment after the commit; the response to the user must not come before it.
       onChange: () => forget(parts.caches, null),
@@ -337,11 +367,12 @@ interface Parts extends Reads {
   readonly usage: Usage;
   /** Null if there is no archive. */
   readonly archived: ArchivedGroups | null;
+  readonly judge: TimeJudge;
 }
 
 /** Listens: the last part of a start, and what stops first. */
 async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Promise<Service> {
-  const { config, log, worker, clock = SYSTEM_CLOCK } = options;
+  const { config, log, worker, clock } = options;
   const { journal, dashboard, writePath, watch } = parts;
   const { availability } = writePath;
   let stopping = false;
@@ -426,11 +457,12 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
     },
     engine,
     nodes: parts.nodes,
+    judge: parts.judge,
   });
 }
 
 function routesOf(
-  { config, storage, secret, database, worker, clock = SYSTEM_CLOCK }: WatchedOptions,
+  { config, storage, secret, database, worker, clock }: WatchedOptions,
   parts: Parts,
   metrics: Metrics,
   isStopping: () => boolean,
@@ -475,6 +507,7 @@ function routesOf(
       acceptsIdempotencyKeys: () => writePath.acceptsIdempotencyKeys,
       problem: () => availability.problem,
       nodesAway: () => nodes.unreachable,
+      clocks: () => parts.judge.doubt,
       journal,
     }),
     configSchemaRoute(),
@@ -503,7 +536,7 @@ interface Pools {
   end(): Promise<unknown>;
 }
 
-function openPools({ database, config }: WatchedOptions): Pools {
+function openPools(database: Database, config: Config): Pools {
   const one = (name: string, kind: PoolKind): Sql => connect(database, { connections: 1, name, kind });
   const pools = {
     lookups: connect(database, {
@@ -526,7 +559,7 @@ function openPools({ database, config }: WatchedOptions): Pools {
 }
 
 function openWritePath(
-  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, storage, secret, log, clock }: WatchedOptions,
   parts: Pick<Parts, 'pools' | 'limits' | 'journal' | 'watch' | 'nodes' | 'usage'> & {
     readonly accounts: AppAccounts;
   },
@@ -549,12 +582,13 @@ function openWritePath(
     watch: parts.watch,
     log,
     wall: clock.wall,
+    judged: clock.judged,
     monotonic: clock.monotonic,
   });
 }
 
-function openUsage({ log, clock = SYSTEM_CLOCK }: ServiceOptions, sql: Sql): Usage {
-  const usage = new Usage({ sql, log, now: clock.wall });
+function openUsage({ log, clock }: WatchedOptions, sql: Sql): Usage {
+  const usage = new Usage({ sql, log, now: clock.wall, judged: clock.judged });
   usage.start();
   return usage;
 }
@@ -576,7 +610,7 @@ interface Reads {
 }
 
 function openReads(
-  { config, storage, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, storage, log, clock }: WatchedOptions,
   { pools, limits, outage }: { pools: Pools; limits: Limits; outage: LookupOutage },
 ): Reads {
   const memory = {
@@ -700,7 +734,7 @@ function invalidate({ writePath, resourceTokens, publicIds, shares }: Caches): v
 }
 
 function startMaintenance(
-  { config, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, log, clock }: WatchedOptions,
   sql: Sql,
   tasks: MaintenanceTasks,
 ): MaintenanceLoop {
@@ -718,17 +752,14 @@ function startMaintenance(
 }
 
 /** Erases again what was erased before this database was restored, before anything is read. */
-async function eraseAgain(
-  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
-  sql: Sql,
-): Promise<void> {
+async function eraseAgain({ config, storage, secret, log, clock }: WatchedOptions, sql: Sql): Promise<void> {
   const warn = (message: string): void => log.warn(message);
   const applied = await applyLedger({ sql, storage, secret, config, now: clock.wall, log: { warn } });
   if (applied > 0) log.warn({ erasures: applied }, 'erasure: the database was restored, erased again');
 }
 
 function openErasures(
-  { config, storage, secret, database, log, commandLine, clock = SYSTEM_CLOCK }: WatchedOptions,
+  { config, storage, secret, database, log, commandLine, clock }: WatchedOptions,
   sql: Sql,
   maintenance: MaintenanceLoop,
 ): ErasureWorker {
@@ -754,14 +785,15 @@ interface Deliveries {
 }
 
 function openDeliveries(
-  { config, storage, secret, log, clock = SYSTEM_CLOCK }: ServiceOptions,
+  { config, storage, secret, log, clock }: WatchedOptions,
   sql: Sql,
   maintenance: MaintenanceLoop,
 ): Deliveries {
   const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: clock.wall });
   const { SMTP_URL: url, MAIL_FROM: from, PUBLIC_URL: publicUrl } = config;
   const mailer = url === '' ? null : new Mailer({ url, from, log });
-  const common = { sql, secret, log, poster, now: clock.wall, isLeader: () => maintenance.isOurTurn };
+  const { wall: now, judged } = clock;
+  const common = { sql, secret, log, poster, now, judged, isLeader: () => maintenance.isOurTurn };
   const webhooks = new WebhookWorker({
     ...common,
     store: new ConsumerStore(storage.engine, sql),

@@ -16,6 +16,8 @@ export interface UsageOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** The same, by which minutes are removed. */
+  readonly judged?: () => number;
 }
 
 const WRITE_EVERY_MS = 5_000;
@@ -214,14 +216,14 @@ export class Usage {
   }
 
   async #write(): Promise<void> {
-    const { sql, log, now } = this.#options;
+    const { sql, log, now, judged = now } = this.#options;
     const periods = this.#waiting;
     const forgotten = this.#forgotten;
     this.#wait(new Map());
     try {
       if (periods.size > 0) await addUsage(sql, deltasOf(periods));
       if (Math.abs(now() - this.#removedAt) >= REMOVE_EVERY_MS) {
-        await removeOldRequests(sql, now());
+        await removeOldRequests(sql, judged());
         this.#removedAt = now();
       }
       this.#isFailing = false;

@@ -5,6 +5,7 @@ import type { ArchivedDay, DayFilter } from '../archive/days.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
+import { judgedNow } from '../storage/storage.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
 import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
@@ -129,7 +130,8 @@ async function run(opened: Opened, options: Options): Promise<void> {
   const { probeArchive } = await import('../archive/store.ts');
   await probeArchive(opened.store);
   const days: DayOutcome[] = [];
-  const until = Math.floor(Date.now() / DAY_MS - opened.config.ARCHIVE_AFTER_DAYS) * DAY_MS;
+  const until =
+    Math.floor((await judgedNow(opened.sql)) / DAY_MS - opened.config.ARCHIVE_AFTER_DAYS) * DAY_MS;
   let isStopped = false;
   onStopSignal(() => {
     isStopped = true;

@@ -12,7 +12,7 @@ import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { Database } from '../storage/database/database.ts';
 import { ServerWatch } from '../storage/database/server-watch.ts';
-import type { Engine } from '../storage/storage.ts';
+import { type Engine, judgedNow } from '../storage/storage.ts';
 import type { TextBytes } from '../storage/write/copy-messages.ts';
 import type { ImportedEvent } from '../storage/write/import-group.ts';
 import { ImportWriter } from '../storage/write/import-writer.ts';
@@ -107,7 +107,7 @@ async function runImport(
     database: watchedDatabase(database, storage.engine),
     engine: storage.writes,
     appId: id,
-    boundary: boundaryOf(config.RETENTION_DAYS, Date.now()),
+    boundary: boundaryOf(config.RETENTION_DAYS, await judgedNow(sql)),
     timeoutMs: TIMEOUT_MS,
   });
   const progress = new Progress(process.stderr, () => performance.now());

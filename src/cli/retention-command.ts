@@ -11,6 +11,7 @@ import {
   setRetention,
   shownRule,
 } from '../apps/retention.ts';
+import { judgedNow } from '../storage/storage.ts';
 import { APP_OPTION, JSON_LIST, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { type Answer, runCommand, type Session } from './session.ts';
@@ -69,7 +70,7 @@ export function addRetentionCommands(program: Command): void {
 
 async function set({ sql, config, storage }: Session, options: SetOptions): Promise<Answer> {
   const { app, type = null, days, dryRun = false } = options;
-  const change: RetentionChange = { appId: app, type, days, now: Date.now() };
+  const change: RetentionChange = { appId: app, type, days, now: await judgedNow(sql) };
   const plan = await planRetention(sql, config, change);
   const hidden = await countHidden(storage.reader(sql), plan);
   const { readableFrom } = shownRule({ readableFrom: plan.boundary });

@@ -35,7 +35,7 @@ import {
 } from '../delivery/webhooks.ts';
 import type { SchemaProver } from '../schema/schema-text.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import type { ConsumerStore } from '../storage/storage.ts';
+import { type ConsumerStore, judgedNow } from '../storage/storage.ts';
 import type { AlertEntry, GroupEntry, ViewEntry, WebhookEntry } from './document.ts';
 import type { StoredAlert, StoredApp, StoredType, StoredView, StoredWebhook } from './state.ts';
 
@@ -221,7 +221,7 @@ export function setRetention(app: AppTarget, type: string | null, days: KeptDays
   const name = type ?? app.name;
   const change = { action: 'update', kind: 'retention', app: app.name, name, detail } as const;
   const run: Step['run'] = async ({ sql, config, by }) => {
-    await keepEvents(sql, config, { appId: app.appId ?? '', type, days, now: Date.now(), by });
+    await keepEvents(sql, config, { appId: app.appId ?? '', type, days, now: await judgedNow(sql), by });
   };
   return step(change, run, ALONE);
 }

@@ -32,6 +32,8 @@ export interface OutboxOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** The same, by which messages and webhooks are given up. */
+  readonly judged?: () => number;
 }
 
 export type Channel = 'webhook' | 'mail' | 'alertmanager';
@@ -273,19 +275,19 @@ export class Outbox {
   }
 
   async #failedWebhook(webhook: FoundWebhook, status: number | null): Promise<void> {
-    const { sql, now } = this.#options;
+    const { sql, now, judged = now } = this.#options;
     const since = webhook.failingSince ?? new Date(now());
     await sql`
       UPDATE webhooks SET failed = failed + 1, failing_since = coalesce(failing_since, ${since}) WHERE id = ${webhook.id}`;
     if (status === GONE) await disableWebhook(sql, webhook, DISABLED_FOR.gone, now());
-    else if (now() - since.getTime() >= GIVE_UP_MS)
+    else if (judged() - since.getTime() >= GIVE_UP_MS)
       await disableWebhook(sql, webhook, DISABLED_FOR.failing, now());
   }
 
   /** It is not its turn yet: that is no failure. */
   async #wait({ id, channel, createdAt }: Message, ms: number): Promise<false> {
-    const { sql, log, now } = this.#options;
-    if (channel === 'mail' && now() - createdAt.getTime() >= GIVE_UP_MS) {
+    const { sql, log, now, judged = now } = this.#options;
+    if (channel === 'mail' && judged() - createdAt.getTime() >= GIVE_UP_MS) {
       await sql`DELETE FROM delivery_messages WHERE id = ${id}`;
       this.stats[channel].dropped += 1;
       log.error({ channel }, 'delivery: mail given up, its mailbox has had too many for 72 hours');
@@ -294,12 +296,12 @@ export class Outbox {
   }
 
   async #failed(message: Message, answer: Omit<Answer, 'ms' | 'status'>): Promise<void> {
-    const { sql, log, now } = this.#options;
+    const { sql, log, now, judged = now } = this.#options;
     const { id, channel, type } = message;
     const tries = message.tries + 1;
     const since = message.failingSince ?? new Date(now());
     this.stats[channel].failed += 1;
-    if (now() - since.getTime() >= GIVE_UP_MS) {
+    if (judged() - since.getTime() >= GIVE_UP_MS) {
       await sql`DELETE FROM delivery_messages WHERE id = ${id}`;
       this.stats[channel].dropped += 1;
       log.error({ channel, type, problem: answer.problem }, 'delivery: message given up after 72 hours');

@@ -43,6 +43,8 @@ export interface WebhookWorkerOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** The same, by which a webhook is given up. */
+  readonly judged?: () => number;
 }
 
 /** For metrics. */
@@ -295,7 +297,7 @@ export class WebhookWorker {
     webhook: Webhook,
     { answer, message }: { readonly answer: Answer; readonly message: Message },
   ): Promise<void> {
-    const { sql, log, now } = this.#options;
+    const { sql, log, now, judged = now } = this.#options;
     this.stats.failed += 1;
     const tries = webhook.tries + 1;
     const since = webhook.failingSince ?? new Date(now());
@@ -305,7 +307,7 @@ export class WebhookWorker {
              next_try_at = ${new Date(now() + wait)}, blocked_by = ${message.id}
        WHERE id = ${webhook.id}`;
     if (answer.status === GONE) return await this.#disable(webhook, DISABLED_FOR.gone);
-    if (now() - since.getTime() >= GIVE_UP_MS) return await this.#disable(webhook, DISABLED_FOR.failing);
+    if (judged() - since.getTime() >= GIVE_UP_MS) return await this.#disable(webhook, DISABLED_FOR.failing);
     if (tries === 1)
       log.warn(
         { webhook: webhook.webhookId, status: answer.status, problem: answer.problem },

@@ -29,8 +29,16 @@ export interface HealthOptions {
   readonly problem: () => ServerProblem | null;
   /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
   readonly nodesAway: () => readonly string[];
+  /** What is wrong with the clocks, though all is well otherwise; null: nothing. */
+  readonly clocks: () => ClockDoubt | null;
   /** Null without JOURNAL_DIR. */
   readonly journal: JournalHealth | null;
+}
+
+/** As {@link CLOCKS} describes it. */
+export interface ClockDoubt {
+  readonly databaseSeconds: number;
+  readonly jumpSeconds: number;
 }
 
 export interface JournalHealth {
@@ -70,6 +78,16 @@ const NODES_AWAY: Schema = {
   description:
     'Nodes of the database cluster that do not answer, or are not used as they would lose events: requests for their apps are refused now.',
 };
+const CLOCKS: Schema = objectOf(
+  {
+    databaseSeconds: {
+      type: 'integer',
+      description: "How far the database's clock is ahead of the service's; 0: a minute at most.",
+    },
+    jumpSeconds: { type: 'integer', description: 'How far the clocks have jumped ahead; 0: they have not.' },
+  },
+  { title: 'ClockDoubt', description: 'A clock is wrong or has jumped: what is deleted by time waits.' },
+);
 const JOURNAL: Schema = objectOf(
   { takesEvents: { type: 'boolean' }, waitingEvents: { type: 'integer', minimum: 0 } },
   { title: 'JournalState', description: 'With `JOURNAL_DIR`.' },
@@ -126,8 +144,9 @@ export const READYZ: Declaration = {
             closedDays: CLOSED_DAYS,
             acceptsIdempotencyKeys: ACCEPTS_IDEMPOTENCY_KEYS,
             nodesAway: NODES_AWAY,
+            clocks: CLOCKS,
           },
-          { optional: ['journal', 'closedDays', 'acceptsIdempotencyKeys', 'nodesAway'] },
+          { optional: ['journal', 'closedDays', 'acceptsIdempotencyKeys', 'nodesAway', 'clocks'] },
         ),
       ),
       503: json(
@@ -194,10 +213,21 @@ async function readiness(
   const keys = !options.acceptsIdempotencyKeys() && { acceptsIdempotencyKeys: false };
   const nodesAway = options.nodesAway();
   const nodes = nodesAway.length > 0 && { nodesAway };
+  const doubt = options.clocks();
+  const clocks = doubt !== null && { clocks: doubt };
   const isOurs = options.journal?.wrongDatabase !== true;
   const met = options.problem();
   if (writable === true && isOurs && met === null)
-    return ready({ success: true, status: 'ready', ...engine, ...journal, ...past, ...keys, ...nodes });
+    return ready({
+      success: true,
+      status: 'ready',
+      ...engine,
+      ...journal,
+      ...past,
+      ...keys,
+      ...nodes,
+      ...clocks,
+    });
   const refusal = writable === null ? NO_DATABASE : PROBLEM_TEXTS['read-only'];
   const problem = isOurs ? (met === null ? refusal : PROBLEM_TEXTS[met]) : PROBLEM_TEXTS.foreign;
   if (options.journal?.takesEvents !== true)

@@ -15,6 +15,8 @@ export interface RetentionBoundaryOptions {
   readonly outage?: LookupOutage;
   /** Milliseconds since 1970. */
   readonly now: () => number;
+  /** The same, by which retention ends. */
+  readonly judged: () => number;
 }
 
 /** Apps whose retention is kept in memory: those that send events with times of their own. */
@@ -41,8 +43,8 @@ export class RetentionBoundary {
    * @param appId internal id
    */
   async of(appId: number): Promise<(typeId: number) => number> {
-    const { retentionDays, now } = this.#options;
-    const ofAll = boundaryOf(retentionDays, now());
+    const { retentionDays, judged } = this.#options;
+    const ofAll = boundaryOf(retentionDays, judged());
     const retention = await this.#retentions.get(String(appId));
     return (typeId) => Math.max(retention?.boundaryOf(typeId) ?? 0, ofAll);
   }

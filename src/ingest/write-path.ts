@@ -63,6 +63,8 @@ export interface WritePathOptions {
   readonly log: Logger;
   /** Milliseconds since the epoch. */
   readonly wall: () => number;
+  /** The same, by which keys and retention end. */
+  readonly judged: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
@@ -146,7 +148,11 @@ export class WritePath {
       monotonic,
     });
     this.payloadChecks = new PayloadChecks({ ...memory, accounts, ...limitsOf(config), log });
-    this.#retention = new RetentionBoundary({ ...memory, retentionDays: config.RETENTION_DAYS });
+    this.#retention = new RetentionBoundary({
+      ...memory,
+      retentionDays: config.RETENTION_DAYS,
+      judged: options.judged,
+    });
     this.routes = this.#openRoutes(options);
   }
 
@@ -164,7 +170,7 @@ export class WritePath {
         reach: options.lookupsAt,
         outage: this.outage,
         keyTable: this.store.keyTable,
-        now: wall,
+        now: options.judged,
       }),
       epoch: () => watch.epoch,
       queues: this.queues,

@@ -84,6 +84,8 @@ export interface DashboardOptions {
   readonly log: Logger;
   /** Milliseconds since 1970. */
   readonly wall: () => number;
+  /** The same, by which time passes for what is destroyed or hidden. */
+  readonly judged?: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
   /** Called after every change, before its answer: what the process remembers of tokens and apps is out of date. */
@@ -129,7 +131,18 @@ const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
 
 /** @param opened takes the ways to close its parts: background work is waited for before the connections to the database close */
 export async function createDashboard(options: DashboardOptions, opened: Opened): Promise<Dashboard> {
-  const { config, database, secret, wall, monotonic, exports, slots, shares, assets = BUILT } = options;
+  const {
+    config,
+    database,
+    secret,
+    wall,
+    judged = wall,
+    monotonic,
+    exports,
+    slots,
+    shares,
+    assets = BUILT,
+  } = options;
   const sql = connect(database, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
   opened.push(() => endPool(sql));
   const prover = new SchemaProver();
@@ -182,7 +195,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       ...{ now: wall, monotonic },
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
-    ...retentionRoutes({ api, sql, storage: options.storage, settings: config, now: wall }),
+    ...retentionRoutes({ api, sql, storage: options.storage, settings: config, now: judged }),
     ...usageRoutes({
       api,
       sql,
@@ -225,7 +238,7 @@ async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: Read
 
 /** Sign-up, sign-in and sessions, and the routes of users. */
 function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
-  const { config, log, wall, monotonic } = options;
+  const { config, log, wall, judged = wall, monotonic } = options;
   const { accounts: keys } = options.secret;
   const publicUrl = config.PUBLIC_URL;
   const allowed = signUpOf(config);
@@ -243,6 +256,7 @@ function createAccounts(options: DashboardOptions, sql: Sql, opened: Opened) {
     maxMs: config.SESSION_MAX_DAYS * DAY_MS,
     devices: new KnownDevices(keys.devices),
     now: wall,
+    judged,
   });
   const setup = new Setup({ sql, host: config.HOST, publicUrl, now: wall });
   const onlyBreakGlass = config.OIDC_ONLY;

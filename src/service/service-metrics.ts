@@ -25,6 +25,7 @@ import type { Exports } from '../read/export/exports.ts';
 import type { QueryReadOptions } from '../read/query/query-read.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import type { MaintenanceLoop } from '../storage/maintenance/loop.ts';
+import type { TimeJudge } from '../storage/maintenance/time-judge.ts';
 import type { Nodes } from '../storage/storage.ts';
 
 export interface ServiceParts {
@@ -57,6 +58,7 @@ export interface ServiceParts {
   /** Name and version of the database engine. */
   readonly engine: string;
   readonly nodes: Nodes;
+  readonly judge: Pick<TimeJudge, 'doubt'>;
 }
 
 /** Stats of sign-ins, including refused ones. */
@@ -402,6 +404,7 @@ function registerJournal(metrics: Metrics, journal: Journal | null): void {
 function registerDatabase(
   metrics: Metrics,
   {
+    judge,
     maintenance,
     writePath,
     watch,
@@ -443,6 +446,16 @@ function registerDatabase(
     'tidemark_oldest_snapshot_seconds',
     'Age of the oldest snapshot of the database in use, by the process that does its maintenance.',
     () => maintenance.oldestSnapshotSeconds,
+  );
+  metrics.gauge(
+    'tidemark_clock_difference_seconds',
+    "The database's clock less this process's where they differ by more than a minute, else 0; meanwhile what is deleted by time waits.",
+    () => judge.doubt?.databaseSeconds ?? 0,
+  );
+  metrics.gauge(
+    'tidemark_clock_jump_seconds',
+    'How far the clocks have jumped ahead, else 0; meanwhile, and for a day at most, what is deleted by time waits.',
+    () => judge.doubt?.jumpSeconds ?? 0,
   );
   metrics.gauge(
     'tidemark_database_takes_events',

@@ -7,6 +7,7 @@ import type { Engine } from './database/engine.ts';
 import type { CompressionFacts, StorageEngine } from './engines/storage-engine.ts';
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import type { StrayCount } from './maintenance/stray-rows.ts';
+import { databaseClock } from './maintenance/time-judge.ts';
 import { readMigrations } from './migrate.ts';
 
 export interface DatabaseFacts {
@@ -32,6 +33,8 @@ export interface DatabaseFacts {
   /** How far the database's clock is ahead of this machine's, in milliseconds, and the error of this measurement. */
   readonly clockAheadMs: number;
   readonly clockErrorMs: number;
+  /** For how long what is deleted by time has waited as the clocks have jumped, in milliseconds; 0: it does not. */
+  readonly clockStoodMs: number;
   /** Fingerprint of the original secret of this database; null before the first start. */
   readonly secretFingerprint: string | null;
   readonly accounts: number;
@@ -133,13 +136,17 @@ async function serverFacts(sql: Sql): Promise<ServerFacts> {
 }
 
 /** Reads the database's clock between two readings of this machine's: the error is at most half of their difference. */
-async function clockFacts(sql: Sql): Promise<Pick<DatabaseFacts, 'clockAheadMs' | 'clockErrorMs'>> {
+async function clockFacts(
+  sql: Sql,
+): Promise<Pick<DatabaseFacts, 'clockAheadMs' | 'clockErrorMs' | 'clockStoodMs'>> {
   const before = Date.now();
-  const [row] = await sql<
-    { now: number }[]
-  >`SELECT (extract(epoch FROM clock_timestamp()) * 1000)::float8 AS now`;
+  const { now, noted } = await databaseClock(sql).read();
   const after = Date.now();
-  return { clockAheadMs: (row?.now ?? 0) - (before + after) / 2, clockErrorMs: (after - before) / 2 };
+  return {
+    clockAheadMs: now - (before + after) / 2,
+    clockErrorMs: (after - before) / 2,
+    clockStoodMs: noted?.stoodMs ?? 0,
+  };
 }
 
 type DataFacts = Pick<

@@ -102,6 +102,7 @@ export {
 } from './maintenance/erasing.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
+export { judgedNow } from './maintenance/time-judge.ts';
 export type {
   Arrivals,
   FeedCursor,
@@ -147,7 +148,12 @@ export interface Storage {
    * What has to be done from time to time.
    * @param now milliseconds since 1970
    */
-  maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  maintenance(
+    pools: MaintenancePools,
+    settings: StorageSettings,
+    now: () => number,
+    judged?: () => number,
+  ): MaintenanceTasks;
   /**
    * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
    * before, during and after.

@@ -113,16 +113,15 @@ test.each(REDIS_SERVER === undefined ? ['1'] : ['1', '2'])(
   'PostgreSQL does not outlive kill -9 of the service, WORKERS=%s',
   async (workers) => {
     const redis = workers === '1' ? null : await TestRedis.start();
-    const two = await Installation.make({ WORKERS: workers, REDIS_URL: redis?.url ?? '' });
     try {
-      const killed = await two.start({ LOG_LEVEL: 'fatal' });
-      const postmaster = (await two.postmaster()) ?? 0;
+      const settings = { LOG_LEVEL: 'fatal', WORKERS: workers, REDIS_URL: redis?.url ?? '' };
+      const killed = await installation.start(settings);
+      const postmaster = (await installation.postmaster()) ?? 0;
       const children = childrenOf(killed.pid);
       await killed.end('SIGKILL');
       await until(() => !isAlive(postmaster), 'PostgreSQL has ended', 60_000);
       await until(() => !children.some(isAlive), 'workers and guard have ended', 60_000);
     } finally {
-      await two.remove();
       await redis?.remove();
     }
   },

@@ -50,7 +50,7 @@ export async function invite(
   invitation: { appId: number; email: Email; role: GivenRole; by: Actor; now: number },
 ): Promise<string> {
   const { appId, email, role, by, now } = invitation;
-  await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= ${now}`;
+  await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= least(${new Date(now)}, now())`;
   const [others] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM invitations WHERE app_id = ${appId} AND email_key <> ${email.key}`;
   if ((others?.count ?? 0) >= MAX_INVITATIONS)

@@ -25,8 +25,18 @@ export class KnownDevices {
     this.#key = key;
   }
 
-  /** Notes that an account is used from a device. @returns whether it is new to the account */
-  async remember(sql: Sql | Transaction, user: User, used: UsedDevice, now: number): Promise<boolean> {
+  /**
+   * Notes that an account is used from a device.
+   * @param judged by which devices are forgotten
+   * @returns whether it is new to the account
+   */
+  async remember(
+    sql: Sql | Transaction,
+    user: User,
+    used: UsedDevice,
+    now: number,
+    judged = now,
+  ): Promise<boolean> {
     const digest = this.#digest(user, used);
     const [row] = await sql<{ isNew: boolean }[]>`
       INSERT INTO known_devices (user_id, digest, last_seen_at) VALUES (${user.id}, ${digest}, ${now})
@@ -36,7 +46,7 @@ export class KnownDevices {
     await sql`
       DELETE FROM known_devices
        WHERE user_id = ${user.id}
-         AND (last_seen_at < ${now - FORGET_AFTER_MS}
+         AND (last_seen_at < ${judged - FORGET_AFTER_MS}
               OR digest IN (SELECT digest FROM known_devices
                              WHERE user_id = ${user.id} ORDER BY last_seen_at DESC, digest OFFSET ${MAX_OF_ACCOUNT}))`;
     return true;

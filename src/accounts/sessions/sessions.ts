@@ -17,6 +17,8 @@ export interface SessionsOptions {
   readonly devices: KnownDevices;
   /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
+  /** The same, by which sessions and devices end. */
+  readonly judged?: () => number;
 }
 
 /** Where a session is started from. */
@@ -97,6 +99,7 @@ export class Sessions {
     const { device, address } = origin;
     const { devices, idleMs, maxMs } = this.#options;
     const now = this.#options.now();
+    const judged = this.#judged();
     // The lock waits for a suspension at the same time, which ends all sessions that there are.
     const begun = await sql`
       INSERT INTO sessions (digest, user_id, created_at, last_seen_at, browser, system, address)
@@ -108,7 +111,7 @@ export class Sessions {
     await sql`
       DELETE FROM sessions
        WHERE digest IN (SELECT digest FROM sessions
-                         WHERE last_seen_at <= ${now - idleMs} OR created_at <= ${now - maxMs}
+                         WHERE last_seen_at <= ${judged - idleMs} OR created_at <= ${judged - maxMs}
                            FOR UPDATE SKIP LOCKED)`;
     await sql`
       DELETE FROM sessions
@@ -116,7 +119,7 @@ export class Sessions {
                          WHERE user_id = ${user.id} AND digest <> ${digest}
                          ORDER BY last_seen_at DESC, digest OFFSET ${MAX_OF_ACCOUNT - 1}
                            FOR UPDATE SKIP LOCKED)`;
-    const isNewDevice = await devices.remember(sql, user, { device, address }, now);
+    const isNewDevice = await devices.remember(sql, user, { device, address }, now, judged);
     return { digest, setCookie: this.#cookie(text, maxMs / 1_000), isNewDevice };
   }
 
@@ -134,8 +137,8 @@ export class Sessions {
   }
 
   async #findMany(digests: readonly string[]): Promise<ReadonlyMap<string, StoredSession>> {
-    const { sql, idleMs, maxMs, now } = this.#options;
-    const time = now();
+    const { sql, idleMs, maxMs } = this.#options;
+    const time = this.#judged();
     const rows = await sql<(User & { digest: string; seen: number })[]>`
       SELECT encode(digest, 'hex') AS digest, ${userColumns(sql)},
              (extract(epoch FROM last_seen_at) * 1000)::float8 AS seen
@@ -147,8 +150,8 @@ export class Sessions {
 
   /** Those of the given sessions that are valid now, by hexadecimal digest. Does not count as a use. */
   async findValid(sql: Sql, digests: readonly Buffer[]): Promise<ReadonlySet<string>> {
-    const { idleMs, maxMs, now } = this.#options;
-    const time = now();
+    const { idleMs, maxMs } = this.#options;
+    const time = this.#judged();
     const asked = [...new Set(digests.map((digest) => digest.toString('hex')))];
     const rows = await sql<{ digest: string }[]>`
       SELECT encode(digest, 'hex') AS digest
@@ -174,8 +177,8 @@ export class Sessions {
 
   /** The valid sessions of an account, the last used first. @param current the session of the request */
   async list(sql: Sql, current: Session): Promise<ListedSession[]> {
-    const { idleMs, maxMs, now } = this.#options;
-    const time = now();
+    const { idleMs, maxMs } = this.#options;
+    const time = this.#judged();
     const rows = await sql<(Omit<ListedSession, 'device'> & { [K in keyof Device]: string | null })[]>`
       SELECT handle AS "sessionId", browser, system, address, created_at AS "createdAt",
              last_seen_at AS "lastUsedAt", digest = ${current.digest} AS "isCurrent"
@@ -208,6 +211,11 @@ export class Sessions {
   /** The Set-Cookie value that deletes the cookie. */
   forget(): string {
     return this.#cookie('', 0);
+  }
+
+  #judged(): number {
+    const { now, judged = now } = this.#options;
+    return judged();
   }
 
   #digest(cookies: string): Buffer | null {

@@ -184,13 +184,21 @@ function transactions({ oldestSnapshot, idleSlots }: DatabaseFacts): Finding[] {
 const CLOCK_WARNING_MS = 1_000;
 const CLOCK_PROBLEM_MS = 60_000;
 
-function clock({ clockAheadMs, clockErrorMs, eventsInFuture }: DatabaseFacts): Finding[] {
+function clock({ clockAheadMs, clockErrorMs, clockStoodMs, eventsInFuture }: DatabaseFacts): Finding[] {
   const off = Math.max(0, Math.abs(clockAheadMs) - clockErrorMs);
   const text = `the database's clock is ${(off / 1_000).toFixed(1)} s ${clockAheadMs > 0 ? 'ahead of' : 'behind'} this machine's`;
   const advice = 'Run NTP (chrony or systemd-timesyncd) on both.';
   const found: Finding[] = [];
   if (off >= CLOCK_PROBLEM_MS) found.push(problem('clock', text, advice));
   else if (off >= CLOCK_WARNING_MS) found.push(warning('clock', text, advice));
+  if (clockStoodMs > 0)
+    found.push(
+      problem(
+        'clock',
+        'the clocks have jumped by more than an hour, or by days since the service ran: what is deleted by time waits',
+        'Correct them. If they are right, do nothing: the service believes them after a day of running.',
+      ),
+    );
   if (eventsInFuture > 0)
     found.push(
       warning(

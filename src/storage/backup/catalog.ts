@@ -76,7 +76,8 @@ export function selectKept(
 }
 
 /** Rows of `installation` that belong to a database, not to its content. */
-export const OWN_FACTS = "name IN ('engine', 'id', 'generation', 'release', 'moved_to', 'copied_from')";
+export const OWN_FACTS =
+  "name IN ('engine', 'id', 'generation', 'release', 'moved_to', 'copied_from', 'clock')";
 
 /**
  * Tables that are not copied as they are: events are copied by time, and the others are computed from them. Counts that

@@ -50,8 +50,16 @@ export interface StorageEngine extends CountingEngine, EngineExport, DatabaseEng
   compressedUntil?(tx: Transaction): Promise<string | null>;
   /** Where each app is read, with a pool. */
   routes(sql: Sql): ReadRoutes;
-  /** @param now milliseconds since 1970 */
-  maintenance(pools: MaintenancePools, settings: StorageSettings, now: () => number): MaintenanceTasks;
+  /**
+   * @param now    milliseconds since 1970
+   * @param judged the same, by which time passes for what is destroyed
+   */
+  maintenance(
+    pools: MaintenancePools,
+    settings: StorageSettings,
+    now: () => number,
+    judged?: () => number,
+  ): MaintenanceTasks;
   readonly removal: AppRemoval;
   /**
    * Removes events of an app, or replaces their payloads, and changes their counts in the same transaction: no snapshot has the one

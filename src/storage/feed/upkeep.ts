@@ -43,6 +43,8 @@ export class ConsumerUpkeep implements ConsumerStats {
   readonly #sql: Sql;
   readonly #reachMs: number;
   readonly #now: () => number;
+  /** By which a consumer is lost. */
+  readonly #judged: () => number;
   readonly #everywhere: (prune: Prune) => Promise<void>;
   #lookedAt = Number.NEGATIVE_INFINITY;
   #prunedAt = Number.NEGATIVE_INFINITY;
@@ -59,6 +61,7 @@ export class ConsumerUpkeep implements ConsumerStats {
     sql: Sql,
     reachMs: number,
     now: () => number,
+    judged: () => number,
     everywhere: (prune: Prune) => Promise<void> = async (prune) => {
       await sql.begin('isolation level read committed', (tx) => prune(tx));
     },
@@ -66,6 +69,7 @@ export class ConsumerUpkeep implements ConsumerStats {
     this.#sql = sql;
     this.#reachMs = reachMs;
     this.#now = now;
+    this.#judged = judged;
     this.#everywhere = everywhere;
   }
 
@@ -92,7 +96,9 @@ export class ConsumerUpkeep implements ConsumerStats {
     this.#lookedAt = now;
     if (Math.abs(now - this.#prunedAt) >= PRUNE_MS) {
       this.#prunedAt = now;
-      await this.#everywhere((tx, nameOf) => pruneTicks(tx, { reachMs: this.#reachMs, now }, nameOf));
+      await this.#everywhere((tx, nameOf) =>
+        pruneTicks(tx, { reachMs: this.#reachMs, now: this.#judged() }, nameOf),
+      );
     }
     await this.#measure(now);
   }

@@ -43,10 +43,10 @@ export async function eraseApp(tx: Transaction, appId: number): Promise<void> {
 }
 
 /** Deletes the apps whose time in the bin is over. */
-async function eraseDueApps(sql: Sql): Promise<void> {
+async function eraseDueApps(sql: Sql, judged: Date | null): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
     const due = await tx<{ id: number }[]>`
-      SELECT id FROM apps WHERE removed_at <= now() - make_interval(days => ${BIN_DAYS})
+      SELECT id FROM apps WHERE removed_at <= least(now(), ${judged}::timestamptz) - make_interval(days => ${BIN_DAYS})
        ORDER BY id LIMIT ${APPS_AT_ONCE} FOR UPDATE`;
     for (const { id } of due) await eraseApp(tx, id);
   });
@@ -54,7 +54,8 @@ async function eraseDueApps(sql: Sql): Promise<void> {
 
 /**
  * Removes some rows of deleted apps. Those of an app whose node is away are removed when it is back.
- * @param until time of the clock `now`: no further step begins after it
+ * @param until  time of the clock `now`: no further step begins after it
+ * @param judged milliseconds since 1970, by which the time in the bin is over; null: by the database's clock
  * @returns true if nothing is left to remove now
  */
 export async function removeDeletedApps(
@@ -62,8 +63,9 @@ export async function removeDeletedApps(
   removal: AppRemoval,
   now: () => number,
   until: number,
+  judged: number | null = null,
 ): Promise<boolean> {
-  await eraseDueApps(sql);
+  await eraseDueApps(sql, judged === null ? null : new Date(judged));
   const apps = await sql<{ id: number; settled: boolean }[]>`
     SELECT app_id AS id, deleted_at < now() - ${SETTLE}::interval AS settled FROM deleted_apps ORDER BY deleted_at`;
   const isOver = (): boolean => now() >= until;

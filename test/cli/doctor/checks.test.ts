@@ -49,6 +49,7 @@ const DATABASE: DatabaseFacts = {
   idleSlots: [],
   clockAheadMs: 4,
   clockErrorMs: 5,
+  clockStoodMs: 0,
   secretFingerprint: 'a1',
   accounts: 3,
   bytes: GIBIBYTE,

@@ -22,11 +22,12 @@ export const citus: StorageEngine = {
   nodesOf: clusterOf,
   routes: clusterRoutes,
   placeOf,
-  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
+  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now, judged) =>
     clusterMaintenance(pools, {
       retentionDays: RETENTION_DAYS,
       reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
       now,
+      judged,
     }),
   removal,
   erase: eraseSlice,

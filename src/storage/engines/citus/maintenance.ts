@@ -339,9 +339,14 @@ export async function clipPartitions(sql: Sql): Promise<number> {
 /** @param pools of one connection: with each of them one on each node is used */
 export function clusterMaintenance(
   { sql, slow }: MaintenancePools,
-  options: { retentionDays: number; reachMs: number; now: () => number },
+  options: {
+    retentionDays: number;
+    reachMs: number;
+    now: () => number;
+    judged?: (() => number) | undefined;
+  },
 ): MaintenanceTasks {
-  const { retentionDays, reachMs, now } = options;
+  const { retentionDays, reachMs, now, judged = now } = options;
   const expiredMinutes = new ExpiredMinutes();
   const expiredRows = new ExpiredRows(
     sql,
@@ -357,7 +362,7 @@ export function clusterMaintenance(
   const deadDeltas = new ByShard<DeadRows>();
   const profiler = new PrefixSumBuilder(sql, now, (appId) => poolOfApp(sql, appId));
   const fields = new ClusterFields(sql, now, slow);
-  const consumers = new ConsumerUpkeep(sql, reachMs, now, async (prune) => {
+  const consumers = new ConsumerUpkeep(sql, reachMs, now, judged, async (prune) => {
     await changeAllShards(sql, async (tx, { nameOf }) => prune(tx, nameOf));
   });
   const prepare = (): Promise<void> =>
@@ -388,18 +393,18 @@ export function clusterMaintenance(
       let dropped: readonly string[] = [];
       await runSteps({
         partitions: () => unlessAway(sql, prepare),
-        'expired keys': () => removeExpiredKeys(sql, now()),
+        'expired keys': () => removeExpiredKeys(sql, judged()),
         profiles: () => unlessAway(sql, () => profiler.look()),
-        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS),
+        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()),
         retention: async () => {
-          const options = { days: retentionDays, now: now() };
+          const options = { days: retentionDays, now: judged() };
           const applied = await unlessAway(sql, () => applyRetention(sql, options, expiredMinutes));
           dropped = applied?.dropped ?? [];
         },
         'retained partitions': () => clipPartitions(sql),
         'retention of apps': async () => {
           await unlessAway(sql, async () => {
-            await moveAppBoundaries(sql, now());
+            await moveAppBoundaries(sql, judged());
             await expiredRows.look();
           });
           await expiredRows.removeSome(now() + REMOVE_APPS_MS);

@@ -553,11 +553,16 @@ const VACUUM_AFTER_DELTAS = 2_000;
  */
 export function postgresMaintenance(
   { sql, slow }: MaintenancePools,
-  options: { retentionDays: number; reachMs: number; now: () => number },
+  options: {
+    retentionDays: number;
+    reachMs: number;
+    now: () => number;
+    judged?: (() => number) | undefined;
+  },
 ): MaintenanceTasks {
-  const { retentionDays, reachMs, now } = options;
+  const { retentionDays, reachMs, now, judged = now } = options;
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
-  const consumers = new ConsumerUpkeep(sql, reachMs, now);
+  const consumers = new ConsumerUpkeep(sql, reachMs, now, judged);
   const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
   const expiredKeys = new ExpiredKeys(sql);
   const expiredMinutes = new ExpiredMinutes();
@@ -574,7 +579,7 @@ export function postgresMaintenance(
     everySecond: (oldestSnapshotSeconds = 0) =>
       runSteps({
         fold: async () => deadDeltas.deleted((await folding.fold(oldestSnapshotSeconds)) ?? 0),
-        'expired keys': () => expiredKeys.remove(now()),
+        'expired keys': () => expiredKeys.remove(judged()),
         profiles: () => profiler.profileSome(),
         vacuum: () => deadDeltas.vacuumIfDue(),
         fields: () => fields.everySecond(oldestSnapshotSeconds),
@@ -586,13 +591,13 @@ export function postgresMaintenance(
       await runSteps({
         partitions: prepare,
         profiles: () => profiler.look(),
-        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS),
+        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()),
         retention: async () => {
-          ({ dropped } = await applyRetention(sql, { days: retentionDays, now: now() }, expiredMinutes));
+          ({ dropped } = await applyRetention(sql, { days: retentionDays, now: judged() }, expiredMinutes));
         },
         'retained partitions': () => clipPartitions(sql),
         'retention of apps': async () => {
-          await moveAppBoundaries(sql, now());
+          await moveAppBoundaries(sql, judged());
           await expiredRows.look();
           await expiredRows.removeSome(now() + REMOVE_APPS_MS);
           dropped = [...dropped, ...(await dropEmptyPartitions(sql))];

@@ -20,11 +20,12 @@ export const postgres: StorageEngine = {
   snapshots: { locks: true, keepsPlans: true, isExact: true, groupsDeltas: true },
   hasNodes: false,
   routes: oneServerRoutes,
-  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now) =>
+  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now, judged) =>
     postgresMaintenance(pools, {
       retentionDays: RETENTION_DAYS,
       reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
       now,
+      judged,
     }),
   removal,
   erase: eraseSlice,

@@ -418,6 +418,7 @@ export function timescaleMaintenance(
   { sql, slow }: MaintenancePools,
   settings: StorageSettings,
   now: () => number,
+  judged: () => number = now,
 ): MaintenanceTasks {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const marks = new Marks(sql, slow);
@@ -432,21 +433,21 @@ export function timescaleMaintenance(
     await ifAlone(sql, () => expiredRows.removeSome(now() + ms));
   };
   const compression = new Compression(slow, settings, now);
-  const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now);
+  const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now, judged);
   return {
     fields,
     consumers,
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
       // such a job may have done so.
-      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
       await applyPolicies(sql, settings);
     },
     everySecond: (oldestSnapshotSeconds = 0) =>
       runSteps({
         marks: () => marks.merge(),
         ticks: () => tick(sql),
-        'expired keys': () => expiredKeys.remove(now()),
+        'expired keys': () => expiredKeys.remove(judged()),
         profiles: () => profiler.profileSome(),
         refresh: async () => {
           if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
@@ -470,15 +471,15 @@ export function timescaleMaintenance(
         'deleted apps': async () => {
           // A removal and a compression of one chunk would wait for each other.
           if (compression.isRunning) return;
-          await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS));
+          await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()));
           compression.startIfDue();
         },
         retention: async () => {
-          const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: now() });
+          const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
           if (await hasNoOlderSnapshot(sql)) dropped = await dropChunksBefore(sql, boundary);
         },
         'retention of apps': async () => {
-          await moveAppBoundaries(sql, now());
+          await moveAppBoundaries(sql, judged());
           await expiredRows.look();
           await removeExpired(REMOVE_APPS_MS);
           dropped = [...dropped, ...(await dropEmptyOnes(sql))];

@@ -90,7 +90,7 @@ export async function readCompression(sql: Sql): Promise<CompressionFacts> {
 async function setRetentionPolicy(tx: Transaction, relation: string, days: number): Promise<void> {
   const wanted = `${days} days`;
   const [job] = await tx<{ same: boolean }[]>`
-    SELECT (config ->> 'drop_after')::interval = ${wanted}::interval AS same
+    SELECT (config ->> 'drop_after')::interval = ${wanted}::interval AND NOT scheduled AS same
       FROM timescaledb_information.jobs AS job
      WHERE proc_name = 'policy_retention' AND hypertable_name IN (${relation}, (
              SELECT materialization_hypertable_name FROM timescaledb_information.continuous_aggregates
@@ -98,9 +98,9 @@ async function setRetentionPolicy(tx: Transaction, relation: string, days: numbe
   if (job?.same === true || (job === undefined && days === 0)) return;
   await tx`SELECT remove_retention_policy(${relation}, if_exists => true)`;
   if (days === 0) return;
-  // Later: reads that have begun before the boundary moved still need the chunks.
+  // TimescaleDB would drop by the clock of the database alone: the service does, once all agree that the time has passed.
   await tx`
-    SELECT add_retention_policy(${relation}, drop_after => ${wanted}::interval, initial_start => now() + interval '1 hour')`;
+    SELECT alter_job(add_retention_policy(${relation}, drop_after => ${wanted}::interval, initial_start => now() + interval '1 hour'), scheduled => false)`;
 }
 
 /** Sets how far back a refresh policy looks, and how often it runs: a refresh must not reach before the retention boundary. */
