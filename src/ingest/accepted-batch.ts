@@ -14,6 +14,7 @@ import type { Result } from './batch-answer.ts';
 import type { ByteLimitSteps } from './byte-limit.ts';
 import { createEventIds, keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
+import type { FirstTimes } from './first-times.ts';
 import type { Events } from './formats/format.ts';
 import type { BatchEvent } from './parse/batch-event.ts';
 import type { PayloadChecks } from './payload-checks.ts';
@@ -25,6 +26,7 @@ export interface AcceptSteps extends ByteLimitSteps {
   readonly eventTypes: EventTypes;
   readonly payloadChecks: PayloadChecks;
   readonly retentionBoundary: RetentionBoundary;
+  readonly firstTimes: FirstTimes;
   /** Of the digests that take the place of redacted values. */
   readonly redactionKey: KeyObject;
   /** A new event id for an event of this time. */
@@ -166,7 +168,8 @@ async function accept(
   for (const event of events) {
     const type = typeOf(event, types, acceptedAt, boundary);
     if (type instanceof Rejection) results[index] = type;
-    else good.push({ index, event: event as BatchEvent, type }); // It has a type.
+    // The cast: it has a type.
+    else good.push({ index, event: steps.firstTimes.of(event as BatchEvent, type.source), type });
     index += 1;
     if (slices.isOverAfterStep) await slices.next();
   }

@@ -131,7 +131,7 @@ export async function storeSent(
 ): Promise<Answer | Rejection> {
   const batch = await acceptEvents(steps, appId, sent);
   if (batch instanceof Rejection) return batch;
-  const refusal = isAtomic ? atomicRefusal(batch.results) : retryableRefusal(steps, format, batch);
+  const refusal = isAtomic ? atomicRefusal(batch.results) : retryableRefusal(steps, format, batch, sent);
   if (refusal !== null) return refusal;
 
   const full = await admitBytes(steps, appId, batch.accepted);
@@ -184,13 +184,15 @@ async function storeBatch(
   return outcome;
 }
 
-/** Of a format whose clients repeat whole requests: why this one may succeed later, and not now. */
+/** Of a format whose clients repeat whole requests, or of events that all have keys where these may be: why this one may succeed later, and not now. */
 function retryableRefusal(
   { queues }: CreateBatchSteps,
-  { repeatsWhole = false }: AnsweringFormat,
+  { repeatsWhole = false, repeatsKeyed = false }: AnsweringFormat,
   batch: Batch,
+  sent: Events,
 ): Rejection | null {
-  if (!repeatsWhole) return null;
+  const isKeyed = repeatsKeyed && sent.every((event) => event instanceof Rejection || event.key !== null);
+  if (!repeatsWhole && !isKeyed) return null;
   for (const result of batch.results) if (result instanceof Rejection && result.isRetryable) return result;
   for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
     const refusal = queues.refusalOf(createdAt);

@@ -24,6 +24,7 @@ import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
 import { createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { createEventIds } from './event-id.ts';
+import { FirstTimes } from './first-times.ts';
 import { EVENTS_FORMAT } from './formats/events.ts';
 import { formatRoutes } from './formats/routes.ts';
 import { repeatedFinder } from './idempotency-store.ts';
@@ -176,6 +177,7 @@ export class WritePath {
       queues: this.queues,
       newEventId: createEventIds(),
       retentionBoundary: this.#retention,
+      firstTimes: new FirstTimes(),
       now: wall,
     };
     const createEvent = createCreateEvent({

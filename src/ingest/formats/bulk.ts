@@ -14,7 +14,7 @@ import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { Field } from './field.ts';
 import type { EventStream, Format, RequestReport, Sent } from './format.ts';
 import { eventKey } from './key.ts';
-import { parseRecordTime } from './times.ts';
+import { cut, parseRecordTime } from './times.ts';
 
 /** Clients go on only with a server that says it is this one. */
 export const PRODUCT = { 'X-Elastic-Product': 'Elasticsearch' } as const;
@@ -116,8 +116,22 @@ function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item
   return { action, index: textOf('_index') ?? pathIndex ?? '', id: textOf('_id') };
 }
 
-/** The date at the end of an index that is made each day or month, or the number of a rollover. */
-const PERIOD = /[-_.](?:\d{4}\.\d{2}(?:\.\d{2}){0,2}|\d{6})$/;
+/** The end of an index that is made anew for each hour, day, week, month or size. */
+const PERIOD =
+  /[-_.](?:(?:19|20)\d\d(?:(?:0[1-9]|1[0-2])(?:(?:0[1-9]|[12]\d|3[01])(?:[01]\d|2[0-3])?)?|[-.](?:0[1-9]|1[0-2])(?:[-.](?:0[1-9]|[12]\d|3[01])(?:[-.T](?:[01]\d|2[0-3]))?)?|[-.]?w(?:0[1-9]|[1-4]\d|5[0-3]))|0\d{5})$/i;
+/** Periods and numbers that are cut from one name at most. */
+const MOST_PERIODS = 4;
+
+/** The name of an index without the periods and the number of a rollover at its end; of a data stream's part, the stream's. */
+function nameOf(index: string): string {
+  let name = index.startsWith('.ds-') ? index.slice('.ds-'.length) : index;
+  for (let cuts = 0; cuts < MOST_PERIODS; cuts += 1) {
+    const shorter = name.replace(PERIOD, '');
+    if (shorter === name) break;
+    name = shorter;
+  }
+  return name;
+}
 
 function documentOf(
   scan: JsonScan,
@@ -126,7 +140,7 @@ function documentOf(
 ): BatchEvent | Rejection {
   if (!scan.isObject) return NOT_JSON;
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
-  const name = item.index.replace(PERIOD, '');
+  const name = nameOf(item.index);
   if (name === '') return invalid('_index', 'is missing');
   const type = context.types.named(name);
   if (type === null)
@@ -137,8 +151,7 @@ function documentOf(
   if (time === undefined || typeof createdAt === 'string')
     return invalid('@timestamp', typeof createdAt === 'string' ? createdAt : 'must be a time');
   const key = createdAt === null || !item.id ? null : eventKey(item.id);
-  const at = createdAt === null ? null : Math.min(createdAt, context.receivedAt);
-  return { type, createdAt: at, key, payload: scan.value };
+  return { type, ...cut(createdAt, context.receivedAt), key, payload: scan.value };
 }
 
 function invalid(name: string, problem: string): Rejection {

@@ -18,6 +18,7 @@ import { alone, tooLarge } from './collect.ts';
 import { BEARER } from './events.ts';
 import type { EventStream, Format, Reader, Sent } from './format.ts';
 import { eventKey } from './key.ts';
+import { cut } from './times.ts';
 
 /** The headers of the attributes in binary mode. */
 export const ATTRIBUTE_PREFIX = 'ce-';
@@ -216,7 +217,7 @@ function event(
   if (createdAt === null) return { type: named, createdAt, key: null, payload: payload() };
   // Of a source and an id the standard says that together they are unique. A source has no space in it.
   const key = eventKey(`${source} ${id}`);
-  return { type: named, createdAt: Math.min(createdAt, receivedAt), key, payload: payload() };
+  return { type: named, ...cut(createdAt, receivedAt), key, payload: payload() };
 }
 
 /** The form of a time; whether there is such a time is another question. */

@@ -70,7 +70,7 @@ export interface Format {
    */
   readonly repeatsWhole?: boolean;
   /**
-   * Whether a request is also refused as a whole, with 503, where the database has failed for some of its events and each of
+   * Whether a request is also refused as a whole, with 429 or 503, where some of its events may be stored later and each of
    * them has a key: to store the others again stores nothing.
    */
   readonly repeatsKeyed?: boolean;

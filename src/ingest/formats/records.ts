@@ -13,7 +13,7 @@ import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
 import type { EventStream, Format } from './format.ts';
 import { eventKey } from './key.ts';
-import { parseRecordTime } from './times.ts';
+import { cut, parseRecordTime } from './times.ts';
 
 const FIELD_RULE = `must be the name of a field, of at most ${MAX_FIELD_NAME} characters`;
 
@@ -131,11 +131,11 @@ class RecordReader {
     if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
     const type = this.#typeOf();
     if (type instanceof Rejection) return type;
-    const createdAt = this.#timeOf();
-    if (createdAt instanceof Rejection) return createdAt;
+    const time = this.#timeOf();
+    if (time instanceof Rejection) return time;
     const key = this.#keyOf();
     if (key instanceof Rejection) return key;
-    return { type, createdAt, key: createdAt === null ? null : key, payload: scan.value };
+    return { type, ...cut(time, this.#receivedAt), key: time === null ? null : key, payload: scan.value };
   }
 
   #typeOf(): TypeReference | Rejection {
@@ -152,7 +152,7 @@ class RecordReader {
     if (text === null || text === '' || text instanceof Rejection) return text === '' ? null : text;
     const time = parseRecordTime(text);
     if (typeof time === 'string') return invalid(this.#timeField, time);
-    return Math.min(time, this.#receivedAt);
+    return time;
   }
 
   #keyOf(): string | null | Rejection {

@@ -14,7 +14,7 @@ import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { alone } from './collect.ts';
 import type { EventStream, Format, Sent } from './format.ts';
 import { eventKey } from './key.ts';
-import { parseRecordTime } from './times.ts';
+import { cut, parseRecordTime } from './times.ts';
 
 /** The calls; each has a route of its name. */
 export const CALLS = ['track', 'page', 'screen', 'identify', 'group', 'alias'] as const;
@@ -95,11 +95,11 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   const type = types.named(name);
   if (type === null)
     return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
-  const createdAt = timeOf(scan, sentAt, receivedAt);
-  if (createdAt instanceof Rejection) return createdAt;
+  const times = timesOf(scan, sentAt, receivedAt);
+  if (times instanceof Rejection) return times;
   const id = memberText(scan, 'messageId');
-  const key = createdAt === null || id === null || id === '' ? null : eventKey(id);
-  return { type, createdAt, key, payload: scan.value };
+  const key = times.createdAt === null || id === null || id === '' ? null : eventKey(id);
+  return { type, ...times, key, payload: scan.value };
 }
 
 /** Clocks of senders that differ by less are taken for right. */
@@ -107,19 +107,24 @@ const SKEW_STEP_MS = 60_000;
 
 /**
  * The time of a message by the server's clock, as Segment has it: `timestamp` plus the time between `sentAt` and the
- * reception. That difference is rounded to minutes: it has the time of the transmission in it, and a message that is sent
- * again must keep its time, or its key would not tell that it is the same.
+ * reception. That difference is rounded to minutes: it has the time of the transmission in it. Some libraries write `sentAt` once, so
+ * that it grows with each repeat: a message that is sent again keeps the time of the first one.
  */
-function timeOf(scan: JsonScan, sentAt: string | null, receivedAt: number): number | null | Rejection {
+function timesOf(
+  scan: JsonScan,
+  sentAt: string | null,
+  receivedAt: number,
+): Pick<BatchEvent, 'createdAt' | 'sentTime'> | Rejection {
   const own = memberText(scan, 'originalTimestamp') || memberText(scan, 'timestamp');
-  if (own === null || own === '') return null;
+  if (own === null || own === '') return { createdAt: null };
   const time = parseRecordTime(own);
   if (typeof time === 'string') return invalid('timestamp', time);
   const sent = memberText(scan, 'sentAt') || sentAt;
-  const sentTime = sent === null || sent === '' ? receivedAt : parseRecordTime(sent);
+  if (sent === null || sent === '') return cut(time, receivedAt);
+  const sentTime = parseRecordTime(sent);
   if (typeof sentTime === 'string') return invalid('sentAt', sentTime);
   const skew = Math.round((receivedAt - sentTime) / SKEW_STEP_MS) * SKEW_STEP_MS;
-  return Math.min(time + skew, receivedAt);
+  return { createdAt: Math.min(time + skew, receivedAt), sentTime: time };
 }
 
 function invalid(name: string, problem: string): Rejection {

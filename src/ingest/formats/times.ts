@@ -38,6 +38,19 @@ function unixTime(sent: string, fraction: string): number | string {
   return Number(digits.slice(0, length <= MICROSECONDS_DIGITS ? -3 : -6));
 }
 
+/**
+ * The times of an event that says when it happened: not later than its reception, as clocks of senders may be ahead.
+ * @param time as the sender wrote it; null where it has none
+ */
+export function cut(
+  time: number | null,
+  receivedAt: number,
+): { readonly createdAt: number | null; readonly sentTime?: number } {
+  return time === null || time <= receivedAt
+    ? { createdAt: time }
+    : { createdAt: receivedAt, sentTime: time };
+}
+
 /** The time of a uint64 of nanoseconds since 1970, in milliseconds. */
 export function millisecondsOf(nanoseconds: bigint): number {
   return Number(nanoseconds / 1_000_000n);

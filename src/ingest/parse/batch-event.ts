@@ -69,6 +69,8 @@ export interface BatchEvent {
   readonly type: TypeReference;
   /** Milliseconds since 1970; null: now. */
   readonly createdAt: number | null;
+  /** The time as its sender wrote it, where the other one also depends on when it was received ({@link FirstTimes}). */
+  readonly sentTime?: number;
   /** The payload's own text, exactly as sent. */
   readonly payload: string;
   /** Together with `createdAt` it makes an event sent twice one event; null where it has none. */

@@ -133,6 +133,44 @@ test('items that are not valid are refused by themselves', async () => {
   expect(await stored('mixed')).toHaveLength(1);
 });
 
+test('a document of a clock that is ahead is stored once, however often it is sent', async () => {
+  const body = lines({ create: { _index: 'ahead', _id: '1' } }, { '@timestamp': Date.now() + 120_000 });
+  expect(await bulk(body)).toMatchObject([{ status: 201, result: 'created' }]);
+  for (let repeat = 0; repeat < 2; repeat += 1)
+    expect(await bulk(body)).toMatchObject([{ status: 200, result: 'noop' }]);
+  expect(await stored('ahead')).toHaveLength(1);
+});
+
+test('indexes that are made by period, or rolled over, are one type', async () => {
+  const periods = ['2026-01-31', '2026.01.31', '20260131', '2026013108', '2026-w05', '2026.05', '202601'];
+  const more = ['2026-01-31.08', '2026.01.31-000001', '000001', '2026.01.31.08'];
+  const names = [...periods, ...more].map((period) => `web-${period}`);
+  await bulk(
+    lines(...[...names, '.ds-web-2026.01.31-000001'].flatMap((_index) => [{ create: { _index } }, {}])),
+  );
+  expect(await stored('web')).toHaveLength(names.length + 1);
+  for (const name of ['order-123456', 'order-1234', 'web-2026.13.45', 'web-v05']) {
+    await bulk(lines({ create: { _index: name } }, {}));
+    expect(await stored(name), name).toHaveLength(1);
+  }
+});
+
+test('documents that all have keys are refused whole where one may be stored later', async () => {
+  const many = Array.from({ length: 80 }, (_, n) => [
+    { create: { _index: `keyed ${n}`, _id: String(n) } },
+    { '@timestamp': 1_769_848_200_000 },
+  ]).flat();
+  const app = await service.newApp();
+  const { status } = await service.request({
+    method: 'POST',
+    path: `${PREFIX}/_bulk`,
+    body: lines(...many),
+    headers: { Authorization: `ApiKey ${app.loggingToken}`, 'Content-Type': 'application/x-ndjson' },
+  });
+  expect(status).toBe(429);
+  expect(await stored('keyed 0')).toHaveLength(0);
+});
+
 test('what may be stored later has the status that clients repeat', async () => {
   const many = Array.from({ length: 80 }, (_, n) => [{ index: { _index: `type ${n}` } }, {}]).flat();
   const statuses = new Set((await bulk(lines(...many))).map(({ status }) => status));

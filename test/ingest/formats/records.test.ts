@@ -58,6 +58,13 @@ async function times(type: string): Promise<string[]> {
   return rows.map(({ time }) => time.toISOString());
 }
 
+test('a record of a clock that is ahead is stored once, however often it is sent', async () => {
+  const body = JSON.stringify({ t: Date.now() + 120_000, k: '1' });
+  for (let repeat = 0; repeat < 3; repeat += 1)
+    await counts(post('type=ahead&timeField=t&keyField=k', body, LINES));
+  expect(await payloads('ahead')).toEqual([body]);
+});
+
 test('each record is a payload, in its own text, whatever form the body has', async () => {
   const records = ['{"n": 1e400, "n":-0}', '{ "é":"\\u0000" }', '{}'];
   const [a = '', b = '', c = ''] = records;

@@ -84,6 +84,20 @@ test('a clock that is wrong is corrected by whole minutes, a time to come is now
   expect(await timeOf('to come')).toBeLessThan(now + 60_000);
 });
 
+test('a message that is sent again is the same, whatever the difference of sentAt and the reception has become', async () => {
+  const now = Date.now();
+  const at = (ms: number): string => new Date(ms).toISOString();
+  const send = (messageId: string, timestamp: number, sentAt: number): Promise<HttpResponse> =>
+    post('batch', {
+      sentAt: at(sentAt),
+      batch: [{ type: 'track', event: messageId, messageId, timestamp: at(timestamp) }],
+    });
+  for (const ago of [0, 35_000, 90_000, 600_000]) await send('written once', now - 700_000, now - ago);
+  expect((await stored('written once')).map(({ time }) => time.getTime())).toEqual([now - 700_000]);
+  for (let repeat = 0; repeat < 3; repeat += 1) await send('by a clock ahead', now + 120_000, now);
+  expect(await stored('by a clock ahead')).toHaveLength(1);
+});
+
 test('the token is a write key, and is asked for before the body is looked at', async () => {
   for (const authorization of [null, basic('wrong'), basic('', service.app.loggingToken), 'Basic !']) {
     const response = await post('track', '{', authorization);

@@ -12,6 +12,7 @@ import { tooLarge, tooMany } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { EventStream, Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
+import { cut } from '../times.ts';
 import { logRecords as jsonRecords } from './json.ts';
 import { type LogRecord, MalformedMessage, logRecords as protobufRecords } from './protobuf.ts';
 
@@ -136,13 +137,13 @@ class RecordEvents {
     const type = this.#types.named(name);
     if (type === null)
       return new Rejection('invalidBody', `The event name ${eventTypeNameProblem(name) ?? 'is not valid'}.`);
-    const createdAt = record.time === 0 ? null : Math.min(record.time, receivedAt);
+    const time = record.time === 0 ? null : record.time;
     const id = record.attributes.get(RECORD_ID) ?? '';
     const separator = record.members === '' || origin === '' ? '' : ',';
     return {
       type,
-      createdAt,
-      key: createdAt === null || id === '' ? null : eventKey(id),
+      ...cut(time, receivedAt),
+      key: time === null || id === '' ? null : eventKey(id),
       payload: `{${record.members}${separator}${origin}}`,
     };
   }
