@@ -170,7 +170,8 @@ test('of two services on one database one folds, and the other goes on when the 
   const { sql } = first;
   const pending = async (): Promise<number> => (await sql`SELECT 1 FROM count_deltas`).length;
   const holders = (): Promise<{ pid: number }[]> =>
-    sql`SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953064037 AND objid = 2 AND granted`;
+    sql`SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND classid = 1953064037 AND objid = 2 AND granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
   try {
     await until(async () => (await holders()).length === 1, 'one of them has the turn');
     const [before] = await holders();
