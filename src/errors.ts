@@ -234,6 +234,15 @@ export class Rejection {
   }
 }
 
+/**
+ * The refusal of what passes by itself: the same request succeeds later, as it is. That is 503 with `Retry-After` on every route, as
+ * programs do not repeat what is refused with 400.
+ * @param details says what is waited for, and to try again
+ */
+export function notYet(details: string, retryAfterSeconds = 1): Rejection {
+  return new Rejection('unavailable', details, { retryAfterSeconds });
+}
+
 /** The refusal of a body for one of its fields. @param problem worded to follow the field's name */
 export function invalidField(field: string, problem: string): Rejection {
   return new Rejection('invalidBody', `The field ${JSON.stringify(field)} ${problem}.`, { param: field });

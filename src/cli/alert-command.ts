@@ -117,13 +117,9 @@ async function add(session: Session, options: AlertOptions): Promise<Answer> {
 
 async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {
   const { listAlerts, listTransitions, shownAlert } = await loadAlerts();
-  const found = await listAlerts(sql, await internalAppId(sql, app));
-  const alerts = await Promise.all(
-    found.map(async (alert) => ({
-      ...shownAlert(alert),
-      transitions: await listTransitions(sql, alert.id),
-    })),
-  );
+  const id = await internalAppId(sql, app);
+  const [found, said] = [await listAlerts(sql, id), await listTransitions(sql, id)];
+  const alerts = found.map((alert) => ({ ...shownAlert(alert), transitions: said.get(alert.id) ?? [] }));
   const rows = alerts.map((alert) => [
     alert.alertId,
     alert.name,

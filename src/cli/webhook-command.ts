@@ -52,16 +52,10 @@ export function addWebhookCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((options: WebhookOptions) =>
       runCommand(options, async ({ sql }) => {
-        const webhooks = await (await loadWebhooks()).listWebhooks(
-          sql,
-          await internalAppId(sql, options.app),
-        );
-        const shown = await Promise.all(
-          webhooks.map(async (one) => ({
-            ...shownWebhook(one),
-            tries: await (await loadWebhooks()).listTries(sql, one.id),
-          })),
-        );
+        const { listTries, listWebhooks } = await loadWebhooks();
+        const app = await internalAppId(sql, options.app);
+        const [webhooks, tries] = [await listWebhooks(sql, app), await listTries(sql, app)];
+        const shown = webhooks.map((one) => ({ ...shownWebhook(one), tries: tries.get(one.id) ?? [] }));
         const rows = shown.map((one) => [
           one.webhookId,
           one.url,

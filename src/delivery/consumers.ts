@@ -163,3 +163,16 @@ export interface ShownConsumer extends EventChoice {
   readonly leasedUntil: Date | null;
   readonly readsHistory: boolean;
 }
+
+/** Rows of many owners in one statement, by the id of the owner and without it. */
+export function byId<Row extends { readonly id: number }>(
+  rows: readonly Row[],
+): ReadonlyMap<number, readonly Omit<Row, 'id'>[]> {
+  const groups = new Map<number, Omit<Row, 'id'>[]>();
+  for (const { id, ...row } of rows) {
+    const group = groups.get(id);
+    if (group === undefined) groups.set(id, [row]);
+    else group.push(row);
+  }
+  return groups;
+}

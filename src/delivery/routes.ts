@@ -1,12 +1,13 @@
 /** Webhooks and alerts of an app, for its members' sessions: everyone sees them, maintainers and owners change them. */
 import { randomUUID } from 'node:crypto';
-import type { Api, MemberCall } from '../accounts/routes/api.ts';
+import type { Api, MemberCall, Outside } from '../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
 import type { AlertList, AlertTrial, NewWebhookAnswer, WebhookList } from '../api-types/answers.ts';
+import { listFieldProgress } from '../apps/fields.ts';
 import type { Secret } from '../apps/secret.ts';
 import { DAY_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
-import { invalidField, Rejection, WrongField, WrongInput } from '../errors.ts';
+import { invalidField, notYet, Rejection, WrongField, WrongInput } from '../errors.ts';
 import { done, type Nothing } from '../http/data.ts';
 import type { Outcome } from '../http/exchange.ts';
 import type { Route } from '../http/route.ts';
@@ -69,6 +70,12 @@ const NEW_ALERT = bodyOf(
 );
 const NO_ACTION = new Rejection('notFound', 'There is no such action.');
 const DAYS_TRIED = 30;
+const COUNTING = notYet(
+  'Events of the last 30 days are being counted by a field of the app: try again shortly.',
+  5,
+);
+/** How often a request looks at 100 events for the one that blocks a webhook. */
+const MOST_SKIP_STEPS = 20;
 /** Who is told of a change that is not the user's own. */
 const UNKNOWN_RULE = invalidField('rule', 'is missing');
 
@@ -91,11 +98,9 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, secret, engine, config } = options;
   const store = new ConsumerStore(engine, sql);
   return [
-    api.read('/api/apps/:appId/webhooks', 'viewer', async ({ app }) => {
-      const webhooks = await listWebhooks(sql, app.id);
-      const shown = await Promise.all(
-        webhooks.map(async (one) => ({ ...shownWebhook(one), history: await listTries(sql, one.id) })),
-      );
+    api.readInTurn('/api/apps/:appId/webhooks', 'viewer', async ({ app, sql: reads }) => {
+      const [webhooks, tries] = [await listWebhooks(reads, app.id), await listTries(reads, app.id)];
+      const shown = webhooks.map((one) => ({ ...shownWebhook(one), history: tries.get(one.id) ?? [] }));
       return done<WebhookList>({ webhooks: shown, most: config.MAX_WEBHOOKS_PER_APP });
     }),
     api.change('POST', '/api/apps/:appId/webhooks', 'member', NEW_WEBHOOK, ({ app, by }, body) =>
@@ -110,8 +115,12 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         return done<NewWebhookAnswer>(made, { status: 201 });
       }),
     ),
-    api.change('POST', '/api/apps/:appId/webhooks/:webhookId/:action', 'member', NO_FIELDS, (call) =>
-      inFields('webhookId', () => actOnWebhook(options, store, call)),
+    api.change(
+      'POST',
+      '/api/apps/:appId/webhooks/:webhookId/:action',
+      'member',
+      NO_FIELDS,
+      (call, _, outside) => inFields('webhookId', () => actOnWebhook(options, store, call, outside)),
     ),
     api.change('DELETE', '/api/apps/:appId/webhooks/:webhookId', 'member', NO_FIELDS, async (call) => {
       const found = await findWebhook(sql, call.parameters[1] ?? '', call.app.id);
@@ -124,7 +133,8 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
 async function actOnWebhook(
   options: DeliveryRoutesOptions,
   store: ConsumerStore,
-  { app, by, parameters }: MemberCall,
+  { app, by, parameters, exchange }: MemberCall,
+  outside: Outside,
 ): Promise<Outcome> {
   const { sql, secret } = options;
   const [, webhookId = '', action = ''] = parameters;
@@ -135,15 +145,20 @@ async function actOnWebhook(
       await setWebhookState(sql, found, action === 'pause' ? 'paused' : 'active', by);
       return done<Nothing>({});
     case 'skip':
-      return done<{ eventId: string | null }>({ eventId: await skipEvent(sql, store, found, by) });
+      return done<{ eventId: string | null }>({
+        eventId: await skipEvent(sql, store, found, {
+          ...{ by, mostSteps: MOST_SKIP_STEPS, isStopped: () => exchange.settled },
+        }),
+      });
     case 'rotate':
       return done<{ secret: string; previousValidUntil: Date }>(
         await rotateWebhookSecret(sql, secret, found, by),
       );
-    case 'test':
-      return done<{ status: number | null; problem: string | null; ms: number }>(
-        await testWebhook(options, found),
-      );
+    case 'test': {
+      const tried = await testWebhook(options, found, outside);
+      if (tried instanceof Rejection) return tried;
+      return done<{ status: number | null; problem: string | null; ms: number }>(tried);
+    }
     default:
       return NO_ACTION;
   }
@@ -153,7 +168,10 @@ async function actOnWebhook(
 async function testWebhook(
   { sql, secret, config, now }: DeliveryRoutesOptions,
   { id, webhookId, url }: Webhook,
-): Promise<{ readonly status: number | null; readonly problem: string | null; readonly ms: number }> {
+  outside: Outside,
+): Promise<
+  { readonly status: number | null; readonly problem: string | null; readonly ms: number } | Rejection
+> {
   const secrets = await webhookSecrets(sql, secret, id, now());
   if (secrets.length === 0)
     return { status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it', ms: 0 };
@@ -162,8 +180,10 @@ async function testWebhook(
   const type = 'webhook.test';
   const messageId = randomUUID();
   const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
-  const { status, problem, ms } = await poster.send(url, { id: messageId, type, body }, secrets);
+  const tried = await outside(() => poster.send(url, { id: messageId, type, body }, secrets));
   poster.close();
+  if (tried instanceof Rejection) return tried;
+  const { status, problem, ms } = tried;
   await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
   return { status, problem, ms };
 }
@@ -175,11 +195,9 @@ function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {
 function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, config, now } = options;
   return [
-    api.read('/api/apps/:appId/alerts', 'viewer', async ({ app }) => {
-      const alerts = await listAlerts(sql, app.id);
-      const shown = await Promise.all(
-        alerts.map(async (one) => ({ ...shownAlert(one), transitions: await listTransitions(sql, one.id) })),
-      );
+    api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads }) => {
+      const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
+      const shown = alerts.map((one) => ({ ...shownAlert(one), transitions: said.get(one.id) ?? [] }));
       const sendsMail = config.SMTP_URL !== '';
       return done<AlertList>({ alerts: shown, most: config.MAX_ALERT_RULES_PER_APP, sendsMail });
     }),
@@ -197,8 +215,13 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         };
         const until = now();
         const trial = await tryRule(events, tried, { from: until - DAYS_TRIED * DAY_MS, until });
-        if (trial === null)
-          return invalidField('rule', 'needs a field that is counted for all of the last 30 days');
+        if (trial === null) {
+          const fields = await listFieldProgress(reads, app.id);
+          const isCounting = fields.some((one) => one.completeFrom === null || one.eventsLeft !== 0);
+          return isCounting
+            ? COUNTING
+            : invalidField('rule', 'needs a field that is counted for all of the last 30 days');
+        }
         return done<AlertTrial>({ ...trial, firings: trial.firings.slice(0, 100) });
       }),
     ),

@@ -4,11 +4,11 @@ import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
-import { refused, WrongInput } from '../errors.ts';
+import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
 import { checkWebhookUrl } from './addresses.ts';
-import { checkTypes, type EventChoice, matcherOfChoice } from './consumers.ts';
+import { byId, checkTypes, type EventChoice, matcherOfChoice } from './consumers.ts';
 import { newWebhookSecret } from './signed-post.ts';
 
 export type WebhookState = 'active' | 'paused' | 'disabled';
@@ -54,6 +54,10 @@ export interface WebhookTry {
 
 /** Tries that are kept of a webhook. */
 const KEPT_TRIES = 50;
+const SENDING = notYet('The webhook is sending, or another request skips its event: try again shortly.');
+const NOT_REACHED = notYet(
+  'Many events that the webhook does not get are before the one that blocks it: try again, and the next look continues.',
+);
 /** How long an earlier secret signs, too. */
 const GRACE_HOURS = 24;
 
@@ -157,11 +161,17 @@ export async function findWebhook(sql: Sql, webhookId: string, appId?: number): 
   );
 }
 
-/** Its last tries, newest first. */
-export async function listTries(sql: Sql, id: number): Promise<readonly WebhookTry[]> {
-  return await sql<WebhookTry[]>`
-    SELECT message_id AS "messageId", type, at, status, problem, ms FROM webhook_tries
-     WHERE webhook_id = ${id} ORDER BY id DESC LIMIT ${KEPT_TRIES}`;
+/** The last tries of each webhook of an app, newest first, by the ids of the webhooks. */
+export async function listTries(
+  sql: Sql,
+  appId: number,
+): Promise<ReadonlyMap<number, readonly WebhookTry[]>> {
+  const rows = await sql<(WebhookTry & { id: number })[]>`
+    SELECT webhooks.id, tries.* FROM webhooks CROSS JOIN LATERAL (
+      SELECT message_id AS "messageId", type, at, status, problem, ms FROM webhook_tries
+       WHERE webhook_id = webhooks.id ORDER BY id DESC LIMIT ${KEPT_TRIES}) AS tries
+     WHERE app_id = ${appId}`;
+  return byId(rows);
 }
 
 /**
@@ -264,30 +274,49 @@ export async function tellOwners(
      WHERE app_id = ${appId} AND role = 'owner' AND email_verified_at IS NOT NULL`;
 }
 
+/** Who wants an event to be left out, and for how long they look for it. */
+export interface SkipOptions {
+  readonly by?: Actor;
+  /** How often some events are looked at; where the event is not among them, the next call continues there. */
+  readonly mostSteps?: number;
+  /** Asked before each step: whether nobody waits for it any more. */
+  readonly isStopped?: () => boolean;
+}
+
 /**
  * Leaves out the event that blocks a webhook.
  * @returns its id; null if no event waits
+ * @throws Refused unavailable where the webhook is sending, or the event was not reached
  */
 export async function skipEvent(
   sql: Sql,
   store: ConsumerStore,
   { id, appId, webhookId }: Webhook,
-  by: Actor = COMMAND_LINE,
+  { by = COMMAND_LINE, mostSteps = Number.POSITIVE_INFINITY, isStopped = () => false }: SkipOptions = {},
 ): Promise<string | null> {
   await store.endLease(appId, webhookId);
   const lease = await store.lease(appId, webhookId, 30_000, 'webhook');
-  if (typeof lease === 'string' || 'leasedForSeconds' in lease)
-    throw new WrongInput('the webhook is sending just now, or has lost its place: try again');
+  if (lease === 'lost' || lease === 'unknown')
+    throw new WrongInput('the webhook has lost its place: remove it, and add another one');
+  if ('leasedForSeconds' in lease) throw new Refused(SENDING);
   const { types, filter, epoch } = lease;
   const matches = matcherOfChoice({ types, filter });
   let position = lease.position;
-  for (let hasMore = true; hasMore; ) {
+  let hasMore = true;
+  for (let steps = 0; hasMore; steps += 1) {
+    if (steps >= mostSteps || isStopped()) {
+      await store.release(appId, webhookId, epoch);
+      throw new Refused(NOT_REACHED);
+    }
     const read = await store.read(appId, position, { limit: 100, maxBytes: 1_000_000 });
     const event = read.events.find(matches);
     position = event?.position ?? read.position;
-    await store.acknowledge(appId, webhookId, { epoch, position, events: 0, extendsMs: 30_000 });
+    const isOurs = await store.acknowledge(appId, webhookId, {
+      ...{ epoch, position, events: 0 },
+      ...(event === undefined && { extendsMs: 30_000 }),
+    });
+    if (isOurs !== 'done') throw new Refused(SENDING);
     if (event !== undefined) {
-      await store.acknowledge(appId, webhookId, { epoch, position, events: 0 });
       await sql.begin('isolation level read committed', async (tx) => {
         await tx`
           UPDATE webhooks SET skipped = skipped + 1, tries = 0, next_try_at = NULL, blocked_by = NULL, failing_since = NULL

@@ -6,9 +6,9 @@ import { Abandoned, poolFor, type Sql } from '../storage/database/connect.ts';
 import { ArchiveUnavailable, type EventReader } from '../storage/storage.ts';
 import { TOO_MANY_UNSENT } from './exchange.ts';
 
-const BUSY = new Rejection(
+export const BUSY = new Rejection(
   'unavailable',
-  'The service is busy: too many reads are waiting, and most of them are of this account; try again shortly.',
+  'The service is busy: too many requests are waiting, and most of them are of this account; try again shortly.',
 );
 /** While a read waits. */
 const LATE = new Rejection(
@@ -22,7 +22,7 @@ const ARCHIVE_LATE = new Rejection(
   { retryAfterSeconds: 10 },
 );
 /** Never sent: the exchange is settled already. */
-const SETTLED = new Rejection('unavailable', 'The request took too long.');
+export const SETTLED = new Rejection('unavailable', 'The request took too long.');
 
 /** Which reads, by the value of the metrics' label `kind`. */
 export const READ_KINDS = ['get_events', 'token', 'dashboard', 'share', 'export', 'query'] as const;

@@ -119,12 +119,17 @@ export interface Dashboard {
   signIns(): SignInStats;
 }
 
-/** Of sign-ins, sessions and whatever accounts change. Reads of events have others: slow ones must not delay a sign-in. */
-const CONNECTIONS = 3;
+/**
+ * Of sign-ins, sessions, and the roles of members. The parts that know these connections are made by {@link createAccounts}, and no
+ * route of an app is one of them: whatever such a route waits for, it must not delay a sign-in.
+ */
+const ACCOUNT_CONNECTIONS = 2;
+/** Of what routes of apps change, and of what they list: one account has a share of them. Reads of events have others. */
+const CONNECTIONS = 2;
 /** Of the live feeds: their polls must not wait for charts, nor charts for them. */
 const LIVE_CONNECTIONS = 2;
 /** Connections of the dashboard: those above, and one for the access checks of live feeds. */
-export const DASHBOARD_CONNECTIONS = CONNECTIONS + LIVE_CONNECTIONS + 1;
+export const DASHBOARD_CONNECTIONS = ACCOUNT_CONNECTIONS + CONNECTIONS + LIVE_CONNECTIONS + 1;
 
 /** The built pages, in dist/ also when this file runs from src/. */
 const BUILT = fileURLToPath(new URL('../../dist/dashboard', import.meta.url));
@@ -143,16 +148,20 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
     shares,
     assets = BUILT,
   } = options;
+  const accountSql = connect(database, {
+    connections: ACCOUNT_CONNECTIONS,
+    ...{ name: 'tidemark accounts', kind: 'dashboard' },
+  });
   const sql = connect(database, { connections: CONNECTIONS, name: 'tidemark dashboard', kind: 'dashboard' });
-  opened.push(() => endPool(sql));
+  opened.push(() => Promise.all([accountSql, sql].map(endPool)));
   const prover = new SchemaProver();
   opened.push(() => prover.close());
-  const accounts = createAccounts(options, sql, opened);
+  const accounts = createAccounts(options, accountSql, opened);
   const { api, mailer, passwords, setup } = accounts;
   const feeds = openFeeds(options, accounts.sessions, opened);
   const allowed = signUpOf(config);
 
-  const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(sql, accounts.sessions, call);
+  const mayRead = (call: ReadCall): Promise<boolean> => isStillMember(accountSql, accounts.sessions, call);
 
   const routes: Route[] = [
     ...accounts.routes,
@@ -195,7 +204,7 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
       ...{ now: wall, monotonic },
     }),
     auditExportRoute({ api, sql, sessions: accounts.sessions, exports, slots }),
-    ...retentionRoutes({ api, sql, storage: options.storage, settings: config, now: judged }),
+    ...retentionRoutes({ api, sql, settings: config, now: judged }),
     ...usageRoutes({
       api,
       sql,

@@ -1,5 +1,7 @@
 /** The routes of webhooks and alerts for sessions: who may, what is refused and why, limits, and apps in the bin. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
+import { ConsumerStore } from '../../src/storage/storage.ts';
 import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
@@ -191,5 +193,50 @@ test('an app in the bin sends nothing and fires nothing; restored, both go on wh
   await until(
     () => receiver.bodies.some(({ type }) => type === 'alert.firing'),
     'the alert of the restored app',
+  );
+});
+
+test('skipping an event takes some steps, and ends with its client and its lease', async () => {
+  const { url } = await receive();
+  const made = await owner.post(`${app.path}/webhooks`, { url, filter: ['n:none'] });
+  const webhookId = String(made.data.webhookId);
+  await owner.post(`${app.path}/webhooks/${webhookId}/pause`);
+  const events = Array.from({ length: 150 }, (_, n) => ({ type: 'test type', payload: { n } }));
+  const sent = await service.request({
+    ...{ method: 'POST', path: '/v1/events', body: JSON.stringify(events) },
+    headers: { Authorization: `Bearer ${app.loggingToken}`, 'Content-Type': 'application/json' },
+  });
+  expect(sent.status, sent.body).toBe(200);
+  const found = await findWebhook(service.sql, webhookId);
+  let looks = 0;
+  class Counted extends ConsumerStore {
+    override async read(...args: Parameters<ConsumerStore['read']>) {
+      looks += 1;
+      return await super.read(...args);
+    }
+  }
+  const store = new Counted('postgres', service.sql);
+  const notYet = { rejection: { reason: 'unavailable' } };
+  await expect(skipEvent(service.sql, store, found, { isStopped: () => true })).rejects.toMatchObject(notYet);
+  expect(looks).toBe(0);
+  await until(async () => {
+    // A tick tells of the events that were committed before it.
+    looks = 0;
+    return await skipEvent(service.sql, store, found, { mostSteps: 1 }).then(
+      () => false,
+      () => true,
+    );
+  }, 'the events can be read');
+  expect(looks).toBe(1);
+  // The next one continues behind the first 100, and finds no event to be skipped.
+  expect(await skipEvent(service.sql, store, found, { mostSteps: 2 })).toBeNull();
+  class Taken extends ConsumerStore {
+    override async read(...args: Parameters<ConsumerStore['read']>) {
+      await this.endLease(found.appId, webhookId);
+      return await super.read(...args);
+    }
+  }
+  await expect(skipEvent(service.sql, new Taken('postgres', service.sql), found)).rejects.toMatchObject(
+    notYet,
   );
 });

@@ -3,13 +3,14 @@
  * request that one step refuses does not reach the next.
  */
 
+import { type NotRun, Slots } from '../../base/slots.ts';
 import { PUBLIC_ID_FORMS } from '../../base/token-text.ts';
 import type { Path } from '../../base/turns.ts';
 import { type Reason, Refused, Rejection } from '../../errors.ts';
 import { addressKey, clientAddress, FORWARDING_HEADERS } from '../../http/client-address.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../../http/compressed-answer.ts';
 import type { Exchange, Outcome } from '../../http/exchange.ts';
-import type { ReadPlace, ReadSlots } from '../../http/read-slots.ts';
+import { BUSY, type ReadPlace, type ReadSlots, SETTLED } from '../../http/read-slots.ts';
 import type { Method, Parameter, Route } from '../../http/route.ts';
 import { ORIGIN_HEADERS, refuseForeign } from '../../http/same-origin.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -69,7 +70,7 @@ interface Calls {
 export type Access = keyof Calls;
 
 export interface ApiOptions {
-  /** For sessions and roles: no read of events takes its connections. */
+  /** For sessions and roles alone: handlers of routes of an app have other connections. */
   readonly sql: Sql;
   readonly slots: ReadSlots;
   readonly sessions: Sessions;
@@ -186,11 +187,21 @@ export const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app
  */
 const CHANGES = { free: 100, longestMs: 60_000 };
 
+/** Changes at once: a few for each of the connections that they share, so that none of those is idle. */
+const CHANGES_AT_ONCE = 16;
+/** Changes that wait for their turn. */
+const MAX_WAITING_CHANGES = 1_000;
+
+/** Waits within a change for something other than its connections, and lets changes of others run meanwhile. */
+export type Outside = <T>(wait: () => Promise<T>) => Promise<T | Rejection>;
+
 /** Builds the routes. */
 export class Api {
   readonly #options: ApiOptions;
   /** By account and route. */
   readonly #changes: Backoff;
+  /** The turns of all changes by signed-in users, by account. */
+  readonly #places = new Slots(CHANGES_AT_ONCE, MAX_WAITING_CHANGES);
   readonly #admit: { readonly [A in Access]: (call: RawCall) => Promise<Calls[A] | Rejection> };
 
   constructor(options: ApiOptions) {
@@ -232,13 +243,20 @@ export class Api {
     handle: (call: Calls[A] & ReadPlace) => Promise<Outcome>,
   ): Route {
     const work = async (call: Calls[A]): Promise<Outcome> => {
-      const { exchange } = call;
-      const turn = { kind: 'dashboard', turns: turnsOfSession(call.user), waiter: exchange } as const;
-      const outcome = await this.#options.slots.run(turn, (place) => handle({ ...call, ...place }));
+      const outcome = await this.inTurn(call, (place) => handle({ ...call, ...place }));
       // After the turn: it must not hold a connection for this.
-      return await compressedAnswer(exchange, outcome);
+      return await compressedAnswer(call.exchange, outcome);
     };
     return this.read(path, access, work, [ACCEPT_ENCODING]);
+  }
+
+  /** Runs the part of a request that looks through events, in its turn among all reads and with their connections. */
+  async inTurn<T>(
+    { exchange, user }: SignedInCall,
+    read: (place: ReadPlace) => Promise<T>,
+  ): Promise<T | Rejection> {
+    const turn = { kind: 'dashboard', turns: turnsOfSession(user), waiter: exchange } as const;
+    return await this.#options.slots.run(turn, read);
   }
 
   /** A read whose question is a body. No other site may ask it through a browser either. */
@@ -263,7 +281,7 @@ export class Api {
     path: string,
     access: A,
     parse: BodyParser<T>,
-    handle: (call: Calls[A], body: T) => Promise<Outcome>,
+    handle: (call: Calls[A], body: T, outside: Outside) => Promise<Outcome>,
   ): Route {
     const work = async (raw: RawCall): Promise<Outcome> => {
       const text = await this.#bodyOf(raw, MAX_BODY_BYTES);
@@ -272,9 +290,13 @@ export class Api {
       if (call instanceof Rejection) return call;
       const body = parse(text);
       if (body instanceof Rejection) return body;
+      const change = (outside: Outside): Promise<Outcome> => handle(call, body, outside);
       const key = 'app' in call && method !== 'DELETE' ? `${call.user.userId} ${method} ${path}` : null;
-      const outcome =
-        key === null ? await handle(call, body) : await this.#slowly(key, () => handle(call, body));
+      const outcome = !('user' in call)
+        ? await change((wait) => wait())
+        : key === null
+          ? await this.#inPlace(call, change)
+          : await this.#slowly(key, () => this.#inPlace(call, change));
       if (access !== 'public') this.#options.onChange();
       return outcome;
     };
@@ -284,6 +306,14 @@ export class Api {
   /** The body of a request of the dashboard's own pages. Before the first await: a transport delivers it in the same turn alone. */
   async #bodyOf({ exchange }: RawCall, maxBytes: number): Promise<string | Rejection> {
     return refuseForeign(exchange, this.#options.publicUrl) ?? (await exchange.text({ maxBytes }));
+  }
+
+  /** Makes a change in its turn: those of one account do not take the connections from those of others. */
+  async #inPlace({ exchange, user }: SignedInCall, change: (outside: Outside) => Promise<Outcome>) {
+    const outcome = await this.#places.run([user.id], exchange, (place) =>
+      change(async (wait) => refusalOf(await place.outside(wait))),
+    );
+    return refusalOf(outcome);
   }
 
   /** Makes a change, unless too many of its kind were made. One that is refused does not count. */
@@ -388,6 +418,12 @@ export class Api {
     }
     return app.suspendedAt === null ? { ...signedIn, app } : APP_SUSPENDED;
   }
+}
+
+/** The refusal of what was not run. */
+function refusalOf<T>(outcome: T | NotRun): T | Rejection {
+  if (outcome === 'busy') return BUSY;
+  return outcome === 'settled' ? SETTLED : outcome;
 }
 
 /** Whose turns the reads of a session take: those of its account. */

@@ -8,7 +8,7 @@ import { done } from '../../http/data.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
-import type { EventReader, Storage } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/storage.ts';
 import {
   countHidden,
   listRetention,
@@ -22,7 +22,6 @@ import {
 export interface RetentionRoutesOptions {
   readonly api: Api;
   readonly sql: Sql;
-  readonly storage: Storage;
   readonly settings: RetentionSettings;
   /** Milliseconds since 1970. */
   readonly now: () => number;
@@ -38,13 +37,7 @@ const CHANGE = bodyOf(
   ['days'],
 );
 
-export function retentionRoutes({
-  api,
-  sql,
-  storage,
-  settings,
-  now,
-}: RetentionRoutesOptions): readonly Route[] {
+export function retentionRoutes({ api, sql, settings, now }: RetentionRoutesOptions): readonly Route[] {
   const answer = async (appId: string): Promise<Outcome> =>
     done<RetentionAnswer>({
       rules: (await listRetention(sql, settings, appId)).map(shownRule),
@@ -69,17 +62,15 @@ export function retentionRoutes({
         return preview(events, appId, query.get('type'), query.get('days') ?? '');
       }),
     ),
-    api.change(
-      'PUT',
-      PATH,
-      'owner',
-      CHANGE,
-      ({ app: { appId }, by }, { type = null, days, dryRun = false }) =>
-        inFields(async () => {
-          if (dryRun) return await preview(storage.reader(sql), appId, type, days);
-          await setRetention(sql, settings, { appId, type, days: parseKept(days), now: now(), by });
-          return await answer(appId);
-        }),
+    api.change('PUT', PATH, 'owner', CHANGE, (call, { type = null, days, dryRun = false }, outside) =>
+      inFields(async () => {
+        const { app, by } = call;
+        const { appId } = app;
+        if (dryRun)
+          return await outside(() => api.inTurn(call, ({ events }) => preview(events, appId, type, days)));
+        await setRetention(sql, settings, { appId, type, days: parseKept(days), now: now(), by });
+        return await answer(appId);
+      }),
     ),
   ];
 }

@@ -10,7 +10,7 @@ import { whyNotCounted } from '../../read/fields/why-not-counted.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type FieldKind, isTimezone } from '../../storage/storage.ts';
 import { checkWebhookUrl } from '../addresses.ts';
-import { checkTypes, deliveryNameProblem } from '../consumers.ts';
+import { byId, checkTypes, deliveryNameProblem } from '../consumers.ts';
 import { findWebhook, tellOwners } from '../webhooks.ts';
 import { describeRule, isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
 
@@ -272,6 +272,7 @@ async function checkFields(
     typeIds: found === undefined ? null : [found.id],
     from: null,
   });
+  if (why?.isRetryable === true) throw new Refused(why);
   const problem = why?.details ?? 'needs a declared field.';
   const [clause] = [problem.replace(/\.$/, '')];
   throw new WrongField(
@@ -358,12 +359,18 @@ export async function removeAlert(
   });
 }
 
-/** What a rule has said, newest first. */
-export async function listTransitions(sql: Sql, id: number): Promise<readonly ShownTransition[]> {
-  return await sql<ShownTransition[]>`
-    SELECT public_id AS "messageId", kind, series, at, window_from AS from, window_to AS to, value, threshold, expected,
-           corrected_at IS NOT NULL AS "isCorrected"
-      FROM alert_transitions WHERE rule_id = ${id} ORDER BY id DESC LIMIT ${MOST_TRANSITIONS}`;
+/** What each rule of an app has said, newest first, by the ids of the rules. */
+export async function listTransitions(
+  sql: Sql,
+  appId: number,
+): Promise<ReadonlyMap<number, readonly ShownTransition[]>> {
+  const rows = await sql<(ShownTransition & { id: number })[]>`
+    SELECT alert_rules.id, said.* FROM alert_rules CROSS JOIN LATERAL (
+      SELECT public_id AS "messageId", kind, series, at, window_from AS from, window_to AS to, value, threshold, expected,
+             corrected_at IS NOT NULL AS "isCorrected"
+        FROM alert_transitions WHERE rule_id = alert_rules.id ORDER BY id DESC LIMIT ${MOST_TRANSITIONS}) AS said
+     WHERE app_id = ${appId}`;
+  return byId(rows);
 }
 
 /** A rule, as commands and routes show it. */
