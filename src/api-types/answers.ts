@@ -1031,6 +1031,8 @@ export interface ErasureState {
 export interface ErasureReceipt {
   readonly events: number;
   readonly days: readonly { readonly day: string; readonly events: number }[];
+  /** ISO 8601: events that were committed before this instant are erased. */
+  readonly committedBefore: string;
   /** SHA-256 of the sorted ids, each with a line feed after it, in hexadecimal. */
   readonly idsSha256: string;
   readonly answers: number;

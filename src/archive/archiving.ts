@@ -579,6 +579,7 @@ export async function* readReadable(
  * who calls again afterwards.
  * @param app    internal and public id
  * @param change null: the event goes; the event itself: it stays as it is
+ * @param goesOn asked between two days: false leaves the rest for another call
  * @returns how many events were changed, and how many days were brought back; null where another process works on the archive
  * @throws ArchiveError
  */
@@ -586,12 +587,14 @@ export async function rewriteArchive(
   options: ArchivingOptions,
   app: ArchivedApp,
   change: (event: ArchivedEvent) => ArchivedEvent | null,
-): Promise<{ readonly changed: number; readonly broughtBack: number } | null> {
+  goesOn: () => Promise<boolean> = async () => true,
+): Promise<{ readonly changed: number; readonly broughtBack: number } | null | 'stopped'> {
   const { sql } = options;
   return await alone(sql, async () => {
     const sum = { changed: 0, broughtBack: 0 };
     const away = new Set((await readDaysAway(sql, app.id)).map(({ day }) => day));
     for (const day of await listArchivedDays(sql, { app: app.publicId })) {
+      if (!(await goesOn())) return 'stopped' as const;
       if (away.has(day.day)) {
         if (!(await hasChanges(options.store, day, change))) continue;
         const problem = await bringDayBack(options, app, day.day, CHANGED);

@@ -9,13 +9,14 @@ import {
   parseConditions,
 } from '../erasure/conditions.ts';
 import {
+  continueErasures,
   countMatching,
   coversUntil,
   type ErasureParts,
   type ErasureProgress,
   type Match,
   runErasure,
-  showErasure,
+  showErasures,
 } from '../erasure/erase.ts';
 import {
   askErasure,
@@ -33,7 +34,7 @@ import { type Answer, runCommand, type Session } from './session.ts';
 import { grouped, Progress } from './transfer/progress.ts';
 
 const HELP = `
-It takes the matching events that are stored when it is asked for, whatever their type; the answer comes when none of them
+It takes the matching events that are committed when it is asked for, whatever their type; the answer comes when none of them
 is read any more, in any way. Conditions are those of the API: user.id:42  status>=500  country:DE,FR; several must all hold.
 A receipt is kept: "tidemark erasure show". What is left to do, such as VACUUM and old backups, is in docs/erasure.md.
 Killed at any point, it is continued by the service, or by "tidemark erasure resume".`;
@@ -100,7 +101,7 @@ export function addErasureCommands(program: Command): void {
       runCommand(options, async (session) => {
         const app = await requireApp(session.sql, options.app);
         const found = await listErasures(session.sql, app.id);
-        const erasures = await Promise.all(found.map((one) => showErasure(session, one)));
+        const erasures = await showErasures(session, app.id, found);
         const rows = erasures.map(({ erasureId, state, action, by, askedAt, erased }) => [
           ...[erasureId, state, action, by, askedAt, grouped(erased)],
         ]);
@@ -110,13 +111,15 @@ export function addErasureCommands(program: Command): void {
     );
   erasure
     .command('resume')
-    .description('continue an erasure that was interrupted; a service does so by itself')
-    .argument('<id>', 'the erasure, ers_…')
+    .description('continue erasures that were interrupted; a service does so by itself')
+    .argument('[id]', 'the erasure, ers_…; by default all')
     .option(...JSON_OPTION)
-    .action((id: string, options: Json) =>
+    .action((id: string | undefined, options: Json) =>
       runCommand(options, async (session) => {
-        await requireErasure(session.sql, id);
-        return await run(await partsOf(session), id);
+        const parts = await partsOf(session);
+        if (id !== undefined) return await run(parts, id);
+        const left = await continueErasures(parts);
+        return { json: { left }, text: left.length === 0 ? 'All erasures are finished.' : left.join('\n') };
       }),
     );
 }
@@ -210,7 +213,8 @@ async function answerOf(
   erasure: StoredErasure,
   isSame?: boolean,
 ): Promise<Answer> {
-  const shown = await showErasure(parts, erasure);
+  const [shown] = await showErasures(parts, erasure.app, [erasure]);
+  if (shown === undefined) throw new Error('An erasure was not shown.');
   const {
     erasureId,
     appId,
@@ -230,6 +234,7 @@ async function answerOf(
     ...(isSame !== undefined && { 'Those conditions': isSame ? 'yes' : 'no' }),
     Events: grouped(erased),
     ...(receipt !== null && {
+      'Committed before': receipt.committedBefore,
       'SHA-256 of their ids': receipt.idsSha256,
       'Answers forgotten': grouped(receipt.answers),
       'Of the quarantine': grouped(receipt.quarantined),

@@ -11,12 +11,14 @@ import { forgetLastViolations } from '../apps/type-schemas.ts';
 import { listArchivedDays } from '../archive/days.ts';
 import type { ArchivedEvent } from '../archive/parquet.ts';
 import type { ArchiveSettings } from '../archive/store.ts';
+import { Slots, type Waiter } from '../base/slots.ts';
 import type { Config } from '../config.ts';
 import { namedByAlerts, renameInAlerts } from '../delivery/alerts/erased-values.ts';
 import { lineOf, rewriteQuarantine } from '../ingest/journal/quarantine.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import { installationId } from '../storage/database/installation-id.ts';
 import {
+  countErased,
   digestOfErased,
   ERASED_AT_ONCE,
   type ErasedEvent,
@@ -61,9 +63,18 @@ export interface ErasureProgress {
 
 export interface RunOptions {
   readonly onProgress?: (progress: ErasureProgress) => void;
-  /** Asked between two slices: whether to leave the rest for another time. */
-  readonly isStopped?: () => boolean;
+  /** Between two slices, and while something else is waited for: others may have their turn. */
+  readonly pace?: Pace;
 }
+
+/** How an erasure gives way to others. */
+export interface Pace {
+  /** @returns false where the rest is left for another time */
+  goesOn(): Promise<boolean>;
+  wait(ms: number): Promise<unknown>;
+}
+
+const ALONE: Pace = { goesOn: async () => true, wait: (ms) => sleep(ms) };
 
 /** Rows that one step of a search looks at. */
 const ROWS_AT_ONCE = 16_384;
@@ -83,14 +94,14 @@ export interface Match {
 
 /**
  * Counts the events of an app that meet conditions, by looking at all of them.
- * @param isStopped asked between two steps
+ * @param goesOn asked between two steps
  * @returns null if it was stopped
  */
 export async function countMatching(
   { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
   app: number,
   { filter }: ErasureConditions,
-  { onProgress, isStopped = () => false }: RunOptions = {},
+  { onProgress, goesOn }: Pick<RunOptions, 'onProgress'> & Partial<Pick<Pace, 'goesOn'>> = {},
 ): Promise<Match | null> {
   const search = storage.reader(sql).search(scopeOf(app, null), filter);
   const days = new Map<string, number>();
@@ -105,7 +116,7 @@ export async function countMatching(
     }
     if (position === null) break;
     onProgress?.({ at: position.at, erased: matching });
-    if (isStopped()) return null;
+    if (goesOn !== undefined && !(await goesOn())) return null;
   }
   return { matching, total, days: [...days].map(([day, events]) => ({ day, events })) };
 }
@@ -136,17 +147,18 @@ export async function runErasure(
     const erasure = await requireErasure(sql, erasureId);
     if (erasure.finishedAt !== null) return 'finished';
     const conditions = parseConditions(openConditions(parts.secret, erasure), erasure.action);
-    const journal = await untilJournalIsEmpty(parts.config.JOURNAL_DIR);
+    const { pace = ALONE } = options;
+    const journal = await untilJournalIsEmpty(parts.config.JOURNAL_DIR, pace);
     if (!(await eraseMatching(parts, erasure, conditions, options))) return 'stopped';
     const quarantined = await eraseQuarantined(parts, erasure, conditions);
     const until = erasure.coversUntil;
     const isErased = ({ at, payload }: ArchivedEvent): boolean =>
       at < until && conditions.filter.matches(payload);
-    const archived = await eraseArchived(parts, erasure, { isErased, paths: conditions.paths }, () =>
+    const archived = await eraseArchived(parts, erasure, { isErased, paths: conditions.paths, pace }, () =>
       eraseMatching(parts, erasure, conditions, options),
     );
     if (archived === 'stopped') return 'stopped';
-    await finish(parts, erasure, { conditions, journal, quarantined, archived, appliedAgain: [] });
+    await finish(parts, erasure, { conditions, journal, quarantined, archived, appliedAgain: [], pace });
     return 'finished';
   });
 }
@@ -169,32 +181,27 @@ function scopeOf(appId: number, until: number | null): ScanRequest {
 }
 
 /**
- * Looks through all events, again and again until a look finds none: what was stored meanwhile for times that were looked at already
- * goes as well.
+ * Looks through all events once: it finds each that was committed before. What is stored meanwhile may be dated to where it has looked
+ * already, and stays: otherwise whoever stores matching events would keep it from its end.
  * @returns false if it was stopped
  */
 async function eraseMatching(
   parts: ErasureParts,
   erasure: StoredErasure,
   { filter, paths }: ErasureConditions,
-  { onProgress, isStopped = () => false }: RunOptions,
+  { onProgress, pace = ALONE }: RunOptions,
 ): Promise<boolean> {
   const change = erasure.action === 'delete' ? null : anonymizer(parts.secret, erasure.appId, paths);
-  let erased = 0;
-  for (;;) {
-    const search = parts.storage
-      .readerOfRows(parts.sql)
-      .search(scopeOf(erasure.app, erasure.coversUntil), filter);
-    const before = erased;
-    for (;;) {
-      const { events, position } = await search.step(ROWS_AT_ONCE);
-      const found = events.map(({ id, createdAt, payload }) => ({ id, at: createdAt.getTime(), payload }));
-      erased += await eraseEvents(parts, erasure, found, change);
-      if (position === null) break;
-      onProgress?.({ at: position.at, erased });
-      if (isStopped()) return false;
-    }
-    if (erased === before) return true;
+  const search = parts.storage
+    .readerOfRows(parts.sql)
+    .search(scopeOf(erasure.app, erasure.coversUntil), filter);
+  for (let erased = 0; ; ) {
+    const { events, position } = await search.step(ROWS_AT_ONCE);
+    const found = events.map(({ id, createdAt, payload }) => ({ id, at: createdAt.getTime(), payload }));
+    erased += await eraseEvents(parts, erasure, found, change);
+    if (position === null) return true;
+    onProgress?.({ at: position.at, erased });
+    if (!(await pace.goesOn())) return false;
   }
 }
 
@@ -215,11 +222,11 @@ async function eraseEvents(
 }
 
 /** Where files of the journal wait: their events are stored soon, and then found. @returns false if some wait for longer */
-async function untilJournalIsEmpty(folder: string): Promise<boolean> {
+async function untilJournalIsEmpty(folder: string, { wait }: Pace): Promise<boolean> {
   if (folder === '') return true;
   for (let waited = 0; waited < WAIT_MS; waited += POLL_MS) {
     if (!(await hasSegments(folder))) return true;
-    await sleep(POLL_MS);
+    await wait(POLL_MS);
   }
   return false;
 }
@@ -275,6 +282,7 @@ async function eraseQuarantined(
 interface ErasedOfArchive {
   readonly isErased: (event: ArchivedEvent) => boolean;
   readonly paths: readonly (readonly string[])[];
+  readonly pace: Pace;
 }
 
 /**
@@ -291,7 +299,7 @@ async function eraseArchived(
 ): Promise<number | null | 'stopped'> {
   for (let changed = 0; ; ) {
     const outcome = await rewriteFiles(parts, erasure, erased);
-    if (outcome === null) return null;
+    if (outcome === null || outcome === 'stopped') return outcome;
     changed += outcome.changed;
     if (outcome.broughtBack === 0) return changed;
     if (!(await eraseRows())) return 'stopped';
@@ -301,8 +309,8 @@ async function eraseArchived(
 async function rewriteFiles(
   { sql, storage, config, secret, log }: ErasureParts,
   { app, appId, action, erasureId }: StoredErasure,
-  { isErased, paths }: ErasedOfArchive,
-): Promise<{ readonly changed: number; readonly broughtBack: number } | null> {
+  { isErased, paths, pace }: ErasedOfArchive,
+): Promise<{ readonly changed: number; readonly broughtBack: number } | null | 'stopped'> {
   const { ARCHIVE_URL = '' } = config;
   const days = await listArchivedDays(sql, { app: appId });
   if (days.length === 0) return { changed: 0, broughtBack: 0 };
@@ -328,9 +336,9 @@ async function rewriteFiles(
   };
   try {
     for (let waited = 0; waited < WAIT_MS; waited += POLL_MS) {
-      const erased = await rewriteArchive(options, { id: app, publicId: appId }, erase);
+      const erased = await rewriteArchive(options, { id: app, publicId: appId }, erase, () => pace.goesOn());
       if (erased !== null) return erased;
-      await sleep(POLL_MS);
+      await pace.wait(POLL_MS);
     }
     log.warn(`erasure: ${erasureId} cannot change the archive: another process works on it`);
   } catch (error) {
@@ -344,17 +352,21 @@ function hasArchive(config: Partial<ArchiveSettings>): config is ArchiveSettings
   return config.ARCHIVE_URL !== undefined && config.ARCHIVE_URL !== '';
 }
 
-export async function showErasure(
+/** Erasures of an app, with one statement for all that run. @param app internal id */
+export async function showErasures(
   { sql, storage }: Pick<ErasureParts, 'sql' | 'storage'>,
-  erasure: StoredErasure,
-): Promise<ShownErasure> {
-  const { id, app, erasureId, appId, action, by, reason, conditionHmac, askedAt, finishedAt, receipt } =
-    erasure;
-  const soFar = receipt ?? (await readErasedSummary(await storage.poolOfApp(sql, app), app, id));
-  return {
-    ...{ erasureId, appId, state: finishedAt === null ? 'running' : 'finished', action, by, reason },
-    ...{ conditionHmac, askedAt, finishedAt, erased: soFar.events, receipt },
-  };
+  app: number,
+  erasures: readonly StoredErasure[],
+): Promise<readonly ShownErasure[]> {
+  const running = erasures.filter(({ receipt }) => receipt === null).map(({ id }) => id);
+  const erased =
+    running.length === 0 ? new Map() : await countErased(await storage.poolOfApp(sql, app), app, running);
+  return erasures.map(
+    ({ id, erasureId, appId, action, by, reason, conditionHmac, askedAt, finishedAt, receipt }) => ({
+      ...{ erasureId, appId, state: finishedAt === null ? 'running' : 'finished', action, by, reason },
+      ...{ conditionHmac, askedAt, finishedAt, erased: receipt?.events ?? erased.get(id) ?? 0, receipt },
+    }),
+  );
 }
 
 interface Done {
@@ -365,27 +377,28 @@ interface Done {
   readonly quarantined: number | null;
   readonly archived: number | null;
   readonly appliedAgain: readonly string[];
+  readonly pace: Pace;
 }
 
 /** What follows the rows: answers, counts of fields, the ledger, the receipt. */
 async function finish(
   parts: ErasureParts,
   erasure: StoredErasure,
-  { conditions, journal, quarantined, archived, appliedAgain }: Done,
+  { conditions, journal, quarantined, archived, appliedAgain, pace }: Done,
   paths = conditions?.paths ?? [],
 ): Promise<void> {
   const { sql, storage, now, config, log } = parts;
   const { id, app, erasureId, action } = erasure;
   const place = await storage.poolOfApp(sql, app);
   const answers = action === 'delete' ? await forgetAnswers(place, app, id) : 0;
-  const of = { appId: app, erasureId: id, name: `erased:${erasureId}` };
+  const of = { appId: app, erasureId: id, name: `erased:${erasureId}`, pass: () => pace.goesOn() };
   const named = await namedByAlerts(sql, app);
   const forgotten = await storage.recountErased(sql, of, { values: conditions?.values ?? [], named }, now());
   await renameInAlerts(sql, app, forgotten, of.name);
   await forgetLastViolations(sql, app);
-  const sending = await untilDelivered(place, app);
+  const sending = await untilDelivered(place, app, pace);
   // Answers of before are forgotten by then, in every process. Where the ledger is applied, nobody has read yet.
-  if (conditions !== null && (await isShared(sql, app))) await sleep(FRESH_MS);
+  if (conditions !== null && (await isShared(sql, app))) await pace.wait(FRESH_MS);
   const finishedAt = now();
   const summary = await readErasedSummary(place, app, id);
   const replaced = action === 'delete' ? [] : paths;
@@ -400,6 +413,7 @@ async function finish(
   );
   const receipt = {
     ...summary,
+    committedBefore: erasure.askedAt.toISOString(),
     idsSha256: await digestOfErased(place, app, id),
     paths: replaced,
     answers,
@@ -474,7 +488,7 @@ function hostOf(url: string): string {
  * Webhooks that have read events before send them for a while: those turns are waited for.
  * @returns the names of those that take longer
  */
-async function untilDelivered(place: Sql, app: number): Promise<readonly string[]> {
+async function untilDelivered(place: Sql, app: number, { wait }: Pace): Promise<readonly string[]> {
   const leased = (): Promise<{ name: string; lease: string }[]> =>
     place<{ name: string; lease: string }[]>`
       SELECT name, lease::text FROM consumers
@@ -487,7 +501,7 @@ async function untilDelivered(place: Sql, app: number): Promise<readonly string[
     );
     if (left.length === 0) break;
     if (waited >= WAIT_MS) return left.map(({ name }) => name);
-    await sleep(POLL_MS);
+    await wait(POLL_MS);
   }
   return [];
 }
@@ -536,7 +550,8 @@ async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boole
       return true;
     };
     await eraseRows();
-    const erased = { isErased: (event: ArchivedEvent): boolean => ids.has(event.id), paths: head.paths };
+    const isErased = ({ id: erasedId }: ArchivedEvent): boolean => ids.has(erasedId);
+    const erased = { isErased, paths: head.paths, pace: ALONE };
     const archived = await eraseArchived(parts, erasure, erased, eraseRows);
     // Nobody stops it.
     if (archived === 'stopped') return 'busy';
@@ -544,7 +559,7 @@ async function applyAgain(parts: ErasureParts, erasureId: string): Promise<boole
     await finish(
       parts,
       erasure,
-      { conditions: null, journal: true, quarantined: 0, archived, appliedAgain },
+      { conditions: null, journal: true, quarantined: 0, archived, appliedAgain, pace: ALONE },
       head.paths,
     );
     return 'finished';
@@ -566,13 +581,54 @@ async function writeDown({ sql, storage, config, log }: ErasureParts, erasure: S
   );
 }
 
-/** Does what earlier processes have left. @returns how many are left again */
-export async function continueErasures(parts: ErasureParts, isStopped: () => boolean): Promise<number> {
-  const left = await unfinishedErasures(parts.sql);
-  let remaining = 0;
-  for (const { erasureId } of left) {
-    const outcome = isStopped() ? 'stopped' : await runErasure(parts, erasureId, { isStopped });
-    if (outcome !== 'finished') remaining += 1;
-  }
-  return remaining;
+/** How often those are looked for that were asked for meanwhile, and those that another process does. */
+const LOOK_MS = 500;
+/** Nobody else waits for the turns of erasures: they end with the work. */
+const NOBODY: Waiter = { settled: false, whenSettled: () => () => undefined };
+
+/**
+ * Does all erasures that are not finished, also those that are asked for meanwhile. Accounts take turns, a slice each, and one that fails
+ * is left to the next call.
+ * @returns the ids of those that are left
+ */
+export async function continueErasures(
+  parts: ErasureParts,
+  isStopped: () => boolean = () => false,
+): Promise<readonly string[]> {
+  const slots = new Slots(1, Number.POSITIVE_INFINITY);
+  const begun = new Set<string>();
+  const left: string[] = [];
+  const running = new Set<Promise<void>>();
+  const work = async (erasureId: string, account: string): Promise<void> => {
+    const outcome = await slots
+      .run([account], NOBODY, async (place) => {
+        const pace: Pace = {
+          goesOn: async () => !isStopped() && (await place.pass()) === null,
+          wait: (ms) => place.outside(() => sleep(ms)),
+        };
+        for (;;) {
+          const done = isStopped() ? 'stopped' : await runErasure(parts, erasureId, { pace });
+          if (done !== 'busy') return done;
+          await pace.wait(LOOK_MS);
+        }
+      })
+      .catch((error: unknown) => {
+        parts.log.warn(
+          `erasure: ${erasureId} failed: ${error instanceof Error ? error.message : String(error)}`,
+        );
+        return 'failed' as const;
+      });
+    if (outcome !== 'finished') left.push(erasureId);
+  };
+  do {
+    const asked = isStopped() ? [] : await unfinishedErasures(parts.sql);
+    for (const { erasureId, account } of asked.filter((one) => !begun.has(one.erasureId))) {
+      begun.add(erasureId);
+      const one = work(erasureId, account);
+      running.add(one);
+      void one.then(() => running.delete(one));
+    }
+    await Promise.race([...running, sleep(LOOK_MS)]);
+  } while (running.size > 0);
+  return left;
 }

@@ -34,6 +34,8 @@ export interface ShownErasure extends Erasure {
 
 /** What an erasure has done, and what it has not. */
 export interface Receipt extends ErasedSummary {
+  /** ISO 8601: events that were committed before are erased. Later ones are not looked for, whatever they are dated. */
+  readonly committedBefore: string;
   /** SHA-256 of the sorted ids, each with a line feed after it, in hexadecimal. */
   readonly idsSha256: string;
   /** Where values were replaced: the names that lead to them. Empty where events were removed. */
@@ -180,10 +182,15 @@ export async function listErasures(sql: Sql, app: number): Promise<readonly Stor
     SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE app_id = ${app} ORDER BY erasures.id DESC LIMIT 1000`;
 }
 
-/** Those that run, or have been left, oldest first. */
-export async function unfinishedErasures(sql: Sql): Promise<readonly StoredErasure[]> {
-  return await sql<StoredErasure[]>`
-    SELECT ${sql.unsafe(COLUMNS)} FROM erasures JOIN apps ON apps.id = app_id WHERE finished_at IS NULL ORDER BY erasures.id`;
+/** Those that run, or have been left, oldest first, with the account whose turns they take: the owner's of the app. */
+export async function unfinishedErasures(
+  sql: Sql,
+): Promise<readonly { readonly erasureId: string; readonly account: string }[]> {
+  return await sql<{ erasureId: string; account: string }[]>`
+    SELECT public_id AS "erasureId",
+           coalesce((SELECT min(user_id)::text FROM app_members WHERE app_members.app_id = erasures.app_id AND role = 'owner'),
+                    'app ' || app_id) AS account
+      FROM erasures WHERE finished_at IS NULL ORDER BY id`;
 }
 
 /** Those that are finished, oldest first. */

@@ -13,8 +13,8 @@ import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { Storage } from '../storage/storage.ts';
 import { parseConditions } from './conditions.ts';
-import { countMatching, coversUntil, showErasure } from './erase.ts';
-import { askErasure, checkReason, listErasures, type StoredErasure } from './erasures.ts';
+import { countMatching, coversUntil, showErasures } from './erase.ts';
+import { askErasure, checkReason, listErasures } from './erasures.ts';
 
 export interface ErasureRoutesOptions {
   readonly api: Api;
@@ -51,13 +51,14 @@ const NO_PASSWORD = new Rejection('invalidBody', 'The field "password" is missin
 
 export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
   const { api, sql, storage, secret, signIn, now, monotonic } = options;
-  const show = (erasure: StoredErasure) => showErasure({ sql, storage }, erasure);
   return [
-    api.read('/api/apps/:appId/erasures', 'owner', async ({ app }) =>
-      done<Erasures>({ erasures: await Promise.all((await listErasures(sql, app.id)).map(show)) }),
+    api.readInTurn('/api/apps/:appId/erasures', 'owner', async ({ app, sql: reads }) =>
+      done<Erasures>({
+        erasures: await showErasures({ sql: reads, storage }, app.id, await listErasures(reads, app.id)),
+      }),
     ),
-    api.change('POST', '/api/apps/:appId/erasures', 'owner', BODY, async (call, body) => {
-      const { app, user, by, client } = call;
+    api.change('POST', '/api/apps/:appId/erasures', 'owner', BODY, async (call, body, outside) => {
+      const { app, user, by, client, exchange } = call;
       const { filter, reason = null, anonymize = false, dryRun = false, most = false } = body;
       const action = anonymize ? 'anonymize' : 'delete';
       const conditions = parseConditions(filter, action);
@@ -71,10 +72,18 @@ export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
         if (verified instanceof Rejection) return verified;
       }
       const askedAt = now();
-      const until = await coversUntil({ sql, storage }, app.id, askedAt);
-      const deadline = monotonic() + COUNT_MS;
-      const isStopped = (): boolean => monotonic() >= deadline || call.exchange.settled;
-      const match = await countMatching({ sql, storage }, app.id, conditions, { isStopped });
+      const counted = await outside(() =>
+        api.inTurn(call, async ({ sql: reads, pass }) => {
+          const parts = { sql: reads, storage };
+          const until = await coversUntil(parts, app.id, askedAt);
+          const deadline = monotonic() + COUNT_MS;
+          const goesOn = async (): Promise<boolean> =>
+            monotonic() < deadline && !exchange.settled && (await pass());
+          return { until, match: await countMatching(parts, app.id, conditions, { goesOn }) };
+        }),
+      );
+      if (counted instanceof Rejection) return counted;
+      const { until, match } = counted;
       if (match === null) return TOO_LONG;
       if (dryRun) return done<ErasureMatch>(match);
       const { matching, total } = match;
@@ -85,7 +94,9 @@ export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
         );
       const asked = { app, action, conditions, reason, by, matching, askedAt, coversUntil: until } as const;
       const erasure = await askErasure(sql, secret, asked);
-      return done<ErasureState>(await show(erasure), { status: 202 });
+      const [shown] = await showErasures({ sql, storage }, app.id, [erasure]);
+      if (shown === undefined) throw new Error('An erasure was not shown.');
+      return done<ErasureState>(shown, { status: 202 });
     }),
   ];
 }

@@ -23,12 +23,16 @@ export interface ErasureWorkerOptions extends Omit<ErasureParts, 'sql' | 'log'> 
 }
 
 const ROUND_MS = 1_000;
-/** After a failure it is tried again this much later. */
+/** After a failure of the work as a whole it is tried again this much later. */
 const RETRY_MS = 60_000;
+/** Rounds until an erasure that has failed is a reason to work again; those of others go on. */
+const ROUNDS_ASIDE = 60;
 
 export class ErasureWorker {
   readonly #options: ErasureWorkerOptions;
   readonly #rounds: Rounds;
+  /** Erasures that have failed, by their ids, with the rounds that are left. */
+  readonly #aside = new Map<string, number>();
   #pauseMs = ROUND_MS;
 
   constructor(options: ErasureWorkerOptions) {
@@ -60,29 +64,33 @@ export class ErasureWorker {
   async #look(): Promise<void> {
     const { sql, isLeader, command, open, close, log, ...parts } = this.#options;
     if (!isLeader()) return;
-    const left = await unfinishedErasures(sql);
-    if (left.length === 0) return;
-    if (command !== null) {
-      for (const { erasureId } of left) await this.#run(command, erasureId);
-      return;
+    const asked = await unfinishedErasures(sql);
+    for (const [id, rounds] of this.#aside) {
+      if (rounds > 1) this.#aside.set(id, rounds - 1);
+      else this.#aside.delete(id);
     }
+    if (asked.every(({ erasureId }) => this.#aside.has(erasureId))) return;
+    if (command !== null) return this.#putAside(await this.#run(command));
     const own = open();
     try {
-      await continueErasures(
-        { ...parts, sql: own, log: { warn: (message) => log.warn(message) } },
-        () => this.#rounds.isStopped,
-      );
+      const inHere = { ...parts, sql: own, log: { warn: (message: string) => log.warn(message) } };
+      this.#putAside(await continueErasures(inHere, () => this.#rounds.isStopped));
     } finally {
       await close(own);
     }
   }
 
-  async #run(command: OwnCommand, erasureId: string): Promise<void> {
-    if (this.#rounds.isStopped) return;
-    const { code, err } = await command.run(['erasure', 'resume', erasureId, '--json']);
-    if (this.#rounds.isStopped) return;
+  #putAside(left: readonly string[]): void {
+    for (const erasureId of left) this.#aside.set(erasureId, ROUNDS_ASIDE);
+  }
+
+  /** @returns the ids of those that are left */
+  async #run(command: OwnCommand): Promise<readonly string[]> {
+    const { code, out, err } = await command.run(['erasure', 'resume', '--json']);
+    if (this.#rounds.isStopped) return [];
     if (code !== 0) throw new Error(err.trim());
-    // What else it prints is how far it is.
     for (const [, warning] of err.matchAll(/^tidemark: (erasure: .*)$/gm)) this.#options.log.warn(warning);
+    // The command line of this program prints it.
+    return (JSON.parse(out) as { readonly left: readonly string[] }).left;
   }
 }

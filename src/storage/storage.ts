@@ -26,7 +26,7 @@ import {
   type Stayed,
   waitsForFields,
 } from './maintenance/days-away.ts';
-import { type ErasureSlice, recountErased } from './maintenance/erasing.ts';
+import { type ErasureSlice, type RecountOfErased, recountErased } from './maintenance/erasing.ts';
 import { unlessKept } from './maintenance/expired-rows.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
@@ -91,6 +91,7 @@ export { MANY, NONE, OTHER, scalarValue, valueOfString } from './fields/value-te
 export { countDaysAway, type DayAway, readDaysAway, readWantedDays } from './maintenance/days-away.ts';
 export { BIN_DAYS, eraseApp, markAppDeleted } from './maintenance/deleted-apps.ts';
 export {
+  countErased,
   digestOfErased,
   ERASED_AT_ONCE,
   type ErasedEvent,
@@ -187,7 +188,6 @@ export interface Storage {
   erase(sql: Sql, slice: ErasureSlice): Promise<number>;
   /**
    * Counts declared fields again where events were erased, and forgets values that no event has any more.
-   * @param of     internal ids, and a name for values of which counts alone are left
    * @param values those that were asked for
    * @param named  values that are named elsewhere
    * @param now    milliseconds since 1970
@@ -195,7 +195,7 @@ export interface Storage {
    */
   recountErased(
     sql: Sql,
-    of: { readonly appId: number; readonly erasureId: number; readonly name: string },
+    of: RecountOfErased,
     values: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
     now: number,
   ): Promise<readonly ErasedValues[]>;
@@ -285,7 +285,10 @@ export async function openStorage(sql: Sql): Promise<Storage> {
       const place = await engine.routes(pool).at(of.appId);
       let forgotten: readonly ErasedValues[] = [];
       const work = async (counts: Transactions): Promise<void> => {
-        forgotten = await recountErased(place, counts, of, values, now);
+        // A part of a cluster keeps its connection meanwhile, which others may need.
+        const { pass: _, ...whole } = of;
+        const parts = engine.atFields === undefined ? of : whole;
+        forgotten = await recountErased(place, counts, parts, values, now);
       };
       await (engine.atFields?.(pool, of.appId, work) ?? work(place));
       return forgotten;

@@ -10,12 +10,14 @@ import { declareField } from '../../src/apps/fields.ts';
 import { openSecret } from '../../src/apps/secret.ts';
 import { readConfig } from '../../src/config.ts';
 import { parseConditions } from '../../src/erasure/conditions.ts';
+import { continueErasures, type ErasureParts, runErasure } from '../../src/erasure/erase.ts';
 import { askErasure, requireErasure } from '../../src/erasure/erasures.ts';
 import { ErasureWorker } from '../../src/erasure/worker.ts';
 import { createEventIds } from '../../src/ingest/event-id.ts';
 import { lineOf } from '../../src/ingest/journal/quarantine.ts';
 import { OwnCommand } from '../../src/process/own-command.ts';
 import { MINUTE_MS } from '../../src/storage/counts/levels.ts';
+import { connect, endPool, type Sql } from '../../src/storage/database/connect.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../support/command-line.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../support/database.ts';
@@ -232,6 +234,92 @@ describe.each(availableEngines())('erase on %s', (engine) => {
     );
     await worker.stop();
     expect((await eventsOf(app)).total).toBe(90);
+  });
+
+  /** An erasure that was asked for and not begun. @param conditions of its events @param under the secret that seals them */
+  async function asked({ id, appId }: TestApp, under = SECRET): Promise<string> {
+    const secret = await openSecret({ configured: under, dataDir: null });
+    const conditions = parseConditions(['user.id:4'], 'delete');
+    const { erasureId } = await askErasure(database.sql, secret, {
+      ...{ app: { id, appId }, action: 'delete', conditions, reason: null, matching: 10 },
+      ...{ askedAt: NOW, coversUntil: NOW },
+    });
+    return erasureId;
+  }
+
+  /** Its searches look at ten rows at a time. @param onStep before each of them, with the internal id of the app */
+  async function partsWith(
+    sql: Sql,
+    onStep: (app: number) => Promise<unknown>,
+    warnings: string[] = [],
+  ): Promise<ErasureParts> {
+    const readerOfRows: Storage['readerOfRows'] = (of) => {
+      const reader = storage.readerOfRows(of);
+      const search: typeof reader.search = (request, filter) => {
+        const opened = reader.search(request, filter);
+        return { ...opened, step: () => onStep(request.appId).then(() => opened.step(10)) };
+      };
+      return { ...reader, search };
+    };
+    return {
+      ...{ sql, storage: { ...storage, readerOfRows }, config: { DATA_DIR: folder, JOURNAL_DIR: journal } },
+      secret: await openSecret({ configured: SECRET, dataDir: null }),
+      now: () => NOW,
+      log: { warn: (message) => warnings.push(message) },
+    };
+  }
+
+  test('takes what was committed before it was asked for, and ends while matching events arrive', async () => {
+    const app = await newApp();
+    const erasureId = await asked(app);
+    const sql = connect(database.address, { connections: 1, name: 'test' });
+    let steps = 0;
+    const parts = await partsWith(sql, async () => {
+      steps += 1;
+      if (steps > 30) throw new Error('It looks at events that arrive meanwhile.');
+      const at = NOW - 100 * MINUTE_MS;
+      const row = { id: newId(at), appId: app.id, typeId: app.typeId, at, payload: '{"user":{"id":4}}' };
+      await storeRows(database.sql, storage.engine, [row]);
+    });
+    try {
+      expect(await runErasure(parts, erasureId)).toBe('finished');
+    } finally {
+      await endPool(sql);
+    }
+    const { receipt } = await requireErasure(database.sql, erasureId);
+    expect(receipt?.committedBefore).toBe(new Date(NOW).toISOString());
+    const { payloads } = await eventsOf(app);
+    // Those of before are gone; of the others those stay that it had passed.
+    expect(payloads.filter((payload) => payload.includes('{"id":4}, "n"'))).toEqual([]);
+    expect(payloads.length).toBeGreaterThan(90);
+  });
+
+  test('erasures of several accounts take turns, and one that fails keeps no other from its turn', async () => {
+    const [broken, one, other, late] = [await newApp(), await newApp(), await newApp(), await newApp()];
+    const failed = await asked(broken, 'another secret of 32 characters or more');
+    const erasures = [await asked(one), await asked(other)];
+    const sql = connect(database.address, { connections: 1, name: 'test' });
+    const turns: number[] = [];
+    const warnings: string[] = [];
+    const parts = await partsWith(
+      sql,
+      async (app) => {
+        turns.push(app);
+        if (turns.length === 3) erasures.push(await asked(late));
+      },
+      warnings,
+    );
+    try {
+      expect(await continueErasures(parts)).toEqual([failed]);
+    } finally {
+      await endPool(sql);
+      await database.sql`DELETE FROM erasures WHERE public_id = ${failed}`;
+    }
+    for (const erasureId of erasures)
+      expect((await requireErasure(database.sql, erasureId)).finishedAt).not.toBeNull();
+    expect(turns.slice(0, 6)).toEqual([one.id, other.id, one.id, other.id, one.id, other.id]);
+    expect(new Set(turns)).toEqual(new Set([one.id, other.id, late.id]));
+    expect(warnings.filter((line) => line.includes('another SECRET'))).toHaveLength(1);
   });
 
   test('a backup that is restored later loses the same events again', async () => {

@@ -148,6 +148,18 @@ export async function readErasedSummary(sql: Sql, appId: number, erasureId: numb
   return { events: days.reduce((sum, { events }) => sum + events, 0), days: [...days] };
 }
 
+/** How many events some erasures have taken so far, by their ids. @param sql where the events of the app are */
+export async function countErased(
+  sql: Sql,
+  appId: number,
+  erasureIds: readonly number[],
+): Promise<ReadonlyMap<number, number>> {
+  const rows = await sql<{ id: number; events: number }[]>`
+    SELECT erasure_id AS id, count(*)::float8 AS events FROM erased_events
+     WHERE app_id = ${appId} AND erasure_id = ANY(${[...erasureIds]}::integer[]) GROUP BY 1`;
+  return new Map(rows.map(({ id, events }) => [id, events]));
+}
+
 const EVENTS_AT_ONCE = 10_000;
 /** Ids that one statement sorts. */
 const IDS_AT_ONCE = 200_000;
@@ -228,6 +240,16 @@ export async function forgetAnswers(sql: Sql, appId: number, erasureId: number):
 
 const MINUTES_AT_ONCE = 1_000;
 
+export interface RecountOfErased {
+  /** Internal ids. */
+  readonly appId: number;
+  readonly erasureId: number;
+  /** Of values of which counts alone are left. */
+  readonly name: string;
+  /** Between two parts: others may work meanwhile. */
+  readonly pass?: () => Promise<unknown>;
+}
+
 /**
  * Computes what is counted of declared fields in the touched minutes again, and forgets values that no event has any more.
  * @param sql    where the events of the app are
@@ -240,17 +262,19 @@ const MINUTES_AT_ONCE = 1_000;
 export async function recountErased(
   sql: Sql,
   counts: Transactions,
-  of: { readonly appId: number; readonly erasureId: number; readonly name: string },
+  of: RecountOfErased,
   { values, named }: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
   now: number,
 ): Promise<readonly ErasedValues[]> {
-  const { appId, erasureId, name } = of;
+  const { appId, erasureId, name, pass } = of;
   const rows = await sql<{ at: number }[]>`
     SELECT DISTINCT (extract(epoch FROM date_bin('1 minute', created_at, 'epoch')) * 1000)::float8 AS at FROM erased_events
      WHERE app_id = ${appId} AND erasure_id = ${erasureId} ORDER BY at`;
   const minutes = rows.map(({ at }) => floorTo(at, MINUTE_MS));
-  for (let from = 0; from < minutes.length; from += MINUTES_AT_ONCE)
+  for (let from = 0; from < minutes.length; from += MINUTES_AT_ONCE) {
+    if (from > 0) await pass?.();
     await recountMinutes(counts, appId, minutes.slice(from, from + MINUTES_AT_ONCE), now);
+  }
   await forgetValues(counts, appId, values, name);
   return await forgottenValues(counts, appId, named);
 }
