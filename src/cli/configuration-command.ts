@@ -97,7 +97,7 @@ async function parse(file: string): Promise<ParsedConfig> {
   }
   const { ConfigMistake, parseConfig } = await import('../configuration/parse.ts');
   try {
-    return parseConfig(text);
+    return await parseConfig(text);
   } catch (error) {
     if (error instanceof ConfigMistake) throw mistakeIn(file, error);
     throw error;

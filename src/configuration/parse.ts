@@ -1,7 +1,8 @@
 /** Reads the text of a configuration, YAML or JSON, and says where a mistake is. */
-import { Ajv, type ErrorObject } from 'ajv';
-import { type Document, LineCounter, parseDocument } from 'yaml';
+import { Worker } from 'node:worker_threads';
+import type { ErrorObject } from 'ajv';
 import { nearest } from '../base/did-you-mean.ts';
+import { withTimeout } from '../base/timeout.ts';
 import { CONFIG_SCHEMA, type ConfigDocument } from './document.ts';
 
 /** A place in the document: names and indexes from its top on. */
@@ -33,67 +34,95 @@ export interface ParsedConfig {
   readonly mistake: (path: Path, problem: string) => ConfigMistake;
 }
 
-const ajv = new Ajv({ allErrors: true, verbose: true });
-const validate = ajv.compile<ConfigDocument>(CONFIG_SCHEMA);
-/** Aliases could make a small text a huge value. */
-const MAX_ALIASES = 100;
+/** What the thread has read. */
+export type Read =
+  | { readonly mistake: { readonly line: number | null; readonly problem: string } }
+  | {
+      readonly value: unknown;
+      /** JSON Pointer → line, from 1 on. */
+      readonly lines: ReadonlyMap<string, number>;
+      /** What is wrong with the value; null: it is a configuration. */
+      readonly problem: Omit<ErrorObject, 'data'> | null;
+    };
 
 /**
- * Reads a configuration. JSON is read as such, and as YAML only where a line must be found.
+ * Levels of brackets and columns of indentation: parsers recurse, and at the end of the stack the engine ends the process, whatever the
+ * thread.
+ */
+const MAX_DEPTH = 200;
+/** A thread that reads for so long is ended: the longest document takes some seconds. */
+const TIMEOUT_MS = 60_000;
+const RESOURCES = { maxOldGenerationSizeMb: 256, maxYoungGenerationSizeMb: 64 };
+
+/**
+ * Reads a configuration, YAML or JSON, in a thread.
  * @throws ConfigMistake
  */
-export function parseConfig(text: string): ParsedConfig {
-  const fast = text.trimStart().startsWith('{') ? parseJson(text) : undefined;
-  const lines = new LineCounter();
-  let parsed: Document | null = null;
-  const tree = (): Document => {
-    parsed ??= parseDocument(text, { lineCounter: lines, uniqueKeys: true, stringKeys: true });
-    return parsed;
-  };
-  const mistake = (path: Path, problem: string): ConfigMistake =>
-    new ConfigMistake(path, lineOf(tree(), lines, path), problem);
-  const value = fast === undefined ? contentOf(tree(), lines) : fast;
-  if (validate(value)) return { document: value, mistake };
-  const { path, problem } = firstProblem(validate.errors ?? []);
-  throw mistake(path, problem);
+export async function parseConfig(text: string): Promise<ParsedConfig> {
+  const deep = tooDeepAt(text);
+  if (deep !== null)
+    throw new ConfigMistake([], deep, `is not valid: it may be nested at most ${MAX_DEPTH} levels deep`);
+  const read = await readInThread(text);
+  if ('mistake' in read) throw new ConfigMistake([], read.mistake.line, read.mistake.problem);
+  const { value, lines, problem } = read;
+  const mistake = (path: Path, what: string): ConfigMistake =>
+    new ConfigMistake(path, lineOf(lines, path), what);
+  // The thread has validated it.
+  if (problem === null) return { document: value as ConfigDocument, mistake };
+  const found = problemOf(problem);
+  throw mistake(found.path, found.problem);
 }
 
-/** @returns undefined for what is no JSON; a key that is given twice is found by the YAML parser */
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return undefined;
-  }
-}
-
-function contentOf(tree: Document, lines: LineCounter): unknown {
-  const [error] = tree.errors;
-  if (error !== undefined) {
-    const [first = ''] = error.message.split(/ at line \d+|:?\n/);
-    throw new ConfigMistake([], lines.linePos(error.pos[0]).line, `is not valid: ${first}`);
-  }
-  try {
-    return tree.toJS({ maxAliasCount: MAX_ALIASES });
-  } catch (error) {
-    throw new ConfigMistake([], 1, `is not valid: ${error instanceof Error ? error.message : String(error)}`);
-  }
-}
-
-/** The line of a place, or of the nearest place around it that is in the text. */
-function lineOf(tree: Document, lines: LineCounter, path: Path): number | null {
-  for (let length = path.length; length >= 0; length -= 1) {
-    const node: unknown = length === 0 ? tree.contents : tree.getIn(path.slice(0, length), true);
-    const range = typeof node === 'object' && node !== null && 'range' in node ? node.range : null;
-    if (Array.isArray(range) && typeof range[0] === 'number') return lines.linePos(range[0]).line;
+/**
+ * @returns the line of what is nested too deep, from 1 on; null: nothing is. Brackets count in quotes, too, which no configuration has so
+ *   many of.
+ */
+function tooDeepAt(text: string): number | null {
+  let [depth, line, column, isIndentation] = [0, 1, 0, true];
+  for (let at = 0; at < text.length; at += 1) {
+    const char = text[at] ?? '';
+    if (char === '\n') [line, column, isIndentation] = [line + 1, 0, true];
+    else if (isIndentation) {
+      isIndentation = BLANKS.includes(char) || ('-?:'.includes(char) && BLANKS.includes(text[at + 1] ?? 'x'));
+      if (isIndentation) column += 1;
+    }
+    if (char === '[' || char === '{') depth += 1;
+    else if ((char === ']' || char === '}') && depth > 0) depth -= 1;
+    if (depth > MAX_DEPTH || column > MAX_DEPTH) return line;
   }
   return null;
 }
 
-/** The problem that is deepest in the document: of alternatives and wrong types it says most. */
-function firstProblem(errors: readonly ErrorObject[]): { path: Path; problem: string } {
-  const [error] = [...errors].sort((a, b) => b.instancePath.length - a.instancePath.length);
-  if (error === undefined) return { path: [], problem: 'is not valid' };
+const BLANKS = ' \t';
+
+async function readInThread(text: string): Promise<Read> {
+  const file = new URL('./config-thread.js', import.meta.url);
+  const worker = new Worker(file, {
+    ...{ workerData: { text, schema: CONFIG_SCHEMA }, resourceLimits: RESOURCES, env: {}, execArgv: [] },
+  });
+  const failed = (problem: string): Read => ({ mistake: { line: null, problem } });
+  const read = new Promise<Read>((resolve) => {
+    worker.on('message', resolve);
+    worker.on('error', (error) => resolve(failed(`cannot be read: ${error.message}`)));
+    worker.on('exit', () => resolve(failed('cannot be read: the thread has ended')));
+  });
+  try {
+    return await withTimeout(read, TIMEOUT_MS, failed('takes too long to be read: make it shorter'));
+  } finally {
+    await worker.terminate();
+  }
+}
+
+/** The line of a place, or of the nearest place around it that is in the text. */
+function lineOf(lines: ReadonlyMap<string, number>, path: Path): number | null {
+  for (let length = path.length; length >= 0; length -= 1) {
+    const line = lines.get(pointerOf(path.slice(0, length)));
+    if (line !== undefined) return line;
+  }
+  return null;
+}
+
+function problemOf(error: Omit<ErrorObject, 'data'>): { path: Path; problem: string } {
   const path = pathOf(error.instancePath);
   switch (error.keyword) {
     case 'additionalProperties': {

@@ -191,7 +191,7 @@ async function apply(
   const store = new ConsumerStore(engine, sql);
   try {
     const options = { sql, store, secret: async () => secret, config, passwords: new Passwords(), by };
-    const applied = await applyConfig(options, parseConfig(text), query);
+    const applied = await applyConfig(options, await parseConfig(text), query);
     return answer({ dryRun: query.dryRun, ...applied });
   } catch (error) {
     if (error instanceof Refused) return error.rejection;

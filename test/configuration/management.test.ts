@@ -59,6 +59,42 @@ test('a document is planned, applied, shown, and no change the second time; the 
   expect(actors).toEqual([{ actor: 'management token for apply' }]);
 });
 
+test('a key that is given twice is refused, in JSON, too', async () => {
+  const twice = await ask('PUT', '/v1/config', applier, '{"partial": true,\n "apps": [],\n "apps": []}');
+  expect(twice).toMatchObject({ status: 400, body: { code: 'INVALID_REQUEST', line: 3 } });
+  expect(twice.body.details).toContain('Map keys must be unique');
+});
+
+test.each([
+  ['nested arrays in JSON', (n: number) => `{"apps":${'['.repeat(n)}${']'.repeat(n)}}`],
+  ['nested arrays that do not end', (n: number) => `{"apps":${'['.repeat(n)}`],
+  ['nested flows in YAML', (n: number) => `apps: ${'{a: ['.repeat(n)}`],
+  ['nested lists in YAML', (n: number) => `apps: ${'\n'}${'- '.repeat(n)}1`],
+  [
+    'nested maps in YAML',
+    (n: number) => Array.from({ length: Math.min(n, 1_000) }, (_, at) => `${' '.repeat(at)}a:`).join('\n'),
+  ],
+  ['keys with questions', (n: number) => `${'? '.repeat(n)}1`],
+])('%s are refused before they are parsed', async (_, text) => {
+  for (const levels of [1_000, 5_000, 200_000]) {
+    const refused = await ask('PUT', '/v1/config', applier, text(levels));
+    expect(refused).toMatchObject({ status: 400, body: { code: 'INVALID_REQUEST' } });
+    expect(refused.body.details).toContain('at most 200 levels deep');
+  }
+});
+
+test('others are answered while a long document is read', async () => {
+  const anchors = Array.from({ length: 16_000 }, (_, n) => `k${n}: &k${n} 1`).join('\n');
+  let isRead = false;
+  const applied = ask('PUT', '/v1/config', applier, anchors).then((refused) => {
+    isRead = true;
+    expect(refused).toMatchObject({ status: 400, body: { code: 'INVALID_REQUEST', line: 1 } });
+  });
+  for (let n = 0; n < 10; n += 1) expect((await service.request({ path: '/livez' })).status).toBe(200);
+  expect(isRead).toBe(false);
+  await applied;
+});
+
 test('a mistake has its line and its place, and a failure what was done', async () => {
   const wrong = await ask('PUT', '/v1/config', applier, '{\n "apps": [{"name": "A", "typs": []}]\n}');
   expect(wrong).toMatchObject({

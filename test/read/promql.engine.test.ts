@@ -17,6 +17,7 @@ import {
   parseSelectors,
   Unsupported,
 } from '../../src/read/promql/parse.ts';
+import { instantsOf } from '../../src/read/promql/read-series.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
 import { seededRandom } from '../support/field-oracle.ts';
@@ -737,4 +738,28 @@ describe('any expression', () => {
       true,
     ]);
   });
+});
+
+test('the instants of a query are collected in slices, whatever its steps and offsets are', () => {
+  const random = seededRandom(11);
+  for (let round = 0; round < 20; round += 1) {
+    const step = 1 + random(90_000);
+    const times = Array.from({ length: 1_100 }, (_, n) => n * step);
+    const shifts = new Set(Array.from({ length: 90 }, () => random(100) * 60_000));
+    const latest = times[1_000] ?? 0;
+    const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
+    const work = instantsOf(times, latest, shifts);
+    let pauses = 0;
+    let next = work.next();
+    for (; next.done !== true; next = work.next()) pauses += 1;
+    const { sorted, places } = next.value;
+    const expected = new Set([...shifts].flatMap((shift) => times.map((time) => instantOf(time - shift))));
+    expect(sorted).toEqual([...expected].sort((a, b) => a - b));
+    for (const shift of shifts)
+      expect([...(places.get(shift) ?? [])].map((place) => sorted[place])).toEqual(
+        times.map((time) => instantOf(time - shift)),
+      );
+    // Each step is looked at twice.
+    expect(pauses).toBeGreaterThanOrEqual((2 * shifts.size * times.length) / 512);
+  }
 });

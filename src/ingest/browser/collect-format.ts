@@ -12,14 +12,14 @@ import { type BatchEvent, batchEvent, TypeReferences } from '../parse/batch-even
 import { EVENT_FIELDS } from '../parse/event-body.ts';
 import type { BrowserFormat, SentByPage } from './create-browser-events.ts';
 
+/** Where a key is looked for: it comes first, so that a long body without a valid one costs as much as a short one. */
+const BEGINNING_CHARACTERS = 1_024;
 /** What may be a browser key, at any depth. Serializers write neither the name nor the value with escapes. */
-const KEYS = /"key"\s*:\s*"(tdb_[0-9A-Za-z]{38})"/g;
-/** The beginning of any text in the place of a key, of which the refusal says what is wrong. */
-const ANY_KEY = /"key"\s*:\s*"([^"\\]{0,100})/;
-/** Different keys that are looked up: a payload may hold one as well. */
+const KEYS = /"key"\s*:\s*"([^"\\]{0,100})/g;
+/** Texts that are looked at, of any form: a payload may hold one as well. */
 const MAX_KEYS = 4;
 
-const NO_KEY = invalidField('key', 'is missing: send {"key":"tdb_…","events":[…]}');
+const NO_KEY = invalidField('key', 'is missing: send {"key":"tdb_…","events":[…]}, the key first');
 const NO_OBJECT = new Rejection(
   'invalidBody',
   'The body must be a JSON object: {"key":"tdb_…","events":[…]}.',
@@ -29,14 +29,15 @@ const OTHER_KEY = invalidField('key', 'must come before "events", whose payloads
 
 export const COLLECT: BrowserFormat = {
   keys: (_exchange, body) => {
-    const found = new Set<string>();
-    for (const [, key = ''] of body.matchAll(KEYS)) {
-      if (isWellFormed(key, 'tdb')) found.add(key);
-      if (found.size === MAX_KEYS) break;
+    const texts: string[] = [];
+    for (const [, text = ''] of body.slice(0, BEGINNING_CHARACTERS).matchAll(KEYS)) {
+      texts.push(text);
+      if (texts.length === MAX_KEYS) break;
     }
-    if (found.size > 0) return [...found];
-    const [, other] = ANY_KEY.exec(body) ?? [];
-    return other === undefined ? NO_KEY : new Rejection('invalidBrowserKey', formProblem(other, 'tdb'));
+    const [first] = texts;
+    if (first === undefined) return NO_KEY;
+    const keys = new Set(texts.filter((text) => isWellFormed(text, 'tdb')));
+    return keys.size > 0 ? [...keys] : new Rejection('invalidBrowserKey', formProblem(first, 'tdb'));
   },
   // A request without events asks what the clock of the service shows.
   read: collectedEvents,

@@ -2,7 +2,7 @@
 import { listAppsOf } from '../../apps/apps.ts';
 import { listTypesOfApps } from '../../apps/event-types.ts';
 import type { ResourceToken } from '../../apps/resource-token-lookup.ts';
-import { TimeSlice } from '../../base/time-slice.ts';
+import { inSlices, TimeSlice } from '../../base/time-slice.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
 import type { Counters, CountersRequest } from '../../storage/storage.ts';
@@ -28,6 +28,8 @@ export const METRIC_NAMES: readonly MetricName[] = ['tidemark_events_total', 'ti
 
 /** Counts that a query reads, and times at which it looks for them. */
 const MOST_COUNTS = 1_000_000;
+/** Instants of a query, those of several steps at the same one each: what lies between two pauses grows with them. */
+const MOST_INSTANTS = 100_000;
 /** Names of types that a query looks through, and how often it compares a name with a matcher. */
 const MOST_NAMES = 200_000;
 const MOST_COMPARISONS = 1_000_000;
@@ -221,10 +223,9 @@ export async function readSamples(
     let at = known.get(key);
     if (at === undefined) {
       instants += shifts.size * times.length;
-      if (instants > MOST_COUNTS) throw tooLarge();
-      at = new Instants(times, latest, shifts);
+      if (instants > MOST_INSTANTS) throw tooLarge();
+      at = await inSlices(instantsOf(times, latest, shifts), slices);
       known.set(key, at);
-      if (slices.isOver) await slices.next();
     }
     counts += types.size * at.sorted.length;
     if (counts > MOST_COUNTS) throw tooLarge();
@@ -263,30 +264,65 @@ function shiftsOf({ offsetMs, window }: Selector): readonly number[] {
 }
 
 /** The instants that steps need counts at. */
-class Instants {
+export interface Instants {
   /** Ascending, each once. */
   readonly sorted: readonly number[];
-  /** For each shift, and each step, which of them. */
-  readonly #places: ReadonlyMap<number, Uint32Array>;
+  /** The place in `sorted` of each step's instant, by shift. */
+  readonly places: ReadonlyMap<number, Uint32Array>;
+}
 
-  constructor(times: readonly number[], latest: number, shifts: ReadonlySet<number>) {
-    const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
-    const all = new Set<number>();
-    for (const shift of shifts) for (const time of times) all.add(instantOf(time - shift));
-    this.sorted = [...all].sort((a, b) => a - b);
-    const places = new Map(this.sorted.map((instant, index) => [instant, index]));
-    this.#places = new Map(
-      [...shifts].map((shift) => [
-        shift,
-        Uint32Array.from(times, (time) => places.get(instantOf(time - shift)) ?? 0),
-      ]),
-    );
-  }
+/** Steps between two pauses: some 50 µs. */
+const STEPS_AT_ONCE = 512;
 
-  /** The place in {@link sorted} of each step's instant. */
-  places(shift: number): Uint32Array {
-    return this.#places.get(shift) ?? new Uint32Array();
+/** @param times ascending */
+export function* instantsOf(
+  times: readonly number[],
+  latest: number,
+  shifts: ReadonlySet<number>,
+): Generator<undefined, Instants> {
+  const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
+  let sorted: number[] = [];
+  for (const shift of shifts) {
+    // Both are ascending.
+    const merged: number[] = [];
+    let next = 0;
+    for (const [index, time] of times.entries()) {
+      const instant = instantOf(time - shift);
+      for (let at = sorted[next]; at !== undefined && at <= instant; at = sorted[next]) {
+        merged.push(at);
+        next += 1;
+        if (next % STEPS_AT_ONCE === 0) yield;
+      }
+      if (merged.at(-1) !== instant) merged.push(instant);
+      if (index % STEPS_AT_ONCE === 0) yield;
+    }
+    for (; next < sorted.length; next += 1) {
+      merged.push(sorted[next] ?? 0);
+      if (next % STEPS_AT_ONCE === 0) yield;
+    }
+    sorted = merged;
   }
+  const places = new Map<number, Uint32Array>();
+  for (const shift of shifts) {
+    const ofShift = new Uint32Array(times.length);
+    places.set(shift, ofShift);
+    for (const [index, time] of times.entries()) {
+      ofShift[index] = placeOf(sorted, instantOf(time - shift));
+      if (index % STEPS_AT_ONCE === 0) yield;
+    }
+  }
+  return { sorted, places };
+}
+
+/** Where a number is in an ascending list that has it. */
+function placeOf(sorted: readonly number[], wanted: number): number {
+  let [low, high] = [0, sorted.length - 1];
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if ((sorted[middle] ?? 0) < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low;
 }
 
 function tooLarge(): Unsupported {
@@ -306,7 +342,9 @@ function valuesOf(
   const counts = of?.counters?.counts.get(type);
   if (of?.counters === undefined || counts === undefined) return times.map(() => null);
   const { times: counted, quarterHoursBefore } = of.counters;
-  const [untils = new Uint32Array(), froms = untils] = shiftsOf(selector).map((shift) => of.at.places(shift));
+  const [untils = new Uint32Array(), froms = untils] = shiftsOf(selector).map((shift) =>
+    of.at.places.get(shift),
+  );
   return times.map((step, index) => {
     const [until, from] = [untils[index] ?? 0, froms[index] ?? 0];
     if (window === null) return isKnown(step) ? (counts[until] ?? 0) : null;

@@ -99,6 +99,28 @@ describe('POST /v1/collect', () => {
   });
 });
 
+test('a key is looked for at the beginning, among four texts', async () => {
+  const { service, key } = await keyed(await start());
+  const send = async (body: string): Promise<[number, unknown]> => {
+    const answer = await service.request({
+      ...{ method: 'POST', path: '/v1/collect', body },
+      headers: { Origin: ORIGIN, 'Content-Type': 'text/plain' },
+    });
+    return [answer.status, parsed(answer).code];
+  };
+  const wrong = `tdb_${'A'.repeat(38)}`;
+  const after = (text: string, times: number): string =>
+    `{"x":[${Array.from({ length: times }, () => `{"key":"${text}"}`).join()}],"key":"${key}","events":[]}`;
+  expect(await send(after(wrong, 3))).toEqual([200, undefined]);
+  expect(await send(after(wrong, 4))).toEqual([401, 'AUTH_INVALID_TOKEN']);
+  expect(await send(after(wrong, 10_000))).toEqual([401, 'AUTH_INVALID_TOKEN']);
+  expect(await send(after('x', 4))).toEqual([401, 'AUTH_INVALID_TOKEN']);
+  expect(await send(`{"x":"${'x'.repeat(1_024)}","key":"${key}","events":[]}`)).toEqual([
+    400,
+    'INVALID_REQUEST',
+  ]);
+});
+
 describe('a browser key', () => {
   test('is of no use from another origin, from none, and once it is revoked; and is unknown to other routes', async () => {
     const page = await keyed(await start());
