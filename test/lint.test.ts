@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
+import { REFUSALS } from '../src/errors.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const LINTER = join(ROOT, 'node_modules', '.bin', 'oxlint');
@@ -228,3 +229,33 @@ test('no component of the dashboard looks for the elements of another', () => {
   // Where the page itself is mounted.
   expect(looking).toEqual(['main.ts']);
 });
+
+test('what passes by itself is refused with a reason that says so: the answer then has Retry-After', () => {
+  const texts = readdirSync(join(ROOT, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts') && !name.startsWith('cli'))
+    .map((name) => readFileSync(join(ROOT, 'src', name), 'utf8'));
+  const passing = /try again|\bshortly\b|in a moment/i;
+  const byReason = texts.flatMap((text) => [
+    ...text.matchAll(/(?:new Rejection|refused)\(\s*'(\w+)',\s*([`'][^;]*?)\)?;/g),
+  ]);
+  expect(byReason.length).toBeGreaterThan(200);
+  const wrong = byReason
+    .filter(([, reason = '', said = '']) => passing.test(said) && !isRetryable(reason))
+    .map(([all]) => all);
+  const others = texts.flatMap((text) =>
+    [
+      ...text.matchAll(
+        /(?:invalidField|invalidParameters|new WrongInput|new WrongField|\brefuse)\(\s*[`'][^;]*?\)?;/g,
+      ),
+    ]
+      .map(([all]) => all)
+      .filter((all) => passing.test(all)),
+  );
+  expect([...wrong, ...others]).toEqual([]);
+});
+
+function isRetryable(reason: string): boolean {
+  return Object.entries(REFUSALS).some(
+    ([name, refusal]) => name === reason && 'retryable' in refusal && refusal.retryable,
+  );
+}

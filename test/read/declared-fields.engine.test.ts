@@ -311,6 +311,55 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await owner.get(`/api/apps/${appId}/numbers`)).status).toBe(400);
   });
 
+  test('a field that is not counted yet is answered with 503, on every route that needs its counts', async () => {
+    const owner = await newPerson(service, 'notyet@example.com');
+    const { appId, loggingToken, path } = await newOwnApp(owner);
+    const { resourceToken } = await createResourceToken(service.sql, {
+      ...{ name: 'test', appIds: [appId], expiresInSeconds: null },
+    });
+    const series = async (query: string) => {
+      const { status, headers, body } = await service.request({
+        path: `/v1/apps/${appId}/series?${query}`,
+        headers: { Authorization: `Bearer ${resourceToken}` },
+      });
+      return { status, headers, code: JSON.parse(body).code, data: JSON.parse(body) };
+    };
+    await service.request({
+      ...{ method: 'POST', path: '/public/create_event' },
+      body: `{"loggingToken":"${loggingToken}","typeName":"call","payload":{"ms":1,"country":"DE"}}`,
+    });
+    // Maintenance cannot count meanwhile.
+    const lock = await heldLock(service.sql, 'field_folds', 'SHARE');
+    try {
+      for (const [field, kind] of [
+        ['ms', 'number'],
+        ['country', 'value'],
+      ] as const)
+        await owner.post(`${path}/declared-fields`, { path: field, kind, backfill: true });
+      const rule = '{"of":"count","filter":["country:DE"],"window":"1h","above":1}';
+      for (const reply of [
+        await series('of=ms&stat=sum'),
+        await series('by=country'),
+        await series('filter=country:DE'),
+        await owner.get(`${path}/alerts/trial?rule=${encodeURIComponent(rule)}`),
+      ])
+        expect(reply).toMatchObject({
+          ...{ status: 503, code: 'UNAVAILABLE', headers: { 'retry-after': '5' } },
+          data: {
+            details: expect.stringMatching(
+              /^((ms|country) is (declared|counted)|Events of the last 30 days are being counted).* try again shortly/,
+            ),
+          },
+        });
+    } finally {
+      await lock.release();
+    }
+    await until(
+      async () => (await series('of=ms&stat=sum')).status === 200,
+      'it is answered when it is counted',
+    );
+  });
+
   test('values are told under any filter: exactly where they are counted, else of a sample', async () => {
     const owner = await newPerson(service, 'values@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);

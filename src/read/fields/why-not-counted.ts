@@ -1,7 +1,7 @@
 /** Why the counts of a declared field do not answer a read, and what changes that: one sentence for each cause. */
 import { isDeepStrictEqual } from 'node:util';
 import { type FieldProgress, listFieldProgress } from '../../apps/fields.ts';
-import type { Rejection } from '../../errors.ts';
+import { notYet, type Rejection } from '../../errors.ts';
 import { invalidParameters } from '../../http/query.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { FieldKind } from '../../storage/storage.ts';
@@ -61,7 +61,10 @@ export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Reje
   }
   const { completeFrom, backfill, eventsLeft } = field;
   if (completeFrom === null)
-    return refuse('is declared, and counting begins in a few seconds: try again shortly.');
+    return notYet(
+      `${spelled} is declared, and counting begins in a few seconds: try again shortly.`,
+      RETRY_SECONDS,
+    );
   if (completeFrom.getTime() <= (from ?? 0) || (backfill && eventsLeft === 0)) return null;
   const begins = from === null ? 'with the first event' : `at ${new Date(from).toISOString()}`;
   const where = `is counted from ${completeFrom.toISOString()} on, and the interval begins ${begins}`;
@@ -70,10 +73,14 @@ export async function whyNotCounted(sql: Sql, read: UncountedRead): Promise<Reje
       `${where}: begin later with from, or have earlier events counted, too: ${command} --backfill`,
     );
   const left = eventsLeft === null ? '' : ` (${eventsLeft} are left)`;
-  return refuse(
-    `${where}: earlier events are being counted${left}, try again shortly, or begin later with from.`,
+  return notYet(
+    `${spelled} ${where}: earlier events are being counted${left}, try again shortly, or begin later with from.`,
+    RETRY_SECONDS,
   );
 }
+
+/** Maintenance counts a field within seconds, where there are few events. */
+const RETRY_SECONDS = 5;
 
 const PURPOSES = {
   value: 'for counts by its values',

@@ -1,6 +1,6 @@
 /** The values of a field for which a condition holds, as the counts of declared fields know them. */
 
-import { Rejection } from '../../errors.ts';
+import { notYet } from '../../errors.ts';
 import { parseDecimal } from '../../json/decimal.ts';
 import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
 import type { Condition } from './parse-filter.ts';
@@ -8,10 +8,9 @@ import { payloadFilter } from './payload-filter.ts';
 import { JSON_WORDS } from './payload-matcher.ts';
 
 /** The answer to what only counts know, while too much of it is not counted yet: maintenance needs some seconds for it. */
-export const COUNTED_LATER = new Rejection(
-  'unavailable',
+export const COUNTED_LATER = notYet(
   'Many events of the interval are not counted by the values of the field yet; try again shortly.',
-  { retryAfterSeconds: 5 },
+  5,
 );
 
 /** When reads answer {@link COUNTED_LATER}, for their descriptions. */
