@@ -12,7 +12,7 @@ import { done, type Nothing } from '../http/data.ts';
 import type { Outcome } from '../http/exchange.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { ConsumerStore, type Engine } from '../storage/storage.ts';
+import { ConsumerStore, type Engine, isTimezone } from '../storage/storage.ts';
 import {
   addAlert,
   checkRule,
@@ -206,11 +206,14 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         const query = new URLSearchParams(exchange.query);
         const text = query.get('rule');
         if (text === null) return UNKNOWN_RULE;
+        const timezone = query.get('timezone') ?? 'UTC';
+        if (!isTimezone(timezone))
+          return invalidField('timezone', 'must be the name of a time zone such as "Europe/Berlin"');
         const rule = await checkRule(reads, app, text);
         const types = await reads<{ name: string; id: number }[]>`
           SELECT name, id FROM event_types WHERE app_id = ${app.id}`;
         const tried = {
-          ...{ rule, appId: app.id, timezone: query.get('timezone') ?? 'UTC' },
+          ...{ rule, appId: app.id, timezone },
           types: new Map(types.map(({ name, id }) => [name, id])),
         };
         const until = now();

@@ -60,7 +60,7 @@ export {
 } from './counts/summary-series.ts';
 export { instantOf, isTimezone, localOf, sameLocalTime } from './counts/timezone.ts';
 export type { TypeStats } from './counts/type-stats.ts';
-export type { WindowRequest, WindowSums } from './counts/windows.ts';
+export { MOST_WINDOW_CELLS, type WindowRequest, type WindowSums } from './counts/windows.ts';
 export {
   type ArchivedGroup,
   type ArchiveReader,

@@ -43,6 +43,8 @@ export interface MessageContext {
   readonly now: number;
 }
 
+/** Transitions of one kind and round that are a webhook message each. */
+const MOST_APART = 20;
 /** Transitions that one mail names. */
 const MOST_IN_MAIL = 50;
 /** Alerts of one request to Alertmanager. */
@@ -57,8 +59,9 @@ export function messagesOf(context: MessageContext, said: readonly Said[]): read
   const { alert } = context;
   const [first] = said;
   if (first === undefined) return [];
+  const bundles = bundled(said);
   const ofWebhooks = alert.webhooks.flatMap((target) =>
-    said.map((one) => webhookMessage(context, target, one)),
+    bundles.map((bundle) => webhookMessage(context, target, bundle)),
   );
   const mail = JSON.stringify(mailOf(context, said));
   const mails = alert.emails.map((target): Waiting => {
@@ -77,14 +80,39 @@ export function thresholdOf(rule: Rule, { value, limits }: Pick<Said, 'value' | 
   return value >= limits.expected ? limits.high : limits.low;
 }
 
-function webhookMessage(context: MessageContext, target: string, said: Said): Waiting {
+/** Few transitions are a message each; many of one kind are one, as more than that nobody reads apart. */
+function bundled(said: readonly Said[]): readonly (readonly [Said, ...Said[]])[] {
+  return (['firing', 'resolved', 'corrected'] as const).flatMap((kind) => {
+    const [first, ...others] = said.filter((one) => one.kind === kind);
+    if (first === undefined) return [];
+    return others.length < MOST_APART
+      ? [first, ...others].map((one) => [one] as const)
+      : [[first, ...others] as const];
+  });
+}
+
+function webhookMessage(
+  context: MessageContext,
+  target: string,
+  [said, ...others]: readonly [Said, ...Said[]],
+): Waiting {
   const { alert, rule, appId, now } = context;
   const type = `alert.${said.kind}`;
   const data = {
-    messageId: said.id,
-    ...(said.of !== null && { [said.kind === 'corrected' ? 'corrects' : 'resolves']: said.of }),
+    ...transitionOf(rule, said),
     appId,
     rule: { alertId: alert.alertId, name: alert.name, ...(JSON.parse(alert.rule) as object) },
+    link: linkTo(context, said),
+    ...(others.length > 0 && { also: others.map((one) => transitionOf(rule, one)) }),
+  };
+  const body = JSON.stringify({ type, timestamp: iso(now), data });
+  return { channel: 'webhook', target, messageId: said.id, type, body };
+}
+
+function transitionOf(rule: Rule, said: Said): object {
+  return {
+    messageId: said.id,
+    ...(said.of !== null && { [said.kind === 'corrected' ? 'corrects' : 'resolves']: said.of }),
     ...(said.series !== '' && { series: { [spellPath(rule.by ?? [])]: JSON.parse(said.series) as unknown } }),
     ...(said.kind === 'corrected'
       ? { value: said.earlierValue, correctedValue: said.value }
@@ -93,10 +121,7 @@ function webhookMessage(context: MessageContext, target: string, said: Said): Wa
     ...(said.limits !== null && { expected: said.limits.expected }),
     window: windowOf(rule, said.at),
     since: iso(said.since),
-    link: linkTo(context, said),
   };
-  const body = JSON.stringify({ type, timestamp: iso(now), data });
-  return { channel: 'webhook', target, messageId: said.id, type, body };
 }
 
 function windowOf(rule: Rule, at: number): { readonly from: string; readonly to: string } {
@@ -214,6 +239,10 @@ export interface RenamedSeries {
   readonly to: string;
 }
 
+interface OfSeries {
+  readonly series?: Readonly<Record<string, unknown>>;
+}
+
 /** The body of a message that waits, with another name in the place of a value. */
 export function renamedMessage(
   { channel, body }: Pick<Waiting, 'channel' | 'body'>,
@@ -227,11 +256,14 @@ export function renamedMessage(
     return JSON.stringify({ ...mail, text: mail.text.replaceAll(before, after) });
   }
   if (channel === 'webhook') {
-    const message = JSON.parse(body) as { data: { series?: Readonly<Record<string, unknown>> } };
+    const message = JSON.parse(body) as { data: OfSeries & { also?: readonly OfSeries[] } };
     const path = spellPath(rule.by ?? []);
-    if (JSON.stringify(message.data.series?.[path]) !== JSON.stringify(JSON.parse(from))) return body;
-    const series = { [path]: textOf(to) };
-    return JSON.stringify({ ...message, data: { ...message.data, series } });
+    const value = JSON.stringify(JSON.parse(from));
+    const renamed = (one: OfSeries): OfSeries =>
+      JSON.stringify(one.series?.[path]) === value ? { ...one, series: { [path]: textOf(to) } } : one;
+    const { also } = message.data;
+    const data = { ...renamed(message.data), ...(also && { also: also.map(renamed) }) };
+    return JSON.stringify({ ...message, data });
   }
   const label = labelOf(rule.by ?? []);
   const alerts = JSON.parse(body) as {

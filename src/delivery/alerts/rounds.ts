@@ -1,12 +1,14 @@
 /**
- * Rounds of the alerts of an installation: once a minute the process that does the maintenance judges all rules, in one snapshot. What
- * changes and the messages that tell of it are stored in one transaction, with the minute that each rule has come to: after a crash,
- * or beside another process that still believes that it does the maintenance, nothing is lost and nothing is said twice.
+ * Rounds of the alerts of an installation: once a minute the process that does the maintenance judges all rules, app by app: those
+ * that took least the last time first, so that no app waits for a costly one. Values are dropped before the next rule is read.
+ * What changes and the messages that tell of it are stored in one transaction, with the minute that each rule has come to: after a
+ * crash, or beside another process that still believes that it does the maintenance, nothing is lost and nothing is said twice.
  */
 import { randomUUID } from 'node:crypto';
 import type { Logger } from 'pino';
 import { annotateFiring, endFiring } from '../../apps/annotations.ts';
 import { Rounds } from '../../base/rounds.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { errorCode, type Sql, type Transaction } from '../../storage/database/connect.ts';
 import type { EventReader, Storage } from '../../storage/storage.ts';
@@ -23,8 +25,8 @@ import {
   thresholdOf,
   type Waiting,
 } from './messages.ts';
-import { isRuleProblem, parseRule, type Rule } from './rule.ts';
-import { readValues, testOf, type Wanted } from './values.ts';
+import { isRuleProblem, parseRule, type Rule, ruleProblemText } from './rule.ts';
+import { readsOf, readValues, TOO_MANY_VALUES, testOf, type Values, type Wanted } from './values.ts';
 
 export interface AlertRoundsOptions {
   /** A pool of upkeep. */
@@ -67,6 +69,22 @@ const MOST_CORRECTED = 500;
 const REFRESH_EVERY_MINUTES = 2;
 /** Firings of one rule in one round that are marked on the chart. */
 const MOST_ANNOTATED = 10;
+/** Reads of statistics for all rules of an app in one round. */
+export const MOST_READS_OF_APP = 1_500;
+/** Transitions of a rule, and of all rules of an app, in one round. The others are said in the next ones. */
+export const MOST_TRANSITIONS_OF_RULE = 500;
+export const MOST_TRANSITIONS_OF_APP = 2_000;
+/** Messages of an app that wait to be sent; beyond it none is made. */
+export const MOST_WAITING_OF_APP = 10_000;
+
+const PROBLEMS = {
+  'not counted':
+    'The counts of a declared field do not answer the rule yet: see tidemark field list for whether it is declared and complete.',
+  'too many values': `The rule ${TOO_MANY_VALUES}.`,
+  'too many reads': `The rules on statistics of this app read more than ${MOST_READS_OF_APP} windows a minute, one for each minute of "for": this one is not judged.`,
+  'too many transitions': `More than ${MOST_TRANSITIONS_OF_RULE} values change in one minute: the others follow in the next minutes.`,
+  'too many messages': `${MOST_WAITING_OF_APP} messages of this app wait to be sent: new ones are dropped until some have gone.`,
+} as const;
 
 /** A rule with what is needed to judge it. */
 interface Judging {
@@ -88,6 +106,8 @@ interface Outcome {
   readonly judging: Judging;
   readonly said: readonly Said[];
   readonly problem: string | null;
+  /** Whether the rule has come to the last minute; otherwise it is tried again with the next one. */
+  readonly isJudged: boolean;
   /** Series → its open episode, of those that changed. */
   readonly open: ReadonlyMap<string, { readonly id: string; readonly since: number } | null>;
 }
@@ -103,6 +123,8 @@ export class AlertRounds {
   readonly #rounds: Rounds;
   #lastMinute = 0;
   #correctedUpTo = 0;
+  /** App → milliseconds that its rules took the last time. */
+  #took = new Map<number, number>();
 
   constructor(options: AlertRoundsOptions) {
     this.#options = options;
@@ -141,20 +163,53 @@ export class AlertRounds {
    * @returns false if some rules have further minutes to go
    */
   async round(minute: number): Promise<boolean> {
-    const { sql, storage } = this.#options;
-    const alerts = (await activeAlerts(sql)).filter(
-      ({ evaluatedAt }) => evaluatedAt === null || evaluatedAt.getTime() < minute,
+    const { sql } = this.#options;
+    const due = (await activeAlerts(sql)).filter(
+      ({ evaluatedAt }) =>
+        evaluatedAt === null || evaluatedAt.getTime() < minute || isAhead(evaluatedAt, minute),
     );
-    if (alerts.length === 0 || (await areDeliveriesStopped(sql))) return true;
-    const judged = await this.#prepare(alerts, minute);
-    const outcomes = await storage.inSnapshot(sql, (events) => judge(events, judged));
-    for (const part of partsOf(outcomes)) await this.#commit(part);
-    this.stats.evaluations += judged.length;
-    if (judged.some(({ wanted }) => wanted.last < minute)) return false;
+    if (due.length === 0 || (await areDeliveriesStopped(sql))) return true;
+    const apps = new Map<number, AlertRule[]>();
+    for (const alert of due) apps.set(alert.appId, [...(apps.get(alert.appId) ?? []), alert]);
+    const took = new Map<number, number>();
+    let isDone = true;
+    let failure: unknown = null;
+    for (const [appId, alerts] of [...apps].sort(([a], [b]) => this.#tookOf(a) - this.#tookOf(b))) {
+      const startedAt = performance.now();
+      try {
+        isDone = (await this.#roundOfApp(alerts, minute)) && isDone;
+      } catch (error) {
+        failure ??= error;
+      }
+      took.set(appId, performance.now() - startedAt);
+    }
+    this.#took = took;
+    if (failure !== null) throw failure;
+    if (!isDone) return false;
     const minutes = minute / MINUTE_MS;
     if (minutes % CORRECT_EVERY_MINUTES === 0) await this.#correct(minute);
     if (minutes % REFRESH_EVERY_MINUTES === 0) await this.#refresh(minute);
     return true;
+  }
+
+  #tookOf(appId: number): number {
+    return this.#took.get(appId) ?? 0;
+  }
+
+  /** Judges the rules of an app. @returns false if some of them have further minutes to go */
+  async #roundOfApp(alerts: readonly AlertRule[], minute: number): Promise<boolean> {
+    const { storage } = this.#options;
+    const judged = await this.#prepare(alerts, minute);
+    const budget = { reads: MOST_READS_OF_APP, transitions: MOST_TRANSITIONS_OF_APP };
+    // Counts of all events are read together; what has values or statistics is read alone, and dropped before the next.
+    const isPlain = ({ rule }: Judging): boolean => rule.by === null && readsOf(rule, 1) === 0;
+    const parts = [judged.filter(isPlain), ...judged.filter((one) => !isPlain(one)).map((one) => [one])];
+    for (const part of parts.filter(({ length }) => length > 0))
+      await this.#commit(
+        await storage.inSnapshot(this.#options.sql, (events) => judge(events, part, budget)),
+      );
+    this.stats.evaluations += judged.length;
+    return judged.every(({ wanted }) => wanted.last >= minute);
   }
 
   async #prepare(alerts: readonly AlertRule[], minute: number): Promise<readonly Judging[]> {
@@ -164,8 +219,13 @@ export class AlertRounds {
       typesOf(sql, alerts),
       namesOf(sql, alerts),
     ]);
-    return alerts.flatMap((alert): Judging[] => {
-      const rule = parseRule(alert.rule);
+    const parsed = alerts.map((alert) => ({ alert, rule: parseRule(alert.rule) }));
+    for (const { alert, rule } of parsed) {
+      // A rule of an earlier release that is not accepted any more.
+      if (isRuleProblem(rule))
+        await sql`UPDATE alert_rules SET problem = ${ruleProblemText(rule)} WHERE id = ${alert.id}`;
+    }
+    return parsed.flatMap(({ alert, rule }): Judging[] => {
       const app = apps.get(alert.appId);
       if (isRuleProblem(rule) || app === undefined) return [];
       const { from, last } = minutesOf(alert, minute);
@@ -234,7 +294,9 @@ export class AlertRounds {
           ON CONFLICT (rule_id, series) DO UPDATE SET since = EXCLUDED.since, transition = EXCLUDED.transition`;
     }
     await annotate(tx, judging, said);
-    await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, at), said), at);
+    const isSent = await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, at), said), at);
+    if (!isSent)
+      await tx`UPDATE alert_rules SET problem = ${PROBLEMS['too many messages']} WHERE id = ${alert.id}`;
   }
 
   #contextOf({ alert, rule, app }: Pick<Judging, 'alert' | 'rule' | 'app'>, now: number): MessageContext {
@@ -369,12 +431,9 @@ async function areMinutesKept(events: EventReader, { appId, rule, first }: Wante
 }
 
 /** The correction of a firing that the values do not bear out. */
-function disprove(
-  look: Omit<Wrong, 'said'> & { readonly wanted: Wanted },
-  values: readonly SeriesValues[] | 'not counted',
-): readonly Wrong[] {
+function disprove(look: Omit<Wrong, 'said'> & { readonly wanted: Wanted }, values: Values): readonly Wrong[] {
   const { firing, rule, wanted } = look;
-  if (values === 'not counted') return [];
+  if (typeof values === 'string') return [];
   const own = values.find(({ series }) => series === firing.series);
   // A value that nobody has sent for a week tells nothing of what it was.
   if (
@@ -395,11 +454,17 @@ function disprove(
   return [{ ...look, said }];
 }
 
+/** Whether a rule was judged by a clock that was ahead and has come back: it goes on at the present minute. */
+function isAhead(evaluatedAt: Date, minute: number): boolean {
+  return evaluatedAt.getTime() > minute + RECHECKED_MINUTES * MINUTE_MS;
+}
+
 /** The minutes of a rule that are due: those that are new, and some before them. */
 function minutesOf(
-  { evaluatedAt, since }: AlertRule,
+  { evaluatedAt: judgedAt, since }: AlertRule,
   minute: number,
 ): { readonly from: number; readonly last: number } {
+  const evaluatedAt = judgedAt === null || isAhead(judgedAt, minute) ? null : judgedAt;
   const begins = Math.ceil(since.getTime() / MINUTE_MS) * MINUTE_MS;
   const before = Math.max(evaluatedAt?.getTime() ?? minute - MINUTE_MS, minute - LONGEST_GAP_MS);
   const last = Math.min(minute, before + MOST_MINUTES * MINUTE_MS);
@@ -407,28 +472,58 @@ function minutesOf(
   return { from: Math.min(Math.max(again, Math.min(begins, before + MINUTE_MS)), last), last };
 }
 
-async function judge(events: EventReader, judged: readonly Judging[]): Promise<readonly Outcome[]> {
-  const values = await readValues(
-    events,
-    judged.map(({ wanted }) => wanted),
-  );
-  return judged.map((judging, index): Outcome => {
-    const own = values[index] ?? 'not counted';
-    if (own === 'not counted') {
-      const problem =
-        'The counts of a declared field do not answer the rule yet: see tidemark field list for whether it is declared and complete.';
-      return { judging, said: [], problem, open: new Map() };
-    }
-    return { judging, problem: null, ...judgeRule(judging, own) };
-  });
+/** What is left of the reads and transitions of an app in a round. */
+interface Budget {
+  reads: number;
+  transitions: number;
 }
 
-function judgeRule(judging: Judging, values: readonly SeriesValues[]): Pick<Outcome, 'said' | 'open'> {
+async function judge(
+  events: EventReader,
+  judged: readonly Judging[],
+  budget: Budget,
+): Promise<readonly Outcome[]> {
+  const readable = judged.filter(({ rule, wanted }) => {
+    const reads = readsOf(rule, (wanted.last - wanted.first) / MINUTE_MS + 1);
+    if (reads > budget.reads) return false;
+    budget.reads -= reads;
+    return true;
+  });
+  const values = await readValues(
+    events,
+    readable.map(({ wanted }) => wanted),
+  );
+  const outcomes: Outcome[] = [];
+  for (const judging of judged) {
+    const index = readable.indexOf(judging);
+    const own = index < 0 ? 'too many reads' : (values[index] ?? 'not counted');
+    if (typeof own === 'string') {
+      const nothing = { said: [], open: new Map(), isJudged: false };
+      outcomes.push({ judging, problem: PROBLEMS[own], ...nothing });
+      continue;
+    }
+    const most = Math.min(MOST_TRANSITIONS_OF_RULE, budget.transitions);
+    const found = await judgeRule(judging, own, most);
+    budget.transitions -= found.said.length;
+    outcomes.push({ judging, isJudged: true, ...found });
+  }
+  return outcomes;
+}
+
+/** @param most transitions that are said now; the series beyond stay as they were, and are judged again with the next minute */
+async function judgeRule(
+  judging: Judging,
+  values: readonly SeriesValues[],
+  most: number,
+): Promise<Pick<Outcome, 'said' | 'open' | 'problem'>> {
   const { alert, rule, wanted, from, episodes } = judging;
   // A value of a field that is new was not absent before. Late events begin no absence: no minute that was judged has a new one.
   const isOfRecent =
     rule.by !== null && (rule.kind === 'absent' || ('side' in rule && rule.side === 'below'));
-  const firesFrom = isOfRecent && alert.evaluatedAt !== null ? alert.evaluatedAt.getTime() + MINUTE_MS : from;
+  const firesFrom =
+    isOfRecent && alert.evaluatedAt !== null && !isAhead(alert.evaluatedAt, wanted.last)
+      ? alert.evaluatedAt.getTime() + MINUTE_MS
+      : from;
   const said: Said[] = [];
   const open = new Map<string, { id: string; since: number } | null>();
   const known = new Set(values.map(({ series }) => series));
@@ -436,16 +531,20 @@ function judgeRule(judging: Judging, values: readonly SeriesValues[]): Pick<Outc
   const length = (wanted.last - wanted.first) / MINUTE_MS + 1;
   const gone = [...episodes.keys()].filter((series) => !known.has(series));
   const nothing = gone.map((series) => ({ series, values: new Array<null>(length).fill(null) }));
+  const slices = new TimeSlice();
   for (const own of [...values, ...nothing]) {
+    if (slices.isOverAfterStep) await slices.next();
     const before = [...(episodes.get(own.series) ?? [])];
     const options = { test: testOf(rule), forMs: rule.forMs, from, firesFrom };
     const transitions = reconcile({ ...own, first: wanted.first }, options, before);
     if (transitions.length === 0) continue;
+    if (said.length + transitions.length > most)
+      return { said, open, problem: PROBLEMS['too many transitions'] };
     for (const one of transitions) said.push(sayingOf(one));
     const now = before.find(({ to }) => to === null);
     open.set(own.series, now === undefined || now.id === null ? null : { id: now.id, since: now.from });
   }
-  return { said, open };
+  return { said, open, problem: null };
 }
 
 /** Gives a transition its id, and an episode that begins the same. */
@@ -460,16 +559,6 @@ function sayingOf({ kind, series, at, value, limits, of }: Transition): Said {
   };
 }
 
-/** Rules of one transaction. */
-const RULES_AT_ONCE = 1_000;
-
-function partsOf(outcomes: readonly Outcome[]): readonly (readonly Outcome[])[] {
-  const parts: (readonly Outcome[])[] = [];
-  for (let at = 0; at < outcomes.length; at += RULES_AT_ONCE)
-    parts.push(outcomes.slice(at, at + RULES_AT_ONCE));
-  return parts;
-}
-
 /** Moves rules on to the minute that they were judged to. @returns those that nobody else has judged since they were read */
 async function advance(tx: Transaction, outcomes: readonly Outcome[]): Promise<ReadonlySet<number>> {
   const of = <T>(pick: (outcome: Outcome) => T): T[] => outcomes.map(pick);
@@ -477,7 +566,7 @@ async function advance(tx: Transaction, outcomes: readonly Outcome[]): Promise<R
     UPDATE alert_rules SET evaluated_at = coalesce(given.minute, evaluated_at), problem = given.problem
       FROM unnest(${of(({ judging }) => judging.alert.id)}::integer[],
                   ${of(({ judging }) => judging.alert.evaluatedAt?.toISOString() ?? null)}::timestamptz[],
-                  ${of(({ judging, problem }) => (problem === null ? new Date(judging.wanted.last).toISOString() : null))}::timestamptz[],
+                  ${of(({ judging, isJudged }) => (isJudged ? new Date(judging.wanted.last).toISOString() : null))}::timestamptz[],
                   ${of(({ problem }) => problem)}::text[]) AS given (id, before, minute, problem)
      WHERE alert_rules.id = given.id AND evaluated_at IS NOT DISTINCT FROM given.before AND NOT is_paused
     RETURNING alert_rules.id`;
@@ -509,13 +598,18 @@ async function insertTransitions(
        WHERE rule_id = ${alert.id} AND (public_id = ANY(${corrected}) OR (kind = 'resolved' AND of_transition = ANY(${corrected})))`;
 }
 
+/** Stores messages to be sent. @returns false where so many of the app wait that none is stored */
 async function insertMessages(
   tx: Transaction,
   appId: number,
   messages: readonly Waiting[],
   at: number,
-): Promise<void> {
-  if (messages.length === 0) return;
+): Promise<boolean> {
+  if (messages.length === 0) return true;
+  const [row] = await tx<{ waiting: number }[]>`
+    SELECT count(*)::integer AS waiting
+      FROM (SELECT FROM delivery_messages WHERE app_id = ${appId} LIMIT ${MOST_WAITING_OF_APP}) AS waiting`;
+  if ((row?.waiting ?? 0) + messages.length > MOST_WAITING_OF_APP) return false;
   const of = <T>(pick: (one: Waiting) => T): T[] => messages.map(pick);
   await tx`
     INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
@@ -523,6 +617,7 @@ async function insertMessages(
       FROM unnest(${of(({ channel }) => channel)}::text[], ${of(({ target }) => target)}::text[],
                   ${of(({ messageId }) => messageId)}::text[], ${of(({ type }) => type)}::text[],
                   ${of(({ body }) => body)}::text[]) AS given (channel, target, message_id, type, body)`;
+  return true;
 }
 
 /** Marks firings on the chart of the app. */

@@ -65,6 +65,8 @@ export interface RuleProblem {
 const UNITS: Readonly<Record<string, number>> = { m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 export const LONGEST_WINDOW_MS = 7 * DAY_MS;
 export const LONGEST_FOR_MS = DAY_MS;
+/** A statistic is read once for each minute of `for`. */
+export const LONGEST_FOR_OF_STATISTIC_MS = 4 * HOUR_MS;
 /** Deviations from the median that are unusual where the rule does not say. */
 const DEVIATIONS = 5;
 const LONGEST_RULE = 4_000;
@@ -136,7 +138,7 @@ function ruleOf(fields: Fields): Rule {
   if (kind === 'unusual') return unusual(fields, forMs);
   const common = { by, forMs, windowMs: duration(fields.window, 'window', LONGEST_WINDOW_MS) };
   if (kind === 'absent') {
-    return checkBy({
+    return checkRead({
       kind,
       ...common,
       measured: measuredOf({ type: fields.type, filter: fields.filter }, ''),
@@ -148,14 +150,14 @@ function ruleOf(fields: Fields): Rule {
         'of',
         `is missing: it must be one of ${MEASURES.join(', ')}; or use absent, ratio or unusual`,
       );
-    return checkBy({ kind, ...common, measured: measuredOf(fields, ''), ...thresholdOf(fields) });
+    return checkRead({ kind, ...common, measured: measuredOf(fields, ''), ...thresholdOf(fields) });
   }
   const part = (name: 'ratio' | 'to'): Measured => {
     const inner = objectOf(fields[name], name);
     checkKeys(inner, MEASURED_KEYS, name);
     return measuredOf({ of: 'count', ...inner }, name);
   };
-  return checkBy({ kind, ...common, measured: part('ratio'), to: part('to'), ...thresholdOf(fields) });
+  return checkRead({ kind, ...common, measured: part('ratio'), to: part('to'), ...thresholdOf(fields) });
 }
 
 function unusual(fields: Fields, forMs: number): Rule {
@@ -165,13 +167,18 @@ function unusual(fields: Fields, forMs: number): Rule {
   if (typeof deviations !== 'number' || !(deviations >= 1 && deviations <= 1_000))
     throw new Mistake('deviations', 'must be a number from 1 to 1000');
   const measured = measuredOf({ of: 'count', ...fields }, '');
-  return { kind: 'unusual', by: null, windowMs: QUARTER_HOUR_MS, forMs, measured, deviations };
+  return checkRead({ kind: 'unusual', by: null, windowMs: QUARTER_HOUR_MS, forMs, measured, deviations });
 }
 
-/** Counts of two fields together are not kept. */
-function checkBy(rule: Rule): Rule {
-  const { by, measured } = rule;
+/** Counts of two fields together are not kept, and a statistic is read minute by minute. */
+function checkRead(rule: Rule): Rule {
+  const { by, measured, forMs } = rule;
   const parts = rule.kind === 'ratio' ? [measured, rule.to] : [measured];
+  if (forMs > LONGEST_FOR_OF_STATISTIC_MS && parts.some(({ of }) => of !== 'count'))
+    throw new Mistake(
+      'for',
+      `must be at most ${spellDuration(LONGEST_FOR_OF_STATISTIC_MS)} of a statistic, which is read for each of its minutes`,
+    );
   if (by !== null && parts.some(({ filter }) => filter !== null))
     throw new Mistake('filter', 'cannot be combined with by');
   return rule;

@@ -5,7 +5,7 @@ import { type EventReader, WIDTHS, type WidthName } from '../../storage/storage.
 import { firingMinutes, type Limits, type SeriesValues } from './judge.ts';
 import { thresholdOf } from './messages.ts';
 import { type Rule, spellDuration } from './rule.ts';
-import { readBuckets, readValues, testOf, type Wanted } from './values.ts';
+import { readBuckets, readValues, TOO_MANY_VALUES, testOf, type Wanted } from './values.ts';
 
 export interface Trial {
   /** The minutes that were judged, milliseconds since 1970: ends of windows. */
@@ -69,7 +69,7 @@ export async function tryRule(
   if (to - from > LONGEST_MS) throw new WrongField('from', 'must be at most 400 days before the end');
   const curve = new Curve(rule, { from, to });
   if (to < from) return { from, to, stepMs, firings: [], total: 0, curve };
-  const partMs = rule.by === null ? LONGEST_MS : stepMs === MINUTE_MS ? PART_BY_MS : BUCKETS_AT_ONCE * stepMs;
+  let partMs = rule.by === null ? LONGEST_MS : stepMs === MINUTE_MS ? PART_BY_MS : BUCKETS_AT_ONCE * stepMs;
   if ((to - from) / partMs > MOST_PARTS)
     throw new WrongField(
       'from',
@@ -77,16 +77,22 @@ export async function tryRule(
     );
   const firings: TrialFiring[] = [];
   const open = new Map<string, TrialFiring>();
-  for (let begin = from; begin <= to; begin += partMs) {
+  for (let begin = from; begin <= to; ) {
     const end = Math.min(to, begin + partMs - stepMs);
     const first = begin - rule.forMs;
     const values =
       stepMs === MINUTE_MS
         ? (await readValues(events, [{ ...tried, first, last: end }]))[0]
         : await readSteps(events, { ...tried, first, last: end }, stepMs);
+    if (values === 'too many values') {
+      if (partMs === stepMs) throw new WrongField('rule', TOO_MANY_VALUES);
+      partMs = Math.max(stepMs, Math.floor(partMs / (4 * stepMs)) * stepMs);
+      continue;
+    }
     if (values === undefined || values === 'not counted') return null;
     collect(rule, values, { first, begin, stepMs, open, firings });
     for (const own of values) curve.add(own, { first, begin, stepMs });
+    begin += partMs;
   }
   const all = [...firings, ...open.values()].sort((a, b) => a.from - b.from);
   return { from, to, stepMs, firings: all.slice(0, MOST_SHOWN), total: all.length, curve };

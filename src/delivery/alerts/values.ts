@@ -2,6 +2,7 @@
 import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 import {
   type EventReader,
+  MOST_WINDOW_CELLS,
   type Stats,
   type SummaryLine,
   sameLocalTime,
@@ -25,11 +26,22 @@ export interface Wanted {
   readonly last: number;
 }
 
-/** Not counted: a field is not declared, or not counted for all of the time. */
-export type Values = readonly SeriesValues[] | 'not counted';
+/**
+ * Not counted: a field is not declared, or not counted for all of the time. Too many values: those of `by`, at all of the minutes, are
+ * beyond what one rule may read.
+ */
+export type Values = readonly SeriesValues[] | 'not counted' | 'too many values';
+
+export const TOO_MANY_VALUES =
+  'reads too many values of "by" at too many minutes: a shorter "for" or "window", or a field with fewer values, takes less';
 
 /** Values of a field that are judged apart. */
 const MOST_SERIES = 20_000;
+/** Each minute of a statistic is a read of its own, as quantiles of a window are not made of those of its minutes. */
+export function readsOf(rule: Rule, minutes: number): number {
+  return partsOf(rule).filter(({ of }) => of !== 'count').length * minutes;
+}
+
 /** Weeks that a quarter-hour is compared with, and how many of them there must be. */
 const WEEKS = 8;
 const FEWEST_WEEKS = 3;
@@ -53,12 +65,14 @@ export async function readValues(events: EventReader, wanted: readonly Wanted[])
   const all: Values[] = [];
   for (const [index, one] of wanted.entries()) {
     const parts: (Series | null)[] = [];
+    let isTooMuch = false;
     for (const [place, part] of partsOf(one.rule).entries()) {
       const request = requests[index]?.[place] ?? null;
       const counted = request === null ? await readStats(events, one, part) : found.get(request);
+      isTooMuch ||= counted === 'too many values';
       parts.push(typeof counted === 'object' ? counted : null);
     }
-    all.push(await valuesOf(events, one, parts));
+    all.push(isTooMuch ? 'too many values' : await valuesOf(events, one, parts));
   }
   return all;
 }
@@ -146,7 +160,11 @@ function nulls(length: number): (number | null)[] {
 }
 
 /** Statistics at each minute: quantiles of a window are not made of those of its minutes. */
-async function readStats(events: EventReader, wanted: Wanted, measured: Measured): Promise<Series | null> {
+async function readStats(
+  events: EventReader,
+  wanted: Wanted,
+  measured: Measured,
+): Promise<Series | 'too many values' | null> {
   const { first, last, rule } = wanted;
   const length = (last - first) / MINUTE_MS + 1;
   const all = new Map<string, (number | null)[]>();
@@ -155,6 +173,7 @@ async function readStats(events: EventReader, wanted: Wanted, measured: Measured
     const found = await statsWithin(events, wanted, measured, { from: until - rule.windowMs, until });
     if (found === null) return null;
     for (const [series, value] of found) {
+      if (all.size * length > MOST_WINDOW_CELLS) return 'too many values';
       const values = all.get(series) ?? nulls(length);
       values[index] = value;
       all.set(series, values);

@@ -2,6 +2,7 @@
  * Sums over sliding windows that end at each minute of an interval, from the counts alone: what alert rules are judged by. Windows of
  * many rules are read in one snapshot, and those of an app that have the same length by one statement.
  */
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { Sql } from '../database/connect.ts';
 import type { FieldCounts } from '../fields/counts-relation.ts';
 import {
@@ -39,6 +40,15 @@ export interface WindowRequest {
 /** Value of `by` as JSON, or the empty text → one sum for each end. Values without events in any window are absent. */
 export type WindowSums = ReadonlyMap<string, Float64Array>;
 
+/**
+ * Values of a field times the cells of their windows that one request may have: about 16 MB. Beyond it a request is refused before
+ * anything of it is read.
+ */
+export const MOST_WINDOW_CELLS = 2_000_000;
+
+/** Why windows are not read: counts do not answer them, or they are too many. */
+export type NoWindows = NotCounted | 'too many values';
+
 /** Windows of more steps are read as steps at their two ends and coarser buckets between them. */
 const LONGEST_BY_STEP = 180;
 
@@ -46,9 +56,9 @@ const LONGEST_BY_STEP = 180;
 export async function readWindows(
   sql: Sql,
   requests: readonly WindowRequest[],
-): Promise<readonly (WindowSums | NotCounted)[]> {
+): Promise<readonly (WindowSums | NoWindows)[]> {
   return await readSnapshot(sql, async (tx) => {
-    const found = new Map<WindowRequest, WindowSums | NotCounted>();
+    const found = new Map<WindowRequest, WindowSums | NoWindows>();
     const plain = requests.filter(({ filter, by }) => filter === null && by === null);
     for (const alike of groupsOf(plain)) await readPlain(tx, alike, found);
     for (const request of requests)
@@ -110,7 +120,7 @@ function groupsOf(requests: readonly WindowRequest[]): readonly (readonly Window
 async function readPlain(
   tx: Snapshot,
   requests: readonly WindowRequest[],
-  found: Map<WindowRequest, WindowSums | NotCounted>,
+  found: Map<WindowRequest, WindowSums | NoWindows>,
 ): Promise<void> {
   const [any] = requests;
   if (any === undefined) return;
@@ -120,7 +130,7 @@ async function readPlain(
   for (const request of requests) found.set(request, new Map([['', slide(request, cells, idsOf(request))]]));
 }
 
-async function readOfField(tx: Snapshot, request: WindowRequest): Promise<WindowSums | NotCounted> {
+async function readOfField(tx: Snapshot, request: WindowRequest): Promise<WindowSums | NoWindows> {
   const { appId, typeIds, filter, by, first, last, windowMs } = request;
   const interval = { from: first - windowMs, until: last };
   const asked = { appId, typeIds, ...interval, withCountsOnly: true, isCountedAlone: true };
@@ -138,10 +148,13 @@ async function readOfField(tx: Snapshot, request: WindowRequest): Promise<Window
   if (field === null || !(await isComplete(tx, asked, field))) return 'not counted';
   const values = await valuesWithin(tx, { appId, typeIds, path: by ?? [], interval }, field);
   if (typeof values === 'string') return values;
+  if (values.all.length * layoutOf(request).cells > MOST_WINDOW_CELLS) return 'too many values';
   const ids = values.all.flatMap(({ series }) => series.map(({ id }) => id));
   const cells = await readCells(tx, request, ids, values.field);
   const sums = new Map<string, Float64Array>();
+  const slices = new TimeSlice();
   for (const { value, series } of values.all) {
+    if (slices.isOver) await slices.next();
     const own = series.map(({ id }) => id);
     if (own.some((id) => cells.has(id))) sums.set(value, slide(request, cells, own));
   }

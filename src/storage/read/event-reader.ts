@@ -34,6 +34,7 @@ import {
 } from '../counts/summary-series.ts';
 import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
 import {
+  type NoWindows,
   readFirstWindow,
   readRecentValues,
   readWindows,
@@ -103,7 +104,7 @@ export interface EventReader {
   /** Statistics, or events, by bucket, and by the values of another path. */
   summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
   /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
-  windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NotCounted)[]>;
+  windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NoWindows)[]>;
   /**
    * Running counts at instants, in the order of the requests, in one snapshot; in a cluster in one for each app. 'too many' where
    * they would take too many counts by the minute.
@@ -243,8 +244,8 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
 async function readWindowsOfApps(
   requests: readonly WindowRequest[],
   { at, counted }: ReadRoutes,
-): Promise<readonly (WindowSums | NotCounted)[]> {
-  const found = new Map<WindowRequest, WindowSums | NotCounted>();
+): Promise<readonly (WindowSums | NoWindows)[]> {
+  const found = new Map<WindowRequest, WindowSums | NoWindows>();
   for (const appId of new Set(requests.map((request) => request.appId))) {
     const own = requests.filter((request) => request.appId === appId);
     const plain = own.filter(({ filter, by }) => filter === null && by === null);
