@@ -117,9 +117,11 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await owner.patch(`${app.path}/boards/${board?.boardId}`, { viewIds });
     await page.getByRole('button', { name: 'Move All:' }).focus();
     await page.keyboard.press('ArrowLeft');
-    await until(async () => (await stored()).join() === 'Germany,All,By country,Log', 'all four are stored');
+    // The added one is behind "All", which it was behind, unless the page had learned of it before.
+    const both = ['Germany,All,Log,By country', 'Germany,All,By country,Log'];
+    await until(async () => both.includes((await stored()).join()), 'all four are stored');
     await showing([4, 6, 6, 6]);
-    expect(await names()).toEqual(['Germany', 'All', 'By country', 'Log']);
+    expect(both).toContain((await names()).join());
     // The dialog knows the three with which the list of boards was read, and takes one of them away.
     await page.getByRole('button', { name: 'Change board' }).click();
     const dialog = page.getByRole('dialog');
