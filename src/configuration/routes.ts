@@ -13,7 +13,6 @@ import type { Sql } from '../storage/database/connect.ts';
 import { ConsumerStore, type Engine } from '../storage/storage.ts';
 import { ApplyFailure, applyConfig, showConfig } from './apply.ts';
 import { CONFIG_SCHEMA } from './document.ts';
-import { ConfigMistake, parseConfig } from './parse.ts';
 
 /** Requests of a management token in 60 seconds. */
 export const MANAGEMENT_LIMIT_PER_MINUTE = 60;
@@ -189,6 +188,8 @@ async function apply(
   const { sql, token, text, query } = given;
   const by = { userId: null, email: `management token ${token.name}` };
   const store = new ConsumerStore(engine, sql);
+  // YAML and its schema are a twentieth of a start, and most installations never ask for them.
+  const { ConfigMistake, parseConfig } = await import('./parse.ts');
   try {
     const options = { sql, store, secret: async () => secret, config, passwords: new Passwords(), by };
     const applied = await applyConfig(options, await parseConfig(text), query);

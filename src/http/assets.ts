@@ -1,4 +1,4 @@
-/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them by Brotli, the start by gzip, and by Brotli where a package has no copies. */
+/** Serves the built dashboard from memory; files are read and hashed once, at the start. The build compresses them by Brotli; other copies are made when a client first asks for them. */
 import { createHash } from 'node:crypto';
 import { readdir, readFile } from 'node:fs/promises';
 import { extname, join } from 'node:path';
@@ -58,11 +58,20 @@ const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8}\.[a-z0-9]+$/;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
 const REVALIDATE = 'no-cache';
 
-/** Suffixes of compressed copies, and their encoding. */
+/** Suffixes of compressed copies, and their encoding; the smallest first. */
 const COPIES = [
   ['.br', 'br'],
   ['.gz', 'gzip'],
 ] as const;
+
+/** What of assets/ is worth compressing, as the build has it; and from how many bytes on. */
+const COMPRESSIBLE = /^assets\/.*\.(?:css|js|json|svg|txt|webmanifest)$/;
+const WORTH_COMPRESSING = 512;
+/** A package has no copies, and makes them as it runs: the best quality of Brotli takes several times as long. */
+const COMPRESS = {
+  br: (bytes: Buffer) => promisify(brotliCompress)(bytes, { params: { [zlib.BROTLI_PARAM_QUALITY]: 9 } }),
+  gzip: (bytes: Buffer) => promisify(gzip)(bytes),
+} as const;
 
 interface Variant {
   /** Content-Encoding; empty for the uncompressed file. */
@@ -75,8 +84,9 @@ interface Asset {
   readonly contentType: string;
   readonly cacheControl: string;
   readonly headers: Readonly<Record<string, string>>;
-  /** Sorted by size, smallest first. */
-  readonly variants: readonly Variant[];
+  readonly plain: Variant;
+  /** Makes a compressed copy, once. None where compression gains nothing. */
+  readonly copies: ReadonlyMap<string, () => Promise<Variant>>;
 }
 
 const NOT_BUILT_PAGE = `<!doctype html>
@@ -124,7 +134,7 @@ export async function readAssets(folder: string, embeddersOf: EmbeddersOf = asyn
       route(ERRORS_PAGE, pageAt('docs/errors.html')),
       ...[...assets].map(([path, asset]) => route(path, asset)),
     ],
-    notFound: (exchange) => answer(exchange, page, 404),
+    notFound: (exchange) => answerWith(exchange, page, page.plain, 404),
   };
 }
 
@@ -143,7 +153,7 @@ function route(path: string, asset: Asset): Route {
     path,
     parameters: { appId: ANY, token: ANY },
     headers: ['accept-encoding', 'if-none-match'],
-    handle: async (exchange) => answer(exchange, asset),
+    handle: (exchange) => answer(exchange, asset),
   };
 }
 
@@ -158,11 +168,11 @@ function sharedRoute(page: Asset, embeddersOf: EmbeddersOf): Route {
     handle: async (exchange) => {
       const isEmbedded = new URLSearchParams(exchange.query).get('embed') === 'true';
       const origins = isEmbedded ? await embeddersOf(exchange.parameters[0] ?? '') : [];
-      if (origins.length === 0) return answer(exchange, asset);
+      if (origins.length === 0) return await answer(exchange, asset);
       const { 'X-Frame-Options': _, ...headers } = asset.headers;
       const policy = POLICY.replace("frame-ancestors 'none'", `frame-ancestors ${origins.join(' ')}`);
       // Never out of a browser's cache: the sites may have changed.
-      return answer(exchange, {
+      return await answer(exchange, {
         ...asset,
         cacheControl: 'no-store',
         headers: { ...headers, 'Content-Security-Policy': policy },
@@ -171,11 +181,19 @@ function sharedRoute(page: Asset, embeddersOf: EmbeddersOf): Route {
   };
 }
 
-function answer(exchange: Exchange, asset: Asset, status: 200 | 404 = 200): Outcome {
-  const { contentType, cacheControl } = asset;
+async function answer(exchange: Exchange, asset: Asset): Promise<Outcome> {
+  const { plain, copies } = asset;
   const accepted = acceptedEncodings(exchange.header('accept-encoding'));
-  const variant = asset.variants.find(({ encoding }) => encoding === '' || accepted.has(encoding));
-  if (variant === undefined) return new Rejection('notFound', 'There is nothing at this path.');
+  for (const [, encoding] of COPIES) {
+    const copy = accepted.has(encoding) ? await copies.get(encoding)?.() : undefined;
+    if (copy !== undefined && copy.body.length < plain.body.length)
+      return answerWith(exchange, asset, copy, 200);
+  }
+  return answerWith(exchange, asset, plain, 200);
+}
+
+function answerWith(exchange: Exchange, asset: Asset, variant: Variant, status: 200 | 404): Outcome {
+  const { contentType, cacheControl } = asset;
   const headers: Record<string, string> = { ...asset.headers, ETag: variant.etag, Vary: 'Accept-Encoding' };
   if (status === 200 && matchesTag(exchange.header('if-none-match'), variant.etag))
     return { status: 304, body: '', contentType, cacheControl, headers };
@@ -212,17 +230,25 @@ function prepare(path: string, files: ReadonlyMap<string, Buffer>): Asset {
   const extension = extname(path);
   const bytes = files.get(path) ?? Buffer.of();
   const hash = createHash('sha256').update(bytes).digest('base64url').slice(0, 22);
-  const variants: Variant[] = [{ encoding: '', body: bytes, etag: `"${hash}"` }];
-  for (const [suffix, encoding] of COPIES) {
-    const body = files.get(path + suffix);
-    if (body !== undefined) variants.push({ encoding, body, etag: `"${hash}-${encoding}"` });
+  const copies = new Map<string, () => Promise<Variant>>();
+  const isWorth = COMPRESSIBLE.test(path) && bytes.length >= WORTH_COMPRESSING;
+  for (const [suffix, encoding] of isWorth || files.has(`${path}.br`) ? COPIES : []) {
+    let made: Promise<Variant> | undefined;
+    const make = async (): Promise<Variant> => {
+      const body = files.get(path + suffix) ?? (await COMPRESS[encoding](bytes));
+      return { encoding, body, etag: `"${hash}-${encoding}"` };
+    };
+    copies.set(encoding, () => {
+      made ??= make();
+      return made;
+    });
   }
-  variants.sort((a, b) => a.body.length - b.body.length);
   return {
     contentType: TYPES[extension] ?? 'application/octet-stream',
     cacheControl: HASHED.test(path) ? IMMUTABLE : REVALIDATE,
     headers: extension === '.html' ? PAGE_HEADERS : {},
-    variants,
+    plain: { encoding: '', body: bytes, etag: `"${hash}"` },
+    copies,
   };
 }
 
@@ -235,30 +261,9 @@ async function readFiles(folder: string): Promise<Map<string, Buffer>> {
       const path = join(entry.parentPath, entry.name);
       return [path.slice(folder.length).replaceAll('\\', '/').replace(/^\//, ''), await readFile(path)];
     });
-    return await withCopies(new Map(await Promise.all(contents)));
+    return new Map(await Promise.all(contents));
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return new Map();
     throw error;
   }
-}
-
-/** What of assets/ is worth compressing, as the build has it; and from how many bytes on. */
-const COMPRESSIBLE = /^assets\/.*\.(?:css|js|json|svg|txt|webmanifest)$/;
-const WORTH_COMPRESSING = 512;
-/** Each start does it: the best quality takes several times as long. */
-const BROTLI = { params: { [zlib.BROTLI_PARAM_QUALITY]: 9 } } as const;
-
-/** Adds the compressed copies that are missing: a package has none of assets/. */
-async function withCopies(files: Map<string, Buffer>): Promise<Map<string, Buffer>> {
-  const worth = [...files].filter(
-    ([path, { length }]) =>
-      files.has(`${path}.br`) || (COMPRESSIBLE.test(path) && length >= WORTH_COMPRESSING),
-  );
-  await Promise.all(
-    worth.map(async ([path, content]) => {
-      files.set(`${path}.gz`, await promisify(gzip)(content));
-      if (!files.has(`${path}.br`)) files.set(`${path}.br`, await promisify(brotliCompress)(content, BROTLI));
-    }),
-  );
-  return files;
 }

@@ -1,6 +1,7 @@
 /** Query parameters, each declared once: what validates a request is what the API's description shows. */
 import { Ajv, type ValidateFunction } from 'ajv';
 import { nearest } from '../base/did-you-mean.ts';
+import { OWN_SCHEMAS } from '../base/own-schemas.ts';
 import { Rejection } from '../errors.ts';
 
 /** JSON Schema, 2020-12. */
@@ -36,7 +37,7 @@ export type Values<P extends Parameters> = {
   readonly [K in keyof P]: P[K] extends Parameter<infer T> ? T : never;
 };
 
-const ajv = new Ajv({ strict: true });
+const ajv = new Ajv(OWN_SCHEMAS);
 
 /** What other interfaces call a parameter, the contract's routes among them. */
 const OTHER_NAMES: Readonly<Record<string, readonly string[]>> = {

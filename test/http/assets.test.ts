@@ -113,7 +113,7 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     const plain = await fetchBytes(path, 'identity');
     expect([plain.encoding, plain.bytes.toString()]).toEqual(['', SCRIPT]);
     expect((await fetchBytes('/assets/big-01234567.js', 'identity')).bytes).toHaveLength(200_003);
-    // A package has no copies: they are made at the start.
+    // A package has no copies: they are made as they are asked for.
     const made = await fetchBytes('/assets/big-01234567.js', 'br');
     expect([made.encoding, brotliDecompressSync(made.bytes).length]).toEqual(['br', 200_003]);
   });

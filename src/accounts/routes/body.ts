@@ -1,5 +1,6 @@
 /** Bodies of requests under /api: flat JSON objects, checked by compiled schemas from which their types come. */
 import { Ajv, type ErrorObject } from 'ajv';
+import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { scanDocument } from '../../json/mistake.ts';
 import { JsonScan } from '../../json/scan.ts';
@@ -27,7 +28,7 @@ type Body<F extends Readonly<Record<string, FieldSchema>>, R extends keyof F> = 
 /** Parses a body into its fields, or returns a refusal that names the first invalid one. */
 export type BodyParser<T> = (text: string) => T | Rejection;
 
-const ajv = new Ajv({ strict: true });
+const ajv = new Ajv(OWN_SCHEMAS);
 
 /**
  * Compiles the parser of a body. Unknown fields are ignored.
