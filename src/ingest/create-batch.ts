@@ -187,11 +187,15 @@ async function storeBatch(
 /** Of a format whose clients repeat whole requests, or of events that all have keys where these may be: why this one may succeed later, and not now. */
 function retryableRefusal(
   { queues }: CreateBatchSteps,
-  { repeatsWhole = false, repeatsKeyed = false }: AnsweringFormat,
+  { repeatsWhole = false, repeatsKeyed = false, refuse }: AnsweringFormat,
   batch: Batch,
   sent: Events,
 ): Rejection | null {
-  const isKeyed = repeatsKeyed && sent.every((event) => event instanceof Rejection || event.key !== null);
+  // Pages are told nothing of the app, and a refusal of the whole would: theirs stay with the events.
+  const isKeyed =
+    repeatsKeyed &&
+    refuse !== undefined &&
+    sent.every((event) => event instanceof Rejection || event.key !== null);
   if (!repeatsWhole && !isKeyed) return null;
   for (const result of batch.results) if (result instanceof Rejection && result.isRetryable) return result;
   for (const { createdAt } of batch.accepted.slice(0, batch.past)) {
