@@ -8,7 +8,7 @@ import { readWeek, weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { build, tidemark } from '../support/command-line.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { captured, RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { heightsOf } from './picture-heights.ts';
 
@@ -41,7 +41,9 @@ describe('the digest of a board', () => {
     owner = await newPerson(service, 'owner@example.com');
     viewer = await newPerson(service, 'viewer@example.com');
     app = await newOwnApp(owner, 'Shop');
-    await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
+    await joinApp(owner, app.path, viewer, { email: 'viewer@example.com', role: 'viewer' });
+    await until(() => mailbox.mails.length === 1, 'the invitation has come');
+    mailbox.mails.splice(0);
     for (const [field, kind] of [
       ['country', 'value'],
       ['amount', 'number'],

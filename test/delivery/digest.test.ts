@@ -6,7 +6,7 @@ import { nextDigest } from '../../src/delivery/digest/digests.ts';
 import { digestMail } from '../../src/delivery/digest/message.ts';
 import { weekBefore } from '../../src/delivery/digest/weeks.ts';
 import { type Mailbox, openMailbox } from '../support/mailbox.ts';
-import { newOwnApp, newPerson, Person } from '../support/person.ts';
+import { joinApp, newOwnApp, newPerson, Person } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { heightsOf } from './picture-heights.ts';
 
@@ -45,8 +45,9 @@ describe('a member', () => {
     viewer = await newPerson(service, 'viewer@example.com');
     app = await newOwnApp(owner, 'Shop & <b>Sons</b>');
     path = `/api/account/digests/${app.appId}`;
-    const added = await owner.post(`${app.path}/members`, { email: 'viewer@example.com', role: 'viewer' });
-    expect(added.status, added.text).toBe(201);
+    await joinApp(owner, app.path, viewer, { email: 'viewer@example.com', role: 'viewer' });
+    await until(() => mailbox.mails.length === 1, 'the invitation has come');
+    mailbox.mails.splice(0);
   });
   afterAll(async () => {
     await service?.stop();

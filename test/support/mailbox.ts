@@ -13,7 +13,7 @@ export interface Mailbox {
   /** An SMTP_URL. */
   readonly url: string;
   /** What was asked for: invitations, and links. */
-  readonly mails: readonly Mail[];
+  readonly mails: Mail[];
   /** What owners are told of: it comes at times of its own. */
   readonly notices: readonly Mail[];
   close(): Promise<void>;
