@@ -112,6 +112,7 @@ describe('over HTTP,', () => {
         labels: {
           version: expect.stringMatching(/^\d+\.\d+\.\d+$/),
           engine: expect.stringMatching(/^PostgreSQL 18\.\d+$/),
+          transport: 'uws',
         },
         value: 1,
       },
