@@ -92,7 +92,7 @@ test('source that is no TypeScript is named and what was built stays', async () 
 
 /** A service that says its process id, and that it stops in order. */
 const SERVICE = `
-for (const signal of ['SIGTERM', 'SIGINT'])
+for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'])
   process.once(signal, () => process.stdout.write('stopped\\n', () => process.exit(0)));
 setInterval(() => undefined, 1000);
 process.stdout.write(\`serving as \${process.pid}.\\n\`);

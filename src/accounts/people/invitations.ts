@@ -52,7 +52,8 @@ export async function invite(
   const { appId, email, role, by, now } = invitation;
   await tx`DELETE FROM invitations WHERE app_id = ${appId} AND expires_at <= least(${new Date(now)}, now())`;
   const [others] = await tx<{ count: number }[]>`
-    SELECT count(*)::integer AS count FROM invitations WHERE app_id = ${appId} AND email_key <> ${email.key}`;
+    SELECT count(*)::integer AS count FROM invitations
+     WHERE app_id = ${appId} AND email_key <> ${email.key} AND expires_at > ${new Date(now)}`;
   if ((others?.count ?? 0) >= MAX_INVITATIONS)
     throw refused(
       'tooManyInvitations',
