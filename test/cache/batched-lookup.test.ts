@@ -141,7 +141,7 @@ test('a busy database is waited for; one that is suspect has 0.7 seconds, and al
   await vi.advanceTimersByTimeAsync(2_000);
   expect(statements).toEqual([['a']]);
   state.isSuspect = true;
-  await vi.advanceTimersByTimeAsync(101);
+  await vi.advanceTimersByTimeAsync(150);
   for (const outcome of await Promise.all(outcomes)) expect(outcome).toBeInstanceOf(LookupUnavailable);
   expect(statements).toEqual([['a']]);
 });
