@@ -43,7 +43,7 @@ rm -rf "$2"`;
 
 /**
  * A cluster that goes with the run needs no durable files: without waiting for the disk, databases are made and dropped in a
- * third of the time. In the file, so that a test can switch them on (test/cli/doctor/doctor.test.ts).
+ * third of the time.
  */
 const WITHOUT_DISK = '\nfsync = off\nfull_page_writes = off\nmax_wal_size = 8GB\n';
 

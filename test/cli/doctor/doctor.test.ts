@@ -4,10 +4,9 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Sql } from '../../../src/storage/database/connect.ts';
 import { tidemark } from '../../support/command-line.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
-import { until, withTestService } from '../../support/service.ts';
+import { withTestService } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
 
@@ -29,17 +28,6 @@ async function examine(settings: Record<string, string>): Promise<Report & { cod
   return { ...report, code };
 }
 
-/** The cluster of a run works without waiting for its disk (test/support/cluster.ts), of which the doctor would warn. */
-async function setDurability(sql: Sql, value: 'on' | 'off'): Promise<void> {
-  for (const setting of ['fsync', 'full_page_writes'])
-    await sql.unsafe(`ALTER SYSTEM SET ${setting} = ${value}`);
-  await sql`SELECT pg_reload_conf()`;
-  await until(async () => {
-    const [row] = await sql<{ value: string }[]>`SELECT current_setting('full_page_writes') AS value`;
-    return row?.value === value;
-  }, 'the setting is in use');
-}
-
 function about(report: Report, check: string): string[] {
   return report.findings.filter((one) => one.check === check).map(({ level, found }) => `${level}: ${found}`);
 }
@@ -47,21 +35,21 @@ function about(report: Report, check: string): string[] {
 describe.each(availableEngines())('on %s', (engine) => {
   test('a running installation is healthy, and the doctor changes nothing', async () => {
     await withTestService({ engine }, async (service) => {
-      await setDurability(service.sql, 'on');
       const report = await examine({
         PORT: String(service.port),
         DATABASE_URL: service.database.url,
         SECRET: 'the secret of the tests, 32 characters',
         DATA_DIR: join(folder, 'none'),
       });
-      expect(report).toMatchObject({ healthy: true, code: 0 });
+      // The cluster of a run works without waiting for its disk (test/support/cluster.ts), which is all that the doctor warns of.
+      // No test may change that: every service beside it would refuse the server.
+      const problems = report.findings.filter(({ level }) => level === 'problem');
+      expect(new Set(problems.map(({ check }) => check))).toEqual(new Set(['durability']));
       expect(about(report, 'service')).toEqual([
         `ok: it is running on 127.0.0.1 port ${service.port} and is ready`,
       ]);
-      expect(about(report, 'durability')[0]).toMatch(/^ok/);
       expect(about(report, 'clock')).toEqual(['ok: the clocks of the database and this machine agree']);
       expect(existsSync(join(folder, 'none'))).toBe(false);
-      await setDurability(service.sql, 'off');
     });
   });
 
