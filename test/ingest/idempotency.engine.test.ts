@@ -126,8 +126,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       Authorization: `Bearer ${other.loggingToken}`,
     });
     expect(response.headers['idempotent-replayed']).toBeUndefined();
-    for (const app of [service.app, other])
-      expect((await storedIds({ ...service, app })).length).toBe(1);
+    for (const app of [service.app, other]) expect((await storedIds({ ...service, app })).length).toBe(1);
   });
 
   test('fifty twins at once store one event, and all get its answer', async () => {
