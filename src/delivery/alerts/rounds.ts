@@ -223,7 +223,9 @@ export class AlertRounds {
     for (const { alert, rule } of parsed) {
       // A rule of an earlier release that is not accepted any more.
       if (isRuleProblem(rule))
-        await sql`UPDATE alert_rules SET problem = ${ruleProblemText(rule)} WHERE id = ${alert.id}`;
+        await sql`
+          UPDATE alert_rules SET problem = ${ruleProblemText(rule)}
+           WHERE id = ${alert.id} AND problem IS DISTINCT FROM ${ruleProblemText(rule)}`;
     }
     return parsed.flatMap(({ alert, rule }): Judging[] => {
       const app = apps.get(alert.appId);
