@@ -10,7 +10,7 @@ import { patient } from './test/support/patience.ts';
  * What a file of tests is, its name says:
  *
  *   x.test.ts            in a process that it shares with others, on PostgreSQL 18
- *   x.isolated.test.ts   replaces modules: in a process of its own
+ *   x.isolated.test.ts   replaces modules or timers of the process: in one of its own
  *   x.dom.test.ts        components of the dashboard in a document of happy-dom, likewise
  *   x.contract.ts        once on every engine: PostgreSQL 18 and 15, TimescaleDB, a Citus cluster
  *   x.engine.test.ts     once on every engine of one server

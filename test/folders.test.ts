@@ -70,3 +70,15 @@ test('no file imports itself through others, not even for types', () => {
   for (const file of imports.keys()) follow([file]);
   expect(circles).toEqual([]);
 });
+
+test('no file of tests puts timers of its own in place of those of services that files share', () => {
+  const files = readdirSync(new URL('.', import.meta.url), { recursive: true, encoding: 'utf8' });
+  expect(files).toContain('base/timeout.isolated.test.ts');
+  const guilty = files.filter(
+    (file) =>
+      /\.(test|contract)\.ts$/.test(file) &&
+      !/\.(isolated|dom)\.test\.ts$/.test(file) &&
+      /vi\.useFakeTimers\(/.test(readFileSync(new URL(file, import.meta.url), 'utf8')),
+  );
+  expect(guilty).toEqual([]);
+});
