@@ -249,7 +249,7 @@ async function quarantined(folder: string): Promise<Record<string, unknown>[]> {
 
 describe.each(availableEngines())('an older backup is restored while events wait, on %s:', (engine) => {
   test('events of apps that it does not know go to quarantine, and no app gets those of another', async () => {
-    const { service, proxy, folder } = await journaled({ engine });
+    const { service, proxy, folder } = await journaled({ engine, config: PATIENT });
     const { sql } = service;
     const changes = changesHeard(proxy);
     const younger = await service.newApp();
