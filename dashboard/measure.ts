@@ -1,32 +1,11 @@
 /** What the chart shows in place of numbers of events: a ratio of two counts, or a statistic of a field. */
-import type { MeasureStat } from '../src/api-types/answers.ts';
+import { type MeasureStat, STATS as NUMBER_STATS } from '../src/base/measures.ts';
 import { type Part, parsePart, partText } from '../src/base/view.ts';
 
 /** The statistics of a field, in the order of the menu: the first is of its different values, the others of its numbers. */
-export const STATS = [
-  'distinct',
-  'avg',
-  'sum',
-  'min',
-  'max',
-  'p50',
-  'p90',
-  'p95',
-  'p99',
-] as const satisfies readonly MeasureStat[];
+export const STATS: readonly MeasureStat[] = ['distinct', ...NUMBER_STATS];
 
-export const STAT_NAMES: Record<MeasureStat, string> = {
-  distinct: 'Unique values',
-  avg: 'Average',
-  sum: 'Sum',
-  min: 'Minimum',
-  max: 'Maximum',
-  p50: 'Median',
-  p90: '90th percentile',
-  p95: '95th percentile',
-  p99: '99th percentile',
-};
-
+export { isQuantile, measureLabel } from '../src/base/measures.ts';
 export { type Part, partText } from '../src/base/view.ts';
 
 export type Measure =

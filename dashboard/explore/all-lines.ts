@@ -11,7 +11,7 @@ import { matches, Search } from '../components/search.ts';
 import { Waiting } from '../components/waiting.ts';
 import { change, count, counted, difference } from '../format.ts';
 import { html } from '../html.ts';
-import { STAT_NAMES } from '../measure.ts';
+import { measureLabel } from '../measure.ts';
 import { comparedSpan } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { numbersPath, seriesPath, type ViewAndChange } from '../view.ts';
@@ -150,7 +150,7 @@ function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolea
     const before = new Map(earlier.data?.lines?.map(({ key, overall }) => [key, overall[stat] ?? null]));
     const [all, isSum] = stat === 'sum' ? [data.overall.sum ?? 0, true] : [data.overall.count, false];
     return {
-      label: STAT_NAMES[stat],
+      label: measureLabel(stat),
       entries: (data.lines ?? []).map(({ key, name, stats, overall }) => {
         const own = isSum ? (overall.sum ?? 0) : overall.count;
         return {

@@ -8,7 +8,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { count, counted, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { STAT_NAMES } from '../measure.ts';
+import { measureLabel } from '../measure.ts';
 import type { View } from '../url.ts';
 import { eventsQuery, type ViewAndChange } from '../view.ts';
 
@@ -58,7 +58,7 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
   const by = [first, second].filter((path) => path !== '');
   const { line, problem, seconds } = useQuery(appId, viewed, by);
   const stat = view.measure?.kind === 'stat' ? view.measure : null;
-  const what = stat === null ? 'Events' : `${STAT_NAMES[stat.stat]} of ${stat.of}`;
+  const what = stat === null ? 'Events' : `${measureLabel(stat.stat)} of ${stat.of}`;
   const choice = (label: string, place: 0 | 1): VNode =>
     html`<label>${label} <select aria-label=${place === 0 ? 'First field' : 'Second field'} value=${paths[place]} onChange=${(
       event: Event,

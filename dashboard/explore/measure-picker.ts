@@ -5,7 +5,7 @@ import type { DeclaredField, EventType, MeasureStat } from '../../src/api-types/
 import { Popover } from '../components/popover.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
-import { type Measure, STAT_NAMES, STATS } from '../measure.ts';
+import { type Measure, measureLabel, STATS } from '../measure.ts';
 import type { View } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 
@@ -32,7 +32,7 @@ export function MeasurePicker(props: MeasurePickerProps): VNode {
 
 function measureText(measure: Measure | null): string {
   if (measure === null) return 'Events';
-  return measure.kind === 'ratio' ? 'Ratio' : `${STAT_NAMES[measure.stat]} of ${measure.of}`;
+  return measure.kind === 'ratio' ? 'Ratio' : `${measureLabel(measure.stat)} of ${measure.of}`;
 }
 
 interface ChoicesProps extends MeasurePickerProps {
@@ -110,7 +110,7 @@ function StatForm({ appId, view, onPick }: StatFormProps): VNode {
     html`<option key=${path} value=${path} selected=${path === chosen?.of}>${path}</option>`;
   return html`<form class="measure-form" onSubmit=${show}>
     <label>Statistic
-      <select name="stat" value=${stat} onChange=${(event: Event) => setStat((event.currentTarget as HTMLSelectElement).value as MeasureStat)}>${STATS.map((one) => html`<option key=${one} value=${one}>${STAT_NAMES[one]}</option>`)}</select>
+      <select name="stat" value=${stat} onChange=${(event: Event) => setStat((event.currentTarget as HTMLSelectElement).value as MeasureStat)}>${STATS.map((one) => html`<option key=${one} value=${one}>${measureLabel(one)}</option>`)}</select>
     </label>
     <label>of the field
       <select key=${kind} name="of" required>

@@ -3,7 +3,7 @@ import { useRef } from 'preact/hooks';
 import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
 import { average } from '../format.ts';
-import { type Measure, partText, STAT_NAMES } from '../measure.ts';
+import { isQuantile, type Measure, measureLabel, partText } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -171,7 +171,7 @@ function statOf(
   // What is compared with may be from before the field was counted: then there is nothing to compare with.
   const before = isCompared && earlier.problem === null ? earlier : null;
   if (before !== null && (before.data === undefined || before.isStale)) return null;
-  const name = `${STAT_NAMES[stat]} of ${of}`;
+  const name = `${measureLabel(stat)} of ${of}`;
   return {
     curve: statCurve(series, data, before?.data ?? null, { stat, name, by: view.by, hidden: view.hidden }),
     note: statNote(view, stat, data),
@@ -188,7 +188,7 @@ function statNote(
   { leftOut, overall, lines, notBy, seconds }: NumberStats,
 ): string | null {
   const notes = [
-    stat.startsWith('p') && 'A percentile is within 1% of the exact one.',
+    isQuantile(stat) && 'A percentile is within 1% of the exact one.',
     stat === 'distinct' &&
       [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&
       'Beyond 1,024 different values their number is an estimate, within about 1%.',

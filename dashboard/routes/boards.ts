@@ -30,7 +30,7 @@ import { typedConditionsPath } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
-import { STAT_NAMES } from '../measure.ts';
+import { measureLabel } from '../measure.ts';
 import { comparedSpan, isoText, rangeText } from '../range.ts';
 import { useAction, useResource } from '../resource.ts';
 import { now } from '../state.ts';
@@ -301,7 +301,7 @@ function curveOf(
   }
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
-  return statCurve(series, numbers, null, { stat, by, hidden, name: `${STAT_NAMES[stat]} of ${of}` });
+  return statCurve(series, numbers, null, { stat, by, hidden, name: `${measureLabel(stat)} of ${of}` });
 }
 
 interface EditProps {

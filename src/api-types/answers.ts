@@ -3,6 +3,10 @@
  * API's description has their fields. Times are ISO 8601 in UTC, unless they are said to be milliseconds.
  */
 
+import type { MeasureStat } from '../base/measures.ts';
+
+export type { MeasureStat } from '../base/measures.ts';
+
 export interface User {
   readonly userId: string;
   readonly email: string;
@@ -825,12 +829,6 @@ export interface StatLine extends StatColumns {
   readonly key: string;
   readonly name: string;
 }
-
-/** What a chart shows of a field. */
-export type MeasureStat = Stat | 'distinct';
-
-/** The statistics of a number field. */
-export type Stat = 'avg' | 'sum' | 'min' | 'max' | 'p50' | 'p90' | 'p95' | 'p99';
 
 /** A number for each bucket; null where there is none. */
 type Values = readonly (number | null)[];

@@ -1,5 +1,6 @@
 /** Statistics of the numbers of a declared field, as queries ask for them and answers show them. */
-import type { Stat as FieldStat, MeasureStat, StatColumns } from '../api-types/answers.ts';
+import type { StatColumns } from '../api-types/answers.ts';
+import { type Stat as FieldStat, MEASURES, type MeasureStat, STATS } from '../base/measures.ts';
 import { objectOf } from '../http/operation.ts';
 import type { Parameter } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
@@ -8,16 +9,6 @@ import { COUNT } from './answer-shapes.ts';
 import { VALUE } from './fields/shown-value.ts';
 
 /** `count` is in every row. */
-export const STATS = [
-  'sum',
-  'avg',
-  'min',
-  'max',
-  'p50',
-  'p90',
-  'p95',
-  'p99',
-] as const satisfies readonly FieldStat[];
 export type NumberStat = 'count' | FieldStat;
 /** `distinct` is of a declaration of its own. */
 export type Stat = NumberStat | 'distinct';
@@ -27,7 +18,7 @@ const WORDS = [...NUMBER_WORDS, 'distinct'] as const;
 
 export const STAT: Parameter<readonly Stat[]> = {
   description:
-    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` is rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank. `distinct` is how many different values there are, of a field of the kind `distinct`: exact up to 1,024, beyond it an estimate with a standard error of 0.81 %.',
+    'With `of`: which statistics each row has, beside `count`. May be given several times. `sum`, `min` and `max` are exact, `avg` and `stddev` are rounded to a double, and the quantiles `p50` to `p99` are within 1 % of the number at their rank. `distinct` is how many different values there are, of a field of the kind `distinct`: exact up to 1,024, beyond it an estimate with a standard error of 0.81 %.',
   schema: {
     type: 'array',
     items: { type: 'string', enum: WORDS },
@@ -39,25 +30,15 @@ export const STAT: Parameter<readonly Stat[]> = {
   convert: (value) => (value as readonly Stat[] | undefined) ?? [],
 };
 
-const EXACT = {
-  type: ['number', 'string', 'null'],
-  description: 'Exact: as a text where a double cannot hold it. Null where there are no numbers.',
+const TYPES = {
+  exact: ['number', 'string', 'null'],
+  rounded: ['number', 'null'],
+  quantile: ['number', 'null'],
 } as const;
-const ROUNDED = { type: ['number', 'null'] } as const;
 
-export const STAT_FIELDS = {
-  sum: {
-    ...EXACT,
-    description: 'Exact: as a text where a double cannot hold it. 0 where there are no numbers.',
-  },
-  avg: { ...ROUNDED, description: 'The sum divided by the count. Null where there are no numbers.' },
-  min: EXACT,
-  max: EXACT,
-  p50: { ...ROUNDED, description: 'Of n numbers in order the one at ⌊0.5 (n − 1)⌋ from 0 on, within 1 %.' },
-  p90: { ...ROUNDED, description: 'The same with 0.9.' },
-  p95: { ...ROUNDED, description: 'The same with 0.95.' },
-  p99: { ...ROUNDED, description: 'The same with 0.99.' },
-} as const;
+export const STAT_FIELDS = Object.fromEntries(
+  STATS.map((name) => [name, { type: TYPES[MEASURES[name].kind], description: MEASURES[name].description }]),
+);
 
 /** Of a field of the kind `distinct`. */
 export const DISTINCT_FIELDS = {

@@ -2,6 +2,7 @@
 
 import { isDeepStrictEqual } from 'node:util';
 import type { SeriesRows } from '../api-types/answers.ts';
+import { STATS } from '../base/measures.ts';
 import { TimeSlice } from '../base/time-slice.ts';
 import { Rejection } from '../errors.ts';
 import type { DataOf } from '../http/data.ts';
@@ -31,7 +32,6 @@ import {
   OVERALL,
   STAT,
   STAT_FIELDS,
-  STATS,
   type Stat,
   shownStats,
 } from './number-stats.ts';

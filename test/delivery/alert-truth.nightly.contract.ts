@@ -56,10 +56,10 @@ const RULES: Readonly<Record<string, Known>> = {
   },
   p99: {
     rule: { of: 'p99', field: 'ms', window, above: 800 },
-    // Of n numbers in order the one at floor(0.99 (n - 1)).
+    // Of n numbers in order the one at ⌈0.99 n⌉.
     holds: (events) => {
       const sorted = events.map(({ ms }) => ms).sort((x, y) => x - y);
-      return (sorted[Math.floor(0.99 * (sorted.length - 1))] ?? 0) > 800;
+      return (sorted[Math.ceil(0.99 * sorted.length) - 1] ?? 0) > 800;
     },
   },
   avg: {

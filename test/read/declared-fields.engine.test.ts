@@ -208,7 +208,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         kind,
         backfill: true,
       });
-    const all = 'of=ms&interval=1M&stat=sum&stat=avg&stat=min&stat=max&stat=p50&stat=p99';
+    const all = 'of=ms&interval=1M&stat=sum&stat=avg&stat=min&stat=max&stat=stddev&stat=p50&stat=p99';
     await until(async () => (await get(all)).status === 200, 'the numbers are counted');
     await log('1e400', '[1,2]', '9007199254740993', '-3');
     const { series, overall, leftOut } = (await get(all)).data;
@@ -219,6 +219,9 @@ describe.each(availableEngines())('on %s', (engine) => {
       min: -3,
       max: '9007199254740993',
     };
+    const [deviation] = await service.sql<{ stddev: number }[]>`
+      SELECT stddev(v)::float8 AS stddev FROM unnest(ARRAY[0.1, 0.2, 9007199254740993, -3]::numeric[]) AS v`;
+    expect(overall.stddev).toBe(deviation?.stddev);
     expect(series.at(-1)).toMatchObject({ ...expected, partial: true });
     expect(overall).toMatchObject(expected);
     expect(leftOut).toEqual({ several: 1, unrepresentable: 1 });

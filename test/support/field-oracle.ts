@@ -392,19 +392,32 @@ function expectStats(stats: NumberStats | undefined, found: readonly Found[]): v
   expect(asUnits(stats?.max ?? null)).toBe(numbers.at(-1) ?? 'none');
   const double = (units: bigint): number => Number(`${units}e-${PLACES}`);
   if (numbers.length === 0) {
-    expect(stats).toMatchObject({ avg: null, p50: null, p90: null, p95: null, p99: null });
+    expect(stats).toMatchObject({ avg: null, stddev: null, p50: null, p90: null, p95: null, p99: null });
     return;
   }
   const average = Number(`${(sum * 10n ** 20n) / BigInt(numbers.length)}e-${PLACES + 20}`);
   expect(stats?.avg).toBe(average);
+  expectDeviation(stats?.stddev ?? null, numbers, sum);
   for (const [name, quantile] of [
     ['p50', 0.5],
     ['p90', 0.9],
     ['p95', 0.95],
     ['p99', 0.99],
   ] as const) {
-    const right = double(numbers[Math.floor(quantile * (numbers.length - 1))] ?? 0n);
+    const right = double(numbers[Math.ceil(quantile * numbers.length) - 1] ?? 0n);
     const error = Math.abs((stats?.[name] ?? Number.NaN) - right);
     expect(error, `${name} of ${numbers.length}: ${right}`).toBeLessThanOrEqual(0.01 * Math.abs(right));
   }
+}
+
+/** Of a sample: from what each number is away from the mean, n times as much, so that it is a whole number. */
+function expectDeviation(found: number | null, numbers: readonly bigint[], sum: bigint): void {
+  const n = BigInt(numbers.length);
+  if (n < 2n) {
+    expect(found).toBeNull();
+    return;
+  }
+  const squares = numbers.reduce((total, one) => total + (n * one - sum) ** 2n, 0n);
+  const right = Math.sqrt(Number(`${(squares * 10n ** 20n) / (n * n * (n - 1n))}e-${2 * PLACES + 20}`));
+  expect(Math.abs((found ?? Number.NaN) - right)).toBeLessThanOrEqual(1e-14 * right);
 }

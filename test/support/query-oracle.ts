@@ -98,7 +98,12 @@ function statistic(
   if (stat === 'avg') return sum / numbers.length;
   if (stat === 'min') return numbers[0] ?? null;
   if (stat === 'max') return numbers.at(-1) ?? null;
-  return numbers[Math.floor((Number(stat.slice(1)) / 100) * (numbers.length - 1))] ?? null;
+  if (stat === 'stddev') {
+    const mean = sum / numbers.length;
+    const squares = numbers.reduce((total, number) => total + (number - mean) ** 2, 0);
+    return numbers.length < 2 ? null : Math.sqrt(squares / (numbers.length - 1));
+  }
+  return numbers[Math.ceil((Number(stat.slice(1)) / 100) * numbers.length) - 1] ?? null;
 }
 
 function bucketsOf(events: readonly OracleEvent[], starts: readonly number[]): Map<number, number> {

@@ -9,7 +9,7 @@ import { Field, linesOf, Select } from '../../components/field.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { average, counted, dateTime } from '../../format.ts';
 import { html } from '../../html.ts';
-import { STAT_NAMES, STATS } from '../../measure.ts';
+import { measureLabel, STATS } from '../../measure.ts';
 import { useResource } from '../../resource.ts';
 import { ownZone } from '../../time-zone.ts';
 import { chosenTypes, type View } from '../../url.ts';
@@ -105,7 +105,7 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
         <${Select} label="Tell me when" name="of" chosen=${of} options=${[
           ['count', 'the count'],
           ['ratio', 'the ratio'],
-          ...STATS.map((stat) => [stat, STAT_NAMES[stat]] as const),
+          ...STATS.map((stat) => [stat, measureLabel(stat)] as const),
         ]} />
         ${of !== 'count' && of !== 'ratio' && field('of the field', 'field', { placeholder: 'order.total' })}
         ${field('of events of the type', 'type', { placeholder: 'all types' })}

@@ -3,24 +3,14 @@
  * them, `absent` waits for nothing, and `unusual` compares a quarter-hour with those of earlier weeks.
  */
 import { nearest } from '../../base/did-you-mean.ts';
+import { type MeasureStat, STATS } from '../../base/measures.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
 import { fieldFilterOf } from '../../read/filter/counted-values.ts';
 import { type Condition, parseFilter, parsePath } from '../../read/filter/parse-filter.ts';
 import type { FieldFilter } from '../../storage/storage.ts';
 
-export const MEASURES = [
-  'count',
-  'sum',
-  'avg',
-  'min',
-  'max',
-  'p50',
-  'p90',
-  'p95',
-  'p99',
-  'distinct',
-] as const;
-export type Measure = (typeof MEASURES)[number];
+export type Measure = 'count' | MeasureStat;
+export const MEASURES: readonly Measure[] = ['count', ...STATS, 'distinct'];
 
 /** What is measured in a window. */
 export interface Measured {

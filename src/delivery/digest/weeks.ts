@@ -1,7 +1,8 @@
 /** The numbers of a week and of the one before, of an app or of the views of a board: all of a mail from one snapshot. */
-import type { BoardChart, Series as ChartSeries, MeasureStat } from '../../api-types/answers.ts';
+import type { BoardChart, Series as ChartSeries } from '../../api-types/answers.ts';
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
+import { type MeasureStat, measureLabel } from '../../base/measures.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
 import { readBoardCharts } from '../../read/board-route.ts';
@@ -207,17 +208,12 @@ function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams)
   const stat = view.get('stat') as MeasureStat; // There are numbers of a view with a statistic alone.
   if (numbers !== null)
     return {
-      ...{ unit: 'measure', of: `${STAT_NAMES[stat]} of ${numbers.of}` },
+      ...{ unit: 'measure', of: `${measureLabel(stat).toLowerCase()} of ${numbers.of}` },
       total: numbers.overall[stat] ?? null,
       values: numbers.stats[stat] ?? series.starts.map(() => null),
     };
   return { unit: 'events', of: '', total: sum(counts), values: counts };
 }
-
-const STAT_NAMES: Readonly<Record<MeasureStat, string>> = {
-  ...{ distinct: 'unique values', avg: 'average', sum: 'sum', min: 'minimum', max: 'maximum' },
-  ...{ p50: 'median', p90: '90th percentile', p95: '95th percentile', p99: '99th percentile' },
-};
 
 function countsOf({ all, hidden }: ChartSeries, withHidden: boolean): readonly number[] {
   return withHidden && hidden ? all.map((count, day) => count + (hidden.counts[day] ?? 0)) : all;

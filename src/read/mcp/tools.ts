@@ -9,6 +9,7 @@ import type {
   SeriesRows,
 } from '../../api-types/answers.ts';
 import { nearest } from '../../base/did-you-mean.ts';
+import { isQuantile } from '../../base/measures.ts';
 import { Rejection } from '../../errors.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { invalidParameters, type Query } from '../../http/query.ts';
@@ -220,8 +221,6 @@ const LIMIT = (most: number, absent: number): Schema => ({
   default: absent,
 });
 
-/** Statistics that are not exact: see STAT. */
-const QUANTILES: readonly string[] = ['p50', 'p90', 'p95', 'p99'];
 const WITHIN = 'Quantiles are within 1 % of the number at their rank.';
 const ESTIMATE = 'distinct is an estimate with a standard error of 0.81 %.';
 
@@ -676,7 +675,7 @@ function exactness(
   stats: readonly string[],
   rows: readonly Readonly<Record<string, unknown>>[],
 ): { readonly exact: boolean; readonly approximate?: string } {
-  if (stats.some((stat) => QUANTILES.includes(stat))) return { exact: false, approximate: WITHIN };
+  if (stats.some(isQuantile)) return { exact: false, approximate: WITHIN };
   return rows.some((row) => row.exact === false) ? { exact: false, approximate: ESTIMATE } : { exact: true };
 }
 

@@ -1,10 +1,12 @@
 /** The lines of an answer to a query: what is known so far, and at last everything. */
+
 import type { QueryGroup, QueryLine, QueryRow, QueryStatistics } from '../../api-types/answers.ts';
+import { STATS } from '../../base/measures.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { type EventGroup, type SeriesFrame, type Stats, statsOf, type Tally } from '../../storage/storage.ts';
 import { COUNT, TIMESTAMP } from '../answer-shapes.ts';
 import { shownValue, VALUE } from '../fields/shown-value.ts';
-import { DISTINCT_FIELDS, STAT_FIELDS, STATS, shownStats } from '../number-stats.ts';
+import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../number-stats.ts';
 import { INTERVALS, nameOfWidth } from '../series-read.ts';
 import type { AskedMeasure, QueryBody } from './query-body.ts';
 

@@ -1,5 +1,6 @@
 /** The question of a query: a body in JSON, whose fields are those of a series where they have the same name. */
 import { nearest } from '../../base/did-you-mean.ts';
+import { STATS } from '../../base/measures.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { objectOf } from '../../http/operation.ts';
 import { Invalid, type Parameter, type Schema } from '../../http/query.ts';
@@ -8,7 +9,7 @@ import { JsonScan } from '../../json/scan.ts';
 import type { Measure, WidthName } from '../../storage/storage.ts';
 import { FILTER } from '../filter/filter-query.ts';
 import { type Condition, parsePath } from '../filter/parse-filter.ts';
-import { STATS, type Stat } from '../number-stats.ts';
+import type { Stat } from '../number-stats.ts';
 import { EXCEPT_TYPES, MAX_EXCEPT_TYPES, MAX_TYPES, SCOPE, timezone } from '../scope-query.ts';
 import { INTERVALS, type IntervalName, widthOf } from '../series-read.ts';
 

@@ -5,6 +5,7 @@
  * What the counts of a minute do not tell yet is computed from its rows, in the same snapshot: coarser buckets around it are then read
  * from finer ones.
  */
+import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import {
   addSummary,
@@ -13,7 +14,7 @@ import {
   newSummary,
   type Summary,
 } from '../fields/count-minutes.ts';
-import { type Decimal, decimalText, quotient } from '../fields/decimal-sum.ts';
+import { decimalText, quotient } from '../fields/decimal-sum.ts';
 import type { DeclaredField, FieldKind } from '../fields/declared-fields.ts';
 import { DistinctValues } from '../fields/distinct-values.ts';
 import {
@@ -37,26 +38,15 @@ import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level, MINUTE_MS } from './
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 import type { Snapshot } from './stale.ts';
 
-/** Quantiles that are computed, ascending. */
-const QUANTILES = [0.5, 0.9, 0.95, 0.99] as const;
 /** Values that are shown apart where the request does not say how many. */
 const TOP_VALUES = 50;
 /** Cells that are in memory at once, as bytes. */
 const CELLS_AT_ONCE = 200;
 
 /** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
-export interface NumberStats {
-  readonly count: number;
-  readonly sum: string;
-  readonly avg: number | null;
-  readonly min: string | null;
-  readonly max: string | null;
-  /** Within 1 % of the number that is the quantile. */
-  readonly p50: number | null;
-  readonly p90: number | null;
-  readonly p95: number | null;
-  readonly p99: number | null;
-}
+export type NumberStats = { readonly count: number; readonly sum: string } & {
+  readonly [name in Stat]: (typeof MEASURES)[name]['kind'] extends 'exact' ? string | null : number | null;
+};
 
 /** How many different values some events have. */
 export interface DistinctStats {
@@ -550,12 +540,20 @@ export function numberStatsOf(numbers: NumberSummary): NumberStats {
   const { count, sum, min, max } = numbers;
   const inRange = (quantile: number | null): number | null =>
     quantile === null ? null : Math.min(Math.max(quantile, Number(min)), Number(max));
-  const [p50 = null, p90 = null, p95 = null, p99 = null] = numbers.bins.quantiles(QUANTILES).map(inRange);
-  return { count, sum: decimalText(sum), avg: averageOf(sum, count), min, max, p50, p90, p95, p99 };
+  const [p50 = null, p90 = null, p95 = null, p99 = null] = numbers.bins.quantiles(SHARES).map(inRange);
+  const avg = count === 0 ? null : quotient(sum, BigInt(count));
+  return { count, sum: decimalText(sum), avg, min, max, stddev: deviationOf(numbers), p50, p90, p95, p99 };
 }
 
-function averageOf(sum: Decimal, count: number): number | null {
-  return count === 0 ? null : quotient(sum, count);
+/** The standard deviation of a sample, from exact sums: √((n Σx² − (Σx)²) / (n (n − 1))). */
+function deviationOf({ count, sum, squares }: NumberSummary): number | null {
+  if (count < 2 || squares === null) return null;
+  const n = BigInt(count);
+  const scale = Math.max(squares.scale, 2 * sum.scale);
+  const units =
+    n * squares.units * 10n ** BigInt(scale - squares.scale) -
+    sum.units ** 2n * 10n ** BigInt(scale - 2 * sum.scale);
+  return Math.sqrt(quotient({ units, scale }, n * (n - 1n)));
 }
 
 /** Statistics of the numbers of a field by bucket, as one line. */

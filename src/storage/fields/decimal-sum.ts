@@ -15,6 +15,8 @@ export interface Decimal {
 
 /** Digits that a double holds exactly. */
 const SAFE_DIGITS = 15;
+/** Digits whose square a double holds exactly. */
+const SQUARED_DIGITS = 7;
 /** Numbers of so many digits are added as doubles, as long as their sum is below this. */
 const MOST_DOUBLE = 2 ** 52;
 const PLAIN = /^(-?)(\d+)(?:\.(\d+))?$/;
@@ -43,9 +45,19 @@ export class DecimalSum {
     return true;
   }
 
-  /** @param sign -1 takes it off again */
-  addDecimal({ units, scale }: Decimal, sign: 1 | -1 = 1): void {
-    this.#addBig({ units: sign === 1 ? units : -units, scale });
+  addDecimal(decimal: Decimal): void {
+    this.#addBig(decimal);
+  }
+
+  /** Adds the square of a number that {@link add} takes. */
+  addSquare(literal: string): void {
+    const [, , whole = '', fraction = ''] = (literal.length <= SQUARED_DIGITS && PLAIN.exec(literal)) || [];
+    if (whole !== '') {
+      this.#addDouble(Number(whole + fraction) ** 2, 2 * fraction.length);
+      return;
+    }
+    const decimal = decimalOf(literal);
+    if (decimal !== null) this.#addBig({ units: decimal.units ** 2n, scale: 2 * decimal.scale });
   }
 
   get value(): Decimal {
@@ -126,10 +138,10 @@ export function compare(a: Decimal, b: Decimal): number {
 const QUOTIENT_DIGITS = 25;
 
 /** A decimal divided by a whole number, as a double. */
-export function quotient({ units, scale }: Decimal, divisor: number): number {
+export function quotient({ units, scale }: Decimal, divisor: bigint): number {
   const more = Math.max(0, QUOTIENT_DIGITS + String(divisor).length - String(units).length);
   const dividend = units * 10n ** BigInt(more);
   // A digit stands for what is cut off: it decides which of two doubles is nearer.
-  const rest = dividend % BigInt(divisor) === 0n ? '0' : '1';
-  return Number(`${dividend / BigInt(divisor)}${rest}e${-(scale + more + 1)}`);
+  const rest = dividend % divisor === 0n ? '0' : '1';
+  return Number(`${dividend / divisor}${rest}e${-(scale + more + 1)}`);
 }

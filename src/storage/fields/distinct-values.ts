@@ -31,10 +31,6 @@ export class DistinctValues {
   #hashes: Set<number> | null = new Set();
   #registers: Uint8Array | null = null;
 
-  get isEmpty(): boolean {
-    return this.#hashes !== null && this.#hashes.size === 0;
-  }
-
   /** Whether {@link count} is exact. */
   get isExact(): boolean {
     return this.#hashes !== null;

@@ -1,12 +1,14 @@
 /**
- * What is kept of the numbers of a field: their count, exact sum, minimum and maximum, and a sketch of their quantiles.
+ * What is kept of the numbers of a field: their count, exact sum and sum of squares, minimum and maximum, and a sketch of their quantiles.
  * Summaries can be added in any order. As bytes they are added by concatenation, so that SQL adds them, too (string_agg).
  */
 import { compare, type Decimal, DecimalSum, decimalOf, decimalText, parseText } from './decimal-sum.ts';
 import { Bins, binOf } from './sketch.ts';
 
-/** Version of the bytes of a summary; any other is not understood. */
-const VERSION = 1;
+/** Version of the bytes of a summary. */
+const VERSION = 2;
+/** The version before it, which has no squares; any other is not understood. */
+const WITHOUT_SQUARES = 1;
 
 /** A number with the double that is next to it. */
 interface Extreme {
@@ -27,6 +29,8 @@ export class NumberSummary {
   #several = 0;
   #unrepresentable = 0;
   readonly #sum = new DecimalSum();
+  /** Null: some of the numbers were counted without them. */
+  #squares: DecimalSum | null = new DecimalSum();
   #min: Extreme | null = null;
   #max: Extreme | null = null;
   readonly #bins = new Bins();
@@ -36,6 +40,10 @@ export class NumberSummary {
   }
   get sum(): Decimal {
     return this.#sum.value;
+  }
+  /** The sum of the squares; null where it is not known of all numbers. */
+  get squares(): Decimal | null {
+    return this.#squares?.value ?? null;
   }
   /** As JSON, without an exponent; null where there are no numbers. */
   get min(): string | null {
@@ -51,23 +59,13 @@ export class NumberSummary {
     return { several: this.#several, unrepresentable: this.#unrepresentable };
   }
 
-  /** Whether it adds nothing, whatever its minimum and maximum are. */
-  get isEmpty(): boolean {
-    return (
-      this.#count === 0 &&
-      this.#several === 0 &&
-      this.#unrepresentable === 0 &&
-      this.#bins.size === 0 &&
-      this.sum.units === 0n
-    );
-  }
-
   /** @param literal a number of JSON */
   addNumber(literal: string): void {
     if (!this.#sum.add(literal)) {
       this.#unrepresentable += 1;
       return;
     }
+    this.#squares?.addSquare(literal);
     const double = Number(literal);
     this.#count += 1;
     this.#bins.add(binOf(double), 1);
@@ -80,24 +78,29 @@ export class NumberSummary {
   }
 
   add(other: NumberSummary): void {
-    this.#addCounts(other, 1);
+    this.#count += other.#count;
+    this.#several += other.#several;
+    this.#unrepresentable += other.#unrepresentable;
+    this.#sum.addDecimal(other.sum);
+    this.#addSquares(other.squares);
+    this.#bins.addBins(other.#bins);
     if (other.#min !== null) this.#widen(other.#min);
     if (other.#max !== null) this.#widen(other.#max);
-  }
-
-  /** Takes off what another one counts. Minimum and maximum stay. */
-  subtract(other: NumberSummary): void {
-    this.#addCounts(other, -1);
   }
 
   /** Adds what {@link toBytes} gives, or several of these in a row. */
   addBytes(bytes: Uint8Array): void {
     for (const from = new Reader(bytes); !from.isAtEnd; ) {
-      if (from.byte() !== VERSION) throw new Error('A summary of numbers is of an unknown version.');
-      this.#count += from.integer();
+      const version = from.byte();
+      if (version !== VERSION && version !== WITHOUT_SQUARES)
+        throw new Error('A summary of numbers is of an unknown version.');
+      const count = from.integer();
+      this.#count += count;
       this.#several += from.integer();
       this.#unrepresentable += from.integer();
       this.#sum.addDecimal(parseText(from.text()));
+      const squares = version === VERSION ? from.text() : '';
+      if (squares !== '' || count > 0) this.#addSquares(squares === '' ? null : parseText(squares));
       for (const literal of [from.text(), from.text()])
         if (literal !== '') this.#widen({ literal, double: Number(literal) });
       const [bins, counts]: [number[], number[]] = [[], []];
@@ -117,8 +120,8 @@ export class NumberSummary {
     into.byte(VERSION);
     for (const count of [this.#count, this.#several, this.#unrepresentable]) into.integer(count);
     into.text(decimalText(this.sum));
-    // What takes all numbers away leaves none to be the smallest.
-    for (const extreme of this.isEmpty ? [null, null] : [this.min, this.max]) into.text(extreme ?? '');
+    into.text(this.squares === null ? '' : decimalText(this.squares));
+    for (const extreme of [this.min, this.max]) into.text(extreme ?? '');
     into.integer(this.#bins.size);
     let last = 0;
     this.#bins.forEach((bin, count) => {
@@ -129,12 +132,9 @@ export class NumberSummary {
     return into.done();
   }
 
-  #addCounts(other: NumberSummary, sign: 1 | -1): void {
-    this.#count += sign * other.#count;
-    this.#several += sign * other.#several;
-    this.#unrepresentable += sign * other.#unrepresentable;
-    this.#sum.addDecimal(other.sum, sign);
-    this.#bins.addBins(other.#bins, sign);
+  #addSquares(squares: Decimal | null): void {
+    if (squares === null) this.#squares = null;
+    else this.#squares?.addDecimal(squares);
   }
 
   #widen(number: Extreme): void {

@@ -22,7 +22,7 @@ import {
   type Summary,
   seriesName,
 } from './count-minutes.ts';
-import { decimalText } from './decimal-sum.ts';
+import { type Decimal, decimalText } from './decimal-sum.ts';
 import { type FieldState, namesOf, readFieldStates } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
 import { withFieldsLocked } from './fields-lock.ts';
@@ -209,6 +209,7 @@ function differingPart({
   const parts = [
     ['count', a.count, b.count],
     ['sum', decimalText(a.sum), decimalText(b.sum)],
+    ['squares', textOf(a.squares), textOf(b.squares)],
     ['min', a.min, b.min],
     ['max', a.max, b.max],
     ['several', a.leftOut.several, b.leftOut.several],
@@ -217,9 +218,15 @@ function differingPart({
   const part = parts.find(([, one, other]) => one !== other);
   if (part !== undefined) return { value: part[0], counted: Number(part[1]), expected: Number(part[2]) };
   const moved = new Bins();
-  moved.addBins(a.bins, 1);
-  moved.addBins(b.bins, -1);
+  moved.addBins(a.bins);
+  b.bins.forEach((bin, count) => {
+    moved.add(bin, -count);
+  });
   return { value: 'sketch', counted: moved.size, expected: 0 };
+}
+
+function textOf(squares: Decimal | null): string | null {
+  return squares && decimalText(squares);
 }
 
 /** Coarser summaries of a day that are not those of the finer level. */

@@ -66,10 +66,8 @@ export class Bins {
     this.#counts.splice(at, 1);
   }
 
-  /** @param sign -1 takes them off again */
-  addBins(other: Bins, sign: 1 | -1): void {
-    const counts = sign === 1 ? other.#counts : other.#counts.map((count) => -count);
-    this.addSorted(other.#bins, counts);
+  addBins(other: Bins): void {
+    this.addSorted(other.#bins, other.#counts);
   }
 
   /** @param bins ascending, each once @param counts of each, none of them 0 */
@@ -85,7 +83,7 @@ export class Bins {
   }
 
   /**
-   * The quantiles of what is counted: of n numbers in order, the one at ⌊q (n − 1)⌋ from 0 on.
+   * The quantiles of what is counted, by nearest rank: of n numbers in order the one at ⌈q n⌉, as SQL's `percentile_disc`.
    * @param quantiles ascending, from 0 to 1
    * @returns null for each where nothing is counted
    */
@@ -95,10 +93,10 @@ export class Bins {
     let below = 0;
     return quantiles.map((quantile) => {
       if (total <= 0) return null;
-      const rank = Math.floor(quantile * (total - 1));
+      const rank = Math.max(1, Math.ceil(quantile * total));
       for (; place < this.#bins.length - 1; place += 1) {
         const count = this.#counts[place] ?? 0;
-        if (below + count > rank) break;
+        if (below + count >= rank) break;
         below += count;
       }
       return middleOf(this.#bins[place] ?? 0);

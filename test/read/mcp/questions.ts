@@ -569,7 +569,7 @@ export const QUESTIONS: readonly Question[] = [
         .filter(views)
         .map(({ payload }) => payload.ms ?? 0)
         .toSorted((a, b) => a - b);
-      return { exact: false, tens: Math.round((sorted[Math.floor(0.95 * (sorted.length - 1))] ?? 0) / 30) };
+      return { exact: false, tens: Math.round((sorted[Math.ceil(0.95 * sorted.length) - 1] ?? 0) / 30) };
     },
   },
   {

@@ -124,7 +124,7 @@ describe.each(availableEngines())('on %s', (engine) => {
             expect(Math.abs((given ?? Number.NaN) - value), `${key} ${path} ${stat}`).toBeLessThanOrEqual(
               Math.abs(value) * 0.01,
             );
-          else if (stat === 'avg' && value !== null) expect(given).toBeCloseTo(value, 9);
+          else if (['avg', 'stddev'].includes(stat) && value !== null) expect(given).toBeCloseTo(value, 9);
           else expect(given, `${key} ${path} ${stat}`).toBe(value);
         }
     }
@@ -133,7 +133,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 
   const stats = [
     'count',
-    ...['sum', 'avg', 'min', 'max', 'p50', 'p95'].map((stat) => ({ of: 'order.amount', stat })),
+    ...['sum', 'avg', 'min', 'max', 'stddev', 'p50', 'p95'].map((stat) => ({ of: 'order.amount', stat })),
     { of: 'user.id', stat: 'distinct' },
     { of: 'tags', stat: 'distinct' },
     { of: 'ms', stat: 'sum' },

@@ -1,0 +1,60 @@
+/** The statistics of number fields, once for all who offer them: reads, queries, charts, boards, alerts, mails and tools. */
+
+interface Measure {
+  /** In menus and legends. */
+  readonly label: string;
+  /** Exact: as a text where a double cannot hold it. Rounded: to a double. A quantile is within 1 % of the number at its rank. */
+  readonly kind: 'exact' | 'rounded' | 'quantile';
+  /** Of a quantile, between 0 and 1. */
+  readonly share?: number;
+  readonly description: string;
+}
+
+const EXACT = 'Exact: as a text where a double cannot hold it.';
+const NULL = 'Null where there are no numbers.';
+
+/** In the order of answers and menus. What each is of a summary, `numberStatsOf` says. */
+export const MEASURES = {
+  sum: { label: 'Sum', kind: 'exact', description: `${EXACT} 0 where there are no numbers.` },
+  avg: { label: 'Average', kind: 'rounded', description: `The sum divided by the count. ${NULL}` },
+  min: { label: 'Minimum', kind: 'exact', description: `${EXACT} ${NULL}` },
+  max: { label: 'Maximum', kind: 'exact', description: `${EXACT} ${NULL}` },
+  stddev: {
+    label: 'Standard deviation',
+    kind: 'rounded',
+    description:
+      "Of a sample, as SQL's `stddev_samp`: from exact sums. Null where there are fewer than two numbers, and where some were counted by a release without it.",
+  },
+  p50: {
+    label: 'Median',
+    kind: 'quantile',
+    share: 0.5,
+    description: 'Of n numbers in order the one at ⌈0.5 n⌉, within 1 %.',
+  },
+  p90: { label: '90th percentile', kind: 'quantile', share: 0.9, description: 'The same with 0.9.' },
+  p95: { label: '95th percentile', kind: 'quantile', share: 0.95, description: 'The same with 0.95.' },
+  p99: { label: '99th percentile', kind: 'quantile', share: 0.99, description: 'The same with 0.99.' },
+} as const satisfies Readonly<Record<string, Measure>>;
+
+/** A statistic of a number field. */
+export type Stat = keyof typeof MEASURES;
+/** What a chart shows of a field: a statistic of its numbers, or how many different values it has. */
+export type MeasureStat = Stat | 'distinct';
+
+// Object.keys knows no names.
+export const STATS = Object.keys(MEASURES) as readonly Stat[];
+
+/** Shares of the statistics that are quantiles, ascending. */
+export const SHARES = STATS.flatMap((stat) => {
+  const { share }: Measure = MEASURES[stat];
+  return share ?? [];
+});
+
+/** How menus and legends call what a chart shows of a field. */
+export function measureLabel(stat: MeasureStat): string {
+  return stat === 'distinct' ? 'Unique values' : MEASURES[stat].label;
+}
+
+export function isQuantile(stat: string): boolean {
+  return STATS.some((one) => one === stat && MEASURES[one].kind === 'quantile');
+}
