@@ -446,6 +446,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
       apps: parts.publicIds,
       shares: parts.shares,
     },
+    firstTimes: writePath.firstTimes,
     lookups: {
       ...writePath.loggingTokens.queues,
       ...writePath.browserKeys.queues,

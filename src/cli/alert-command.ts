@@ -119,7 +119,10 @@ async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {
   const { listAlerts, listTransitions, shownAlert } = await loadAlerts();
   const id = await internalAppId(sql, app);
   const [found, said] = [await listAlerts(sql, id), await listTransitions(sql, id)];
-  const alerts = found.map((alert) => ({ ...shownAlert(alert), transitions: said.get(alert.id) ?? [] }));
+  const alerts = found.map((alert) => ({
+    ...shownAlert(alert, Date.now()),
+    transitions: said.get(alert.id) ?? [],
+  }));
   const rows = alerts.map((alert) => [
     alert.alertId,
     alert.name,

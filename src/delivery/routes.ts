@@ -197,7 +197,7 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   return [
     api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads }) => {
       const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
-      const shown = alerts.map((one) => ({ ...shownAlert(one), transitions: said.get(one.id) ?? [] }));
+      const shown = alerts.map((one) => ({ ...shownAlert(one, now()), transitions: said.get(one.id) ?? [] }));
       const sendsMail = config.SMTP_URL !== '';
       return done<AlertList>({ alerts: shown, most: config.MAX_ALERT_RULES_PER_APP, sendsMail });
     }),

@@ -191,9 +191,19 @@ export async function setWebhookState(
          SET state = ${state}, reason = NULL,
              created_by = CASE WHEN ${state === 'paused'} OR ${hasMaker(tx, 'webhooks')} THEN created_by ELSE ${await makerOf(tx, appId, by)}::integer END
        WHERE id = ${id}`;
+    if (state === 'paused') await noteStop(tx, id);
     await sendAgain(tx, { webhookId: id });
     await writeAudit(tx, { appId, by, action, details: { webhookId } });
   });
+}
+
+/**
+ * Writes down what was said last before a webhook stopped: later messages are not made, and once it goes on the rounds of the alerts tell
+ * it what is current. Its row is locked: rounds that have made messages for it have committed.
+ */
+async function noteStop(tx: Transaction, id: number): Promise<void> {
+  await tx`
+    UPDATE webhooks SET stopped_after = coalesce(stopped_after, (SELECT max(id) FROM alert_transitions), 0) WHERE id = ${id}`;
 }
 
 /** Why an endpoint is disabled. */
@@ -218,6 +228,7 @@ export async function disableWebhook(
     const { count } = await tx`
       UPDATE webhooks SET state = 'disabled', reason = ${reason} WHERE id = ${id} AND state = 'active'`;
     if (count === 0) return false;
+    await noteStop(tx, id);
     await writeAudit(tx, {
       appId,
       by: COMMAND_LINE,

@@ -19,6 +19,11 @@ export class FirstTimes {
   readonly #apps = new Map<string, Map<string, number>>();
   #size = 0;
 
+  /** Times that are remembered. */
+  get size(): number {
+    return this.#size;
+  }
+
   /** An event with the time of its first reception. */
   of(event: BatchEvent, source: EventSource): BatchEvent {
     const { createdAt, key, sentTime } = event;

@@ -108,6 +108,7 @@ export class WritePath {
   readonly eventTypes: EventTypes;
   /** Events that were refused one by one. */
   readonly refusedEvents: RefusedEvents;
+  readonly firstTimes = new FirstTimes();
   readonly payloadChecks: PayloadChecks;
   readonly #retention: RetentionBoundary;
 
@@ -177,7 +178,7 @@ export class WritePath {
       queues: this.queues,
       newEventId: createEventIds(),
       retentionBoundary: this.#retention,
-      firstTimes: new FirstTimes(),
+      firstTimes: this.firstTimes,
       now: wall,
     };
     const createEvent = createCreateEvent({

@@ -15,6 +15,7 @@ import type { WebhookStats } from '../delivery/webhook-worker.ts';
 import type { ReadKind, ReadStats } from '../http/read-slots.ts';
 import type { HttpServer } from '../http/server.ts';
 import { spooledBytes } from '../http/spool.ts';
+import type { FirstTimes } from '../ingest/first-times.ts';
 import type { Journal, JournalStats } from '../ingest/journal/journal.ts';
 import type { WritePath } from '../ingest/write-path.ts';
 import type { SharedLimitsStats } from '../limits/redis-sliding-log.ts';
@@ -55,6 +56,7 @@ export interface ServiceParts {
   readonly caches: Readonly<Record<string, { readonly caches: readonly CacheStats[] }>>;
   /** Queues of lookups by the value of their `queue` label. */
   readonly lookups: Readonly<Record<string, readonly LookupQueue[]>>;
+  readonly firstTimes: Pick<FirstTimes, 'size'>;
   /** Name and version of the database engine. */
   readonly engine: string;
   readonly nodes: Nodes;
@@ -83,6 +85,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerWrites(metrics, parts.writePath);
   registerSchemas(metrics, parts.writePath);
   registerCaches(metrics, parts.caches);
+  registerFirstTimes(metrics, parts.firstTimes);
   registerLookups(metrics, parts.lookups);
   registerDatabase(metrics, parts);
   registerNodes(metrics, parts);
@@ -286,6 +289,14 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
   metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
     'cache',
   ]);
+}
+
+function registerFirstTimes(metrics: Metrics, firstTimes: ServiceParts['firstTimes']): void {
+  metrics.gauge(
+    'tidemark_first_times',
+    'Times of the first reception of events with keys that are remembered, of clocks that are wrong.',
+    () => firstTimes.size,
+  );
 }
 
 function registerLookups(metrics: Metrics, lookups: ServiceParts['lookups']): void {

@@ -2,7 +2,8 @@
 import pino from 'pino';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
-import { addAlert } from '../../src/delivery/alerts/alert-rules.ts';
+import { deliveryFacts, deliveryFindings } from '../../src/cli/doctor/delivery-facts.ts';
+import { addAlert, listAlerts, shownAlert } from '../../src/delivery/alerts/alert-rules.ts';
 import {
   AlertRounds,
   MOST_TRANSITIONS_OF_RULE,
@@ -10,23 +11,41 @@ import {
   SETTLE_MS,
 } from '../../src/delivery/alerts/rounds.ts';
 import { isRuleProblem, parseRule } from '../../src/delivery/alerts/rule.ts';
-import { DAY_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
-import { openStorage } from '../../src/storage/storage.ts';
+import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
+import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { type FieldDatabase, fieldDatabase } from '../support/field-database.ts';
+import { seededRandom } from '../support/field-oracle.ts';
 
 const START = Date.UTC(2026, 9, 28, 6);
 
 let fields: FieldDatabase;
 let rounds: AlertRounds;
 let now = START;
+/** The reads of statistics of the rounds, by name. */
+const statistics: string[] = [];
 beforeEach(async () => {
   fields = await fieldDatabase('postgres18', { now: START, from: START - 2 * DAY_MS, until: START + DAY_MS });
   now = START;
   for (const appId of [1, 2])
     await declareField(fields.sql, { appId, path: ['host'], kind: 'value', typeName: null, backfill: true });
   await fields.upkeep.everySecond();
+  const storage = await openStorage(fields.sql);
+  const inSnapshot: Storage['inSnapshot'] = (sql, read) =>
+    storage.inSnapshot(sql, (events) =>
+      read({
+        ...events,
+        summarySeries: (request) => {
+          statistics.push('summarySeries');
+          return events.summarySeries(request);
+        },
+        summaryWindows: (request) => {
+          statistics.push('summaryWindows');
+          return events.summaryWindows(request);
+        },
+      }),
+    );
   rounds = new AlertRounds({
-    ...{ sql: fields.sql, storage: await openStorage(fields.sql), isLeader: () => true, publicUrl: '' },
+    ...{ sql: fields.sql, storage: { ...storage, inSnapshot }, isLeader: () => true, publicUrl: '' },
     ...{ now: () => now, log: pino({ level: 'silent' }) },
   });
 });
@@ -58,9 +77,8 @@ async function add(
 ): Promise<void> {
   for (const webhookId of webhooks)
     await fields.sql`
-      INSERT INTO webhooks (public_id, app_id, name, url, secret, format)
-      SELECT ${webhookId}, ${appId}, ${webhookId}, 'https://example.com', 'sealed', 'standard'
-       WHERE NOT EXISTS (SELECT FROM webhooks WHERE public_id = ${webhookId})`.catch(() => undefined);
+      INSERT INTO webhooks (public_id, app_id, url, digest, sealed)
+      VALUES (${webhookId}, ${appId}, 'https://example.com', '', '') ON CONFLICT DO NOTHING`;
   await addAlert(
     fields.sql,
     { id: appId, appId: `app${appId}` },
@@ -127,6 +145,43 @@ test('of many series that change at once each is said once, in as many minutes a
   expect(first.data.also[0]).toMatchObject({ value: 1, threshold: 0, series: { host: expect.any(String) } });
 });
 
+test('what many rules say in a round, and of many series, is stored by one statement each', async () => {
+  const { sql } = fields;
+  for (let n = 0; n < 20; n += 1)
+    await add(1, `rule ${n}`, { of: 'count', window: '1m', above: 0 }, ['whk_1']);
+  await add(1, 'series', { of: 'count', by: 'host', window: '1m', above: 0 });
+  await sql`UPDATE alert_rules SET alertmanager = 'https://alerts.example.com'`;
+  await sql.unsafe(`
+    CREATE TABLE statements (of text);
+    CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+      BEGIN INSERT INTO statements VALUES (TG_TABLE_NAME || ' ' || TG_OP); RETURN NULL; END $$;
+    CREATE TRIGGER note AFTER INSERT OR DELETE ON alert_states FOR EACH STATEMENT EXECUTE FUNCTION note();
+    CREATE TRIGGER note AFTER INSERT ON alert_transitions FOR EACH STATEMENT EXECUTE FUNCTION note();
+    CREATE TRIGGER note AFTER INSERT ON delivery_messages FOR EACH STATEMENT EXECUTE FUNCTION note()`);
+  const statements = async () =>
+    (
+      await sql<{ of: string; n: number }[]>`
+      WITH taken AS (DELETE FROM statements RETURNING of)
+      SELECT of, count(*)::integer AS n FROM taken GROUP BY of`
+    )
+      .map(({ of, n }) => `${of} ${n}`)
+      .sort();
+  const minute = START + MINUTE_MS;
+  await write(minute, 50);
+  await judge(minute);
+  expect(await sql`SELECT FROM alert_states`).toHaveLength(70);
+  // One for all rules on counts of all events, and one for the rule by a field.
+  const all = ['alert_states DELETE 2', 'alert_states INSERT 2', 'alert_transitions INSERT 2'];
+  expect(await statements()).toEqual([...all, 'delivery_messages INSERT 2']);
+  // Alertmanager is told again of all that fires.
+  await sql`DELETE FROM delivery_messages`;
+  await write(minute + MINUTE_MS, 50);
+  await judge(minute + MINUTE_MS);
+  expect(await statements()).toEqual(['delivery_messages INSERT 1']);
+  const again = await sql<{ body: string }[]>`SELECT body FROM delivery_messages`;
+  expect(again.flatMap(({ body }) => JSON.parse(body) as unknown[])).toHaveLength(70);
+});
+
 test('an app with as many waiting messages as it may have gets no more, and the rule says so', async () => {
   await add(1, 'full', { of: 'count', window: '1m', above: 0 }, ['whk_1']);
   await fields.sql`
@@ -140,14 +195,71 @@ test('an app with as many waiting messages as it may have gets no more, and the 
   expect(await fields.sql`SELECT FROM delivery_messages`).toHaveLength(MOST_WAITING_OF_APP);
 });
 
-test('a rule that was judged by a clock that was ahead goes on at the present minute', async () => {
+test('a rule that was judged by a clock that was ahead is named, and goes on at the present minute', async () => {
   await add(1, 'ahead', { of: 'count', window: '1m', above: 0 });
-  await fields.sql`UPDATE alert_rules SET evaluated_at = ${new Date(START + 30 * DAY_MS)}`;
+  await fields.sql`UPDATE alert_rules SET evaluated_at = now() + interval '2 hours'`;
+  const [shown] = (await listAlerts(fields.sql, 1)).map((one) => shownAlert(one, Date.now()));
+  expect(shown).toMatchObject({ state: 'problem', problem: expect.stringContaining('ahead of the clock') });
+  const findings = deliveryFindings({ deliveries: await deliveryFacts(fields.sql) });
+  expect(findings.map(({ found }) => found)).toEqual([
+    expect.stringMatching(/"ahead" cannot be .* ahead of the clock/),
+  ]);
+  await fields.sql`UPDATE alert_rules SET evaluated_at = ${new Date(START + 2 * HOUR_MS)}`;
   const minute = START + MINUTE_MS;
   await write(minute, 1);
   await judge(minute);
   expect((await ruleOf('ahead')).evaluatedAt).toEqual(new Date(minute));
   expect(await saidOf('ahead')).toBe(1);
+});
+
+test('all windows of a statistic are one read, and tell what each of them read alone tells', async () => {
+  const { sql } = fields;
+  await declareField(sql, {
+    ...{ appId: 1, path: ['ms'], kind: 'number', by: ['host'], typeName: null, backfill: true },
+  });
+  await fields.upkeep.everySecond();
+  const random = seededRandom(59);
+  const events = Array.from({ length: 400 }, () => {
+    const at = START - random(random(900) + 1) * MINUTE_MS - random(MINUTE_MS) - 1;
+    const payload = JSON.stringify({ host: `h${random(3)}`, ms: random(1_000) });
+    return { id: fields.newId(at), at, typeId: 1 + random(2), payload };
+  });
+  await fields.write(events.slice(0, 300));
+  await fields.upkeep.everySecond();
+  await fields.settle();
+  // Of the last ones the counts do not know yet.
+  await fields.write(events.slice(300));
+  const reader = (await openStorage(sql)).reader(sql);
+  for (const by of [null, ['host']])
+    for (const [minutes, ends] of [
+      ...[[1, 1] as const, [1, 30] as const, [5, 70] as const, [7, 5] as const],
+      ...[[200, 4] as const, [300, 20] as const, [1_500, 1] as const],
+    ]) {
+      const windowMs = minutes * MINUTE_MS;
+      const question = { kind: 'number', of: ['ms'], by, filter: null } as const;
+      const of = { appId: 1, typeIds: by === null ? [1] : null, question };
+      const first = START - (ends - 1) * MINUTE_MS;
+      const windows = await reader.summaryWindows({ ...of, windowMs, stepMs: MINUTE_MS, first, last: START });
+      if (typeof windows === 'string') throw new Error(windows);
+      for (let at = 0; at < ends; at += 1) {
+        const until = first + at * MINUTE_MS;
+        const frame = { timezone: 'UTC', exactEnds: 'both', buckets: 100, topTypes: 100 } as const;
+        const alone = await reader.summarySeries({ ...of, ...frame, from: until - windowMs, until });
+        if (typeof alone === 'string') throw new Error(alone);
+        const lines = alone.lines.filter(({ value }) => by === null || value !== null);
+        const told = [...windows].flatMap(([value, stats]) =>
+          stats[at] === null ? [] : [[value, stats[at]]],
+        );
+        expect(Object.fromEntries(told), `${minutes} minutes until ${at}`).toEqual(
+          Object.fromEntries(lines.map(({ value, overall }) => [value ?? '', overall])),
+        );
+      }
+    }
+  await add(1, 'slow', { of: 'p99', field: 'ms', by: 'host', window: '5m', above: 10, for: '4h' });
+  statistics.length = 0;
+  await judge(START + MINUTE_MS);
+  expect(await ruleOf('slow')).toMatchObject({ problem: null });
+  expect(statistics).toEqual(['summaryWindows']);
 });
 
 test('a statistic that must hold for hours is refused when the rule is made, as each of its minutes is a read', () => {

@@ -151,6 +151,65 @@ const waiting = (target: string): Promise<{ tries: number; problem: string | nul
 const mailsOf = (subject: string): number =>
   mailbox.mails.filter(({ text }) => text.includes(subject)).length;
 
+test.each(['paused', 'disabled'])(
+  'no messages are made for a webhook that is %s; once it goes on it is told what is current',
+  async (how) => {
+    const { receiver, webhookId } = await hook((response) => response.writeHead(204).end());
+    const names = ['told before', 'ended meanwhile', 'fires still'].map((name) => `${name} ${how}`);
+    const [told, ended, still] = names;
+    for (const name of names) await owner.post(`${app.path}/types`, { name });
+    for (const name of names) {
+      const rule = JSON.stringify({ of: 'count', type: name, window: '1m', above: 0 });
+      const made = await owner.post(`${app.path}/alerts`, { name, rule, webhooks: [webhookId] });
+      expect(made.status, made.text).toBe(201);
+    }
+    await service.sql`UPDATE consumers SET types = '{none}' WHERE kind = 'webhook'`;
+    const minute = (): number => Math.floor(clock.wall() / 60_000) * 60_000;
+    const nextMinute = (): void => clock.advance(minute() + 66_000 - clock.wall());
+    const states = async (): Promise<unknown> =>
+      (
+        await service.sql<{ name: string }[]>`
+      SELECT name FROM alert_states JOIN alert_rules ON alert_rules.id = rule_id ORDER BY name`
+      ).map(({ name }) => name);
+    const alerts = () =>
+      receiver.bodies
+        .filter(({ type }) => type.startsWith('alert.'))
+        .map(({ type, data }) => {
+          const rule = data.rule as { name: string } | undefined;
+          return `${type} ${rule?.name}`;
+        });
+    nextMinute();
+    await post(1, told);
+    nextMinute();
+    await until(() => alerts().length === 1, 'the first alert');
+    if (how === 'paused') await owner.post(`${app.path}/webhooks/${webhookId}/pause`);
+    else {
+      receiver.answer = (response) => response.writeHead(410).end();
+      await tell(app.appId, 'webhook', [webhookId]);
+      await until(async () => (await stored(webhookId)).state === 'disabled', 'the end of the webhook');
+      await service.sql`DELETE FROM delivery_messages`;
+    }
+    const before = receiver.received.length;
+    await post(2, ended);
+    nextMinute();
+    await until(async () => JSON.stringify(await states()) === JSON.stringify([ended]), 'the second alert');
+    await post(3, still);
+    nextMinute();
+    await until(async () => JSON.stringify(await states()) === JSON.stringify([still]), 'the third alert');
+    expect(await waiting(webhookId)).toEqual([]);
+    expect(receiver.received).toHaveLength(before);
+    receiver.answer = (response) => response.writeHead(204).end();
+    await owner.post(`${app.path}/webhooks/${webhookId}/resume`);
+    await until(() => receiver.received.length >= before + 2, 'what is current');
+    expect(alerts().slice(-2)).toEqual([`alert.resolved ${told}`, `alert.firing ${still}`]);
+    const [first] = receiver.bodies.filter(({ type }) => type === 'alert.firing');
+    const resolved = receiver.bodies.find(({ type }) => type === 'alert.resolved');
+    expect(resolved?.data.resolves).toBe(first?.data.messageId);
+    await until(async () => (await waiting(webhookId)).length === 0, 'nothing that waits');
+    expect(receiver.received).toHaveLength(before + 2);
+  },
+);
+
 test.each(['paused', 'disabled', 'suspended', 'binned', 'of a suspended account'])(
   'messages of what is %s wait without a failure, and are sent at once when it goes on',
   async (how) => {

@@ -1,4 +1,5 @@
 /** What goes out of an installation, for the doctor. */
+import { aheadText, RECHECKED_MINUTES } from '../../delivery/alerts/alert-rules.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
@@ -9,8 +10,13 @@ export interface DeliveryFacts {
   readonly stuck: readonly StuckWebhook[];
   /** Consumers that have lost their place, with the public ids of their apps. */
   readonly lost: readonly { readonly appId: string; readonly name: string }[];
-  /** Rules of alerts that cannot be judged. */
-  readonly problems: readonly { readonly alertId: string; readonly name: string; readonly problem: string }[];
+  /** Rules of alerts that cannot be judged, or were by a clock that was ahead. */
+  readonly problems: readonly {
+    readonly alertId: string;
+    readonly name: string;
+    readonly problem: string | null;
+    readonly evaluatedAt: Date | null;
+  }[];
   /** Age of the oldest message that has failed at least once; 0: there is none. */
   readonly oldestMessageSeconds: number;
   /** Webhooks and rules. */
@@ -44,8 +50,9 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
     apps.filter(({ id }) => id === app).map(({ appId }) => ({ appId, name })),
   );
   const problems = await sql<DeliveryFacts['problems'][number][]>`
-    SELECT public_id AS "alertId", name, problem FROM alert_rules
-     WHERE problem IS NOT NULL AND NOT is_paused ORDER BY id LIMIT 20`;
+    SELECT public_id AS "alertId", name, problem, evaluated_at AS "evaluatedAt" FROM alert_rules
+     WHERE (problem IS NOT NULL OR evaluated_at > now() + make_interval(mins => ${RECHECKED_MINUTES})) AND NOT is_paused
+     ORDER BY id LIMIT 20`;
   const [row] = await sql<{ isStopped: boolean; oldest: number; total: number }[]>`
     SELECT EXISTS (SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped') AS "isStopped",
            coalesce((SELECT extract(epoch FROM now() - min(created_at)) FROM delivery_messages WHERE tries > 0), 0)::float8 AS oldest,
@@ -94,12 +101,14 @@ export function deliveryFindings({
         'Tell it where to go on, by "tidemark consumer seek".',
       ),
     );
-  for (const { alertId, name, problem: why } of problems)
+  for (const { alertId, name, problem: why, evaluatedAt } of problems)
     found.push(
       warning(
         'deliveries',
-        `alert ${alertId} ${JSON.stringify(name)} cannot be judged: ${why}`,
-        'Run "tidemark field list".',
+        `alert ${alertId} ${JSON.stringify(name)} cannot be judged: ${why ?? aheadText(evaluatedAt ?? new Date(0))}`,
+        why === null
+          ? 'Correct the clocks of the service and of the database.'
+          : 'Run "tidemark field list".',
       ),
     );
   if (oldestMessageSeconds > STUCK_AFTER_MINUTES * 60)

@@ -4,6 +4,7 @@ import { parseEmail } from '../../accounts/people/email.ts';
 import { makerOf } from '../../accounts/people/senders.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
+import { MINUTE_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
 import { Refused, refused, WrongField, WrongInput } from '../../errors.ts';
 import { whyNotCounted } from '../../read/fields/why-not-counted.ts';
@@ -12,7 +13,15 @@ import { type FieldKind, isTimezone } from '../../storage/storage.ts';
 import { checkWebhookUrl } from '../addresses.ts';
 import { byId, checkTypes, deliveryNameProblem } from '../consumers.ts';
 import { findWebhook, tellOwners } from '../webhooks.ts';
-import { describeRule, isRuleProblem, type Measured, parseRule, type Rule, ruleProblemText } from './rule.ts';
+import {
+  describeRule,
+  isRuleProblem,
+  type Measured,
+  parseRule,
+  type Rule,
+  type RuleProblem,
+  ruleProblemText,
+} from './rule.ts';
 
 export interface AlertRule {
   /** Internal. */
@@ -35,6 +44,11 @@ export interface AlertRule {
   readonly evaluatedAt: Date | null;
   /** Why it cannot be judged now; null: it can. */
   readonly problem: string | null;
+}
+
+/** A rule that is judged. */
+export interface ActiveRule extends AlertRule {
+  readonly parsed: Rule | RuleProblem;
 }
 
 /** A rule with how many of its series fire now. */
@@ -300,12 +314,26 @@ export async function listAlerts(sql: Sql, appId: number): Promise<readonly List
 }
 
 /** All that are judged: not those of apps that are in the bin or suspended. */
-export async function activeAlerts(sql: Sql): Promise<readonly AlertRule[]> {
-  return await sql<AlertRule[]>`
+export async function activeAlerts(sql: Sql | Transaction): Promise<readonly ActiveRule[]> {
+  const rows = await sql<AlertRule[]>`
     SELECT ${columns(sql)} FROM alert_rules
      WHERE NOT is_paused AND NOT EXISTS (
        SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
      ORDER BY app_id, id`;
+  return rows.map((alert) => ({ ...alert, parsed: parseRule(alert.rule) }));
+}
+
+/** Minutes before the last one that are judged again, for events that were committed later. */
+export const RECHECKED_MINUTES = 5;
+
+/** Whether a rule was judged by a clock that was ahead and has come back: it goes on at the present minute. */
+export function isAhead(evaluatedAt: Date | null, now: number): boolean {
+  return evaluatedAt !== null && evaluatedAt.getTime() > now + RECHECKED_MINUTES * MINUTE_MS;
+}
+
+/** What is wrong with a rule that is ahead. */
+export function aheadText(evaluatedAt: Date): string {
+  return `The rule was judged up to ${evaluatedAt.toISOString()}, which lies ahead of the clock: it goes on at the present minute.`;
 }
 
 /**
@@ -373,11 +401,19 @@ export async function listTransitions(
   return byId(rows);
 }
 
-/** A rule, as commands and routes show it. */
-export function shownAlert(alert: ListedRule): ShownAlert {
-  const { id: _id, appId: _appId, since: _since, isPaused, rule, firing, problem, ...shown } = alert;
+/** A rule, as commands and routes show it. @param now milliseconds since 1970 */
+export function shownAlert(alert: ListedRule, now: number): ShownAlert {
+  const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, firing, ...shown } = alert;
+  const { evaluatedAt } = alert;
+  const ahead =
+    !isPaused && evaluatedAt !== null && isAhead(evaluatedAt, now) ? aheadText(evaluatedAt) : null;
+  const problem = alert.problem ?? ahead;
   const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
-  return { ...shown, rule: JSON.parse(rule) as object, text: describeRule(rule), state, firing, problem };
+  const parsed = parseRule(typed);
+  const said = isRuleProblem(parsed)
+    ? { rule: JSON.parse(typed) as object, text: typed }
+    : { rule: parsed.source, text: describeRule(parsed) };
+  return { ...shown, ...said, state, firing, problem };
 }
 
 export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule'> {

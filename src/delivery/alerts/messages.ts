@@ -101,7 +101,7 @@ function webhookMessage(
   const data = {
     ...transitionOf(rule, said),
     appId,
-    rule: { alertId: alert.alertId, name: alert.name, ...(JSON.parse(alert.rule) as object) },
+    rule: { alertId: alert.alertId, name: alert.name, ...rule.source },
     link: linkTo(context, said),
     ...(others.length > 0 && { also: others.map((one) => transitionOf(rule, one)) }),
   };

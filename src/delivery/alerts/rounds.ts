@@ -13,7 +13,7 @@ import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { errorCode, type Sql, type Transaction } from '../../storage/database/connect.ts';
 import type { EventReader, Storage } from '../../storage/storage.ts';
 import { areDeliveriesStopped } from '../restored.ts';
-import { type AlertRule, activeAlerts } from './alert-rules.ts';
+import { type ActiveRule, type AlertRule, activeAlerts, isAhead, RECHECKED_MINUTES } from './alert-rules.ts';
 import { type Episode, firingMinutes, reconcile, type SeriesValues, type Transition } from './judge.ts';
 import {
   alertmanagerMessages,
@@ -25,8 +25,8 @@ import {
   thresholdOf,
   type Waiting,
 } from './messages.ts';
-import { isRuleProblem, parseRule, type Rule, ruleProblemText } from './rule.ts';
-import { readsOf, readValues, TOO_MANY_VALUES, testOf, type Values, type Wanted } from './values.ts';
+import { isRuleProblem, type Rule, ruleProblemText } from './rule.ts';
+import { readValues, TOO_MANY_VALUES, testOf, type Values, type Wanted, windowsOf } from './values.ts';
 
 export interface AlertRoundsOptions {
   /** A pool of upkeep. */
@@ -55,8 +55,6 @@ export interface AlertStats {
 const LOOK_MS = 1_000;
 /** A minute is judged so long after its end: most events are committed by then. */
 export const SETTLE_MS = 5_000;
-/** Minutes before it are judged again, for events that were committed later. */
-export const RECHECKED_MINUTES = 5;
 /** Minutes that one round judges of a rule that was not judged for a while. */
 const MOST_MINUTES = 60;
 /** A rule that was not judged for longer goes on here. */
@@ -69,11 +67,13 @@ const MOST_CORRECTED = 500;
 const REFRESH_EVERY_MINUTES = 2;
 /** Firings of one rule in one round that are marked on the chart. */
 const MOST_ANNOTATED = 10;
-/** Reads of statistics for all rules of an app in one round. */
-export const MOST_READS_OF_APP = 1_500;
+/** Windows of statistics for all rules of an app in one round. */
+export const MOST_WINDOWS_OF_APP = 1_500;
 /** Transitions of a rule, and of all rules of an app, in one round. The others are said in the next ones. */
 export const MOST_TRANSITIONS_OF_RULE = 500;
 export const MOST_TRANSITIONS_OF_APP = 2_000;
+/** Webhooks that are told what is current, at once. */
+const MOST_RESUMED = 100;
 /** Messages of an app that wait to be sent; beyond it none is made. */
 export const MOST_WAITING_OF_APP = 10_000;
 
@@ -81,7 +81,7 @@ const PROBLEMS = {
   'not counted':
     'The counts of a declared field do not answer the rule yet: see tidemark field list for whether it is declared and complete.',
   'too many values': `The rule ${TOO_MANY_VALUES}.`,
-  'too many reads': `The rules on statistics of this app read more than ${MOST_READS_OF_APP} windows a minute, one for each minute of "for": this one is not judged.`,
+  'too many reads': `The rules on statistics of this app read more than ${MOST_WINDOWS_OF_APP} windows a minute, one for each minute of "for": this one is not judged.`,
   'too many transitions': `More than ${MOST_TRANSITIONS_OF_RULE} values change in one minute: the others follow in the next minutes.`,
   'too many messages': `${MOST_WAITING_OF_APP} messages of this app wait to be sent: new ones are dropped until some have gone.`,
 } as const;
@@ -151,11 +151,16 @@ export class AlertRounds {
   async #look(): Promise<void> {
     const { isLeader, now } = this.#options;
     const minute = Math.floor((now() - SETTLE_MS) / MINUTE_MS) * MINUTE_MS;
-    if (!isLeader() || minute === this.#lastMinute) return;
-    const startedAt = performance.now();
-    const isDone = await this.round(minute);
-    this.stats.roundMs = performance.now() - startedAt;
-    if (isDone) this.#lastMinute = minute;
+    if (!isLeader()) return;
+    try {
+      if (minute === this.#lastMinute) return;
+      const startedAt = performance.now();
+      const isDone = await this.round(minute);
+      this.stats.roundMs = performance.now() - startedAt;
+      if (isDone) this.#lastMinute = minute;
+    } finally {
+      await this.#tellResumed();
+    }
   }
 
   /**
@@ -169,7 +174,7 @@ export class AlertRounds {
         evaluatedAt === null || evaluatedAt.getTime() < minute || isAhead(evaluatedAt, minute),
     );
     if (due.length === 0 || (await areDeliveriesStopped(sql))) return true;
-    const apps = new Map<number, AlertRule[]>();
+    const apps = new Map<number, ActiveRule[]>();
     for (const alert of due) apps.set(alert.appId, [...(apps.get(alert.appId) ?? []), alert]);
     const took = new Map<number, number>();
     let isDone = true;
@@ -197,12 +202,12 @@ export class AlertRounds {
   }
 
   /** Judges the rules of an app. @returns false if some of them have further minutes to go */
-  async #roundOfApp(alerts: readonly AlertRule[], minute: number): Promise<boolean> {
+  async #roundOfApp(alerts: readonly ActiveRule[], minute: number): Promise<boolean> {
     const { storage } = this.#options;
     const judged = await this.#prepare(alerts, minute);
-    const budget = { reads: MOST_READS_OF_APP, transitions: MOST_TRANSITIONS_OF_APP };
+    const budget = { reads: MOST_WINDOWS_OF_APP, transitions: MOST_TRANSITIONS_OF_APP };
     // Counts of all events are read together; what has values or statistics is read alone, and dropped before the next.
-    const isPlain = ({ rule }: Judging): boolean => rule.by === null && readsOf(rule, 1) === 0;
+    const isPlain = ({ rule }: Judging): boolean => rule.by === null && windowsOf(rule, 1) === 0;
     const parts = [judged.filter(isPlain), ...judged.filter((one) => !isPlain(one)).map((one) => [one])];
     for (const part of parts.filter(({ length }) => length > 0))
       await this.#commit(
@@ -212,22 +217,21 @@ export class AlertRounds {
     return judged.every(({ wanted }) => wanted.last >= minute);
   }
 
-  async #prepare(alerts: readonly AlertRule[], minute: number): Promise<readonly Judging[]> {
+  async #prepare(alerts: readonly ActiveRule[], minute: number): Promise<readonly Judging[]> {
     const { sql } = this.#options;
     const [episodes, types, apps] = await Promise.all([
       this.#episodes(alerts, minute),
       typesOf(sql, alerts),
       namesOf(sql, alerts),
     ]);
-    const parsed = alerts.map((alert) => ({ alert, rule: parseRule(alert.rule) }));
-    for (const { alert, rule } of parsed) {
-      // A rule of an earlier release that is not accepted any more.
-      if (isRuleProblem(rule))
-        await sql`
-          UPDATE alert_rules SET problem = ${ruleProblemText(rule)}
-           WHERE id = ${alert.id} AND problem IS DISTINCT FROM ${ruleProblemText(rule)}`;
-    }
-    return parsed.flatMap(({ alert, rule }): Judging[] => {
+    // Rules of an earlier release that are not accepted any more.
+    const wrong = alerts.flatMap(({ id, problem, parsed }) => {
+      const text = isRuleProblem(parsed) ? ruleProblemText(parsed) : problem;
+      return text === problem || text === null ? [] : [{ id, problem: text }];
+    });
+    if (wrong.length > 0) await noteProblems(sql, wrong);
+    return alerts.flatMap((alert): Judging[] => {
+      const { parsed: rule } = alert;
       const app = apps.get(alert.appId);
       if (isRuleProblem(rule) || app === undefined) return [];
       const { from, last } = minutesOf(alert, minute);
@@ -277,28 +281,91 @@ export class AlertRounds {
     const stored = await sql.begin('isolation level read committed', async (tx) => {
       const mine = await advance(tx, outcomes);
       const changed = outcomes.filter(({ judging, said }) => said.length > 0 && mine.has(judging.alert.id));
-      for (const outcome of changed) await this.#store(tx, outcome, at);
+      if (changed.length > 0) await this.#store(tx, changed, at);
       return { changed };
     });
     for (const { said } of stored.changed) for (const { kind } of said) this.stats.transitions[kind] += 1;
   }
 
-  async #store(tx: Transaction, { judging, said, open }: Outcome, at: number): Promise<void> {
-    const { alert } = judging;
-    await insertTransitions(tx, judging, said, at);
-    for (const [series, state] of open) {
-      if (state === null)
-        await tx`DELETE FROM alert_states WHERE rule_id = ${alert.id} AND series = ${series}`;
-      else
-        await tx`
-          INSERT INTO alert_states (rule_id, series, state, since, transition)
-          VALUES (${alert.id}, ${series}, 'firing', ${new Date(state.since)}, ${state.id})
-          ON CONFLICT (rule_id, series) DO UPDATE SET since = EXCLUDED.since, transition = EXCLUDED.transition`;
-    }
-    await annotate(tx, judging, said);
-    const isSent = await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, at), said), at);
-    if (!isSent)
-      await tx`UPDATE alert_rules SET problem = ${PROBLEMS['too many messages']} WHERE id = ${alert.id}`;
+  /** Stores what is said of rules of one app. */
+  async #store(tx: Transaction, outcomes: readonly Outcome[], at: number): Promise<void> {
+    const states = outcomes.flatMap(({ judging, open }) =>
+      [...open].map(([series, state]) => ({ rule: judging.alert.id, series, state })),
+    );
+    const rows = states.map(({ rule, series, state }) => {
+      return {
+        rule,
+        series,
+        since: state && new Date(state.since).toISOString(),
+        transition: state?.id ?? null,
+      };
+    });
+    const given = tx`
+      unnest(${rows.map(({ rule }) => rule)}::integer[], ${rows.map(({ series }) => series)}::text[],
+             ${rows.map(({ since }) => since)}::timestamptz[], ${rows.map(({ transition }) => transition)}::text[])
+        AS given (rule_id, series, since, transition)`;
+    await tx`
+      DELETE FROM alert_states USING ${given}
+       WHERE alert_states.rule_id = given.rule_id AND alert_states.series = given.series AND given.since IS NULL`;
+    await tx`
+      INSERT INTO alert_states (rule_id, series, state, since, transition)
+      SELECT rule_id, series, 'firing', since, transition FROM ${given} WHERE since IS NOT NULL
+      ON CONFLICT (rule_id, series) DO UPDATE SET since = EXCLUDED.since, transition = EXCLUDED.transition`;
+    await this.#tell(
+      tx,
+      outcomes.map(({ judging, said }) => ({ ...judging, said })),
+      at,
+    );
+  }
+
+  /** Stores transitions of rules of one app, their marks on the chart and their messages. */
+  async #tell(tx: Transaction, told: readonly Told[], at: number): Promise<void> {
+    await insertTransitions(tx, told, at);
+    for (const { alert, rule, said } of told) await annotate(tx, { alert, rule }, said);
+    const active = await activeWebhooks(tx, [...new Set(told.flatMap(({ alert }) => alert.webhooks))]);
+    const messages = told.map((one): OfRule => {
+      const webhooks = one.alert.webhooks.filter((webhook) => active.has(webhook));
+      const context = this.#contextOf({ ...one, alert: { ...one.alert, webhooks } }, at);
+      return { alert: one.alert, messages: messagesOf(context, one.said) };
+    });
+    await insertMessages(tx, messages, at);
+  }
+
+  /** Tells webhooks that go on what is current: what still fires, and the end of what they were told of before they stopped. */
+  async #tellResumed(): Promise<void> {
+    const { sql, now } = this.#options;
+    const resumed = await sql<{ id: number; appId: number; webhookId: string; after: string }[]>`
+      SELECT webhooks.id, app_id AS "appId", webhooks.public_id AS "webhookId", stopped_after AS after
+        FROM webhooks JOIN apps ON apps.id = app_id
+       WHERE state = 'active' AND stopped_after IS NOT NULL AND removed_at IS NULL AND suspended_at IS NULL
+       ORDER BY webhooks.id LIMIT ${MOST_RESUMED}`;
+    if (resumed.length === 0 || (await areDeliveriesStopped(sql))) return;
+    const alerts = await activeAlerts(sql);
+    const apps = await namesOf(sql, alerts);
+    for (const { id, appId, webhookId, after } of resumed)
+      await sql.begin('isolation level read committed', async (tx) => {
+        const { count } = await tx`
+          UPDATE webhooks SET stopped_after = NULL
+           WHERE id = ${id} AND state = 'active' AND stopped_after = ${after}::bigint`;
+        if (count === 0) return;
+        const own = alerts.filter((one) => one.appId === appId && one.webhooks.includes(webhookId));
+        const said = await currentSince(tx, own, after);
+        const messages = own.flatMap((alert): OfRule[] => {
+          const { parsed: rule } = alert;
+          const app = apps.get(appId);
+          if (isRuleProblem(rule) || app === undefined) return [];
+          const only = { ...alert, webhooks: [webhookId], emails: [], alertmanager: null };
+          const context = this.#contextOf({ alert: only, rule, app }, now());
+          const all = said.get(alert.id) ?? [];
+          // Ends come first: a value may fire again.
+          const parts = [
+            all.filter(({ kind }) => kind !== 'firing'),
+            all.filter(({ kind }) => kind === 'firing'),
+          ];
+          return [{ alert, messages: parts.flatMap((part) => messagesOf(context, part)) }];
+        });
+        await insertMessages(tx, messages, now());
+      });
   }
 
   #contextOf({ alert, rule, app }: Pick<Judging, 'alert' | 'rule' | 'app'>, now: number): MessageContext {
@@ -322,11 +389,12 @@ export class AlertRounds {
     const ruleIds = new Set(firings.map(({ rule }) => rule));
     const alerts = (await activeAlerts(sql)).filter(({ id }) => ruleIds.has(id));
     const [types, apps] = await Promise.all([typesOf(sql, alerts), namesOf(sql, alerts)]);
+    const alertOf = new Map(alerts.map((alert) => [alert.id, alert]));
     const looks = firings.flatMap((firing) => {
-      const alert = alerts.find(({ id }) => id === firing.rule);
-      const rule = alert === undefined ? null : parseRule(alert.rule);
-      const app = alert === undefined ? undefined : apps.get(alert.appId);
-      if (alert === undefined || rule === null || isRuleProblem(rule) || app === undefined) return [];
+      const alert = alertOf.get(firing.rule);
+      const app = apps.get(alert?.appId ?? 0);
+      if (alert === undefined || isRuleProblem(alert.parsed) || app === undefined) return [];
+      const { parsed: rule } = alert;
       const { appId, timezone } = alert;
       const at = firing.to.getTime();
       const wanted = {
@@ -348,8 +416,8 @@ export class AlertRounds {
     let reads = 0;
     for (const group of groups.values()) {
       const [{ wanted, rule, firing }] = group as [(typeof looks)[number]];
-      reads += readsOf(rule, rule.forMs / MINUTE_MS + 1);
-      if (reads > MOST_READS_OF_APP) {
+      reads += windowsOf(rule, rule.forMs / MINUTE_MS + 1);
+      if (reads > MOST_WINDOWS_OF_APP) {
         this.#correctedUpTo = Number(firing.id) - 1;
         return;
       }
@@ -369,11 +437,8 @@ export class AlertRounds {
         UPDATE alert_transitions SET corrected_at = ${new Date(now())}
          WHERE public_id = ${firing.message} AND corrected_at IS NULL AND series = ${firing.series}`;
       if (count === 0) return false;
-      const judging = { alert, rule, app };
       await tx`DELETE FROM alert_states WHERE rule_id = ${alert.id} AND transition = ${firing.message}`;
-      await insertTransitions(tx, judging, [said], now());
-      await annotate(tx, judging, [said]);
-      await insertMessages(tx, alert.appId, messagesOf(this.#contextOf(judging, now()), [said]), now());
+      await this.#tell(tx, [{ alert, rule, app, said: [said] }], now());
       return true;
     });
     if (isNew) this.stats.transitions.corrected += 1;
@@ -392,23 +457,38 @@ export class AlertRounds {
          AND NOT EXISTS (SELECT FROM delivery_messages WHERE channel = 'alertmanager' AND target = alertmanager)
        ORDER BY state.rule_id`;
     if (firing.length === 0) return;
-    const alerts = (await activeAlerts(sql)).filter(({ id }) => firing.some(({ rule }) => rule === id));
-    const apps = await namesOf(sql, alerts);
-    for (const alert of alerts) {
-      const rule = parseRule(alert.rule);
-      const app = apps.get(alert.appId);
-      if (isRuleProblem(rule) || app === undefined || alert.alertmanager === null) continue;
-      const said = firing
-        .filter((one) => one.rule === alert.id)
-        .map(({ series, since, value, id }): Said => {
-          const times = { at: minute, since: since.getTime() };
-          return { id, kind: 'firing', series, ...times, value, limits: null, earlierValue: null, of: null };
-        });
-      const context = this.#contextOf({ alert, rule, app }, now());
-      const messages = alertmanagerMessages(context, alert.alertmanager, said);
-      await sql.begin((tx) => insertMessages(tx, alert.appId, messages, now()));
+    const firingOf = new Map<number, Said[]>();
+    for (const { rule, series, since, value, id } of firing) {
+      const times = { at: minute, since: since.getTime() };
+      const said = firingOf.get(rule) ?? [];
+      firingOf.set(rule, said);
+      said.push({ id, kind: 'firing', series, ...times, value, limits: null, earlierValue: null, of: null });
     }
+    const alerts = (await activeAlerts(sql)).filter(({ id }) => firingOf.has(id));
+    const apps = await namesOf(sql, alerts);
+    const messages = new Map<number, OfRule[]>();
+    const slices = new TimeSlice();
+    for (const alert of alerts) {
+      if (slices.isOver) await slices.next();
+      const app = apps.get(alert.appId);
+      const { parsed: rule, alertmanager } = alert;
+      if (isRuleProblem(rule) || app === undefined || alertmanager === null) continue;
+      const context = this.#contextOf({ alert, rule, app }, now());
+      const own = alertmanagerMessages(context, alertmanager, firingOf.get(alert.id) ?? []);
+      messages.set(alert.appId, [...(messages.get(alert.appId) ?? []), { alert, messages: own }]);
+    }
+    for (const ofApp of messages.values()) await sql.begin((tx) => insertMessages(tx, ofApp, now()));
   }
+}
+
+/** What is said of a rule. */
+interface Told extends Pick<Judging, 'alert' | 'rule' | 'app'> {
+  readonly said: readonly Said[];
+}
+
+interface OfRule {
+  readonly alert: AlertRule;
+  readonly messages: readonly Waiting[];
 }
 
 /** What was said of a series, with its end where that was said. */
@@ -467,17 +547,12 @@ function disprove(look: Omit<Wrong, 'said'> & { readonly wanted: Wanted }, value
   return [{ ...look, said }];
 }
 
-/** Whether a rule was judged by a clock that was ahead and has come back: it goes on at the present minute. */
-function isAhead(evaluatedAt: Date, minute: number): boolean {
-  return evaluatedAt.getTime() > minute + RECHECKED_MINUTES * MINUTE_MS;
-}
-
 /** The minutes of a rule that are due: those that are new, and some before them. */
 function minutesOf(
   { evaluatedAt: judgedAt, since }: AlertRule,
   minute: number,
 ): { readonly from: number; readonly last: number } {
-  const evaluatedAt = judgedAt === null || isAhead(judgedAt, minute) ? null : judgedAt;
+  const evaluatedAt = isAhead(judgedAt, minute) ? null : judgedAt;
   const begins = Math.ceil(since.getTime() / MINUTE_MS) * MINUTE_MS;
   const before = Math.max(evaluatedAt?.getTime() ?? minute - MINUTE_MS, minute - LONGEST_GAP_MS);
   const last = Math.min(minute, before + MOST_MINUTES * MINUTE_MS);
@@ -497,7 +572,7 @@ async function judge(
   budget: Budget,
 ): Promise<readonly Outcome[]> {
   const readable = judged.filter(({ rule, wanted }) => {
-    const reads = readsOf(rule, (wanted.last - wanted.first) / MINUTE_MS + 1);
+    const reads = windowsOf(rule, (wanted.last - wanted.first) / MINUTE_MS + 1);
     if (reads > budget.reads) return false;
     budget.reads -= reads;
     return true;
@@ -586,51 +661,104 @@ async function advance(tx: Transaction, outcomes: readonly Outcome[]): Promise<R
   return new Set(rows.map(({ id }) => id));
 }
 
-async function insertTransitions(
-  tx: Transaction,
-  { alert, rule }: Pick<Judging, 'alert' | 'rule'>,
-  said: readonly Said[],
-  at: number,
-): Promise<void> {
-  const of = <T>(pick: (one: Said) => T): T[] => said.map(pick);
+async function insertTransitions(tx: Transaction, told: readonly Told[], at: number): Promise<void> {
+  const all = told.flatMap(({ alert, rule, said }) => said.map((one) => ({ ...one, alert, rule })));
+  const of = <T>(pick: (one: (typeof all)[number]) => T): T[] => all.map(pick);
   const iso = (ms: number): string => new Date(ms).toISOString();
   await tx`
     INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to, value, threshold, expected, of_transition)
-    SELECT id, ${alert.id}, series, kind, ${new Date(at)}, minute - make_interval(secs => ${rule.windowMs / 1_000}), minute,
-           value, threshold, expected, of_transition
-      FROM unnest(${of(({ id }) => id)}::text[], ${of(({ series }) => series)}::text[], ${of(({ kind }) => kind)}::text[],
-                  ${of((one) => iso(one.at))}::timestamptz[], ${of(({ value }) => value)}::float8[],
-                  ${of((one) => thresholdOf(rule, one))}::float8[], ${of(({ limits }) => limits?.expected ?? null)}::float8[],
-                  ${of((one) => one.of)}::text[]) AS given (id, series, kind, minute, value, threshold, expected, of_transition)`;
-  const corrected = said.flatMap(({ kind, of: which }) =>
-    kind === 'corrected' && which !== null ? [which] : [],
-  );
+    SELECT id, rule, series, kind, ${new Date(at)}, minute - make_interval(secs => seconds), minute, value, threshold, expected, of_transition
+      FROM unnest(${of(({ id }) => id)}::text[], ${of(({ alert }) => alert.id)}::integer[], ${of(({ series }) => series)}::text[],
+                  ${of(({ kind }) => kind)}::text[], ${of((one) => iso(one.at))}::timestamptz[],
+                  ${of(({ rule }) => rule.windowMs / 1_000)}::float8[], ${of(({ value }) => value)}::float8[],
+                  ${of((one) => thresholdOf(one.rule, one))}::float8[], ${of(({ limits }) => limits?.expected ?? null)}::float8[],
+                  ${of((one) => one.of)}::text[])
+             AS given (id, rule, series, kind, minute, seconds, value, threshold, expected, of_transition)`;
+  const corrected = all.flatMap((one) => (one.kind === 'corrected' && one.of !== null ? [one.of] : []));
   if (corrected.length > 0)
     await tx`
       UPDATE alert_transitions SET corrected_at = ${new Date(at)}
-       WHERE rule_id = ${alert.id} AND (public_id = ANY(${corrected}) OR (kind = 'resolved' AND of_transition = ANY(${corrected})))`;
+       WHERE rule_id = ANY(${told.map(({ alert }) => alert.id)}) AND (public_id = ANY(${corrected}) OR (kind = 'resolved' AND of_transition = ANY(${corrected})))`;
 }
 
-/** Stores messages to be sent. @returns false where so many of the app wait that none is stored */
-async function insertMessages(
+/** Of some webhooks those that messages are made for: others are told what is current once they go on. */
+async function activeWebhooks(tx: Transaction, webhooks: readonly string[]): Promise<ReadonlySet<string>> {
+  if (webhooks.length === 0) return new Set();
+  const rows = await tx<{ id: string }[]>`
+    SELECT public_id AS id FROM webhooks
+     WHERE public_id = ANY(${[...webhooks]}) AND state = 'active' AND stopped_after IS NULL ORDER BY id FOR SHARE`;
+  return new Set(rows.map(({ id }) => id));
+}
+
+/** What rules have said since a transition that is of use now: firings that have not ended, and ends of earlier ones. */
+async function currentSince(
   tx: Transaction,
-  appId: number,
-  messages: readonly Waiting[],
-  at: number,
-): Promise<boolean> {
-  if (messages.length === 0) return true;
+  alerts: readonly AlertRule[],
+  after: string,
+): Promise<ReadonlyMap<number, readonly Said[]>> {
+  const rows = await tx<(Omit<Said, 'at' | 'since' | 'limits'> & CurrentRow)[]>`
+    SELECT said.rule_id AS rule, said.public_id AS id, said.kind, said.series, said.window_to AS at, said.value, said.of_transition AS of,
+           coalesce(state.since, began.window_to, said.window_to) AS since, began.value AS "earlierValue", said.expected, said.threshold
+      FROM alert_transitions AS said LEFT JOIN alert_states AS state ON state.rule_id = said.rule_id AND state.transition = said.public_id
+      LEFT JOIN alert_transitions AS began ON began.public_id = said.of_transition
+     WHERE said.rule_id = ANY(${alerts.map(({ id }) => id)}) AND said.id > ${after}::bigint
+       AND CASE said.kind WHEN 'firing' THEN state.transition IS NOT NULL ELSE coalesce(began.id <= ${after}::bigint, true) END
+     ORDER BY said.id`;
+  const all = new Map<number, Said[]>();
+  for (const { rule, expected, threshold: bound, at, since, ...said } of rows) {
+    const limits = expected === null || bound === null ? null : { expected, low: bound, high: bound };
+    const own = all.get(rule) ?? [];
+    all.set(rule, own);
+    own.push({ ...said, at: at.getTime(), since: since.getTime(), limits });
+  }
+  return all;
+}
+
+interface CurrentRow {
+  readonly rule: number;
+  readonly at: Date;
+  readonly since: Date;
+  readonly expected: number | null;
+  readonly threshold: number | null;
+}
+
+async function noteProblems(
+  sql: Sql | Transaction,
+  problems: readonly { readonly id: number; readonly problem: string }[],
+): Promise<void> {
+  await sql`
+    UPDATE alert_rules SET problem = given.problem
+      FROM unnest(${problems.map(({ id }) => id)}::integer[], ${problems.map((one) => one.problem)}::text[]) AS given (id, problem)
+     WHERE alert_rules.id = given.id`;
+}
+
+/** Stores messages of rules of one app to be sent. Of a rule whose messages are too many beside those that wait none is stored. */
+async function insertMessages(tx: Transaction, rules: readonly OfRule[], at: number): Promise<void> {
+  const [appId] = rules.flatMap(({ alert, messages }) => (messages.length > 0 ? [alert.appId] : []));
+  if (appId === undefined) return;
   const [row] = await tx<{ waiting: number }[]>`
     SELECT count(*)::integer AS waiting
       FROM (SELECT FROM delivery_messages WHERE app_id = ${appId} LIMIT ${MOST_WAITING_OF_APP}) AS waiting`;
-  if ((row?.waiting ?? 0) + messages.length > MOST_WAITING_OF_APP) return false;
-  const of = <T>(pick: (one: Waiting) => T): T[] => messages.map(pick);
+  let waiting = row?.waiting ?? 0;
+  const kept: Waiting[] = [];
+  const full: { id: number; problem: string }[] = [];
+  for (const { alert, messages } of rules) {
+    if (messages.length === 0) continue;
+    if (waiting + messages.length > MOST_WAITING_OF_APP)
+      full.push({ id: alert.id, problem: PROBLEMS['too many messages'] });
+    else {
+      waiting += messages.length;
+      kept.push(...messages);
+    }
+  }
+  if (full.length > 0) await noteProblems(tx, full);
+  const of = <T>(pick: (one: Waiting) => T): T[] => kept.map(pick);
   await tx`
     INSERT INTO delivery_messages (app_id, channel, target, message_id, type, body, created_at, next_try_at)
     SELECT ${appId}, channel, target, message_id, type, body, ${new Date(at)}, ${new Date(at)}
       FROM unnest(${of(({ channel }) => channel)}::text[], ${of(({ target }) => target)}::text[],
                   ${of(({ messageId }) => messageId)}::text[], ${of(({ type }) => type)}::text[],
                   ${of(({ body }) => body)}::text[]) AS given (channel, target, message_id, type, body)`;
-  return true;
 }
 
 /** Marks firings on the chart of the app. */
@@ -650,12 +778,11 @@ async function annotate(
 
 async function typesOf(
   sql: Sql,
-  alerts: readonly AlertRule[],
+  alerts: readonly ActiveRule[],
 ): Promise<ReadonlyMap<number, ReadonlyMap<string, number>>> {
   const apps = [...new Set(alerts.map(({ appId }) => appId))];
   const names = new Set<string>();
-  for (const { rule } of alerts) {
-    const parsed = parseRule(rule);
+  for (const { parsed } of alerts) {
     if (isRuleProblem(parsed)) continue;
     const parts = parsed.kind === 'ratio' ? [parsed.measured, parsed.to] : [parsed.measured];
     for (const { type } of parts) if (type !== null) names.add(type);

@@ -23,6 +23,8 @@ export interface Measured {
 }
 
 interface Common {
+  /** As it was typed. */
+  readonly source: Fields;
   /** Path of the declared field whose values are judged apart; null: all events together. */
   readonly by: readonly string[] | null;
   readonly windowMs: number;
@@ -55,7 +57,7 @@ export interface RuleProblem {
 const UNITS: Readonly<Record<string, number>> = { m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 export const LONGEST_WINDOW_MS = 7 * DAY_MS;
 export const LONGEST_FOR_MS = DAY_MS;
-/** A statistic is read once for each minute of `for`. */
+/** A statistic is worked out for each minute of `for`. */
 export const LONGEST_FOR_OF_STATISTIC_MS = 4 * HOUR_MS;
 /** Deviations from the median that are unusual where the rule does not say. */
 const DEVIATIONS = 5;
@@ -126,7 +128,12 @@ function ruleOf(fields: Fields): Rule {
   const by = fields.by === undefined ? null : pathOf(fields.by, 'by');
   const forMs = fields.for === undefined ? 0 : duration(fields.for, 'for', LONGEST_FOR_MS);
   if (kind === 'unusual') return unusual(fields, forMs);
-  const common = { by, forMs, windowMs: duration(fields.window, 'window', LONGEST_WINDOW_MS) };
+  const common = {
+    source: fields,
+    by,
+    forMs,
+    windowMs: duration(fields.window, 'window', LONGEST_WINDOW_MS),
+  };
   if (kind === 'absent') {
     return checkRead({
       kind,
@@ -157,17 +164,18 @@ function unusual(fields: Fields, forMs: number): Rule {
   if (typeof deviations !== 'number' || !(deviations >= 1 && deviations <= 1_000))
     throw new Mistake('deviations', 'must be a number from 1 to 1000');
   const measured = measuredOf({ of: 'count', ...fields }, '');
-  return checkRead({ kind: 'unusual', by: null, windowMs: QUARTER_HOUR_MS, forMs, measured, deviations });
+  const common = { source: fields, by: null, windowMs: QUARTER_HOUR_MS, forMs };
+  return checkRead({ kind: 'unusual', ...common, measured, deviations });
 }
 
-/** Counts of two fields together are not kept, and a statistic is read minute by minute. */
+/** Counts of two fields together are not kept, and what a statistic takes grows with its minutes. */
 function checkRead(rule: Rule): Rule {
   const { by, measured, forMs } = rule;
   const parts = rule.kind === 'ratio' ? [measured, rule.to] : [measured];
   if (forMs > LONGEST_FOR_OF_STATISTIC_MS && parts.some(({ of }) => of !== 'count'))
     throw new Mistake(
       'for',
-      `must be at most ${spellDuration(LONGEST_FOR_OF_STATISTIC_MS)} of a statistic, which is read for each of its minutes`,
+      `must be at most ${spellDuration(LONGEST_FOR_OF_STATISTIC_MS)} of a statistic, which is worked out for each of its minutes`,
     );
   if (by !== null && parts.some(({ filter }) => filter !== null))
     throw new Mistake('filter', 'cannot be combined with by');
@@ -195,11 +203,9 @@ function measuredOf(fields: Fields, within: string): Measured {
   };
 }
 
-/** A rule that is right in words, such as `count of "error" in 5m above 100, for 2m`. */
-export function describeRule(text: string): string {
-  const rule = parseRule(text);
-  if (isRuleProblem(rule)) return text;
-  const fields = JSON.parse(text) as Readonly<Record<string, object>>; // As parseRule has read it.
+/** A rule in words, such as `count of "error" in 5m above 100, for 2m`. */
+export function describeRule(rule: Rule): string {
+  const fields = rule.source as Readonly<Record<string, object>>; // As parseRule has read it.
   const measured = (part: Readonly<Record<string, unknown>>, of: string): string =>
     [
       part.of === undefined || part.of === 'count' ? of : `${part.of} of ${part.field} of`,

@@ -1,11 +1,11 @@
 /** What a rule would have said in an interval of the past, from the counts as they are now. */
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { WrongField } from '../../errors.ts';
-import { type EventReader, WIDTHS, type WidthName } from '../../storage/storage.ts';
+import type { EventReader } from '../../storage/storage.ts';
 import { firingMinutes, type Limits, type SeriesValues } from './judge.ts';
 import { thresholdOf } from './messages.ts';
-import { type Rule, spellDuration } from './rule.ts';
-import { readBuckets, readValues, TOO_MANY_VALUES, testOf, type Wanted } from './values.ts';
+import type { Rule } from './rule.ts';
+import { readValues, TOO_MANY_VALUES, testOf, type Wanted } from './values.ts';
 
 export interface Trial {
   /** The minutes that were judged, milliseconds since 1970: ends of windows. */
@@ -43,8 +43,8 @@ export const MOST_SHOWN = 1_000;
 /** What is in memory at once, of rules by the values of a field. */
 const PART_BY_MS = 3 * HOUR_MS;
 const MOST_PARTS = 1_000;
-/** Buckets of one read of statistics. */
-const BUCKETS_AT_ONCE = 900;
+/** Windows of one read of statistics. */
+const WINDOWS_AT_ONCE = 900;
 export const CURVE_POINTS = 240;
 
 type Tried = Omit<Wanted, 'first' | 'last'>;
@@ -69,7 +69,7 @@ export async function tryRule(
   if (to - from > LONGEST_MS) throw new WrongField('from', 'must be at most 400 days before the end');
   const curve = new Curve(rule, { from, to });
   if (to < from) return { from, to, stepMs, firings: [], total: 0, curve };
-  let partMs = rule.by === null ? LONGEST_MS : stepMs === MINUTE_MS ? PART_BY_MS : BUCKETS_AT_ONCE * stepMs;
+  let partMs = isOfCounts(rule) ? (rule.by === null ? LONGEST_MS : PART_BY_MS) : WINDOWS_AT_ONCE * stepMs;
   if ((to - from) / partMs > MOST_PARTS)
     throw new WrongField(
       'from',
@@ -79,11 +79,8 @@ export async function tryRule(
   const open = new Map<string, TrialFiring>();
   for (let begin = from; begin <= to; ) {
     const end = Math.min(to, begin + partMs - stepMs);
-    const first = begin - rule.forMs;
-    const values =
-      stepMs === MINUTE_MS
-        ? (await readValues(events, [{ ...tried, first, last: end }]))[0]
-        : await readSteps(events, { ...tried, first, last: end }, stepMs);
+    const first = begin - Math.ceil(rule.forMs / stepMs) * stepMs;
+    const [values] = await readValues(events, [{ ...tried, first, last: end, stepMs }]);
     if (values === 'too many values') {
       if (partMs === stepMs) throw new WrongField('rule', TOO_MANY_VALUES);
       partMs = Math.max(stepMs, Math.floor(partMs / (4 * stepMs)) * stepMs);
@@ -142,9 +139,12 @@ function noPoints(): (number | null)[] {
 
 /** Statistics of a window are not made of those of its minutes: they are read window by window. */
 function stepOf(rule: Rule): number {
+  return isOfCounts(rule) || rule.kind === 'unusual' ? MINUTE_MS : rule.windowMs;
+}
+
+function isOfCounts(rule: Rule): boolean {
   const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
-  if (rule.kind === 'unusual' || parts.every(({ of }) => of === 'count')) return MINUTE_MS;
-  return rule.windowMs;
+  return parts.every(({ of }) => of === 'count');
 }
 
 interface Collecting {
@@ -182,32 +182,4 @@ function beginning(rule: Rule, own: SeriesValues, index: number, from: number): 
   const limits: Limits | null = own.limits?.[index] ?? null;
   const threshold = thresholdOf(rule, { value, limits });
   return { series: own.series, from, to: null, value, threshold, expected: limits?.expected ?? null };
-}
-
-async function readSteps(
-  events: EventReader,
-  wanted: Wanted,
-  stepMs: number,
-): Promise<readonly SeriesValues[] | 'not counted'> {
-  const name = spellDuration(stepMs);
-  const width = WIDTHS.find((one): one is WidthName => one === name);
-  if (width === undefined)
-    throw new WrongField(
-      'rule',
-      `can be tried only with a window of ${WIDTHS.filter((one) => /[mhd]$/.test(one)).join(', ')}: it is about a statistic`,
-    );
-  const all = new Map<string, (number | null)[]>();
-  const length = Math.round((wanted.last - wanted.first) / stepMs) + 1;
-  for (let offset = 0; offset < length; offset += BUCKETS_AT_ONCE) {
-    const count = Math.min(BUCKETS_AT_ONCE, length - offset);
-    const from = wanted.first + (offset - 1) * stepMs;
-    const found = await readBuckets(events, wanted, { from, until: from + count * stepMs }, width);
-    if (found === null) return 'not counted';
-    for (const [series, values] of found) {
-      const own = all.get(series) ?? new Array<number | null>(length).fill(null);
-      for (const [index, value] of values.entries()) own[offset + index] = value;
-      all.set(series, own);
-    }
-  }
-  return [...all].map(([series, values]) => ({ series, values }));
 }

@@ -1,19 +1,10 @@
 /** Values of the rules of alerts at each minute, from the counts alone. */
 import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
-import {
-  type EventReader,
-  MOST_WINDOW_CELLS,
-  type Stats,
-  type SummaryLine,
-  sameLocalTime,
-  type WidthName,
-  type WindowRequest,
-  type WindowSums,
-} from '../../storage/storage.ts';
+import { type EventReader, type Stats, sameLocalTime, type WindowRequest } from '../../storage/storage.ts';
 import type { Limits, SeriesValues, Test } from './judge.ts';
 import type { Measure, Measured, Rule } from './rule.ts';
 
-/** A rule whose values are wanted at each minute from `first` to `last`, both included. */
+/** A rule whose values are wanted at each step from `first` to `last`, both included. */
 export interface Wanted {
   readonly rule: Rule;
   /** Internal id of the app. */
@@ -24,21 +15,25 @@ export interface Wanted {
   readonly timezone: string;
   readonly first: number;
   readonly last: number;
+  /** By default a minute. */
+  readonly stepMs?: number;
 }
 
 /**
  * Not counted: a field is not declared, or not counted for all of the time. Too many values: those of `by`, at all of the minutes, are
  * beyond what one rule may read.
  */
-export type Values = readonly SeriesValues[] | 'not counted' | 'too many values';
+export type Values = readonly SeriesValues[] | NoValues;
+type NoValues = 'not counted' | 'too many values';
+const problemOf = (found: string): NoValues => (found === 'too many values' ? found : 'not counted');
 
 export const TOO_MANY_VALUES =
   'reads too many values of "by" at too many minutes: a shorter "for" or "window", or a field with fewer values, takes less';
 
 /** Values of a field that are judged apart. */
 const MOST_SERIES = 20_000;
-/** Each minute of a statistic is a read of its own, as quantiles of a window are not made of those of its minutes. */
-export function readsOf(rule: Rule, minutes: number): number {
+/** Windows of statistics at each of some minutes: what is kept of their numbers is put together for each of them. */
+export function windowsOf(rule: Rule, minutes: number): number {
   return partsOf(rule).filter(({ of }) => of !== 'count').length * minutes;
 }
 
@@ -56,23 +51,13 @@ type Series = ReadonlyMap<string, ArrayLike<number | null>>;
 
 /** Reads the values of rules, in the order of the rules. All counts of events are read together. */
 export async function readValues(events: EventReader, wanted: readonly Wanted[]): Promise<readonly Values[]> {
-  const requests = wanted.map((one) => partsOf(one.rule).map((part) => countRequest(one, part)));
-  const asked = requests.flat().filter((request) => request !== null);
-  const sums = await events.windows(asked);
-  const found = new Map<WindowRequest, WindowSums | string>(
-    asked.map((request, index) => [request, sums[index] ?? 'not counted']),
-  );
+  const parts = wanted.map((one) => partsOf(one.rule).map((part) => windowsRequest(one, part)));
+  const found = await readParts(events, parts.flat());
   const all: Values[] = [];
   for (const [index, one] of wanted.entries()) {
-    const parts: (Series | null)[] = [];
-    let isTooMuch = false;
-    for (const [place, part] of partsOf(one.rule).entries()) {
-      const request = requests[index]?.[place] ?? null;
-      const counted = request === null ? await readStats(events, one, part) : found.get(request);
-      isTooMuch ||= counted === 'too many values';
-      parts.push(typeof counted === 'object' ? counted : null);
-    }
-    all.push(isTooMuch ? 'too many values' : await valuesOf(events, one, parts));
+    const own = (parts[index] ?? []).map((part) => found.get(part) ?? 'not counted');
+    const problem = own.find((part) => part === 'too many values');
+    all.push(problem ?? (await valuesOf(events, one, own)));
   }
   return all;
 }
@@ -101,34 +86,57 @@ function typeIdsOf({ types }: Wanted, { type }: Measured): readonly number[] | n
   return type === null ? null : [types.get(type) ?? NO_TYPE];
 }
 
-/** @returns null where a statistic is wanted and not a count */
-function countRequest(wanted: Wanted, measured: Measured): WindowRequest | null {
-  if (measured.of !== 'count') return null;
-  const { appId, first, last, rule } = wanted;
+type Part = WindowRequest & { readonly measured: Measured };
+
+function windowsRequest(wanted: Wanted, measured: Measured, windowMs = wanted.rule.windowMs): Part {
+  const { appId, first, last, rule, stepMs = MINUTE_MS } = wanted;
   const { filter } = measured;
-  const { by, windowMs } = rule;
-  return {
-    appId,
-    typeIds: typeIdsOf(wanted, measured),
-    filter,
-    by,
-    windowMs,
-    stepMs: MINUTE_MS,
-    first,
-    last,
-  };
+  const typeIds = typeIdsOf(wanted, measured);
+  return { appId, typeIds, filter, by: rule.by, windowMs, stepMs, first, last, measured };
+}
+
+/** Counts are read together, and all windows of a statistic at once. */
+async function readParts(
+  events: EventReader,
+  parts: readonly Part[],
+): Promise<ReadonlyMap<Part, Series | NoValues>> {
+  const counts = parts.filter(({ measured }) => measured.of === 'count');
+  const sums = await events.windows(counts);
+  const found = new Map<Part, Series | NoValues>();
+  for (const [index, part] of counts.entries()) {
+    const own = sums[index] ?? 'not counted';
+    found.set(part, typeof own === 'string' ? problemOf(own) : own);
+  }
+  for (const part of parts) if (part.measured.of !== 'count') found.set(part, await readStats(events, part));
+  return found;
+}
+
+async function readStats(
+  events: EventReader,
+  { measured, by, filter, ...windows }: Part,
+): Promise<Series | NoValues> {
+  const { of, field } = measured;
+  const kind = of === 'distinct' ? 'distinct' : 'number';
+  const found = await events.summaryWindows({ ...windows, question: { kind, of: field, by, filter } });
+  if (typeof found === 'string') return problemOf(found);
+  return new Map(
+    [...found].map(([series, stats]) => [
+      series,
+      stats.map((one) => (one === null ? null : statOf(one, of)) ?? (of === 'sum' ? 0 : null)),
+    ]),
+  );
 }
 
 async function valuesOf(
   events: EventReader,
   wanted: Wanted,
-  parts: readonly (Series | null)[],
+  parts: readonly (Series | NoValues)[],
 ): Promise<Values> {
-  const { rule, first, last } = wanted;
+  const { rule, first, last, stepMs = MINUTE_MS } = wanted;
   if (rule.kind === 'unusual') return await readUnusual(events, wanted, rule);
   const [own, to] = parts;
-  if (own === null || own === undefined || to === null) return 'not counted';
-  const ends = (last - first) / MINUTE_MS + 1;
+  if (typeof own !== 'object' || typeof to === 'string') return 'not counted';
+  const ends = Math.round((last - first) / stepMs) + 1;
   const nothing = new Float64Array(ends);
   if (to !== undefined) {
     const keys = [...new Set([...own.keys(), ...to.keys()])];
@@ -157,91 +165,6 @@ function quotient(part: number | null | undefined, whole: number | null | undefi
 
 function nulls(length: number): (number | null)[] {
   return new Array<number | null>(length).fill(null);
-}
-
-/** Statistics at each minute: quantiles of a window are not made of those of its minutes. */
-async function readStats(
-  events: EventReader,
-  wanted: Wanted,
-  measured: Measured,
-): Promise<Series | 'too many values' | null> {
-  const { first, last, rule } = wanted;
-  const length = (last - first) / MINUTE_MS + 1;
-  const all = new Map<string, (number | null)[]>();
-  for (let index = 0; index < length; index += 1) {
-    const until = first + index * MINUTE_MS;
-    const found = await statsWithin(events, wanted, measured, { from: until - rule.windowMs, until });
-    if (found === null) return null;
-    for (const [series, value] of found) {
-      if (all.size * length > MOST_WINDOW_CELLS) return 'too many values';
-      const values = all.get(series) ?? nulls(length);
-      values[index] = value;
-      all.set(series, values);
-    }
-  }
-  if (measured.of !== 'sum') return all;
-  return new Map([...all].map(([series, values]) => [series, values.map((value) => value ?? 0)]));
-}
-
-interface Within {
-  readonly from: number;
-  readonly until: number;
-}
-
-async function statsWithin(
-  events: EventReader,
-  wanted: Wanted,
-  measured: Measured,
-  interval: Within,
-): Promise<ReadonlyMap<string, number | null> | null> {
-  const lines = await readSummary(events, wanted, measured, { ...interval, buckets: 100 });
-  return lines && new Map(lines.map(({ value, overall }) => [value ?? '', statOf(overall, measured.of)]));
-}
-
-/** Values of a rule on statistics in windows beside one another. @returns null where counts do not answer it */
-export async function readBuckets(
-  events: EventReader,
-  wanted: Wanted,
-  interval: Within,
-  width: WidthName,
-): Promise<ReadonlyMap<string, readonly (number | null)[]> | null> {
-  const { rule } = wanted;
-  const parts: ReadonlyMap<string, readonly (number | null)[]>[] = [];
-  for (const part of rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured]) {
-    // Counts have no statistics; those of events that have the number are of them.
-    if (part.of === 'count') return null;
-    const lines = await readSummary(events, wanted, part, { ...interval, buckets: width });
-    if (lines === null) return null;
-    parts.push(
-      new Map(lines.map(({ value, stats }) => [value ?? '', stats.map((one) => statOf(one, part.of))])),
-    );
-  }
-  const [own, to] = parts;
-  if (own === undefined || to === undefined) return own ?? null;
-  return new Map(
-    [...own].map(([key, values]) => [key, values.map((value, at) => quotient(value, to.get(key)?.[at]))]),
-  );
-}
-
-async function readSummary(
-  events: EventReader,
-  wanted: Wanted,
-  measured: Measured,
-  interval: Within & { readonly buckets: number | WidthName },
-): Promise<readonly SummaryLine[] | null> {
-  const { appId, rule } = wanted;
-  const { of, field, filter } = measured;
-  const found = await events.summarySeries({
-    appId,
-    typeIds: typeIdsOf(wanted, measured),
-    ...interval,
-    timezone: 'UTC',
-    exactEnds: 'both',
-    topTypes: MOST_SERIES,
-    question: { kind: of === 'distinct' ? 'distinct' : 'number', of: field, by: rule.by, filter },
-  });
-  if (typeof found === 'string') return null;
-  return found.lines.filter(({ value }) => rule.by === null || value !== null);
 }
 
 function statOf(stats: Stats, of: Measure): number | null {
@@ -295,34 +218,20 @@ async function countQuarters(
   ends: readonly number[],
 ): Promise<ReadonlyMap<number, number>> {
   const counts = new Map<number, number>();
-  const distinct = [...new Set(ends)].sort((a, b) => a - b);
-  if (measured.of !== 'count') {
-    for (const until of distinct) {
-      const found = await statsWithin(events, wanted, measured, { from: until - QUARTER_HOUR_MS, until });
-      const value = found?.get('') ?? null;
-      if (value !== null) counts.set(until, value);
-    }
-    return counts;
-  }
   // Quarter-hours that lie near one another are read together.
   const runs: { first: number; last: number }[] = [];
-  for (const end of distinct) {
+  for (const end of [...new Set(ends)].sort((a, b) => a - b)) {
     const run = runs.at(-1);
     if (run !== undefined && end - run.last <= DAY_MS) run.last = end;
     else runs.push({ first: end, last: end });
   }
-  const typeIds = typeIdsOf(wanted, measured);
-  const requests = runs.map((run) => {
-    const { appId } = wanted;
-    const step = { windowMs: QUARTER_HOUR_MS, stepMs: QUARTER_HOUR_MS };
-    return { appId, typeIds, filter: measured.filter, by: null, ...step, ...run };
-  });
-  const sums = await events.windows(requests);
-  for (const [index, { first, last }] of runs.entries()) {
-    const found = sums[index];
-    const own = typeof found === 'object' ? found.get('') : undefined;
-    for (let end = first, at = 0; own !== undefined && end <= last; end += QUARTER_HOUR_MS, at += 1)
-      counts.set(end, own[at] ?? 0);
+  const parts = runs.map((run) =>
+    windowsRequest({ ...wanted, ...run, stepMs: QUARTER_HOUR_MS }, measured, QUARTER_HOUR_MS),
+  );
+  for (const [{ first }, found] of await readParts(events, parts)) {
+    const own = typeof found === 'object' ? (found.get('') ?? []) : [];
+    for (const [at, value] of Array.from(own).entries())
+      if (value !== null) counts.set(first + at * QUARTER_HOUR_MS, value);
   }
   return counts;
 }

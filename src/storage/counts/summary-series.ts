@@ -6,6 +6,7 @@
  * from finer ones.
  */
 import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
+import { TimeSlice } from '../../base/time-slice.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import {
   addSummary,
@@ -33,15 +34,18 @@ import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
 import { type BucketsProblem, levelsOf } from './buckets.ts';
-import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
+import { ALL_TIME, type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
 import { ALL_TYPES, DAY_MS, finerThan, floorTo, type Level, MINUTE_MS } from './levels.ts';
 import { frameOf, planSeries, type SeriesFrame, type SeriesPlan, type SeriesRequest } from './series.ts';
 import type { Snapshot } from './stale.ts';
+import { layoutOf, MOST_WINDOW_CELLS, type NoWindows, startsOf, type WindowRequest } from './windows.ts';
 
 /** Values that are shown apart where the request does not say how many. */
 const TOP_VALUES = 50;
 /** Cells that are in memory at once, as bytes. */
 const CELLS_AT_ONCE = 200;
+/** Cells of sliding windows that are in memory at once. */
+const WINDOW_CELLS_AT_ONCE = 2_000;
 
 /** Statistics of the numbers of some events. Texts are exact, as JSON; null where there are no numbers. */
 export type NumberStats = { readonly count: number; readonly sum: string } & {
@@ -104,15 +108,64 @@ export async function readSummarySeries(
   return await readAppSnapshot(sql, request.appId, async (tx) => {
     const plan = await planSeries(tx, request);
     if (typeof plan === 'string') return plan;
-    const { appId, typeIds } = request;
-    const asked = { appId, typeIds, ...plan.interval, withCountsOnly: true, isCountedAlone: true };
-    const declaration = await findDeclaration(tx, asked, request.question);
-    if (declaration === null || !(await isComplete(tx, asked, declaration.field))) return 'not counted';
-    const scope = await scopeOf(tx, request, declaration);
-    const minutes = await minutesFromRows(tx, asked, scope);
-    if (typeof minutes === 'string') return minutes;
-    return await readLines(tx, request, plan, { ...scope, minutes });
+    const scope = await countedScope(tx, request, plan.interval);
+    return typeof scope === 'string' ? scope : await readLines(tx, request, plan, scope);
   });
+}
+
+/** Windows as those of counts, of which statistics are asked for. */
+export interface SummaryWindowsRequest extends Omit<WindowRequest, 'filter' | 'by'> {
+  readonly question: SummaryQuestion;
+}
+
+/** Value of `by` as JSON, or the empty text → statistics at each end; null where the value has no events. */
+export type SummaryWindows = ReadonlyMap<string, readonly (Stats | null)[]>;
+
+/** Statistics of sliding windows: each count is read once, however many windows it is in. The values of some lines are in memory at once. */
+export async function readSummaryWindows(
+  sql: Sql,
+  request: SummaryWindowsRequest,
+): Promise<SummaryWindows | NoWindows> {
+  return await readAppSnapshot(sql, request.appId, async (tx) => {
+    await tx.stale.within(ALL_TIME);
+    const interval = { from: request.first - request.windowMs, until: request.last };
+    const scope = await countedScope(tx, request, interval);
+    if (typeof scope === 'string') return scope;
+    const layout = layoutOf(request);
+    const starts = startsOf(request);
+    const parts = layout.intervals.flatMap((part) => splitAround(part, scope.minutes));
+    const cells = await singleCells(tx, scope, parts, interval);
+    const lines = scope.line === null ? [null] : await topLines(tx, {}, scope, parts, cells);
+    if (lines.length * layout.cells > MOST_WINDOW_CELLS) return 'too many values';
+    const windows = new Map<string, readonly (Stats | null)[]>();
+    const atOnce = Math.max(1, Math.floor(WINDOW_CELLS_AT_ONCE / layout.cells));
+    for (let at = 0; at < lines.length; at += atOnce) {
+      const some = new Map(
+        lines.slice(at, at + atOnce).map((line) => [line, new LineBuckets(starts, scope.question.kind)]),
+      );
+      for (const { line, cell } of cells) some.get(line)?.add(cell.bucket, cell.count, cell.summary);
+      const chosen = scope.chosen.filter(({ line }) => some.has(line));
+      await addCells(tx, { ...scope, chosen }, parts, (line) => some.get(line));
+      for (const [line, buckets] of some)
+        windows.set(line ?? '', await buckets.windows(layout.length, line !== null));
+    }
+    return windows;
+  });
+}
+
+/** What answers a question in an interval, with the minutes that are computed from rows. */
+async function countedScope(
+  tx: Snapshot,
+  request: Pick<SummaryRequest, 'appId' | 'typeIds' | 'question'>,
+  interval: Interval,
+): Promise<CountedScope | NotCounted> {
+  const { appId, typeIds } = request;
+  const asked = { appId, typeIds, ...interval, withCountsOnly: true, isCountedAlone: true };
+  const declaration = await findDeclaration(tx, asked, request.question);
+  if (declaration === null || !(await isComplete(tx, asked, declaration.field))) return 'not counted';
+  const scope = await scopeOf(tx, request, declaration);
+  const minutes = await minutesFromRows(tx, asked, scope);
+  return typeof minutes === 'string' ? minutes : { ...scope, minutes };
 }
 
 /** A declaration that answers a question. */
@@ -181,6 +234,11 @@ interface SummaryScope extends Declaration {
   readonly known: ReadonlySet<string> | null;
 }
 
+interface CountedScope extends SummaryScope {
+  /** The minutes that are computed from rows, in order of time. */
+  readonly minutes: readonly number[];
+}
+
 interface SeriesRow {
   readonly id: number;
   readonly typeId: number;
@@ -191,7 +249,7 @@ interface SeriesRow {
 
 async function scopeOf(
   tx: Transaction,
-  { appId, typeIds, question }: SummaryRequest,
+  { appId, typeIds, question }: Pick<SummaryRequest, 'appId' | 'typeIds' | 'question'>,
   declaration: Declaration,
 ): Promise<SummaryScope> {
   const { field, line, filtered } = declaration;
@@ -248,17 +306,14 @@ async function readLines(
   tx: Snapshot,
   request: SummaryRequest,
   plan: SeriesPlan,
-  scope: SummaryScope & { readonly minutes: readonly number[] },
+  scope: CountedScope,
 ): Promise<SummarySeries> {
   const parts = partsOf(plan).flatMap((part) => splitAround(part, scope.minutes));
-  const fromRows = parts.filter(({ level }) => level === null);
-  const isWhole = (at: number): boolean => at >= plan.interval.from && at + MINUTE_MS <= plan.interval.until;
-  const cells = [
-    ...(await cellsFromRows(tx, scope, fromRows)),
-    ...(await hiddenCells(tx, scope, scope.minutes.filter(isWhole))),
-  ];
+  const cells = await singleCells(tx, scope, parts, plan.interval);
   const shown = new Set(
-    scope.line === null ? [] : (request.values ?? (await topLines(tx, request, scope, parts, cells))),
+    scope.line === null
+      ? []
+      : (request.values ?? (await topLines(tx, { topTypes: TOP_VALUES, ...request }, scope, parts, cells))),
   );
   const lines = new Map<string | null, LineBuckets>();
   const lineOf = (text: string | null): LineBuckets => {
@@ -270,12 +325,7 @@ async function readLines(
   for (const text of shown) lineOf(text);
   lineOf(null);
   for (const { line, cell } of cells) lineOf(line).add(cell.bucket, cell.count, cell.summary);
-  const lineOfSeries = new Map(scope.chosen.map(({ id, line }) => [id, line]));
-  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
-    const intervals = parts.filter((part) => part.level === level);
-    for await (const { seriesId, at, count, summary } of readCells(tx, scope, level, intervals))
-      lineOf(lineOfSeries.get(seriesId) ?? null).addBytes(at, count, summary);
-  }
+  await addCells(tx, scope, parts, lineOf);
   const made = [...lines].map(([value, buckets]) => ({ value, ...buckets.finish() }));
   const leftOut = made.reduce(
     (sum, { left }) => ({
@@ -290,6 +340,36 @@ async function readLines(
     leftOut,
     completeFrom: scope.field.completeFrom,
   };
+}
+
+/** What single minutes have that are not read from counts. */
+async function singleCells(
+  tx: Snapshot,
+  scope: CountedScope,
+  parts: readonly LevelInterval[],
+  { from, until }: Interval,
+): Promise<readonly LineCell[]> {
+  const fromRows = parts.filter(({ level }) => level === null);
+  const isWhole = (at: number): boolean => at >= from && at + MINUTE_MS <= until;
+  return [
+    ...(await cellsFromRows(tx, scope, fromRows)),
+    ...(await hiddenCells(tx, scope, scope.minutes.filter(isWhole))),
+  ];
+}
+
+/** Adds the counts of chosen series to their lines. */
+async function addCells(
+  tx: Transaction,
+  scope: SummaryScope,
+  parts: readonly LevelInterval[],
+  lineOf: (line: string | null) => LineBuckets | undefined,
+): Promise<void> {
+  const lineOfSeries = new Map(scope.chosen.map(({ id, line }) => [id, line]));
+  for (const level of new Set(parts.flatMap((part) => part.level ?? []))) {
+    const intervals = parts.filter((part) => part.level === level);
+    for await (const { seriesId, at, count, summary } of readCells(tx, scope, level, intervals))
+      lineOf(lineOfSeries.get(seriesId) ?? null)?.addBytes(at, count, summary);
+  }
 }
 
 /** The intervals of a series by what they are read from: a first or last bucket that is cut off is not read as a whole. */
@@ -400,7 +480,7 @@ function joined(intervals: readonly Interval[]): Interval[] {
 /** The lines with the most events, most first. */
 async function topLines(
   tx: Transaction,
-  { topTypes: most = TOP_VALUES }: SummaryRequest,
+  { topTypes: most = Number.POSITIVE_INFINITY }: Pick<SummaryRequest, 'topTypes'>,
   { appId, chosen, question }: SummaryScope,
   parts: readonly LevelInterval[],
   cells: readonly LineCell[],
@@ -504,6 +584,40 @@ class LineBuckets {
       ),
       left,
     };
+  }
+
+  /**
+   * Statistics of each run of so many buckets. As nothing is taken off a summary, a run is the end of one block of that length and the
+   * beginning of the next one (van Herk, Gil and Werman).
+   * @param isSparse whether a run without events is null
+   */
+  async windows(length: number, isSparse: boolean): Promise<readonly (Stats | null)[]> {
+    const merged = (a: Summary | null, b: Summary | null): Summary | null => {
+      if (a === null || b === null) return a ?? b;
+      const both = newSummary(this.#kind);
+      for (const one of both === null ? [] : [a, b]) if (both !== null) addSummary(both, one);
+      return both;
+    };
+    const slices = new TimeSlice();
+    const [ends, begins, before] = [[...this.#summaries], [...this.#summaries], [0]];
+    for (const [at, count] of this.#counts.entries()) {
+      before.push((before[at] ?? 0) + count);
+      if (at % length !== 0) begins[at] = merged(begins[at - 1] ?? null, begins[at] ?? null);
+      if (slices.isOver) await slices.next();
+    }
+    for (let at = ends.length - 2; at >= 0; at -= 1) {
+      if ((at + 1) % length !== 0) ends[at] = merged(ends[at] ?? null, ends[at + 1] ?? null);
+      if (slices.isOver) await slices.next();
+    }
+    const found: (Stats | null)[] = [];
+    for (let at = 0; at + length <= ends.length; at += 1) {
+      const count = (before[at + length] ?? 0) - (before[at] ?? 0);
+      const second = at % length === 0 ? null : (begins[at + length - 1] ?? null);
+      const whole = merged(ends[at] ?? null, second) ?? newSummary(this.#kind);
+      found.push(isSparse && count === 0 ? null : statsOf(whole, count));
+      if (slices.isOver) await slices.next();
+    }
+    return found;
   }
 
   #summaryAt(index: number): Summary | null {

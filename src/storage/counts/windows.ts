@@ -17,7 +17,7 @@ import { readRetention } from '../retention.ts';
 import { countsIn, readSources, scopeOf } from './count-sql.ts';
 import { valuesWithin } from './field-series.ts';
 import { type Interval, type LevelInterval, splitByLevel } from './intervals.ts';
-import { ALL_TYPES, DAY_MS, floorTo, MINUTE_MS, MINUTES, QUARTER_HOURS } from './levels.ts';
+import { ALL_TYPES, coarsestLevel, DAY_MS, floorTo, MINUTE_MS } from './levels.ts';
 import { exactSources, type Snapshot } from './stale.ts';
 
 /** Windows `[end - windowMs, end)` for every step from `first` to `last`, both included. Milliseconds since 1970. */
@@ -31,7 +31,7 @@ export interface WindowRequest {
   /** The path of a declared field, whose values are counted apart; null: all events together. */
   readonly by: readonly string[] | null;
   readonly windowMs: number;
-  /** A minute or a quarter-hour, of which all times and the window are multiples. */
+  /** Whole minutes, of which all times and the window are multiples. */
   readonly stepMs: number;
   readonly first: number;
   readonly last: number;
@@ -175,10 +175,10 @@ interface Layout {
 
 type Windows = Pick<WindowRequest, 'first' | 'last' | 'windowMs' | 'stepMs'>;
 
-function layoutOf({ first, last, windowMs, stepMs }: Windows): Layout {
+export function layoutOf({ first, last, windowMs, stepMs }: Windows): Layout {
   const ends = (last - first) / stepMs;
   const steps = windowMs / stepMs;
-  const level = stepMs === MINUTE_MS ? MINUTES : QUARTER_HOURS;
+  const level = coarsestLevel(({ ms }) => stepMs % ms === 0 && first % ms === 0);
   const whole: Interval = { from: first - windowMs, until: last };
   if (ends > 0 && (steps <= LONGEST_BY_STEP || steps <= ends + 1)) {
     const cells = ends + steps;
@@ -190,6 +190,14 @@ function layoutOf({ first, last, windowMs, stepMs }: Windows): Layout {
     { level, from: first, until: last },
   ].filter(({ from, until }) => from < until);
   return { intervals, head: ends, length: ends + 1, cells: 2 * ends + 1, hasBlock: true };
+}
+
+/** Where each cell starts. */
+export function startsOf(windows: Windows): readonly number[] {
+  const { first, last, windowMs, stepMs } = windows;
+  const { head, hasBlock } = layoutOf(windows);
+  const steps = (from: number): number[] => Array.from({ length: head }, (_, at) => from + at * stepMs);
+  return [...steps(first - windowMs), ...(hasBlock ? [last - windowMs, ...steps(first)] : [])];
 }
 
 /** Counts of a series, each with its cell: some cells have several. */

@@ -29,8 +29,11 @@ import {
   type NumberSeries,
   readNumberSeries,
   readSummarySeries,
+  readSummaryWindows,
   type SummaryRequest,
   type SummarySeries,
+  type SummaryWindows,
+  type SummaryWindowsRequest,
 } from '../counts/summary-series.ts';
 import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
 import {
@@ -103,6 +106,8 @@ export interface EventReader {
   ): Promise<NumberSeries | BucketsProblem | NotCounted>;
   /** Statistics, or events, by bucket, and by the values of another path. */
   summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
+  /** Statistics, or events, of sliding windows, and by the values of another path. */
+  summaryWindows(request: SummaryWindowsRequest): Promise<SummaryWindows | NoWindows>;
   /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
   windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NoWindows)[]>;
   /**
@@ -202,6 +207,7 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
       counted(request.appId, (own) => readValueSeries(own, request, path, only)),
     numberSeries: (request, path) => counted(request.appId, (own) => readNumberSeries(own, request, path)),
     summarySeries: (request) => counted(request.appId, (own) => readSummarySeries(own, request)),
+    summaryWindows: (request) => counted(request.appId, (own) => readSummaryWindows(own, request)),
     windows: (requests) =>
       together === null ? readWindowsOfApps(requests, routes) : readWindows(together, requests),
     counters: async (requests) => {
