@@ -66,20 +66,53 @@ function bearerToken(value: string): string {
   return value;
 }
 
-function databaseUrl(value: string): string {
-  if (value !== '' && !/^postgres(ql)?:\/\//.test(value))
-    throw new Error('must start with postgres:// or postgresql://');
-  return value;
+/** A setting that is an address, or empty. What uses it decodes it: a password with a bare % would fail there. */
+function address(parse: (value: string) => string): (value: string) => string {
+  return (value) => {
+    if (value === '') return '';
+    try {
+      if (decodeURIComponent(value).includes('\0')) throw new URIError();
+    } catch {
+      // It may contain a password, so it is not quoted.
+      throw new Error(
+        'has a % that does not begin an encoded character: write %25 for a % of a user name, a password or a path',
+      );
+    }
+    return parse(value);
+  };
 }
 
-/** The address of an OIDC issuer, as its discovery document names it. */
-function issuerUrl(value: string): string {
-  if (value === '') return '';
+/** The parts of an address of HTTP without a user; null: it is none. */
+function httpUrl(value: string): URL | null {
   const url = URL.canParse(value) ? new URL(value) : null;
-  if (url === null || !/^https?:$/.test(url.protocol) || url.search + url.hash + url.username !== '')
-    throw new Error(`must be an address like https://login.example.com/realms/staff, not "${value}"`);
-  return value;
+  const hasMore = url !== null && url.search + url.hash + url.username + url.password !== '';
+  return url === null || !/^https?:$/.test(url.protocol) || hasMore ? null : url;
 }
+
+/** An address as a message may show it: without what may be a password. */
+function withoutUser(value: string): string {
+  const at = value.lastIndexOf('@');
+  return at < 0 ? value : `…${value.slice(at)}`;
+}
+
+/** Also of `copy --from` and `--to`. */
+export const databaseUrl = address((value) => {
+  if (!/^postgres(ql)?:\/\//.test(value)) throw new Error('must start with postgres:// or postgresql://');
+  if (!URL.canParse(withFirstHost(value)))
+    throw new Error(
+      'is no valid URL: write postgres://user:password@host:5432/database, with special characters in the password percent-encoded',
+    );
+  return value;
+});
+
+/** The address of an OIDC issuer, as its discovery document names it. */
+const issuerUrl = address((value) => {
+  if (httpUrl(value) === null)
+    throw new Error(
+      `must be an address like https://login.example.com/realms/staff, not "${withoutUser(value)}"`,
+    );
+  return value;
+});
 
 /** Scopes of OAuth, separated by spaces (RFC 6749, 3.3). */
 function scopes(value: string): string {
@@ -97,17 +130,17 @@ function buttonText(value: string): string {
 }
 
 /** An origin; a trailing slash is removed. */
-function publicUrl(value: string): string {
-  if (value === '') return '';
-  const url = URL.canParse(value) ? new URL(value) : null;
-  if (url === null || !/^https?:$/.test(url.protocol) || url.pathname !== '/' || url.search + url.hash !== '')
-    throw new Error(`must be an address without a path, such as https://events.example.com, not "${value}"`);
+const publicUrl = address((value) => {
+  const url = httpUrl(value);
+  if (url === null || url.pathname !== '/')
+    throw new Error(
+      `must be an address without a path and a user, such as https://events.example.com, not "${withoutUser(value)}": the service needs a host of its own`,
+    );
   return url.origin;
-}
+});
 
 /** Where archives lie: a folder, or a bucket. Credentials are in the variables of AWS. */
-function archiveUrl(value: string): string {
-  if (value === '') return '';
+const archiveUrl = address((value) => {
   const url = URL.canParse(value) ? new URL(value) : null;
   const isFolder = url?.protocol === 'file:' && url.host === '' && url.pathname.length > 1;
   const isBucket = url?.protocol === 's3:' && /^[a-z0-9][a-z0-9.-]{1,62}$/.test(url.host);
@@ -116,35 +149,33 @@ function archiveUrl(value: string): string {
       'must be like file:///var/lib/tidemark-archive or s3://bucket/prefix, without credentials',
     );
   return value;
-}
+});
 
 /** The address of a server, without what would be lost or shown. */
-function serverUrl(value: string): string {
-  if (value === '') return '';
-  const url = URL.canParse(value) ? new URL(value) : null;
-  if (url === null || !/^https?:$/.test(url.protocol) || url.search + url.hash + url.username !== '')
-    throw new Error(`must be like https://s3.example.com, not "${value}"`);
+const serverUrl = address((value) => {
+  if (httpUrl(value) === null)
+    throw new Error(`must be like https://s3.example.com, not "${withoutUser(value)}"`);
   return value.endsWith('/') ? value.slice(0, -1) : value;
-}
+});
 
-function smtpUrl(value: string): string {
+const smtpUrl = address((value) => {
   // The value contains a password, so it is not quoted.
-  if (value !== '' && !(URL.canParse(value) && /^smtps?:\/\//.test(value)))
+  if (!(URL.canParse(value) && /^smtps?:\/\//.test(value)))
     throw new Error('must be like smtps://user:password@mail.example.com:465');
   return value;
-}
+});
 
-function redisUrl(value: string): string {
+const redisUrl = address((value) => {
   // The value may contain a password, so it is not quoted.
   const isRedis = (url: string): boolean => URL.canParse(url) && /^rediss?:\/\/[^/]/.test(url);
-  if (value !== '' && !value.split(',').every(isRedis)) {
+  if (!value.split(',').every(isRedis)) {
     throw new Error(
       'must be like redis://user:password@host:6379/0 or rediss://…, or several of those for a Redis Cluster, ' +
         'separated by commas, with special characters in the password percent-encoded',
     );
   }
   return value;
-}
+});
 
 function keyPrefix(value: string): string {
   if (!/^[\w:.-]{1,64}$/.test(value)) throw new Error(`must be letters, digits and : . _ -, not "${value}"`);
@@ -188,7 +219,7 @@ export const SETTINGS = {
     default: '',
     unit: '',
     meaning:
-      'Address at which users reach the dashboard, for links. With https, cookies and browsers stay with https.',
+      'Address at which users reach the dashboard, for links: a host of its own, without a path. With https, cookies and browsers stay with https.',
     parse: publicUrl,
   },
   ALLOW_SIGNUP: {
@@ -221,13 +252,13 @@ export const SETTINGS = {
     default: '',
     unit: '',
     meaning:
-      'Mail server for invitations and password resets; needs PUBLIC_URL. Empty: links are shown and have to be handed over.',
+      'Mail server of all mails (invitations, password resets, security notices, alerts, weekly mails), such as smtps://user:password@mail.example.com:465; needs PUBLIC_URL. Empty: there are no mails, and links are shown and have to be handed over.',
     parse: smtpUrl,
   },
   MAIL_FROM: {
     default: 'Tidemark <tidemark@localhost>',
     unit: '',
-    meaning: 'Sender of these mails.',
+    meaning: 'Sender of all mails.',
     parse: text,
   },
   OIDC_ISSUER: {
@@ -566,7 +597,8 @@ export const SETTINGS = {
   WEBHOOK_ALLOW_PRIVATE: {
     default: 'false',
     unit: '',
-    meaning: 'Whether webhooks may call addresses of private networks and of this machine. For development.',
+    meaning:
+      'Whether webhooks may call addresses of private networks and of this machine, as a receiver in the same network needs. Members of an app then see the first 200 characters of what such an address answers.',
     parse: (value) => oneOf('true', 'false')(value) === 'true',
   },
   COMPRESS_AFTER_DAYS: {
@@ -656,8 +688,7 @@ function withPasswords(config: Config): Config {
 
 /** @param name the setting that names the file */
 function addPassword(address: string, name: string, file: string): string {
-  // An invalid URL is reported where it is used.
-  if (address === '' || file === '' || !URL.canParse(withFirstHost(address))) return address;
+  if (address === '' || file === '') return address;
   const url = new URL(withFirstHost(address));
   if (url.password !== '') return address;
   // The setter does not encode %, which the reader of the URL decodes.
@@ -679,16 +710,24 @@ function readPassword(name: string, file: string): string {
   return password;
 }
 
+/** What only a process that listens needs: Kubernetes sets PORT for a Service of that name, and a command runs beside it. */
+const OF_LISTENERS: ReadonlySet<string> = new Set<SettingName>(['HOST', 'PORT']);
+
 /**
  * Reads the settings from an environment. Empty variables count as absent. Passwords from files are part of the addresses.
+ * @param options.listens whether a bad HOST or PORT ends it: to a command they say where a service may be
  * @throws OperatorError naming the first variable with a bad value
  */
-export function readConfig(environment: Readonly<Record<string, string | undefined>>): Config {
+export function readConfig(
+  environment: Readonly<Record<string, string | undefined>>,
+  { listens = false }: { readonly listens?: boolean } = {},
+): Config {
   const entries = Object.entries(SETTINGS).map(([name, setting]) => {
     const given = environment[name];
     try {
       return [name, setting.parse(given === undefined || given === '' ? setting.default : given)];
     } catch (error) {
+      if (!listens && OF_LISTENERS.has(name)) return [name, setting.parse(setting.default)];
       throw new OperatorError(`${name}: ${error instanceof Error ? error.message : String(error)}.`);
     }
   });

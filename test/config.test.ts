@@ -73,3 +73,44 @@ describe('the memory of request bodies', () => {
     expect(() => readConfig({ MAX_BODIES_BYTES: 'much' })).toThrow('MAX_BODIES_BYTES');
   });
 });
+
+describe('an address', () => {
+  const ADDRESSES = {
+    DATABASE_URL: 'postgres://u:a%b@h/db',
+    REDIS_URL: 'redis://us%er:p@h:6379',
+    ARCHIVE_URL: 'file:///a%zz',
+    SMTP_URL: 'smtps://u:%E4@mail.example.com',
+    OIDC_ISSUER: 'https://login.example.com/a%',
+    PUBLIC_URL: 'https://events.example.com/%',
+    AWS_ENDPOINT_URL: 'https://s3.example.com/%2',
+  };
+  test.each(Object.entries(ADDRESSES))('of %s with a bare %% names the setting alone', (name, value) => {
+    const read = (): unknown => readConfig({ PUBLIC_URL: 'https://x.example', [name]: value });
+    expect(read).toThrow(OperatorError);
+    expect(read).toThrow(new RegExp(`^${name}: has a % that does not begin .*: write %25`));
+    expect(read).not.toThrow(value);
+  });
+  test('that has several hosts is read where each of them is decoded', () => {
+    expect(() => readConfig({ REDIS_URL: 'redis://one,redis://:a%@two' })).toThrow('write %25');
+    const url = 'postgres://u:a%25b@one:1,two/d%20b';
+    expect(readConfig({ DATABASE_URL: url }).DATABASE_URL).toBe(url);
+    expect(() => readConfig({ DATABASE_URL: 'postgres://u:secret@[::1/x' })).toThrow(
+      /^(?!.*secret).*no valid URL/,
+    );
+  });
+  test.each(['PUBLIC_URL', 'OIDC_ISSUER', 'AWS_ENDPOINT_URL'])(
+    'of %s has no user, and a password is not printed',
+    (name) => {
+      for (const user of ['somebody:secret@', ':secret@', 'secret@'])
+        expect(() => readConfig({ [name]: `https://${user}example.com` })).toThrow(
+          /^(?!.*secret).*…@example\.com/,
+        );
+    },
+  );
+});
+
+test('PORT and HOST end a service alone: commands listen nowhere', () => {
+  const environment = { PORT: 'tcp://10.0.0.1:8080' };
+  expect(() => readConfig(environment, { listens: true })).toThrow(/^PORT: must be a whole number/);
+  expect(readConfig(environment).PORT).toBe(8080);
+});

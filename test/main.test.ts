@@ -142,7 +142,7 @@ describe('on a server', () => {
       [['token', 'create', '--name', 'a', '--app', String(appId), '--expires-in', '0d'], {}, /90m, 12h, 30d/],
       [['token', 'create', '--name', 'a', '--app', String(appId), '--expires-in', '9999w'], {}, /100 years/],
       [['app', 'rotate-token', '--app', String(appId), '--grace', '-1'], {}, /number of hours/],
-      [['app', 'list'], { PORT: 'x' }, /PORT: must be a whole number/],
+      [['app', 'list'], { WORKERS: 'x' }, /WORKERS: must be a whole number/],
       [['app', 'list'], { SECRET: 'short' }, /SECRET: must have at least 32/],
     ];
     for (const [args, more, message] of failures) {

@@ -178,8 +178,11 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
   const [what, row] = opened ?? [];
   const close = (): void => open(null);
   const test = useAction(async (to: string) => {
-    const { status, problem, ms } = await call<WebhookRow['history'][number]>('POST', to);
-    notify(`The endpoint ${answerText(status, problem)}, in ${count(ms)} ms`);
+    const { status, problem, answer, ms } = await call<
+      WebhookRow['history'][number] & { readonly answer: string }
+    >('POST', to);
+    const told = problem === null && answer !== '' ? `: ${answer}` : '';
+    notify(`The endpoint ${answerText(status, problem)}${told}, in ${count(ms)} ms`);
     reload();
   });
   const rotate = useAction(async (to: string) => {
@@ -265,7 +268,7 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
 }
 
 const answerText = (status: number | null, problem: string | null): string =>
-  status === null ? `gave no answer: ${problem}` : `answered ${status}`;
+  status === null ? `gave no answer: ${problem}` : (problem ?? `answered ${status}`);
 
 interface NewWebhookProps {
   readonly path: string;

@@ -7,6 +7,7 @@ import { addAlertCommands } from './alert-command.ts';
 import { addArchiveCommands } from './archive-command.ts';
 import { addAuditCommands } from './audit-command.ts';
 import { addBackupCommand } from './backup-command.ts';
+import { addMailCommands } from './command-notice.ts';
 import { addAppCommands, addTypeCommands } from './commands.ts';
 import { addConfigurationCommands } from './configuration-command.ts';
 import { addConsumerCommands } from './consumer-command.ts';
@@ -76,6 +77,7 @@ export function commandLine(): Command {
   addWebhookCommands(program);
   addAlertCommands(program);
   addDigestCommands(program);
+  addMailCommands(program);
   addImportCommand(program);
   addBackupCommand(program);
   addExportCommand(program);

@@ -1,9 +1,13 @@
-/** Mails to owners about what a command has changed. */
-
+/** What the command line mails: to owners what a command has changed, and a test. */
+import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { AuthFields } from '../accounts/log/auth-log.ts';
 import type { NoticeEvent } from '../accounts/mail/notices.ts';
-import { commandLog } from './output.ts';
+import { requireEmail } from '../accounts/people/email.ts';
+import { readConfig } from '../config.ts';
+import { OperatorError } from '../errors.ts';
+import { JSON_OPTION } from './options.ts';
+import { commandLog, formatFields } from './output.ts';
 import type { Session } from './session.ts';
 
 /** Mails an event as the service does, and waits until the mail server has taken it or has failed. Never throws. */
@@ -35,4 +39,34 @@ export async function mailNotice(
   notices.mail(event, { ip: '', requestId: '', email: String(COMMAND_LINE) }, fields);
   await background.idle();
   await mailer.close();
+}
+
+/** `mail test`. */
+export function addMailCommands(program: Command): void {
+  program
+    .command('mail')
+    .description('the mail server of SMTP_URL')
+    .command('test')
+    .description('send a test mail, and show what the mail server answers')
+    .argument('<address>', 'who gets it')
+    .option(...JSON_OPTION)
+    .action(async (address: string, { json }: { readonly json?: true }) => {
+      const { text: to } = requireEmail(address);
+      const { SMTP_URL: url, MAIL_FROM: from, PUBLIC_URL: publicUrl } = readConfig(process.env);
+      if (url === '')
+        throw new OperatorError('there is no mail server: set SMTP_URL, as docs/deployment.md shows');
+      const { Mailer } = await import('../accounts/mail/mail.ts');
+      const mailer = new Mailer({ url, from, log: { warn: () => undefined } });
+      const text = `This is a test of the mail server that Tidemark at ${publicUrl} sends by.\n`;
+      const problem = await mailer.deliver({ to, subject: 'Test mail of Tidemark', text });
+      await mailer.close();
+      const { protocol, host: server } = new URL(url);
+      if (problem !== null)
+        throw new OperatorError(
+          `${protocol}//${server} from ${from}: ${problem}: correct SMTP_URL or MAIL_FROM`,
+        );
+      const fields = { Mail: `${to}, taken by ${protocol}//${server}`, From: from };
+      const answer = { address: to, server, from, accepted: true };
+      process.stdout.write(`${json === true ? JSON.stringify(answer) : formatFields(fields)}\n`);
+    });
 }

@@ -1,6 +1,7 @@
 /** `tidemark copy`: the whole installation into another database, while the services go on. */
 import { type Command, Option } from 'commander';
-import { readConfig } from '../config.ts';
+import { databaseUrl, readConfig } from '../config.ts';
+import { WrongInput } from '../errors.ts';
 import { openDatabase } from '../storage/database/open.ts';
 import { type CopyProgress, type CopyResult, copyDatabase, reopenSource } from '../storage/storage.ts';
 import { commandLog, formatFields } from './output.ts';
@@ -25,8 +26,8 @@ export function addCopyCommand(program: Command): void {
   program
     .command('copy')
     .description('copy the whole installation to another database, and switch to it')
-    .option('--from <url>', 'the database to copy; by default that of the settings')
-    .requiredOption('--to <url>', 'the database to copy to')
+    .option('--from <url>', 'the database to copy; by default that of the settings', urlOf('--from'))
+    .requiredOption('--to <url>', 'the database to copy to', urlOf('--to'))
     .addOption(new Option('--switch', 'make the copy the database of the services').conflicts('reopen'))
     .option('--reopen', 'after a switch that was not completed: use the original again')
     .option('--json', 'print one JSON object')
@@ -42,6 +43,17 @@ export function addCopyCommand(program: Command): void {
       });
       process.stdout.write(`${options.json === true ? JSON.stringify(answer.json) : answer.text}\n`);
     });
+}
+
+/** Refuses what is no address of a database, without printing it: it may have a password. */
+function urlOf(option: string): (value: string) => string {
+  return (value) => {
+    try {
+      return databaseUrl(value);
+    } catch (error) {
+      throw new WrongInput(`${option} ${error instanceof Error ? error.message : String(error)}`);
+    }
+  };
 }
 
 type Address = Parameters<typeof copyDatabase>[0]['from'];

@@ -24,7 +24,7 @@ export function addServeCommand(program: Command): void {
     .addHelpText('after', () => `${HELP}${formatSettings()}`)
     .action(async (options: { hold?: true }) => {
       try {
-        const config = readConfig(process.env);
+        const config = readConfig(process.env, { listens: true });
         // Loaded here to keep the start of short commands fast.
         const { serve } = await import('../serve.ts');
         await serve(config);

@@ -181,12 +181,12 @@ async function test(session: Session, found: Webhook): Promise<Answer> {
   const id = randomUUID();
   const data = { webhookId: found.webhookId };
   const body = JSON.stringify({ type, timestamp: at.toISOString(), data });
-  const answer = await poster.send(found.url, { id, type, body }, secrets);
+  const answer = await poster.send(found.url, { id, type, body }, secrets, { isTest: true });
   poster.close();
-  const { status, problem, ms } = answer;
+  const { status, problem, text, ms } = answer;
   await (await loadWebhooks()).noteTries(sql, found.id, [{ messageId: id, type, at, status, problem, ms }]);
   if (problem !== null) throw new OperatorError(`the endpoint did not take the message: ${problem}`);
-  return result(found, { status, ms });
+  return result(found, { status, answer: text, ms });
 }
 
 function shownWebhook(

@@ -157,11 +157,19 @@ async function actOnWebhook(
     case 'test': {
       const tried = await testWebhook(options, found, outside);
       if (tried instanceof Rejection) return tried;
-      return done<{ status: number | null; problem: string | null; ms: number }>(tried);
+      return done<TriedWebhook>(tried);
     }
     default:
       return NO_ACTION;
   }
+}
+
+interface TriedWebhook {
+  readonly status: number | null;
+  readonly problem: string | null;
+  /** The beginning of the answer's body. */
+  readonly answer: string;
+  readonly ms: number;
 }
 
 /** Sends a test message, and waits for its answer. */
@@ -169,23 +177,26 @@ async function testWebhook(
   { sql, secret, config, now }: DeliveryRoutesOptions,
   { id, webhookId, url }: Webhook,
   outside: Outside,
-): Promise<
-  { readonly status: number | null; readonly problem: string | null; readonly ms: number } | Rejection
-> {
+): Promise<TriedWebhook | Rejection> {
   const secrets = await webhookSecrets(sql, secret, id, now());
   if (secrets.length === 0)
-    return { status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it', ms: 0 };
+    return {
+      ...{ status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it' },
+      ...{ answer: '', ms: 0 },
+    };
   const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now });
   const at = new Date(now());
   const type = 'webhook.test';
   const messageId = randomUUID();
   const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
-  const tried = await outside(() => poster.send(url, { id: messageId, type, body }, secrets));
+  const tried = await outside(() =>
+    poster.send(url, { id: messageId, type, body }, secrets, { isTest: true }),
+  );
   poster.close();
   if (tried instanceof Rejection) return tried;
-  const { status, problem, ms } = tried;
+  const { status, problem, text: answer, ms } = tried;
   await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
-  return { status, problem, ms };
+  return { status, problem, answer, ms };
 }
 
 function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {

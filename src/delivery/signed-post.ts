@@ -20,6 +20,8 @@ export interface Answer {
   readonly status: number | null;
   /** What went wrong; null: nothing. */
   readonly problem: string | null;
+  /** The beginning of the answer's body; empty where it has none, or nothing was wrong and nobody asked for it. */
+  readonly text: string;
   /** Of `Retry-After`, where the answer has one. */
   readonly retryAfterMs: number | null;
   readonly ms: number;
@@ -29,7 +31,12 @@ export interface Answer {
 const TIMEOUT_MS = 15_000;
 /** What is read of an answer's body, so that its connection can be used again. */
 const MOST_ANSWER_BYTES = 65_536;
+/** How long that is waited for which is shown of a body, after the head. */
+const TEXT_TIMEOUT_MS = 2_000;
+const MOST_TEXT_CHARACTERS = 200;
 const SECRET_PREFIX = 'whsec_';
+/** Secrets, signatures and tokens of this service, which an endpoint may repeat. */
+const SECRETS = /\b(whsec_|v1,|td[a-z]_)[\w+/=-]{16,}/g;
 const SECRET_BYTES = 32;
 const LONGEST_RETRY_AFTER_MS = 86_400_000;
 
@@ -84,26 +91,37 @@ export class Poster {
     this.#https.destroy();
   }
 
-  /** Sends a message once. Never rejects. */
-  async send(url: string, message: Message, secrets: readonly string[]): Promise<Answer> {
+  /** Sends a message once. Never rejects. @param options.isTest whether its answer is shown though nothing is wrong */
+  async send(
+    url: string,
+    message: Message,
+    secrets: readonly string[],
+    { isTest = false } = {},
+  ): Promise<Answer> {
     const seconds = Math.floor(this.#now() / 1_000);
-    return await this.post(url, message.body, {
+    const headers = {
       'webhook-id': message.id,
       'webhook-timestamp': String(seconds),
       'webhook-signature': signatureOf(message, secrets, seconds),
-    });
+    };
+    return await this.post(url, message.body, headers, isTest);
   }
 
   /** Posts JSON. Only a status of 200 to 299 is a success: a redirect is not followed. */
-  async post(url: string, body: string, headers: Readonly<Record<string, string>>): Promise<Answer> {
+  async post(
+    url: string,
+    body: string,
+    headers: Readonly<Record<string, string>>,
+    isTest = false,
+  ): Promise<Answer> {
     const startedAt = performance.now();
-    const target = new URL(url);
+    const exchange = () => this.#exchange(new URL(url), body, headers, isTest);
     const failed = (error: unknown): Omit<Answer, 'ms'> => {
-      return { status: null, problem: problemOf(error), retryAfterMs: null };
+      return { status: null, problem: problemOf(error), text: '', retryAfterMs: null };
     };
-    const answer = await this.#exchange(target, body, headers).catch((error: unknown) =>
+    const answer = await exchange().catch((error: unknown) =>
       // The receiver has closed a connection that it had kept open: that is no failure of its own.
-      error instanceof ClosedMeanwhile ? this.#exchange(target, body, headers).catch(failed) : failed(error),
+      error instanceof ClosedMeanwhile ? exchange().catch(failed) : failed(error),
     );
     return { ...answer, ms: Math.round(performance.now() - startedAt) };
   }
@@ -112,6 +130,7 @@ export class Poster {
     url: URL,
     body: string,
     headers: Readonly<Record<string, string>>,
+    isTest: boolean,
   ): Promise<Omit<Answer, 'ms'>> {
     const host = hostOf(url);
     // An address is not looked up.
@@ -143,28 +162,50 @@ export class Poster {
       request.on('response', (response) => {
         end();
         response.on('error', () => undefined);
+        const status = response.statusCode ?? 0;
+        const retryAfterMs = retryAfterOf(response.headers['retry-after'], this.#now());
         let bytes = 0;
+        let head = Buffer.alloc(0);
+        const finish = (): void => {
+          const text = shownText(head);
+          resolve({ status, problem: problemOfStatus(status, text), text, retryAfterMs });
+        };
         response.on('data', (chunk: Buffer) => {
           bytes += chunk.length;
+          // A character has at most four bytes.
+          const isShort = head.length < 4 * MOST_TEXT_CHARACTERS;
+          if (isShort) head = Buffer.concat([head, chunk.subarray(0, 4 * MOST_TEXT_CHARACTERS)]);
+          else finish();
           if (bytes > MOST_ANSWER_BYTES) response.destroy();
         });
-        response.on(
-          'close',
-          deadline(TIMEOUT_MS, () => response.destroy()),
-        );
-        const status = response.statusCode ?? 0;
-        const retryAfter = retryAfterOf(response.headers['retry-after'], this.#now());
-        resolve({ status, problem: problemOfStatus(status), retryAfterMs: retryAfter });
+        const isDone = deadline(TIMEOUT_MS, () => response.destroy());
+        const isRead = deadline(TEXT_TIMEOUT_MS, finish);
+        response.on('close', () => {
+          isDone();
+          isRead();
+          finish();
+        });
+        if (!isTest && problemOfStatus(status, '') === null) finish();
       });
       request.end(body);
     });
   }
 }
 
-function problemOfStatus(status: number): string | null {
+function problemOfStatus(status: number, text: string): string | null {
   if (status >= 200 && status < 300) return null;
   if (status >= 300 && status < 400) return `answered ${status}: redirects are not followed`;
-  return `answered ${status}`;
+  return text === '' ? `answered ${status}` : `answered ${status}: ${text}`;
+}
+
+/** The beginning of a body on one line, as people read it: without what could command a terminal, or is secret. */
+function shownText(head: Buffer): string {
+  const line = head
+    .toString('utf8')
+    .replace(SECRETS, '$1…')
+    .replace(/[\p{C}\s]+/gu, ' ')
+    .trim();
+  return [...line].slice(0, MOST_TEXT_CHARACTERS).join('');
 }
 
 function problemOf(error: unknown): string {

@@ -146,6 +146,11 @@ export async function finishErasure(
   await tx`
     UPDATE erasures SET finished_at = ${new Date(finishedAt)}, receipt = ${JSON.stringify(receipt)}::text::json, sealed_conditions = NULL
      WHERE id = ${id}`;
+  // The answer of an endpoint may repeat what it was sent.
+  await tx`
+    UPDATE webhook_tries SET problem = 'answered ' || status
+     WHERE problem IS NOT NULL AND status IS NOT NULL AND webhook_id IN (SELECT webhooks.id FROM webhooks WHERE app_id = ${app})`;
+  await tx`UPDATE delivery_messages SET problem = NULL WHERE app_id = ${app}`;
   const details = { erasureId, events: receipt.events };
   await writeAudit(tx, { appId: app, by: COMMAND_LINE, action: 'erasure.finish', details });
 }

@@ -507,6 +507,115 @@ describe('an issuer that cannot be used', () => {
   });
 });
 
+describe('what is wrong with an issuer is told in its words', () => {
+  const config = { PUBLIC_URL, OIDC_CLIENT_ID: CLIENT_ID, OIDC_CLIENT_SECRET: CLIENT_SECRET } as const;
+  const refusedFor = async (lie: Lie, cause: RegExp, kind = 'OIDC_REFUSED'): Promise<void> => {
+    issuer.lie = lie;
+    try {
+      const { person, query } = await go();
+      await expectRefused(person, query, kind, cause);
+    } finally {
+      issuer.lie = {};
+    }
+  };
+
+  test('the algorithm that came, and what to set', async () => {
+    const advice = /signs with HS256, and RS256 is expected: let the issuer sign .* with RS256, PS256/;
+    await refusedFor({ header: { alg: 'HS256' }, signedBy: 'the client secret' }, advice);
+    await refusedFor({ text: (token) => `${token}.more.parts` }, /is encrypted, which is not supported/);
+    const only = {
+      discovery: (one: Record<string, unknown>) =>
+        Object.assign(one, { id_token_signing_alg_values_supported: ['HS256', 'none'] }),
+    };
+    issuer.lie = only;
+    try {
+      const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: issuer.url }));
+      expect(facts?.problem).toMatch(/signs with HS256, none, and RS256.* are expected: let the issuer/);
+    } finally {
+      issuer.lie = {};
+    }
+  });
+
+  test('what a token endpoint or a callback says of its error', async () => {
+    const body = JSON.stringify({
+      error: 'invalid_client',
+      error_description: 'AADSTS7000222: secret expired',
+    });
+    await refusedFor(
+      { tokenAnswer: [401, 'application/json', body] },
+      /refused the code: invalid_client \(AADSTS7000222: secret expired\)/,
+    );
+    const { person, query } = await go();
+    query.delete('code');
+    query.set('error', 'access_denied');
+    query.set('error_description', `not assigned ${'x'.repeat(1_000)}`);
+    await expectRefused(person, query, 'OIDC_DENIED', /refused: access_denied \(not assigned x+\)$/);
+  });
+
+  test.each([
+    [
+      { discoveryStatus: 404 },
+      '',
+      /unexpected HTTP response status code: 404 from http:\S+openid-configuration/,
+    ],
+    [
+      {
+        discovery: (one: Record<string, unknown>) =>
+          Object.assign(one, { issuer: 'https://login.example/a/b/' }),
+      },
+      '/',
+      /document of OIDC_ISSUER http:\S+ names the issuer https:\/\/login.example\/a\/b\/: set OIDC_ISSUER to that/,
+    ],
+    [
+      {
+        discovery: (one: Record<string, unknown>) =>
+          Object.assign(one, { issuer: 'https://login.example/{tenantid}/v2.0' }),
+      },
+      '',
+      /names the issuer https:\S+\{tenantid\}\/v2.0: write the id of the tenant/,
+    ],
+  ] as const)('the status and both names of a document %j', async (lie, slash, text) => {
+    issuer.lie = lie;
+    try {
+      const facts = await oidcFacts(readConfig({ ...config, OIDC_ISSUER: `${issuer.url}${slash}` }));
+      expect(facts?.problem).toMatch(text);
+    } finally {
+      issuer.lie = {};
+    }
+  });
+
+  test('an issuer that has changed its algorithm is read once more, within the sign-in', async () => {
+    // A document of before the change.
+    issuer.lie = {
+      discovery: (one) => Object.assign(one, { id_token_signing_alg_values_supported: ['ES256'] }),
+    };
+    let now = Date.now();
+    const options = { clientId: CLIENT_ID, clientSecret: CLIENT_SECRET, scopes: 'openid', groupsClaim: '' };
+    const own = new OidcIssuer({
+      ...options,
+      issuer: issuer.url,
+      publicUrl: PUBLIC_URL,
+      log: captured([]),
+      now: () => now,
+    });
+    const checks = { state: 'the state', nonce: 'the nonce', verifier: 'v'.repeat(43) };
+    const signIn = async (): Promise<string> => {
+      const query = issuer.answer(await own.authorizationUrl(checks));
+      return (await own.identity(query.toString(), checks)).subject;
+    };
+    try {
+      await expect(signIn()).rejects.toThrow('signs with RS256, and ES256 is expected');
+      issuer.lie = {};
+      // Not sooner than after ten seconds: each answer of a wrong algorithm would ask again.
+      await expect(signIn()).rejects.toThrow('ES256 is expected');
+      now += 11_000;
+      expect(await signIn()).toBe('ada');
+    } finally {
+      issuer.lie = {};
+    }
+  });
+});
+
 test('what is right still signs in afterwards, and is the same account', async () => {
   await signsIn();
   expect(await accounts()).toMatchObject({ users: 1, identities: 1 });

@@ -235,6 +235,32 @@ test('after a rotation both secrets verify; a test message is sent at once', asy
   expect((await run('webhook', 'test', webhookId)).code).toBe(1);
 });
 
+test('the first 200 characters of an answer are told, on one line and without secrets', async () => {
+  const { receiver, url } = await receive();
+  const { webhookId, secret } = await add(url);
+  const long = 'x'.repeat(70_000);
+  receiver.answer = (response) => response.end('taken');
+  const taken = await run('webhook', 'test', webhookId, '--json');
+  expect(JSON.parse(taken.stdout)).toMatchObject({ status: 200, answer: 'taken' });
+  receiver.answer = (response) =>
+    response.writeHead(400).end(`{"error":\n"invalid_payload\u001b[31m","secret":"${secret}"} ${long}`);
+  const refused = await run('webhook', 'test', webhookId);
+  expect(refused).toMatchObject({ code: 1 });
+  expect(refused.stderr).toContain(
+    'did not take the message: answered 400: {"error": "invalid_payload [31m","secret":"whsec_…"} xxx',
+  );
+  expect(refused.stderr.length).toBeLessThan(300);
+  await post(1);
+  let problem = '';
+  await until(async () => {
+    const listed = await run('webhook', 'list', '--app', service.app.appId, '--json');
+    const { tries } = JSON.parse(listed.stdout).webhooks[0];
+    problem = tries.find(({ type }: { type: string }) => type === 'event.created')?.problem ?? '';
+    return problem !== '';
+  }, 'the try');
+  expect(problem).toMatch(/^answered 400: \{"error": "invalid_payload/);
+});
+
 test('a restored installation sends nothing until it is told to', async () => {
   const { receiver, url } = await receive();
   await service.sql`INSERT INTO installation (name, value) VALUES ('deliveries', 'stopped')`;

@@ -51,7 +51,7 @@ export class Mailer {
     this.#transport = createTransport(transport, { from: options.from });
     // A failed mail is reported to its caller; these are errors of idle connections.
     this.#transport.on('error', (error) =>
-      options.log.warn({ code: errorCode(error) }, 'mail: connection to the server failed'),
+      options.log.warn({ reason: mailProblem(error) }, 'mail: connection to the server failed'),
     );
   }
 
@@ -72,9 +72,7 @@ export class Mailer {
       await this.#hand(mail);
       return null;
     } catch (error) {
-      // The server's text may name the address.
-      const code = errorCode(error);
-      return code === '' ? 'the mail server did not take it' : `the mail server did not take it (${code})`;
+      return `the mail server did not take it (${mailProblem(error)})`;
     }
   }
 
@@ -82,7 +80,7 @@ export class Mailer {
     try {
       await this.#hand(mail);
     } catch (error) {
-      this.#options.log.warn({ code: errorCode(error) }, 'mail: delivery failed');
+      this.#options.log.warn({ code: errorCode(error), reason: mailProblem(error) }, 'mail: delivery failed');
     }
   }
 
@@ -105,8 +103,24 @@ export class Mailer {
       }),
     };
     const sent = await withTimeout(this.#transport.sendMail(mail), TIMEOUT_MS, null);
-    if (sent === null) throw new Error('the mail server did not answer in time');
+    if (sent === null) throw new Error(`the mail server did not answer within ${TIMEOUT_MS / 1_000} s`);
   }
+}
+
+const MOST_PROBLEM_CHARACTERS = 300;
+/** What a TLS library says where the other side speaks none, and what to do. */
+const NO_TLS = /wrong version number|packet length too long/i;
+
+/** What failed, in the words of the server or of the connection, without the addresses of people, which a server may repeat. */
+function mailProblem(error: unknown): string {
+  const message = error instanceof Error ? error.message : String(error);
+  const code = errorCode(error);
+  const line = message.replace(/[\p{C}\s]+/gu, ' ').trim();
+  // Without a blank no word is an address that has one, so each can be looked at alone.
+  const words = line.split(' ').map((word) => (word.includes('@') ? '…' : word));
+  const text = words.join(' ').slice(0, MOST_PROBLEM_CHARACTERS);
+  const advice = NO_TLS.test(message) ? ': smtps:// is for TLS from the start, smtp:// for STARTTLS' : '';
+  return `${code === '' || text.includes(code) ? text : `${text}, ${code}`}${advice}`;
 }
 
 /** Bytes of a text in an encoded word, which has at most 75 characters (RFC 2047, 2). */

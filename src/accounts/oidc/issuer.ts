@@ -3,8 +3,9 @@
  *
  * Sources: OpenID Connect Core 1.0, Discovery 1.0, Back-Channel Logout 1.0; RFC 7636 (PKCE), RFC 9207 (`iss` in the answer).
  */
+import { AsyncLocalStorage } from 'node:async_hooks';
 import { createHash } from 'node:crypto';
-import { createRemoteJWKSet, jwtVerify } from 'jose';
+import { createRemoteJWKSet, decodeProtectedHeader, errors, jwtVerify } from 'jose';
 import * as oidc from 'openid-client';
 import type { Logger } from 'pino';
 import type { Config } from '../../config.ts';
@@ -127,6 +128,13 @@ const MAX_GROUP_CHARACTERS = 200;
 const MAX_CLAIMS_LOGGED = 50;
 /** Those of OAuth are shorter. */
 const MAX_ERROR_CHARACTERS = 60;
+const MAX_DESCRIPTION_CHARACTERS = 300;
+/** What signs tokens of an issuer here: by its public keys, never by the client's secret. */
+const ALGORITHMS = ['RS256', 'RS384', 'RS512', 'PS256', 'PS384', 'PS512', 'ES256', 'ES384', 'ES512', 'EdDSA'];
+const SET_ALGORITHM =
+  'let the issuer sign the tokens of this client with RS256, PS256, ES256 or EdDSA, by a key of its jwks_uri';
+/** The answer of the token endpoint to the sign-in in progress: a code is good for one answer. */
+const tokenAnswer = new AsyncLocalStorage<{ text: string | null }>();
 
 /** What an issuer says of a user, by the claims' names. */
 type Claims = Readonly<Record<string, unknown>>;
@@ -184,13 +192,25 @@ export class OidcIssuer {
    * @throws OidcFailure
    */
   async identity(query: string, checks: OidcChecks): Promise<OidcIdentity> {
-    const { config } = await this.#discover();
-    try {
-      const tokens = await oidc.authorizationCodeGrant(config, new URL(`${this.#redirectUri}?${query}`), {
+    const first = await this.#discover();
+    const read = ({ config }: Discovered) =>
+      oidc.authorizationCodeGrant(config, new URL(`${this.#redirectUri}?${query}`), {
         expectedState: checks.state,
         expectedNonce: checks.nonce,
         pkceCodeVerifier: checks.verifier,
         idTokenExpected: true,
+      });
+    try {
+      const [{ config }, tokens] = await tokenAnswer.run({ text: null }, async () => {
+        try {
+          return [first, await read(first)] as const;
+        } catch (error) {
+          // The issuer may have changed what it signs with since its document was read: the same answer is read by the new one.
+          if (unexpectedAlgorithm(error) === null) throw error;
+          const second = await this.#discover(RETRY_AFTER_MS);
+          if (second === first) throw error;
+          return [second, await read(second)] as const;
+        }
       });
       const claims = tokens.claims();
       if (claims === undefined) throw new OidcFailure('invalid', 'the answer has no ID token');
@@ -212,18 +232,7 @@ export class OidcIssuer {
       const { payload } = await jwtVerify(token, keys, {
         issuer: config.serverMetadata().issuer,
         audience: this.#options.clientId,
-        algorithms: [
-          'RS256',
-          'RS384',
-          'RS512',
-          'PS256',
-          'PS384',
-          'PS512',
-          'ES256',
-          'ES384',
-          'ES512',
-          'EdDSA',
-        ],
+        algorithms: ALGORITHMS,
         requiredClaims: ['iat', 'jti', 'events'],
         maxTokenAge: MAX_LOGOUT_AGE_SECONDS,
         clockTolerance: MAX_CLOCK_DIFFERENCE_MS / 1_000,
@@ -248,6 +257,8 @@ export class OidcIssuer {
         throw new OidcFailure('invalid', 'the token names no subject and no session');
       return order;
     } catch (error) {
+      if (error instanceof errors.JOSEAlgNotAllowed)
+        throw wrongAlgorithm(decodeProtectedHeader(token).alg, ALGORITHMS, error);
       throw failureOf(error);
     }
   }
@@ -305,11 +316,11 @@ export class OidcIssuer {
     return [...new Set(names)];
   }
 
-  /** The issuer's document: from memory, or asked for, once for all who wait. */
-  #discover(): Promise<Discovered> {
+  /** The issuer's document: from memory, or asked for, once for all who wait. @param newerThanMs how old it may be */
+  #discover(newerThanMs = RENEW_AFTER_MS): Promise<Discovered> {
     const now = this.#options.now();
     const known = this.#discovered;
-    if (known !== null && this.#failure === null && now - known.at < RENEW_AFTER_MS)
+    if (known !== null && this.#failure === null && now - known.at < newerThanMs)
       return Promise.resolve(known);
     if (this.#failure !== null && Math.abs(now - this.#failure.at) < RETRY_AFTER_MS)
       return Promise.reject(this.#failure.error);
@@ -341,32 +352,51 @@ export class OidcIssuer {
  * Reads the issuer's document and compares the clocks.
  * @throws OidcFailure, or an error of the client
  */
-async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptions): Promise<Discovered> {
+async function discover(
+  { issuer, clientId, clientSecret, now }: OidcIssuerOptions,
+  asked = issuer,
+): Promise<Discovered> {
   let date = '';
   const isLocal = isLoopbackName(new URL(issuer).hostname.replace(/^\[|\]$/g, ''));
   if (issuer.startsWith('http:') && !isLocal)
     throw new OidcFailure('invalid', 'OIDC_ISSUER must begin with https://, except on this machine');
-  const config = await oidc.discovery(
-    new URL(issuer),
-    clientId,
-    undefined,
-    clientAuthentication(clientId, clientSecret),
-    {
+  const authentication = clientAuthentication(clientId, clientSecret);
+  let config: oidc.Configuration;
+  try {
+    config = await oidc.discovery(new URL(asked), clientId, undefined, authentication, {
       timeout: TIMEOUT_SECONDS,
       execute: [oidc.enableNonRepudiationChecks, ...(isLocal ? [oidc.allowInsecureRequests] : [])],
       [oidc.customFetch]: async (url, options) => {
+        const kept = tokenAnswer.getStore();
+        const isToken = options.method === 'POST' && kept !== undefined;
+        const headers = { 'content-type': 'application/json' };
+        if (isToken && kept.text !== null) return new Response(kept.text, { headers });
         const answer = await fetch(url, {
           ...options,
           body: (options.body ?? null) as NonNullable<RequestInit['body']> | null,
         });
         date = answer.headers.get('date') ?? '';
+        if (isToken && answer.status === 200) kept.text = await answer.clone().text();
         return answer;
       },
-    },
-  );
-  const asked = Date.parse(date);
-  if (!Number.isNaN(asked) && Math.abs(asked - now()) > MAX_CLOCK_DIFFERENCE_MS + 1_000) {
-    const seconds = Math.round((now() - asked) / 1_000);
+    });
+  } catch (error) {
+    const [named, other] = [issuerOf(error), asked.endsWith('/') ? asked.slice(0, -1) : `${asked}/`];
+    if (named === null) throw error;
+    // Its name is that of the document: OIDC_ISSUER may lack the slash at its end, or have it.
+    if (named === other && asked === issuer)
+      return await discover({ issuer, clientId, clientSecret, now }, other);
+    throw new OidcFailure(
+      'invalid',
+      `the document of OIDC_ISSUER ${issuer} names the issuer ${shortened(named, MAX_DESCRIPTION_CHARACTERS)}: ${
+        named.includes('{') ? 'write the id of the tenant into OIDC_ISSUER' : 'set OIDC_ISSUER to that'
+      }`,
+      { cause: error },
+    );
+  }
+  const then = Date.parse(date);
+  if (!Number.isNaN(then) && Math.abs(then - now()) > MAX_CLOCK_DIFFERENCE_MS + 1_000) {
+    const seconds = Math.round((now() - then) / 1_000);
     throw new OidcFailure(
       'invalid',
       `the clock of this machine is ${Math.abs(seconds)} seconds ${seconds > 0 ? 'ahead of' : 'behind'} the issuer's: set both by NTP`,
@@ -375,6 +405,9 @@ async function discover({ issuer, clientId, clientSecret, now }: OidcIssuerOptio
   const metadata = config.serverMetadata();
   const { jwks_uri: keysAt } = metadata;
   if (keysAt === undefined) throw new OidcFailure('invalid', 'the discovery document has no jwks_uri');
+  const { id_token_signing_alg_values_supported: signs } = metadata;
+  if (Array.isArray(signs) && !signs.some((one) => ALGORITHMS.includes(String(one))))
+    throw wrongAlgorithm(signs.join(', '), ALGORITHMS, null);
   for (const name of ENDPOINTS) checkEndpoint(issuer, name, metadata[name]);
   const keys = createRemoteJWKSet(new URL(keysAt), { timeoutDuration: TIMEOUT_SECONDS * 1_000 });
   return { config, keys, at: now() };
@@ -399,19 +432,77 @@ function clientAuthentication(clientId: string, secret: string): oidc.ClientAuth
 function failureOf(error: unknown): OidcFailure {
   if (error instanceof OidcFailure) return error;
   const message = error instanceof Error ? error.message : String(error);
+  const because = { cause: error };
   if (error instanceof oidc.AuthorizationResponseError)
-    return new OidcFailure('denied', `the issuer refused: ${shortened(error.error)}`, { cause: error });
+    return new OidcFailure('denied', `the issuer refused: ${refusalOf(error)}`, because);
   if (error instanceof oidc.ResponseBodyError)
-    return new OidcFailure('invalid', `the issuer refused the code: ${shortened(error.error)}`, {
-      cause: error,
-    });
-  const cause = error instanceof Error && error.cause instanceof Error ? `: ${error.cause.message}` : '';
-  return new OidcFailure(isOutage(error) ? 'unreachable' : 'invalid', message + cause, { cause: error });
+    return new OidcFailure('invalid', `the issuer refused the code: ${refusalOf(error)}`, because);
+  const algorithm = unexpectedAlgorithm(error);
+  if (algorithm !== null) return wrongAlgorithm(algorithm.came, algorithm.expected, error);
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (cause instanceof Error && cause.message === 'JWE decryption is not configured')
+    return new OidcFailure(
+      'invalid',
+      'the ID token is encrypted, which is not supported: let the issuer only sign the tokens of this client',
+      because,
+    );
+  const more =
+    cause instanceof Response
+      ? `: ${cause.status} from ${cause.url}`
+      : cause instanceof Error
+        ? `: ${cause.message}`
+        : '';
+  return new OidcFailure(isOutage(error) ? 'unreachable' : 'invalid', message + more, because);
 }
 
-/** An error code, which an address may have made as long as it likes. */
-function shortened(code: string): string {
-  return code.slice(0, MAX_ERROR_CHARACTERS);
+/** The error code, and what the issuer says to it. */
+function refusalOf({
+  error,
+  error_description: description,
+}: {
+  readonly error: string;
+  readonly error_description?: string | undefined;
+}): string {
+  const code = shortened(error, MAX_ERROR_CHARACTERS);
+  return description === undefined || description === ''
+    ? code
+    : `${code} (${shortened(description, MAX_DESCRIPTION_CHARACTERS)})`;
+}
+
+/** The algorithm of a token that is not among those that were expected; null: this is another error. */
+function unexpectedAlgorithm(error: unknown): { came: unknown; expected: readonly string[] } | null {
+  for (let one = error; one instanceof Error; one = one.cause) {
+    if (typeof one.cause !== 'object' || one.cause === null) continue;
+    const { header, alg, expected } = one.cause as Partial<Record<'header' | 'alg' | 'expected', unknown>>;
+    if (typeof alg === 'string') return { came: alg, expected: ALGORITHMS };
+    if (typeof header === 'object' && header !== null && 'alg' in header && expected !== undefined)
+      return { came: header.alg, expected: [expected].flat().map(String) };
+  }
+  return null;
+}
+
+function wrongAlgorithm(came: unknown, expected: readonly string[], cause: unknown): OidcFailure {
+  const name = shortened(String(came), MAX_ERROR_CHARACTERS);
+  return new OidcFailure(
+    'invalid',
+    `the issuer signs with ${name}, and ${expected.join(', ')} ${expected.length === 1 ? 'is' : 'are'} expected: ${SET_ALGORITHM}`,
+    { cause },
+  );
+}
+
+/** The name in a document of another issuer than was asked for; null: this is another error. */
+function issuerOf(error: unknown): string | null {
+  const cause = error instanceof Error ? error.cause : undefined;
+  if (typeof cause !== 'object' || cause === null || !('attribute' in cause) || !('body' in cause))
+    return null;
+  const { body } = cause;
+  const named = typeof body === 'object' && body !== null && 'issuer' in body ? body.issuer : null;
+  return typeof named === 'string' ? named : null;
+}
+
+/** A text of an issuer, which may be as long as an address lets it. */
+function shortened(text: string, most: number): string {
+  return text.slice(0, most);
 }
 
 /** Whether nothing was answered: a connection that failed, a timeout, or a status of a server in trouble. */

@@ -11,20 +11,20 @@ import { findings } from './checks.ts';
 import { deliveryFacts } from './delivery-facts.ts';
 import { leftErasures } from './erasure-facts.ts';
 import type { Facts } from './facts.ts';
-import type { Finding } from './finding.ts';
+import { type Finding, problem } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
 import { oidcFacts } from './oidc-facts.ts';
 import { redisFacts } from './redis-facts.ts';
 import { serviceFacts } from './service-facts.ts';
 
-/** @throws OperatorError if a setting is invalid: the service could not start either */
+/** @throws OperatorError if a setting is invalid that the checks need: the service could not start either */
 export async function examine(
   environment: Readonly<Record<string, string | undefined>>,
   log: { info(message: string): void; warn(message: string): void },
 ): Promise<readonly Finding[]> {
   const config = readConfig(environment);
   const machine = await machineFacts(config);
-  return findings({
+  const found = findings({
     config,
     machine,
     service: await serviceFacts(config),
@@ -34,6 +34,18 @@ export async function examine(
     ...(await database(config, machine, log)),
     now: Date.now(),
   });
+  return [...unlistenable(environment), ...found];
+}
+
+/** HOST or PORT, with which a service could not listen. */
+function unlistenable(environment: Parameters<typeof readConfig>[0]): Finding[] {
+  try {
+    readConfig(environment, { listens: true });
+    return [];
+  } catch (error) {
+    if (!(error instanceof OperatorError)) throw error;
+    return [problem('settings', error.message, 'The service does not start with it: set it, or remove it.')];
+  }
 }
 
 /** The fingerprint of the existing secret; none is created. */

@@ -68,17 +68,9 @@ interface Location {
 }
 
 function parseLocation(url: string): Location {
-  try {
-    const { pathname, username } = new URL(withFirstHost(url));
-    const database = decodeURIComponent(pathname.slice(1));
-    return { text: `${hostsOf(url)}${pathname}`, user: decodeURIComponent(username), database };
-  } catch {
-    // The URL's own error would quote it, password and all.
-    throw new OperatorError(
-      'DATABASE_URL is no valid URL: write postgres://user:password@host:5432/database, with special characters ' +
-        'in the password percent-encoded',
-    );
-  }
+  const { pathname, username } = new URL(withFirstHost(url));
+  const database = decodeURIComponent(pathname.slice(1));
+  return { text: `${hostsOf(url)}${pathname}`, user: decodeURIComponent(username), database };
 }
 
 /** True where the server answered and does not let us in: a wrong password, or a database that does not exist. */

@@ -1,7 +1,10 @@
 /** Room for mails and for background work: what clients ask for leaves some to what owners are told of their accounts. */
+import { once } from 'node:events';
+import { type AddressInfo, createServer } from 'node:net';
 import { expect, test } from 'vitest';
 import { Background } from '../../../src/accounts/mail/background.ts';
 import { headerText, MAILS, Mailer } from '../../../src/accounts/mail/mail.ts';
+import { tidemark } from '../../support/command-line.ts';
 import { openMailbox } from '../../support/mailbox.ts';
 import { captured, until } from '../../support/service.ts';
 
@@ -71,4 +74,57 @@ test('a name that looks like an encoded word reaches the reader as it is', async
     await mailer.close();
     await mailbox.close();
   }
+});
+
+test('what a mail server says is told without addresses, in the log, to the caller and by the command', async () => {
+  const refusing = createServer((socket) => {
+    socket.on('error', () => undefined);
+    socket.write('220 mail.example.com ESMTP\r\n');
+    socket.on('data', (chunk) => {
+      const isRecipient = chunk.toString().startsWith('RCPT');
+      socket.write(
+        isRecipient ? '550 5.1.1 <ada@example.com>: unknown user, see\tabuse@example.com\r\n' : '250 ok\r\n',
+      );
+    });
+  });
+  refusing.listen(0, '127.0.0.1');
+  await once(refusing, 'listening');
+  const { port } = refusing.address() as AddressInfo;
+  const url = `smtp://127.0.0.1:${port}`;
+  const lines: Record<string, unknown>[] = [];
+  const mailer = new Mailer({ url, from: 'a@example.com', log: captured(lines) });
+  const words = /550 5\.1\.1 … unknown user, see …/;
+  try {
+    expect(await mailer.deliver(MAIL)).toMatch(words);
+    mailer.send(MAIL);
+    await until(() => lines.length === 1, 'the line');
+    expect(lines[0]).toMatchObject({ msg: 'mail: delivery failed', reason: expect.stringMatching(words) });
+    expect(JSON.stringify(lines)).not.toContain('@example');
+    const settings = { SMTP_URL: url, PUBLIC_URL: 'https://events.example.com' };
+    const refused = await tidemark(['mail', 'test', 'ada@example.com', '--json'], settings);
+    expect(refused).toMatchObject({ code: 1, stdout: '' });
+    expect(refused.stderr).toMatch(words);
+    // TLS from the start, where the server speaks first.
+    const wrong = await tidemark(['mail', 'test', 'ada@example.com'], {
+      ...settings,
+      SMTP_URL: `smtps://127.0.0.1:${port}`,
+    });
+    expect(wrong.stderr).toContain('smtp:// for STARTTLS');
+  } finally {
+    await mailer.close();
+    refusing.close();
+  }
+  const none = await tidemark(['mail', 'test', 'ada@example.com'], {
+    SMTP_URL: url,
+    PUBLIC_URL: 'https://events.example.com',
+  });
+  expect(none.stderr).toContain('ECONNREFUSED');
+  const mailbox = await openMailbox();
+  const sent = await tidemark(['mail', 'test', 'ada@example.com', '--json'], {
+    SMTP_URL: mailbox.url,
+    PUBLIC_URL: 'https://events.example.com',
+  });
+  expect(JSON.parse(sent.stdout)).toMatchObject({ address: 'ada@example.com', accepted: true });
+  expect(mailbox.mails.map(({ to }) => to)).toEqual(['ada@example.com']);
+  await mailbox.close();
 });
