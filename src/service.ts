@@ -390,7 +390,7 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
     log,
     now: clock.monotonic,
   });
-  registerMetrics(metrics, server, parts, options.storage.description);
+  registerMetrics(metrics, server, parts, options);
   opened.push(registerProcessMetrics(metrics));
   opened.push(() => server.stop());
   const port = await server.listen(config.HOST, config.PORT, options.sharesPort);
@@ -419,10 +419,17 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
   };
 }
 
-function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, engine: string): void {
+function registerMetrics(
+  metrics: Metrics,
+  server: HttpServer,
+  parts: Parts,
+  { config, storage }: ServiceOptions,
+): void {
   const { journal, dashboard, writePath, watch } = parts;
+  const { DATA_DIR, JOURNAL_DIR } = config;
   registerServiceMetrics(metrics, {
     ...{ server, writePath, journal, watch },
+    folders: { DATA_DIR, ...(JOURNAL_DIR !== '' && { JOURNAL_DIR }) },
     limits: parts.limits.stats,
     signIns: dashboard.signIns,
     maintenance: parts.maintenance,
@@ -456,7 +463,7 @@ function registerMetrics(metrics: Metrics, server: HttpServer, parts: Parts, eng
       ...parts.publicIds.queues,
       ...parts.shares.queues,
     },
-    engine,
+    engine: storage.description,
     nodes: parts.nodes,
     judge: parts.judge,
   });

@@ -1,11 +1,12 @@
 /** Describes failures to the operator. */
 import { OperatorError, oneLine, Refused } from '../errors.ts';
-import { errorCode, isUnavailable } from '../storage/database/connect.ts';
+import { errorCode, isDiskFull, isUnavailable } from '../storage/database/connect.ts';
 
 /** One line for any failure. */
 export function describeFailure(error: unknown): string {
   const message = error instanceof Error ? error.message : String(error);
   if (error instanceof OperatorError || error instanceof Refused) return message;
+  if (isDiskFull(error)) return `the disk is full (${message}): make room, then repeat the command`;
   // File errors share codes with socket errors.
   const isOfFile =
     error instanceof Error && 'path' in error && 'syscall' in error && error.syscall !== 'connect';

@@ -223,7 +223,7 @@ export class Outbox {
     if (problem !== null)
       for (const [limit, key] of mailboxLimits(mailboxOf(email), appId, reader === 'owner'))
         this.#mails[limit].giveBack(key);
-    return { problem, retryAfterMs: null };
+    return { problem, text: '', retryAfterMs: null };
   }
 
   /**

@@ -4,7 +4,7 @@ import { withTimeout } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
 import type { Release } from '../process/version.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { PROBLEM_TEXTS, type ServerProblem } from '../storage/database/server-watch.ts';
+import { type DatabaseProblem, PROBLEM_TEXTS } from '../storage/database/server-watch.ts';
 import type { Exchange, Outcome } from './exchange.ts';
 import { json, type Operation, objectOf, type Schema } from './operation.ts';
 import { Query, text } from './query.ts';
@@ -25,8 +25,8 @@ export interface HealthOptions {
   readonly closedDays: () => number;
   /** False while requests with an Idempotency-Key are refused, though all is well otherwise. */
   readonly acceptsIdempotencyKeys: () => boolean;
-  /** Why the server that responds is not used; null if it is used, or none responds. */
-  readonly problem: () => ServerProblem | null;
+  /** Why the server that responds is not used, or takes no events; null if it does, or none responds. */
+  readonly problem: () => DatabaseProblem | null;
   /** Names of the nodes of a cluster that do not answer, though all is well otherwise. */
   readonly nodesAway: () => readonly string[];
   /** What is wrong with the clocks, though all is well otherwise; null: nothing. */
@@ -54,6 +54,7 @@ const PROBE_TIMEOUT_MS = 900;
 
 const STOPPING = new Rejection('unavailable', 'The service is stopping.');
 const NO_DATABASE = 'The database cannot be reached.';
+const TAKES_NO_EVENTS = 'The database takes no events now; the log says why.';
 
 const common = {
   tag: 'Service',
@@ -228,7 +229,8 @@ async function readiness(
       ...nodes,
       ...clocks,
     });
-  const refusal = writable === null ? NO_DATABASE : PROBLEM_TEXTS['read-only'];
+  const refused = answers === true ? TAKES_NO_EVENTS : PROBLEM_TEXTS['read-only'];
+  const refusal = writable === null ? NO_DATABASE : refused;
   const problem = isOurs ? (met === null ? refusal : PROBLEM_TEXTS[met]) : PROBLEM_TEXTS.foreign;
   if (options.journal?.takesEvents !== true)
     return new Rejection('unavailable', problem, journal === null ? {} : { fields: journal });

@@ -4,7 +4,7 @@ import type { Logger } from 'pino';
 import { Window } from '../base/window.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { OperatorError, Rejection } from '../errors.ts';
-import { errorCode, isUnavailable } from '../storage/database/connect.ts';
+import { DISK_IS_FULL, errorCode, isDiskFull, isUnavailable } from '../storage/database/connect.ts';
 import { PROBLEM_TEXTS, problemOfCode } from '../storage/database/server-watch.ts';
 import { BodyRoom, type BodyRoomStats } from './body-room.ts';
 import { addressKey, clientAddress } from './client-address.ts';
@@ -198,6 +198,10 @@ class Server implements HttpServer {
     if (error instanceof LookupBusy) {
       this.#options.log.warn(context, 'http: request refused, too many lookups wait');
       return error.rejection;
+    }
+    if (isDiskFull(error)) {
+      this.#options.log.error({ ...context, err: error }, 'http: request failed, the disk is full');
+      return new Rejection('unavailable', DISK_IS_FULL);
     }
     if (isUnavailable(error)) {
       this.#options.log.warn(context, 'http: request failed, the database cannot be reached');

@@ -1,5 +1,7 @@
 /** Defines the service's own metrics: names, help texts and sources. */
 
+import { existsSync, statfsSync } from 'node:fs';
+import { dirname, resolve } from 'node:path';
 import type { AuditOutputStats } from '../accounts/log/audit-output.ts';
 import type { PasswordStats } from '../accounts/sign-in/passwords.ts';
 import type { ThrottledBy } from '../accounts/sign-in/sign-in-limits.ts';
@@ -34,6 +36,8 @@ export interface ServiceParts {
   readonly writePath: WritePath;
   /** Null if there is none. */
   readonly journal: Journal | null;
+  /** Folders whose disk may become full, by the settings that name them. */
+  readonly folders: Readonly<Record<string, string>>;
   readonly watch: ServerWatch;
   /** State of the limits with Redis. */
   readonly limits: () => SharedLimitsStats;
@@ -91,6 +95,7 @@ export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): v
   registerNodes(metrics, parts);
   registerLimits(metrics, parts.limits);
   registerJournal(metrics, parts.journal);
+  registerDisks(metrics, parts.folders);
   registerSignIns(metrics, parts.signIns);
   registerReads(metrics, parts.reads);
   registerExports(metrics, parts.exports);
@@ -354,6 +359,25 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
     'Throttled sign-ins, by the limit that refused them: account_and_client, client, account.',
     () => map(Object.entries(stats().throttled), ([by, n]) => sample({ by }, n)),
     ['by'],
+  );
+}
+
+/** @param folders by the settings that name them */
+function registerDisks(metrics: Metrics, folders: ServiceParts['folders']): void {
+  metrics.gauge(
+    'tidemark_disk_free_bytes',
+    'Free bytes of the disk of a folder, for a user who is not root, by the setting that names it: DATA_DIR, JOURNAL_DIR.',
+    () =>
+      Object.entries(folders).flatMap(([setting, folder]) => {
+        try {
+          // One that is not there yet will be on the disk of the folder above.
+          const { bavail, bsize } = statfsSync(existsSync(folder) ? folder : dirname(resolve(folder)));
+          return [sample({ setting }, bavail * bsize)];
+        } catch {
+          return []; // It cannot be reached: the checks of the start say so.
+        }
+      }),
+    ['setting'],
   );
 }
 

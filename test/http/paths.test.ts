@@ -2,9 +2,16 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { readVersion } from '../../src/process/version.ts';
+import { tidemark } from '../support/command-line.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
-import { CREATE_EVENT, startTestService, type TestService, until } from '../support/service.ts';
+import {
+  CREATE_EVENT,
+  startTestService,
+  type TestService,
+  until,
+  withTestService,
+} from '../support/service.ts';
 import { created, expectCommonHeaders, refused } from './answers.ts';
 
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
@@ -194,6 +201,35 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
         await other.stop();
         await proxy?.stop();
       }
+    });
+
+    test('a full disk has one text: of events, of readiness, of changes, and of commands', async () => {
+      await withTestService({ transport }, async (other) => {
+        const FULL = 'The disk is full: make room, then it goes on by itself.';
+        await other.sql.unsafe(`
+          CREATE FUNCTION no_room() RETURNS trigger LANGUAGE plpgsql AS $$
+            BEGIN RAISE EXCEPTION 'could not extend file "base/1/2"' USING ERRCODE = 'disk_full'; END $$;
+          CREATE TRIGGER no_room BEFORE INSERT ON events FOR EACH ROW EXECUTE FUNCTION no_room();
+          CREATE TRIGGER no_room BEFORE INSERT ON audit_entries FOR EACH ROW EXECUTE FUNCTION no_room()`);
+        expect((await other.post({})).body).toContain(FULL);
+        const ready = await other.request({ path: '/readyz' });
+        refused(ready, 503, 'UNAVAILABLE', 'Service unavailable');
+        expect(ready.body).toContain(FULL);
+        const again = await other.post({});
+        expect([again.status, again.body]).toEqual([503, expect.stringContaining(FULL)]);
+        const settings = { DATABASE_URL: other.database.url };
+        const set = ['retention', 'set', '--app', other.app.appId, '--days', '7'];
+        const limits = await tidemark(set, settings);
+        expect(limits.stderr).toMatch(
+          /^tidemark: the disk is full \(could not extend file .*: make room, then repeat/,
+        );
+        await other.sql.unsafe('DROP FUNCTION no_room CASCADE');
+        await until(async () => (await other.request({ path: '/readyz' })).status === 200, 'it goes on');
+        expect((await other.post({})).status).toBe(201);
+        expect((await other.request({ path: '/metrics' })).body).toMatch(
+          /^tidemark_disk_free_bytes\{setting="DATA_DIR"\} [1-9]\d+$/m,
+        );
+      });
     });
 
     test('while the database is read-only, /readyz is 503', async () => {

@@ -352,10 +352,8 @@ export class OidcIssuer {
  * Reads the issuer's document and compares the clocks.
  * @throws OidcFailure, or an error of the client
  */
-async function discover(
-  { issuer, clientId, clientSecret, now }: OidcIssuerOptions,
-  asked = issuer,
-): Promise<Discovered> {
+async function discover(options: OidcIssuerOptions, asked = options.issuer): Promise<Discovered> {
+  const { issuer, clientId, clientSecret, now } = options;
   let date = '';
   const isLocal = isLoopbackName(new URL(issuer).hostname.replace(/^\[|\]$/g, ''));
   if (issuer.startsWith('http:') && !isLocal)
@@ -384,8 +382,7 @@ async function discover(
     const [named, other] = [issuerOf(error), asked.endsWith('/') ? asked.slice(0, -1) : `${asked}/`];
     if (named === null) throw error;
     // Its name is that of the document: OIDC_ISSUER may lack the slash at its end, or have it.
-    if (named === other && asked === issuer)
-      return await discover({ issuer, clientId, clientSecret, now }, other);
+    if (named === other && asked === issuer) return await discover(options, other);
     throw new OidcFailure(
       'invalid',
       `the document of OIDC_ISSUER ${issuer} names the issuer ${shortened(named, MAX_DESCRIPTION_CHARACTERS)}: ${

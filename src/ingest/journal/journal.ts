@@ -2,10 +2,10 @@
 import { dirname, join } from 'node:path';
 import type { Logger } from 'pino';
 import { OperatorError, Rejection } from '../../errors.ts';
-import { errorCode } from '../../storage/database/connect.ts';
+import { errorCode, isDiskFull } from '../../storage/database/connect.ts';
 import type { Installation } from '../../storage/database/installation-id.ts';
 import type { JournaledEvent } from '../../storage/write/accepted-event.ts';
-import { FAULT } from '../../storage/write/failures.ts';
+import { DISK_FULL, FAULT } from '../../storage/write/failures.ts';
 import type { Claim } from './claim.ts';
 import { type JournalFile, type JournalFiles, SYSTEM_FILES } from './files.ts';
 import { isSegment, type Leftovers, leftoversOf, requireFolder, segmentNames } from './leftovers.ts';
@@ -340,7 +340,7 @@ export class Journal {
       segment = await this.#writable();
     } catch (error) {
       this.#fail({ err: error }, 'journal: write failed, refusing events');
-      return FAILED;
+      return isDiskFull(error) ? DISK_FULL : FAILED;
     }
     const { marker } = segment.header;
     const records = group.flatMap(({ body, events }) => [encodeFrame(marker, body, events), body]);
@@ -367,7 +367,7 @@ export class Journal {
   async #takeBack(segment: OpenSegment, cause: unknown): Promise<Rejection> {
     this.#open = null;
     this.#wait(segment);
-    let outcome = FAILED;
+    let outcome = isDiskFull(cause) ? DISK_FULL : FAILED;
     try {
       await segment.file.truncate(segment.length);
     } catch (error) {

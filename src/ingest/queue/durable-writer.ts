@@ -142,6 +142,7 @@ export class DurableWriter {
       log,
       now,
       canWrite: () => this.#canWrite(),
+      isDiskFull: () => this.#writers.all.some((writer) => writer.isDiskFull),
       watch: options.watch,
       onWritable: () => this.#replay?.run(),
     });

@@ -5,7 +5,7 @@ import { deadline } from '../../base/timeout.ts';
 import { Rejection } from '../../errors.ts';
 import type { Connect } from './copy-connection.ts';
 import { Probe } from './probe.ts';
-import { PROBLEM_TEXTS, type ServerProblem, type ServerWatch } from './server-watch.ts';
+import { type DatabaseProblem, PROBLEM_TEXTS, type ServerWatch } from './server-watch.ts';
 
 export interface AvailabilityOptions {
   readonly connect: Connect;
@@ -14,6 +14,8 @@ export interface AvailabilityOptions {
   readonly now: () => number;
   /** Tries to write what waits, where something does. @returns false where the database does not take it */
   readonly canWrite: () => Promise<boolean>;
+  /** Whether the last try to write failed for want of disk. */
+  readonly isDiskFull: () => boolean;
   /** The tables into which writing inserts. */
   readonly tables: readonly string[];
   /** Looks after the connections: those to a database that does not answer, or takes no writes, are of no further use. */
@@ -31,7 +33,7 @@ const LATE_MS = 250;
 
 const UNREACHABLE = new Rejection('unavailable', 'The database cannot be reached; try again shortly.');
 /** Built once each: many requests are refused for the same reason. */
-const REFUSALS = new Map<ServerProblem, Rejection>();
+const REFUSALS = new Map<DatabaseProblem, Rejection>();
 
 interface State {
   readonly isReadOnly: boolean;
@@ -77,9 +79,11 @@ export class Availability {
     return this.#writable;
   }
 
-  /** Why the server that answers is not used; null where it is used, or none answers. */
-  get problem(): ServerProblem | null {
-    return this.#forbidden.length > 0 ? 'forbidden' : this.#options.watch.problem;
+  /** Why the server that answers is not used, or takes no events; null where it does, or none answers. */
+  get problem(): DatabaseProblem | null {
+    if (this.#forbidden.length > 0) return 'forbidden';
+    const { watch, isDiskFull } = this.#options;
+    return watch.problem ?? (this.#reachable && !this.#writable && isDiskFull() ? 'full' : null);
   }
 
   /** What requests are refused with that need the database now: the sentence of `/readyz`, where it has one. */

@@ -12,6 +12,14 @@ export const SQLSTATE = {
   invalidSchemaName: '3F000',
 } as const;
 
+/** What everybody is told of a full disk, of the database's or of this machine. */
+export const DISK_IS_FULL = 'The disk is full: make room, then it goes on by itself.';
+
+/** Whether a disk was full: disk_full of PostgreSQL, or the system's codes for a file. */
+export function isDiskFull(error: unknown): boolean {
+  return ['53100', 'ENOSPC', 'EDQUOT'].includes(errorCode(error));
+}
+
 /** SQLSTATE of a database error, or the system's or the client's code of a broken connection; empty where there is none. */
 export function errorCode(error: unknown): string {
   if (typeof error !== 'object' || error === null || !('code' in error)) return '';

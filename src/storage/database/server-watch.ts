@@ -11,6 +11,7 @@ import { hostsOf } from '../../base/url-hosts.ts';
 import { type ConnectionWatch, Database } from './database.ts';
 import { pgClient, withCode } from './dial.ts';
 import type { Engine } from './engine.ts';
+import { DISK_IS_FULL } from './error-codes.ts';
 import { durableSettings, FITNESS, STAY_FIT, unfitness } from './fitness.ts';
 import { MOVED_TO, movedMessage } from './installation-id.ts';
 import { DEADLINES, type PoolKind, type Purpose } from './pools.ts';
@@ -37,6 +38,9 @@ export type ServerProblem =
   | 'moved'
   | 'unfit';
 
+/** Why the database is not used, or takes no events. */
+export type DatabaseProblem = ServerProblem | 'full';
+
 const REFUSALS: Readonly<Record<ServerProblem, readonly [code: string, message: string]>> = {
   'read-only': ['SERVER_READ_ONLY', 'The server is read-only'],
   recovery: ['SERVER_IN_RECOVERY', 'The server is a standby'],
@@ -49,7 +53,8 @@ const REFUSALS: Readonly<Record<ServerProblem, readonly [code: string, message: 
 };
 
 /** What clients are told of it, by `/readyz` and by every request that needs the database. */
-export const PROBLEM_TEXTS: Readonly<Record<ServerProblem, string>> = {
+export const PROBLEM_TEXTS: Readonly<Record<DatabaseProblem, string>> = {
+  full: DISK_IS_FULL,
   'read-only': 'The database is read-only.',
   recovery: 'The server of the database is a standby; waiting for the primary.',
   older: 'The server of the database has been replaced by a promoted standby; waiting for that one.',

@@ -2,6 +2,7 @@
 import type { Rejection } from '../../errors.ts';
 import { Histogram, SECONDS_BOUNDS } from '../../metrics/histogram.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
+import { isDiskFull } from '../database/error-codes.ts';
 import { type DataNode, nodeUnreachable } from '../database/nodes.ts';
 import { type AcceptedEvent, datesOf, epochOf, isKeyed, sizeOf } from './accepted-event.ts';
 import { CommitPhases } from './commit-phases.ts';
@@ -92,6 +93,8 @@ export class EventWriter implements GroupCounts {
   readonly phases: CommitPhases;
   readonly #options: EventWriterOptions;
   readonly #commit: GroupCommit;
+  /** Whether the last failure was for want of disk. */
+  isDiskFull = false;
   readonly #kind: GroupKind<AcceptedEvent, WriteOutcome>;
   /** Events with keys, which may be stored already. */
   readonly #keyedKind: GroupKind<AcceptedEvent, WriteOutcome>;
@@ -131,6 +134,7 @@ export class EventWriter implements GroupCounts {
         return POISON;
       },
       onExhausted: async (events, end) => {
+        this.isDiskFull = isDiskFull(end.error);
         if (end.failure === 'unreachable' || end.failure === 'lost') node.suspect(end.error);
         // A replay of the journal could not store it either.
         const kept = end.failure === 'fault' ? undefined : await options.onExhausted?.(events, end);
@@ -217,8 +221,10 @@ export class EventWriter implements GroupCounts {
     const event = { id: TRIAL_ID, appId, typeId: 0, createdAt, payload: '{}' };
     try {
       await this.#inserts.attempt(connection, columns([event]), { bytes: 0, lockMs: TRIAL_LOCK_MS });
+      this.isDiskFull = false;
       return true;
     } catch (error) {
+      this.isDiskFull = isDiskFull(error);
       // Not logged: the failures of groups are in the log already.
       const hasPartition = classify(error) !== 'missing-partition';
       // The next trial shows whether it was made.

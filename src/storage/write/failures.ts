@@ -2,6 +2,7 @@
 import pg from 'pg';
 import { Rejection } from '../../errors.ts';
 import { ConnectionLost, type ConnectionTimeouts } from '../database/copy-connection.ts';
+import { DISK_IS_FULL } from '../database/error-codes.ts';
 import { daysAwayOf } from './days-away.ts';
 
 /** What a failure of a commit group means. */
@@ -131,6 +132,7 @@ export async function backOff(retries: number): Promise<void> {
 }
 
 export const UNAVAILABLE = new Rejection('unavailable', 'The event could not be stored; try again shortly.');
+export const DISK_FULL = new Rejection('unavailable', DISK_IS_FULL);
 export const NODE_UNREACHABLE = new Rejection(
   'unavailable',
   'The part of the database that holds this app does not answer; try again shortly.',

@@ -5,6 +5,7 @@
  */
 import type { Rejection } from '../../errors.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
+import { isDiskFull } from '../database/error-codes.ts';
 import { dateOf, datesOf, dayOf, type EventContent, type EventRow } from './accepted-event.ts';
 import { daysAwayOf, wantDaysBack } from './days-away.ts';
 import type { EngineWrites } from './engine-writes.ts';
@@ -12,6 +13,7 @@ import {
   backOff,
   classify,
   DAY_AWAY,
+  DISK_FULL,
   FAULT,
   type Failure,
   NO_PARTITION,
@@ -204,7 +206,12 @@ export class GroupCommit {
       const days = BY_DAY.has(failure) && !connection.hasLeft ? unitsByDays(kind, units) : [];
       if (days.length > 1) return await this.#runByDays(kind, connection, days, { failure, error, attempt });
       log.warn({ ...context, days: daysForLog(kind, units) }, 'write: gave up after retries');
-      return await kind.onExhausted(units, { refusal: refusalOf(failure, attempt), failure, error, attempt });
+      return await kind.onExhausted(units, {
+        refusal: refusalOf(failure, attempt, error),
+        failure,
+        error,
+        attempt,
+      });
     }
     if (attempt.retries === 0) log.warn(context, 'write: failed, retrying');
     await backOff(attempt.retries);
@@ -259,7 +266,10 @@ export class GroupCommit {
     const outcomes: IndexedOutcome<Outcome>[] = [];
     for (const group of groups.filter(isLocked)) {
       const units = group.units.map(({ unit }) => unit);
-      const given = await kind.onExhausted(units, { ...end, refusal: refusalOf(failure, attempt) });
+      const given = await kind.onExhausted(units, {
+        ...end,
+        refusal: refusalOf(failure, attempt, end.error),
+      });
       outcomes.push(...withIndex(group, given));
     }
     const others = groups.filter((group) => !isLocked(group));
@@ -389,8 +399,9 @@ const NOT_TRIED = {
   error: new Error('Other days of the same group were locked'),
 } as const;
 
-function refusalOf(failure: Failure, { uncertain }: Attempt): Rejection {
+function refusalOf(failure: Failure, { uncertain }: Attempt, error: unknown = null): Rejection {
   if (uncertain) return OUTCOME_UNKNOWN;
+  if (isDiskFull(error)) return DISK_FULL;
   return failure === 'no-partition' ? NO_PARTITION : UNAVAILABLE;
 }
 

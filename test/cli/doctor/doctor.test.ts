@@ -148,7 +148,10 @@ test('a database that is away is a finding, without the password of its URL; a w
   );
   expect(stdout + stderr).not.toContain('hunter22');
 
-  const wrong = await tidemark(['doctor'], { PORT: 'http' });
+  const wrong = await tidemark(['doctor'], { WORKERS: 'some' });
   expect(wrong).toMatchObject({ code: 1, stdout: '' });
-  expect(wrong.stderr).toContain('PORT:');
+  expect(wrong.stderr).toContain('WORKERS:');
+  // What only a service that listens needs does not keep the other checks from being made.
+  const { stdout: found } = await tidemark(['doctor'], { PORT: 'tcp://10.0.0.1:8080' });
+  expect(found).toMatch(/PROBLEM +settings +PORT: must be a whole number/);
 });
