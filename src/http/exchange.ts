@@ -1,10 +1,11 @@
 /** One request and its one response, over either transport. */
+import { decode } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import type { LimitDecision } from '../limits/limiter.ts';
 import type { ArrivingLines } from './arriving-lines.ts';
 import type { BodyRoom } from './body-room.ts';
 import type { ListMember } from './intrusive-list.ts';
-import { type BodyOptions, type BodyOwner, decode, type ReceivedBody, RequestBody } from './request-body.ts';
+import { type BodyOptions, type BodyOwner, type ReceivedBody, RequestBody } from './request-body.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {

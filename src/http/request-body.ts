@@ -1,5 +1,6 @@
 /** Receives the body of a request: limits, buffers, decompresses and decodes it. */
-import { isAscii, isUtf8, transcode } from 'node:buffer';
+import { isAscii } from 'node:buffer';
+import { decode } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from './arriving-lines.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
@@ -13,6 +14,8 @@ export interface BodyOptions {
   readonly compressed?: boolean;
   /** Whether the body is no text: it is given as bytes, whatever is in them. */
   readonly binary?: boolean;
+  /** Whether a text is refused that begins with a byte order mark, and a small one that is not UTF-8 at once: it is given as bytes else. */
+  readonly isStrict?: boolean;
   /** Whether small bodies may use the memory that is reserved for producers. */
   readonly usesReserve?: boolean;
   /** Given if the body is lines: one of more than `maxBytes` is then given line by line, while it arrives. */
@@ -79,11 +82,9 @@ const TOO_SLOW = new Rejection(
     `${PACE_BYTES_PER_SECOND / 1_024} KiB a second.`,
 );
 const LATE = new Rejection('invalidBody', 'The body did not arrive in time.');
-const NOT_UTF8 = new Rejection('invalidBody', 'The body is not valid UTF-8.');
-const HAS_BOM = new Rejection('invalidBody', 'The body starts with a byte order mark.');
 const ABORTED = new Rejection('unavailable', 'The client closed the connection.');
 
-/** A received body: text if it is small or ASCII, else bytes for {@link decode}. */
+/** A received body: text if it is small or ASCII, else bytes for `decode` (base/utf8.ts). */
 export type ReceivedBody = string | Buffer;
 
 /** Whether a body is so small that it may be parsed before its sender is authenticated. */
@@ -103,6 +104,7 @@ export class RequestBody {
   #buffer: Buffer | null = null;
   #bytes = 0;
   readonly #isBinary: boolean;
+  readonly #isStrict: boolean;
   /** Null for a body that is not compressed. */
   readonly #encoding: Encoding | null;
   #compressed: CompressedBody | null = null;
@@ -143,6 +145,7 @@ export class RequestBody {
     this.#usesReserve = options.usesReserve ?? false;
     this.#paceSince = startedAt;
     this.#isBinary = options.binary === true;
+    this.#isStrict = options.isStrict === true;
     this.#lineLimits = options.lines;
     const encoding = owner.header('content-encoding');
     this.#encoding = options.compressed === true && encoding !== '' ? encodingOf(encoding) : null;
@@ -244,7 +247,7 @@ export class RequestBody {
     } else if (this.#refusal !== null) {
       this.#drain(chunk.byteLength, last, this.#refusal);
     } else if (isWhole) {
-      this.#settle(this.#isBinary ? Buffer.from(chunk) : received(chunk, true));
+      this.#settle(this.#isBinary ? Buffer.from(chunk) : this.#received(chunk, true));
     } else {
       this.#keep(chunk);
       if (last) this.#end();
@@ -452,10 +455,22 @@ export class RequestBody {
   #end(): void {
     this.#lines?.end();
     const bytes = this.#buffer?.subarray(0, this.#bytes);
-    const body = this.#isBinary ? (bytes ?? NOTHING) : bytes === undefined ? '' : received(bytes, false);
+    const body = this.#isBinary
+      ? (bytes ?? NOTHING)
+      : bytes === undefined
+        ? ''
+        : this.#received(bytes, false);
     // The handler may use these bytes even after the response, so their buffer is not reused.
     if (Buffer.isBuffer(body)) this.#buffer = null;
     this.#settle(body);
+  }
+
+  /** @param isLent whether the memory is only valid during this call */
+  #received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
+    if (isAscii(bytes)) return bytes.toString('latin1');
+    const text = bytes.length <= SMALL_BODY_BYTES ? decode(bytes, 'refused') : null;
+    if (typeof text === 'string' || (text !== null && this.#isStrict)) return text;
+    return isLent ? Buffer.from(bytes) : bytes;
   }
 
   #giveBufferBack(): void {
@@ -534,26 +549,3 @@ export class RequestBody {
 }
 
 const NOTHING = Buffer.alloc(0);
-
-/** @param isLent whether the memory is only valid during this call */
-function received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
-  if (isAscii(bytes)) return bytes.toString('latin1');
-  if (bytes.length <= SMALL_BODY_BYTES) return decode(bytes);
-  return isLent ? Buffer.from(bytes) : bytes;
-}
-
-const BOM = 0xfeff;
-/** From this many bytes on, `transcode` and a UTF-16 `toString` are together faster than a UTF-8 `toString`. */
-const TRANSCODED_BYTES = 512;
-
-/** Bytes to text. Refuses invalid UTF-8 and a byte order mark, which JSON over HTTP must not have (RFC 8259, 8.1). */
-export function decode(bytes: Buffer): string | Rejection {
-  // Text of one byte a character is scanned faster.
-  if (isAscii(bytes)) return bytes.toString('latin1');
-  if (!isUtf8(bytes)) return NOT_UTF8;
-  const text =
-    bytes.length < TRANSCODED_BYTES
-      ? bytes.toString('utf8')
-      : transcode(bytes, 'utf8', 'utf16le').toString('utf16le');
-  return text.charCodeAt(0) === BOM ? HAS_BOM : text;
-}

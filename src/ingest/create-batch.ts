@@ -4,11 +4,11 @@
  */
 import { setTimeout } from 'node:timers/promises';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
-import { atOnce, TimeSlice } from '../base/time-slice.ts';
+import { atOnce, inSlices, TimeSlice } from '../base/time-slice.ts';
+import { type Decoded, decoded } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
-import { decode } from '../http/request-body.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { Outcomes } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
@@ -26,11 +26,12 @@ import {
 import { admit } from './admit.ts';
 import { batchAnswer, type Result } from './batch-answer.ts';
 import { admitBytes } from './byte-limit.ts';
+import { overLimit } from './create-event.ts';
 import { collect } from './formats/collect.ts';
-import type { AnsweringFormat, Events, Format } from './formats/format.ts';
+import type { AnsweringFormat, EventLimits, Events, Format } from './formats/format.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
-import { hasMoreLines, type StoreLinesSteps, storeLines, WholeLines } from './long-batch.ts';
+import { hasMoreLines, type StoreLinesSteps, storeInParts, storeLines, WholeLines } from './long-batch.ts';
 
 export interface CreateBatchSteps extends StoreLinesSteps {
   readonly loggingTokens: LoggingTokens;
@@ -86,11 +87,12 @@ function createSteps(
     const received = await exchange.bodyOrLines();
     if (received instanceof ArrivingLines)
       return await storeLines(steps, exchange, { appId, lines: received, read });
-    const text = isBinary ? '' : Buffer.isBuffer(received) ? decode(received) : received;
-    if (text instanceof Rejection) return text;
     if (received instanceof Rejection) return received;
+    const holder = steps.accounts.holderOf(appId);
+    const sentText = isBinary ? NO_TEXT : await inSlices(decoded(received), new TimeSlice(holder));
+    const { text } = sentText;
     if (mayBeLong && hasMoreLines(text, maxEvents))
-      return await storeLines(steps, exchange, { appId, lines: new WholeLines(text), read });
+      return await storeLines(steps, exchange, { appId, lines: new WholeLines(sentText), read });
 
     const key = format.takesIdempotencyKey === true ? exchange.header(IDEMPOTENCY_KEY) : '';
     const keyProblem = idempotencyKeyProblem(key);
@@ -101,13 +103,35 @@ function createSteps(
 
     const bytes = Buffer.isBuffer(received) ? received : NO_BYTES;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const stream = read({ text, bytes, receivedAt: steps.now(), limits: steps.limits, hold });
-    const holder = steps.accounts.holderOf(appId);
-    const sent = await collect(stream, steps.limits, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
+    const limits = format.isStoredInParts === true ? ofParts(steps.limits) : steps.limits;
+    const stream = read({ ...sentText, bytes, receivedAt: steps.now(), limits, hold });
+    const sent = await collect(stream, { limits, hold }, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
     if (sent instanceof Rejection) return sent;
 
     return await storeSent(steps, format, exchange, { appId, epoch, sent, request, isAtomic });
   };
+}
+
+/** Batches that a request of a format without a limit of its own may have in it. */
+const MOST_BATCHES = 10;
+
+function ofParts(limits: EventLimits): EventLimits {
+  return { ...limits, maxEvents: MOST_BATCHES * limits.maxEvents };
+}
+
+/** A request of many events counts as the batches do that it stands for: the first was counted with its token. */
+async function countParts(
+  { limiter, limits }: CreateBatchSteps,
+  exchange: Exchange,
+  appId: number,
+  events: number,
+): Promise<Rejection | null> {
+  for (let counted = limits.maxEvents; counted < events; counted += limits.maxEvents) {
+    const decision = await limiter.take(appId);
+    exchange.rateLimit = decision;
+    if (decision?.accepted === false) return overLimit(decision);
+  }
+  return null;
 }
 
 /** The events that a request has brought, and what was known of it when they were read. */
@@ -134,7 +158,9 @@ export async function storeSent(
   const refusal = isAtomic ? atomicRefusal(batch.results) : retryableRefusal(steps, format, batch, sent);
   if (refusal !== null) return refusal;
 
-  const full = await admitBytes(steps, appId, batch.accepted);
+  const full =
+    (await countParts(steps, exchange, appId, sent.length)) ??
+    (await admitBytes(steps, appId, batch.accepted));
   if (full !== null) return full;
   // The database changed between the lookups: the internal ids do not belong together.
   if (epoch !== steps.epoch()) return UNAVAILABLE;
@@ -143,7 +169,7 @@ export async function storeSent(
   exchange.late = format.refuse?.(OVERDUE, exchange) ?? OVERDUE;
   const slices = new TimeSlice(steps.accounts.holderOf(appId));
   const answers = new BatchAnswers(format, exchange, batch, { isAtomic, slices });
-  const outcome = await storeBatch(steps, batch, answers, { request, isAtomic });
+  const outcome = await storeBatch(steps, exchange, batch, answers, { request, isAtomic });
   steps.refusedEvents.count(exchange, answers.reportedBy(outcome));
   if (slices.isOver) await slices.next();
   return outcome;
@@ -152,13 +178,17 @@ export async function storeSent(
 /** Stores the events one by one; those of an atomic batch, or of one with a key, in one transaction. */
 async function storeBatch(
   steps: CreateBatchSteps,
+  exchange: Exchange,
   batch: Batch,
   answers: BatchAnswers,
   { request, isAtomic }: { readonly request: RequestIdentity | null; readonly isAtomic: boolean },
 ): Promise<Answer | Rejection> {
   const { appId, acceptedAt } = batch;
   if (request === null && !isAtomic) {
-    const outcomes = await steps.queues.storeApart(batch);
+    const isLong = batch.results.length > steps.limits.maxEvents;
+    const outcomes = isLong
+      ? await storeInParts(steps.queues, exchange, batch)
+      : await steps.queues.storeApart(batch);
     noteStored(steps, batch, outcomes);
     return await answers.of(outcomes);
   }
@@ -206,6 +236,7 @@ function retryableRefusal(
 }
 
 const NO_BYTES = Buffer.alloc(0);
+const NO_TEXT: Decoded = { text: '', damage: null };
 
 /** The responses that are made of a batch, of which one is sent. */
 class BatchAnswers {

@@ -50,7 +50,7 @@ const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: the e
 /** Creates the handler. It responds with 201 only after the event is committed, or synced to the journal. */
 export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
-    const received = await exchange.body({ usesReserve: true });
+    const received = await exchange.body({ usesReserve: true, isStrict: true });
     if (received instanceof Rejection) return received;
 
     const stopwatch = steps.stageTimes.start();

@@ -3,23 +3,22 @@
  * while a part is being committed and enough for the next one is there.
  */
 import { setTimeout as wait } from 'node:timers/promises';
-import { atOnce } from '../base/time-slice.ts';
+import { atOnce, inSlices, TimeSlice } from '../base/time-slice.ts';
+import { countLines, type Decoded, decoded } from '../base/utf8.ts';
 import { LookupBusy } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { type TakenLines, TOO_LONG } from '../http/arriving-lines.ts';
 import type { Answer, Exchange } from '../http/exchange.ts';
-import { decode } from '../http/request-body.ts';
 import type { AnswerStream } from '../http/stream.ts';
 import { skipSpace } from '../json/lexer.ts';
 import type { Limiter } from '../limits/limiter.ts';
 import { isUnavailable } from '../storage/database/connect.ts';
-import { isKeyed } from '../storage/write/accepted-event.ts';
+import { type AcceptedEvent, isKeyed } from '../storage/write/accepted-event.ts';
 import type { Outcomes, WriteOutcome } from '../storage/write/event-writer.ts';
 import { UNAVAILABLE } from '../storage/write/failures.ts';
 import {
   type AcceptSteps,
   acceptEvents,
-  type Batch,
   noteStored,
   OVERDUE,
   repeatedOf,
@@ -32,7 +31,7 @@ import { EventReader, NO_EVENTS, tooLarge } from './formats/collect.ts';
 import { resultForm } from './formats/events.ts';
 import type { EventLimits, Events, Reader } from './formats/format.ts';
 import { FULL } from './queue/commit-buffer.ts';
-import type { WriteQueues } from './queue/write-queues.ts';
+import type { AcceptedEvents, WriteQueues } from './queue/write-queues.ts';
 import type { RefusedEvents } from './refused-events.ts';
 
 export interface StoreLinesSteps extends AcceptSteps {
@@ -55,28 +54,34 @@ const ROOM_TRIES = 200;
 const ROOM_PAUSE_MS = 50;
 
 const LATE = new Rejection('invalidBody', 'The next line did not arrive in time.');
-const NOT_UTF8 = new Rejection('invalidBody', 'The line is not valid UTF-8.');
 const GONE = new Rejection('unavailable', 'The client closed the connection.');
 
 const NO_BYTES = Buffer.alloc(0);
 
 /** Where lines come from, a few at a time. */
 export interface LineSource {
-  take(): Promise<TakenLines>;
+  take(): Promise<TakenLines | Decoded>;
 }
 
 /** The lines of a body that has arrived. */
 export class WholeLines implements LineSource {
   readonly #text: string;
+  readonly #damage: Decoded['damage'];
   #at = 0;
 
-  constructor(text: string) {
+  constructor({ text, damage }: Decoded) {
     this.#text = text;
+    this.#damage = damage;
   }
 
-  async take(): Promise<TakenLines> {
+  async take(): Promise<TakenLines | Decoded> {
     const start = this.#at;
     if (start >= this.#text.length) return null;
+    // One pass: places are counted in the whole text.
+    if (this.#damage !== null) {
+      this.#at = this.#text.length;
+      return { text: this.#text, damage: this.#damage };
+    }
     const feed = this.#text.indexOf('\n', start + WHOLE_CHARACTERS);
     this.#at = feed < 0 ? this.#text.length : feed + 1;
     return this.#text.slice(start, this.#at);
@@ -126,6 +131,8 @@ class LongBatch {
   /** What has come since the rate limiter counted the request: as much as a batch counts once. */
   #events = 0;
   #bytes = 0;
+  /** Number of the next line. */
+  #line = 1;
 
   constructor(
     steps: StoreLinesSteps,
@@ -155,27 +162,21 @@ class LongBatch {
     }
   }
 
-  async #storeTaken(taken: string | Buffer | typeof TOO_LONG): Promise<Rejection | null> {
-    if (taken === TOO_LONG) return await this.#storePart([tooLarge(this.#steps.limits)]);
-    const text = typeof taken === 'string' ? taken : decode(taken);
-    if (typeof text === 'string') return await this.#storeText(text);
-    // Some line of it is no UTF-8: it is refused alone. The cast is for a string, which is not decoded.
-    for (const line of linesOf(taken as Buffer)) {
-      const one = decode(line);
-      const refusal =
-        typeof one === 'string' ? await this.#storeText(one) : await this.#storePart([NOT_UTF8]);
-      if (refusal !== null) return refusal;
-    }
-    return null;
-  }
-
-  async #storeText(text: string): Promise<Rejection | null> {
+  async #storeTaken(taken: string | Buffer | Decoded | typeof TOO_LONG): Promise<Rejection | null> {
     const { accounts, limits, now } = this.#steps;
+    if (taken === TOO_LONG) {
+      this.#line += 1;
+      return await this.#storePart([tooLarge(limits)]);
+    }
+    const holder = accounts.holderOf(this.#appId);
+    const isText = typeof taken === 'string' || Buffer.isBuffer(taken);
+    const body = isText ? await inSlices(decoded(taken, this.#line), new TimeSlice(holder)) : taken;
     const exchange = this.#exchange;
     const hold = (more: number): Rejection | null => exchange.hold(more);
-    const sent = { text, bytes: NO_BYTES, receivedAt: now(), limits, hold };
-    const reader = new EventReader(this.#read(sent), limits, accounts.holderOf(this.#appId));
-    this.#bytes += text.length;
+    const sent = { ...body, bytes: NO_BYTES, receivedAt: now(), limits, hold };
+    const reader = new EventReader(this.#read(sent), limits, holder);
+    this.#bytes += body.text.length;
+    this.#line += countLines(body.text);
     while (reader.end === undefined) {
       const part = await reader.take(Math.min(PART_EVENTS, limits.maxEvents));
       const refusal = part.length === 0 ? null : await this.#storePart(part);
@@ -198,7 +199,7 @@ class LongBatch {
     // The response at the deadline said that nothing more is stored.
     if (exchange.settled) return GONE;
     exchange.late = this.#refusal(OVERDUE);
-    const outcomes = await this.#stored(batch);
+    const outcomes = await storeWithRoom(steps.queues, exchange, batch);
     noteStored(steps, batch, outcomes);
     const outcomeOf = (_: unknown, index: number): WriteOutcome => outcomes[index] ?? null;
     const results = resultsOf(batch, outcomeOf);
@@ -234,25 +235,6 @@ class LongBatch {
     return null;
   }
 
-  /** Stores events, where there is no room for them as soon as there is: they wait at their sender. */
-  async #stored(batch: Batch): Promise<Outcomes> {
-    const outcomes = [...(await this.#steps.queues.storeApart(batch))];
-    for (let tries = 0; tries < ROOM_TRIES && !this.#exchange.settled; tries += 1) {
-      const indexes = [...outcomes.keys()].filter((index) => outcomes[index] === FULL);
-      if (indexes.length === 0) break;
-      await wait(ROOM_PAUSE_MS);
-      const accepted = indexes.flatMap((index) => batch.accepted[index] ?? []);
-      const past = indexes.filter((index) => index < batch.past).length;
-      const again = await this.#steps.queues.storeApart({
-        accepted,
-        past,
-        keyed: accepted.filter(isKeyed).length,
-      });
-      for (const [at, index] of indexes.entries()) outcomes[index] = again[at] ?? FULL;
-    }
-    return outcomes;
-  }
-
   /** Events that are stored, or refused. */
   get #done(): number {
     const { stored, refused } = this.#reporter.tally;
@@ -267,13 +249,46 @@ class LongBatch {
   }
 }
 
-function* linesOf(bytes: Buffer): Generator<Buffer> {
-  for (let at = 0; at < bytes.length; ) {
-    const feed = bytes.indexOf('\n', at);
-    const end = feed < 0 ? bytes.length : feed + 1;
-    yield bytes.subarray(at, end);
-    at = end;
+/** Stores events, where there is no room for them as soon as there is: they wait at their sender. */
+async function storeWithRoom(
+  queues: WriteQueues,
+  exchange: Exchange,
+  batch: AcceptedEvents,
+): Promise<Outcomes> {
+  const outcomes = [...(await queues.storeApart(batch))];
+  for (let tries = 0; tries < ROOM_TRIES && !exchange.settled; tries += 1) {
+    const indexes = [...outcomes.keys()].filter((index) => outcomes[index] === FULL);
+    if (indexes.length === 0) break;
+    await wait(ROOM_PAUSE_MS);
+    const accepted = indexes.flatMap((index) => batch.accepted[index] ?? []);
+    const past = indexes.filter((index) => index < batch.past).length;
+    const again = await queues.storeApart(partOf(accepted, past));
+    for (const [at, index] of indexes.entries()) outcomes[index] = again[at] ?? FULL;
   }
+  return outcomes;
+}
+
+function partOf(accepted: readonly AcceptedEvent[], past: number): AcceptedEvents {
+  return { accepted, past: Math.max(0, past), keyed: accepted.filter(isKeyed).length };
+}
+
+/** Stores the events of a request that has more than a batch, a part at a time. Where all of a part fail that may pass, so do the rest. */
+export async function storeInParts(
+  queues: WriteQueues,
+  exchange: Exchange,
+  { accepted, past }: AcceptedEvents,
+): Promise<Outcomes> {
+  const outcomes: WriteOutcome[] = [];
+  for (let at = 0; at < accepted.length; at += PART_EVENTS) {
+    const part = accepted.slice(at, at + PART_EVENTS);
+    const stored = await storeWithRoom(queues, exchange, partOf(part, Math.min(past - at, part.length)));
+    outcomes.push(...stored);
+    exchange.progressed();
+    const failed = stored.every((one) => one instanceof Rejection && one.isRetryable) ? stored[0] : null;
+    const rest = exchange.settled ? GONE : failed;
+    if (rest instanceof Rejection) return [...outcomes, ...accepted.slice(outcomes.length).map(() => rest)];
+  }
+  return outcomes;
 }
 
 /** Reports at the end how many events are stored and refused. */

@@ -1,8 +1,9 @@
 /** Checks large bodies for an existing logging token before they are parsed. */
 import { type LoggingTokens, malformedToken } from '../apps/logging-token-lookup.ts';
 import { Debts } from '../base/debts.ts';
+import { decode } from '../base/utf8.ts';
 import { invalidField, Rejection } from '../errors.ts';
-import { decode, type ReceivedBody } from '../http/request-body.ts';
+import type { ReceivedBody } from '../http/request-body.ts';
 import { findTokens, mayHideToken } from './parse/find-tokens.ts';
 
 /**
@@ -43,7 +44,7 @@ export class TokenScreen {
     // Name and value are ASCII, so they are found in undecoded bytes as well.
     const refusal = await this.#refusal(typeof body === 'string' ? body : body.toString('latin1'));
     if (refusal !== null) return refusal;
-    return typeof body === 'string' ? body : decode(body);
+    return typeof body === 'string' ? body : decode(body, 'refused');
   }
 
   async #refusal(raw: string): Promise<Rejection | null> {

@@ -1,4 +1,5 @@
 /** Where a text stops being JSON, and what to do about it: only refusals need it, so it is looked for after the parser has failed. */
+import { isBroken } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { skipSpace } from './lexer.ts';
 import { JsonScan, SLICE_CHARACTERS } from './scan.ts';
@@ -77,6 +78,7 @@ export function lineNotJson(line: string, what = 'The line'): Rejection {
 
 function mistakeAt(text: string, at: number): string {
   if (at >= text.length) return 'it ends too early';
+  if (isBroken(text.charCodeAt(at))) return 'a byte that is not valid UTF-8';
   const found = String.fromCodePoint(text.codePointAt(at) ?? 0);
   if (found.charCodeAt(0) < SPACE)
     return `a control character (U+${found.charCodeAt(0).toString(16).toUpperCase().padStart(4, '0')}) must be escaped`;

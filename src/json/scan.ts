@@ -44,6 +44,8 @@ const AFTER_VALUE = 3;
 export class JsonScan {
   /** Index up to which the text is scanned; when done, the index after the value; when invalid, that of the mistake. */
   end = 0;
+  /** Index of the text in the body, where it is a line of one. */
+  offset = 0;
   readonly #names: readonly string[];
   readonly #keys: Names;
   readonly #spans: (Span | null)[];

@@ -62,7 +62,6 @@ describe('over HTTP,', () => {
     ['{"events":{}}', /"events" must be an array/],
     ['{}', /"events" is missing/],
     ['{"events":[]}', /no events/],
-    ['\ufeff{"events":[]}', /byte order mark/],
   ])('the body %j is refused whole with 400', async (body, details) => {
     expect(invalidBody(await postBatch(service, body))).toMatch(details);
   });

@@ -111,7 +111,7 @@ describe('lines that are more than a batch', () => {
     expect(countsOf(response)).toMatchObject({ success: false, stored: 2_002, refused: 3 });
     expect(countsOf(response).errors.map(({ index, code, details }) => [index, code, details])).toEqual([
       [1_500, 'INVALID_REQUEST', expect.stringMatching(/^The line is not valid JSON: .* at column \d+[.]$/)],
-      [1_501, 'INVALID_REQUEST', 'The line is not valid UTF-8.'],
+      [1_501, 'INVALID_REQUEST', 'The line is not valid UTF-8: 0xFF at line 1504, byte 14.'],
       [1_503, 'PAYLOAD_TOO_LARGE', 'An event may have at most 20000 bytes.'],
     ]);
     expect(await stored()).toEqual(upTo(2_002));

@@ -63,7 +63,7 @@ function collectAnswer(results: readonly Result[], receivedAt: number): Answer {
   return { status: errors.length === 0 ? 200 : 207, body: JSON.stringify(body) };
 }
 
-function* collectedEvents({ text, key, limits }: SentByPage): EventStream {
+function* collectedEvents({ text, damage, key, limits }: SentByPage): EventStream {
   const body = new JsonScan(['key', 'events']);
   if (!(yield* scanWhole(body, text))) return yield* findMistake(text);
   if (!body.isObject) return NO_OBJECT;
@@ -74,8 +74,8 @@ function* collectedEvents({ text, key, limits }: SentByPage): EventStream {
   if (events === null || !text.startsWith('[', events.start)) return NO_EVENTS;
   const scan = new JsonScan(EVENT_FIELDS);
   const types = new TypeReferences();
-  for (const isHeld of arrayElements(scan, text, events.start)) {
-    if (isHeld === undefined) yield undefined;
+  for (const isHeld of arrayElements(scan, text, events.start, damage)) {
+    if (isHeld !== true) yield isHeld;
     // An event has a little more than its payload: names, times and keys are checked by themselves.
     else if (!fits(scan.value, { ...limits, maxEventBytes: 2 * limits.maxEventBytes }))
       yield tooLarge(limits, 'A payload');

@@ -3,10 +3,11 @@
  * origin are judged before the body is parsed, then the limits of the network and of the key, and only then those of the app.
  */
 import type { BrowserKeys, KnownKey } from '../../apps/browser-key-lookup.ts';
+import { inSlices, TimeSlice } from '../../base/time-slice.ts';
+import { type Decoded, decoded } from '../../base/utf8.ts';
 import type { Window } from '../../base/window.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange, Outcome } from '../../http/exchange.ts';
-import { decode } from '../../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../../limits/limiter.ts';
 import type { Result } from '../batch-answer.ts';
 import { type CreateBatchSteps, storeSent } from '../create-batch.ts';
@@ -27,8 +28,7 @@ export interface BrowserSteps extends CreateBatchSteps {
 }
 
 /** The body of a request whose key, origin and limits have been checked. */
-export interface SentByPage {
-  readonly text: string;
+export interface SentByPage extends Decoded {
   /** The key that was found by {@link BrowserFormat.keys}. */
   readonly key: string;
   readonly receivedAt: number;
@@ -76,8 +76,8 @@ export function createBrowserEvents(
     if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
 
     const epoch = steps.epoch();
-    const body = typeof received === 'string' ? received : received.toString('latin1');
-    const keys = format.keys(exchange, body);
+    const searched = typeof received === 'string' ? received : received.toString('latin1');
+    const keys = format.keys(exchange, searched);
     if (keys instanceof Rejection) return keys;
     const found = await admit(steps.browserKeys, exchange.header('origin'), keys);
     if (found instanceof Rejection) return found;
@@ -86,12 +86,16 @@ export function createBrowserEvents(
     const limit = await takeLimits(steps, exchange, known);
     if (limit !== null) return limit;
 
-    const text = typeof received === 'string' ? received : decode(received);
-    if (text instanceof Rejection) return text;
     const holder = steps.accounts.holderOf(known.appId);
+    const body = await inSlices(decoded(received), new TimeSlice(holder));
     const receivedAt = steps.now();
-    const stream = format.read({ text, key, receivedAt, limits: LIMITS });
-    const events = await collect(stream, LIMITS, { holder, mayBeEmpty: format.mayBeEmpty ?? false });
+    const stream = format.read({ ...body, key, receivedAt, limits: LIMITS });
+    const hold = (bytes: number): Rejection | null => exchange.hold(bytes);
+    const events = await collect(
+      stream,
+      { limits: LIMITS, hold },
+      { holder, mayBeEmpty: format.mayBeEmpty ?? false },
+    );
     if (events instanceof Rejection) return events;
     const sent = events.map((event) => allowed(event, known));
     const own = new Set<Result>(sent.filter((event) => event instanceof Rejection));

@@ -6,9 +6,9 @@ import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { formProblem } from '../../base/token-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
-import { findMistake } from '../../json/mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { memberText, scanWhole } from '../../json/values.ts';
+import { scanOne } from '../formats/collect.ts';
 import type { EventStream } from '../formats/format.ts';
 import { parseRecordTime } from '../formats/times.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
@@ -55,9 +55,10 @@ function keysBy(site: RegExp, name: string): (exchange: Exchange, body: string) 
 }
 
 /** `{"type":"event","payload":{"website","url","name","data","timestamp",…}}` */
-function* umamiEvent({ text, receivedAt }: SentByPage): EventStream {
+function* umamiEvent(sent: SentByPage): EventStream {
   const body = new JsonScan(['type', 'payload']);
-  if (!(yield* scanWhole(body, text))) return yield* findMistake(text);
+  const problem = yield* scanOne(body, sent);
+  if (problem !== null) return problem;
   if (!body.isObject) return NO_OBJECT;
   const kind = memberText(body, 'type');
   if (kind !== 'event' && kind !== 'identify') return UNKNOWN_TYPE;
@@ -66,19 +67,23 @@ function* umamiEvent({ text, receivedAt }: SentByPage): EventStream {
   const scan = new JsonScan(['name', 'timestamp']);
   yield* scanWhole(scan, payload);
   const name = kind === 'identify' ? kind : memberText(scan, 'name') || PAGE_VIEW;
+  if (name instanceof Rejection) return name;
   const sentAt = memberText(scan, 'timestamp');
+  if (sentAt instanceof Rejection) return sentAt;
   const time = sentAt === null || sentAt === '' ? null : parseRecordTime(sentAt);
   if (typeof time === 'string') return invalidField('timestamp', time);
-  yield eventOf(name, 'name', { scan, createdAt: time === null ? null : Math.min(time, receivedAt) });
+  yield eventOf(name, 'name', { scan, createdAt: time === null ? null : Math.min(time, sent.receivedAt) });
   return null;
 }
 
 /** `{"n","u","d","r","p",…}`, or the same with whole words. */
-function* plausibleEvent({ text }: SentByPage): EventStream {
+function* plausibleEvent(sent: SentByPage): EventStream {
   const scan = new JsonScan(['n', 'name']);
-  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
+  const problem = yield* scanOne(scan, sent);
+  if (problem !== null) return problem;
   if (!scan.isObject) return NO_OBJECT;
   const name = memberText(scan, 'n') || memberText(scan, 'name');
+  if (name instanceof Rejection) return name;
   if (name === null || name === '') return NO_NAME;
   yield eventOf(name, 'n', { scan, createdAt: null });
   return null;

@@ -4,12 +4,13 @@
  */
 import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { isWellFormed } from '../../base/token-text.ts';
+import { Places } from '../../base/utf8.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
-import { lineValues, scalarText } from '../../json/values.ts';
-import type { Result } from '../batch-answer.ts';
+import { lineValues, memberText, scalarText } from '../../json/values.ts';
+import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { Field } from './field.ts';
 import type { EventStream, Format, RequestReport, Sent } from './format.ts';
@@ -27,12 +28,21 @@ interface Item {
   readonly action: Action;
   readonly index: string;
   readonly id: string | null;
+  /** What is wrong with it beside its document. */
+  readonly problem: Rejection | null;
+}
+
+interface UnderWay {
+  readonly items: Item[];
+  /** Where the line of each begins: that of its document, if it has one. */
+  readonly starts: number[];
+  readonly places: Places;
+  readonly startedAt: number;
 }
 
 /** The actions of a request that is under way, and when it was read. */
-const UNDER_WAY = new WeakMap<Exchange, { readonly items: readonly Item[]; readonly startedAt: number }>();
+const UNDER_WAY = new WeakMap<Exchange, UnderWay>();
 
-const BAD_ACTION = new Rejection('invalidBody', `An action must be an object with ${ACTIONS.join(' or ')}.`);
 const NO_SOURCE = new Rejection('invalidBody', 'The last action has no document.');
 const NOT_JSON = new Rejection('invalidBody', 'The document is not a JSON object.');
 const STORES_ONLY = new Rejection('invalidBody', 'Events can be created, not updated or deleted.');
@@ -42,6 +52,7 @@ const TOO_DEEP = new Rejection(
 );
 
 export const BULK: Format = {
+  isStoredInParts: true,
   token: apiKey,
   noToken: new Rejection(
     'invalidLoggingToken',
@@ -50,9 +61,11 @@ export const BULK: Format = {
   ),
   challenge: ASK_FOR_BASIC,
   reader: (exchange) => (sent) => {
-    const items: Item[] = [];
-    UNDER_WAY.set(exchange, { items, startedAt: performance.now() });
-    return documents(sent, exchange.parameters[0] ?? null, items);
+    const { text, damage } = sent;
+    const places = damage?.places ?? new Places(text);
+    const underWay = { items: [], starts: [], places, startedAt: performance.now() };
+    UNDER_WAY.set(exchange, underWay);
+    return documents(sent, exchange.parameters[0] ?? null, underWay);
   },
   answer: bulkAnswer,
   repeatsKeyed: true,
@@ -72,34 +85,46 @@ export function apiKey(exchange: Exchange): string | null {
 }
 
 /** Lines in turns: an action, and the document that it stores. */
-function* documents({ text, receivedAt }: Sent, pathIndex: string | null, items: Item[]): EventStream {
+function* documents(
+  { text, damage, receivedAt }: Sent,
+  pathIndex: string | null,
+  { items, starts, places }: UnderWay,
+): EventStream {
   const timeField = new Field('@timestamp');
   const types = new TypeReferences();
   const scan = new JsonScan([...new Set([...ACTIONS, ...timeField.members])]);
   const about = new JsonScan(['_index', '_id']);
   let awaited: Item | null = null;
-  for (const isJson of lineValues(scan, text)) {
+  const keep = <T>(item: Item, event: T): T => {
+    items.push(item);
+    starts.push(scan.offset);
+    return event;
+  };
+  for (const isJson of lineValues(scan, text, damage)) {
     if (isJson === undefined) {
       yield undefined;
     } else if (awaited === null) {
-      const item = isJson ? itemOf(scan, about, pathIndex) : null;
+      const item = isJson === false ? null : itemOf(scan, about, pathIndex);
       // Without it the meaning of the next line is unknown.
-      if (item === null) return BAD_ACTION;
-      if (item.action === 'delete') yield keep(items, item, STORES_ONLY);
-      else awaited = item;
+      if (item === null) return badAction(places.of(scan.offset).line);
+      if (item.action === 'delete') yield keep(item, STORES_ONLY);
+      else awaited = isJson instanceof Rejection ? { ...item, problem: isJson } : item;
     } else {
       const isStored = awaited.action === 'index' || awaited.action === 'create';
-      const event = isJson ? documentOf(scan, awaited, { types, timeField, receivedAt }) : NOT_JSON;
-      yield keep(items, awaited, isStored ? event : STORES_ONLY);
+      const event =
+        isJson === true ? documentOf(scan, awaited, { types, timeField, receivedAt }) : isJson || NOT_JSON;
+      yield keep(awaited, isStored ? event : STORES_ONLY);
       awaited = null;
     }
   }
   return awaited === null ? null : NO_SOURCE;
 }
 
-function keep<T>(items: Item[], item: Item, event: T): T {
-  items.push(item);
-  return event;
+function badAction(line: number): Rejection {
+  return new Rejection(
+    'invalidBody',
+    `Line ${line}: an action must be an object with ${ACTIONS.join(' or ')}.`,
+  );
 }
 
 /** The action of a line; null for what is none. @param about reads what the action says */
@@ -109,11 +134,14 @@ function itemOf(scan: JsonScan, about: JsonScan, pathIndex: string | null): Item
   if (!scan.isObject || action === undefined || value?.startsWith('{') !== true) return null;
   about.begin(value, 0);
   about.step(value.length);
-  const textOf = (name: string): string | null => {
-    const json = about.member(name);
-    return json === null ? null : (scalarText(json) ?? null);
+  const index = memberText(about, '_index') ?? pathIndex ?? '';
+  const id = memberText(about, '_id');
+  return {
+    action,
+    index: index instanceof Rejection ? '' : index,
+    id: id instanceof Rejection ? null : id,
+    problem: index instanceof Rejection ? index : id instanceof Rejection ? id : null,
   };
-  return { action, index: textOf('_index') ?? pathIndex ?? '', id: textOf('_id') };
 }
 
 /** The end of an index that is made anew for each hour, day, week, month or size. */
@@ -138,6 +166,7 @@ function documentOf(
   item: Item,
   context: { readonly types: TypeReferences; readonly timeField: Field; readonly receivedAt: number },
 ): BatchEvent | Rejection {
+  if (item.problem !== null) return item.problem;
   if (!scan.isObject) return NOT_JSON;
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   const name = nameOf(item.index);
@@ -159,26 +188,37 @@ function invalid(name: string, problem: string): Rejection {
 }
 
 function bulkAnswer({ exchange, results, repeated }: RequestReport): Answer {
-  const { items = [], startedAt = 0 } = UNDER_WAY.get(exchange) ?? {};
+  const { items = [], starts = [], places, startedAt = 0 } = UNDER_WAY.get(exchange) ?? {};
   const took = Math.round(performance.now() - startedAt);
   const errors = results.some((result) => result instanceof Rejection);
-  const texts = results.map((result, index) => itemText(items[index], result, repeated.has(result)));
+  const lineOf = (index: number): number => places?.of(starts[index] ?? 0).line ?? 0;
+  const texts = results.map((result, index) =>
+    result instanceof Rejection
+      ? refusedText(items[index], result, lineOf(index))
+      : storedText(items[index], result, repeated.has(result)),
+  );
   const body = `{"took":${took},"errors":${errors},"items":[${texts.join(',')}]}`;
   return { status: 200, body, headers: PRODUCT };
 }
 
 /** Clients send those with the status 429 again, and no others. */
-function itemText(item: Item | undefined, result: Result, isRepeated: boolean): string {
-  const { action = 'index', index = '', id = null } = item ?? {};
-  const start = `{"${action}":{"_index":${JSON.stringify(index)}`;
-  if (result instanceof Rejection) {
-    const status = result.isRetryable ? 429 : result.status;
-    const known = id === null ? '' : `,"_id":${JSON.stringify(id)}`;
-    return `${start}${known},"status":${status},"error":${JSON.stringify(errorOf(result, status))}}}`;
-  }
+function refusedText(item: Item | undefined, refusal: Rejection, line: number): string {
+  const { id = null } = item ?? {};
+  const status = refusal.isRetryable ? 429 : refusal.status;
+  const known = id === null ? '' : `,"_id":${JSON.stringify(id)}`;
+  const { type, reason } = errorOf(refusal, status);
+  const error = JSON.stringify({ type, reason: `Line ${line}: ${reason}` });
+  return `${startOf(item)}${known},"status":${status},"error":${error}}}`;
+}
+
+function startOf(item: Item | undefined): string {
+  return `{"${item?.action ?? 'index'}":{"_index":${JSON.stringify(item?.index ?? '')}`;
+}
+
+function storedText(item: Item | undefined, { id }: AcceptedEvent, isRepeated: boolean): string {
   const [status, made] = isRepeated ? [200, 'noop'] : [201, 'created'];
   const rest = `"_version":1,"result":"${made}","_shards":{"total":1,"successful":1,"failed":0},"status":${status}`;
-  return `${start},"_id":${JSON.stringify(id ?? result.id)},${rest}}}`;
+  return `${startOf(item)},"_id":${JSON.stringify(item?.id ?? id)},${rest}}}`;
 }
 
 function errorOf(refusal: Rejection, status: number): { readonly type: string; readonly reason: string } {

@@ -5,16 +5,16 @@
 import { isUtf8 } from 'node:buffer';
 import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { inSlices } from '../../base/time-slice.ts';
+import { decode, decoded } from '../../base/utf8.ts';
 import { Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
-import { decode } from '../../http/request-body.ts';
 import { findMistake } from '../../json/mistake.ts';
 import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { isArray, scalarText, scanWhole, wholeArray } from '../../json/values.ts';
 import { batchAnswer } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { alone, tooLarge } from './collect.ts';
+import { alone, scanOne, tooLarge } from './collect.ts';
 import { BEARER } from './events.ts';
 import type { EventStream, Format, Reader, Sent } from './format.ts';
 import { eventKey } from './key.ts';
@@ -40,6 +40,7 @@ const TWICE = new Rejection('invalidBody', 'A CloudEvent has either "data" or "d
 export const CLOUD_EVENTS: Format = {
   ...BEARER,
   isBinary: true,
+  isStoredInParts: true,
   repeatsWhole: true,
   reader: (exchange) => {
     const type = mediaType(exchange.header('content-type'));
@@ -62,22 +63,20 @@ const OPTIONAL = ['datacontenttype', 'dataschema', 'subject'] as const;
 const MEMBERS = ['specversion', 'id', 'source', 'type', 'time', 'data', 'data_base64', ...OPTIONAL] as const;
 
 function* structuredEvent({ bytes, receivedAt, limits }: Sent): EventStream {
-  const text = decode(bytes);
-  if (text instanceof Rejection) return text;
   const scan = new JsonScan(MEMBERS, true);
-  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
+  const problem = yield* scanOne(scan, yield* decoded(bytes));
+  if (problem !== null) return problem;
   return yield* alone(eventOf(scan, new TypeReferences(), receivedAt), limits);
 }
 
 function* batchedEvents({ bytes, receivedAt }: Sent): EventStream {
-  const text = decode(bytes);
-  if (text instanceof Rejection) return text;
+  const { text, damage } = yield* decoded(bytes);
   if (!isArray(text)) return NO_ARRAY;
   const types = new TypeReferences();
   const scan = new JsonScan(MEMBERS, true);
-  for (const isElement of wholeArray(scan, text)) {
+  for (const isElement of wholeArray(scan, text, damage)) {
     if (isElement === false) return yield* findMistake(text);
-    yield isElement === undefined ? undefined : eventOf(scan, types, receivedAt);
+    yield isElement === true ? eventOf(scan, types, receivedAt) : isElement;
   }
   return null;
 }

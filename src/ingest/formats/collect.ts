@@ -2,9 +2,13 @@
 
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
+import type { Decoded } from '../../base/utf8.ts';
 import { Rejection } from '../../errors.ts';
+import { findMistake } from '../../json/mistake.ts';
+import type { JsonScan } from '../../json/scan.ts';
+import { scanWhole } from '../../json/values.ts';
 import type { BatchEvent } from '../parse/batch-event.ts';
-import type { EventLimits, EventStream, Events } from './format.ts';
+import type { EventLimits, EventStream, Events, Sent } from './format.ts';
 
 /** Media types of newline-delimited JSON. A body of any other type is one JSON document. */
 const LINES = new Set([
@@ -51,15 +55,29 @@ export class EventReader {
   }
 }
 
+/** Events whose memory is not counted beside that of their body, and bytes of each of those beyond. */
+const UNCOUNTED_EVENTS = 10_000;
+const EVENT_BYTES = 400;
+
+/** Counts the memory of many events beside that of their body. @param count of events up to this one */
+export function holdEvents({ hold }: Pick<Sent, 'hold'>, count: number): Rejection | null {
+  return count > 1 && count % UNCOUNTED_EVENTS === 1 ? hold(UNCOUNTED_EVENTS * EVENT_BYTES) : null;
+}
+
 /** Reads a body that is one batch. @param mayBeEmpty whether one without events is valid */
 export async function collect(
   stream: EventStream,
-  limits: EventLimits,
+  { limits, hold }: Pick<Sent, 'limits' | 'hold'>,
   { holder, mayBeEmpty = false }: { readonly holder: Path; readonly mayBeEmpty?: boolean },
 ): Promise<Events | Rejection> {
   const reader = new EventReader(stream, limits, holder);
+  let events = await reader.take(UNCOUNTED_EVENTS);
   // Events that later ones replace count towards a limit as well.
-  const events = await reader.take(2 * limits.maxEvents + 1);
+  while (reader.end === undefined && events.length <= 2 * limits.maxEvents) {
+    const refusal = holdEvents({ hold }, events.length + 1);
+    if (refusal !== null) return refusal;
+    events = events.concat(await reader.take(UNCOUNTED_EVENTS));
+  }
   const { end } = reader;
   if (end === undefined) return tooMany(limits);
   if (end instanceof Rejection) return end;
@@ -72,6 +90,12 @@ export const NO_EVENTS = new Rejection('invalidBody', 'The batch has no events.'
 
 function sized(event: BatchEvent | Rejection, limits: EventLimits): BatchEvent | Rejection {
   return event instanceof Rejection || fits(event.payload, limits) ? event : tooLarge(limits);
+}
+
+/** Scans a body that is one event. @returns why it is none, or null */
+export function* scanOne(scan: JsonScan, { text, damage }: Decoded): Generator<undefined, Rejection | null> {
+  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
+  return damage?.in(0, text.length, 'The body') ?? null;
 }
 
 /** The stream of a body that is one event, whose refusal is that of the request. */

@@ -14,7 +14,7 @@ import { batchEvent, TypeReferences } from '../parse/batch-event.ts';
 import { documentValues } from '../parse/batch-text.ts';
 import { EVENT_FIELDS } from '../parse/event-body.ts';
 import { fits, isLineDelimited, tooLarge } from './collect.ts';
-import type { EventLimits, EventStream, Format } from './format.ts';
+import type { EventStream, Format, Sent } from './format.ts';
 
 /** A logging token in `Authorization: Bearer`. */
 export const BEARER = {
@@ -37,7 +37,7 @@ export const EVENTS_FORMAT: Format = {
   takesIdempotencyKey: true,
   reader: (exchange) => {
     const isLines = isLineDelimited(exchange.header('content-type'));
-    return ({ text, limits }) => (isLines ? lineEvents : documentEvents)(text, limits);
+    return (sent) => (isLines ? lineEvents : documentEvents)(sent);
   },
   isAtomic: (exchange) => {
     const unknown = BATCH_QUERY.unknown(exchange.query);
@@ -59,12 +59,14 @@ export function resultForm(exchange: Exchange): ResultForm {
   return exchange.header('accept') === LINES_TYPE ? 'lines' : 'document';
 }
 
+type SentText = Pick<Sent, 'text' | 'limits' | 'damage'>;
+
 /** The events of newline-delimited JSON. Blank lines are skipped. */
-export function* lineEvents(text: string, limits: EventLimits): EventStream {
+export function* lineEvents({ text, limits, damage }: SentText): EventStream {
   const scan = new JsonScan(EVENT_FIELDS);
   const types = new TypeReferences();
-  for (const isJson of lineValues(scan, text)) {
-    if (isJson === undefined) yield undefined;
+  for (const isJson of lineValues(scan, text, damage)) {
+    if (typeof isJson !== 'boolean') yield isJson;
     else if (!fits(scan.text, limits)) yield tooLarge(limits);
     else yield isJson ? batchEvent(scan, types) : lineNotJson(scan.text);
   }
@@ -72,16 +74,20 @@ export function* lineEvents(text: string, limits: EventLimits): EventStream {
 }
 
 /** The events of one JSON document. */
-export function* documentEvents(text: string, limits: EventLimits): EventStream {
+export function* documentEvents({ text, limits, damage }: SentText): EventStream {
   const scan = new JsonScan(EVENT_FIELDS);
   const types = new TypeReferences();
-  const values = documentValues(scan, text);
+  const values = documentValues(scan, text, damage);
   for (;;) {
     const { done, value } = values.next();
     if (done === true) {
       if ('events' in value) return value.events;
       const { problem } = value;
       return problem === null ? yield* findMistake(text, LINES_HINT) : new Rejection('invalidBody', problem);
+    }
+    if (value instanceof Rejection) {
+      yield value;
+      continue;
     }
     const isTooLarge = value !== undefined && !fits(scan.value, limits);
     if (isTooLarge && value === 'other') return tooLarge(limits, 'A field beside "events"');

@@ -4,6 +4,7 @@
  */
 
 import type { TimeSlice } from '../../base/time-slice.ts';
+import type { Damage } from '../../base/utf8.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { BatchReport } from '../batch-answer.ts';
@@ -28,6 +29,8 @@ export type EventStream = Generator<BatchEvent | Rejection | undefined, Rejectio
 export interface Sent {
   /** The body; empty where the format is binary. */
   readonly text: string;
+  /** Where the text has bytes that are no UTF-8; null: nowhere. */
+  readonly damage: Damage | null;
   /** The body where the format is binary, else empty. */
   readonly bytes: Buffer;
   /** Milliseconds since the epoch. Formats give no event a later time: clocks of senders may be ahead. */
@@ -55,6 +58,8 @@ export interface Format {
   readonly isBinary?: boolean;
   /** Whether a body without events is valid. */
   readonly mayBeEmpty?: boolean;
+  /** Whether a request may have more events than a batch: they are then stored in parts. */
+  readonly isStoredInParts?: boolean;
   /** Whether an Idempotency-Key is read. */
   readonly takesIdempotencyKey?: boolean;
   /**

@@ -8,10 +8,10 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { isArray, joinedValues, lineValues, scalarText, wholeArray } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { isLineDelimited } from './collect.ts';
+import { isLineDelimited, NO_EVENTS } from './collect.ts';
 import { BEARER } from './events.ts';
 import { Field, isFieldName, MAX_FIELD_NAME } from './field.ts';
-import type { EventStream, Format } from './format.ts';
+import type { EventStream, Format, Sent } from './format.ts';
 import { eventKey } from './key.ts';
 import { cut, parseRecordTime } from './times.ts';
 
@@ -61,6 +61,8 @@ export const RECORDS_QUERY = new Query(
 
 export const RECORDS: Format = {
   ...BEARER,
+  isStoredInParts: true,
+  mayBeEmpty: true,
   repeatsWhole: true,
   reader: (exchange: Exchange) => {
     const unknown = RECORDS_QUERY.unknown(exchange.query);
@@ -68,9 +70,9 @@ export const RECORDS: Format = {
     const query = RECORDS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const isLines = isLineDelimited(exchange.header('content-type'));
-    return ({ text, receivedAt }) => {
-      const records = new RecordReader({ ...query, type: query.type ?? query.typeName }, receivedAt);
-      return recordEvents(text, isLines, records);
+    return (sent) => {
+      const records = new RecordReader({ ...query, type: query.type ?? query.typeName }, sent.receivedAt);
+      return recordEvents(sent, isLines, records);
     };
   },
   answer: ({ results }) => countsAnswer(results),
@@ -83,17 +85,22 @@ const TOO_DEEP = new Rejection(
 );
 
 /** The records of an array, of lines, or of objects that follow each other. */
-function* recordEvents(text: string, isLines: boolean, records: RecordReader): EventStream {
+function* recordEvents({ text, damage }: Sent, isLines: boolean, records: RecordReader): EventStream {
   const { scan } = records;
+  if (text.trim() === '') return NO_EVENTS;
   if (!isLines && isArray(text)) {
-    for (const isElement of wholeArray(scan, text)) {
+    for (const isElement of wholeArray(scan, text, damage)) {
       if (isElement === false) return yield* findMistake(text);
-      yield isElement === undefined ? undefined : records.read();
+      yield isElement === true ? records.read() : isElement;
     }
     return null;
   }
-  for (const isJson of isLines ? lineValues(scan, text) : joinedValues(scan, text))
-    yield isJson === undefined ? undefined : isJson ? records.read() : lineNotJson(scan.text, 'The record');
+  for (const isJson of isLines ? lineValues(scan, text, damage) : joinedValues(scan, text, damage))
+    yield typeof isJson !== 'boolean'
+      ? isJson
+      : isJson
+        ? records.read()
+        : lineNotJson(scan.text, 'The record');
   return null;
 }
 

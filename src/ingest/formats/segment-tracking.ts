@@ -11,7 +11,7 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { arrayElements, memberText, scanWhole } from '../../json/values.ts';
 import { countsAnswer } from '../batch-answer.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { alone } from './collect.ts';
+import { alone, scanOne } from './collect.ts';
 import type { EventStream, Format, Sent } from './format.ts';
 import { eventKey } from './key.ts';
 import { cut, parseRecordTime } from './times.ts';
@@ -37,6 +37,8 @@ function writeKey(exchange: Exchange): string | null {
 }
 
 const SEGMENT = {
+  isStoredInParts: true,
+  mayBeEmpty: true,
   repeatsWhole: true,
   token: writeKey,
   noToken: new Rejection(
@@ -56,14 +58,16 @@ export function segmentCall(call: Call): Format {
 /** The route that takes many. */
 export const SEGMENT_BATCH: Format = { ...SEGMENT, reader: () => messages };
 
-function* oneMessage({ text, receivedAt, limits }: Sent, call: Call): EventStream {
+function* oneMessage(sent: Sent, call: Call): EventStream {
+  const { receivedAt, limits } = sent;
   const scan = new JsonScan(MESSAGE_MEMBERS);
-  if (!(yield* scanWhole(scan, text))) return yield* findMistake(text);
+  const problem = yield* scanOne(scan, sent);
+  if (problem !== null) return problem;
   const context = { call, sentAt: null, types: new TypeReferences(), receivedAt };
   return yield* alone(messageOf(scan, context), limits);
 }
 
-function* messages({ text, receivedAt }: Sent): EventStream {
+function* messages({ text, damage, receivedAt }: Sent): EventStream {
   const body = new JsonScan(['batch', 'sentAt']);
   if (!(yield* scanWhole(body, text))) return yield* findMistake(text);
   const batch = body.isObject ? body.span('batch') : null;
@@ -71,8 +75,8 @@ function* messages({ text, receivedAt }: Sent): EventStream {
   const scan = new JsonScan(MESSAGE_MEMBERS);
   const types = new TypeReferences();
   const sentAt = memberText(body, 'sentAt');
-  for (const isHeld of arrayElements(scan, text, batch.start))
-    yield isHeld === undefined ? undefined : messageOf(scan, { call: null, sentAt, types, receivedAt });
+  for (const isHeld of arrayElements(scan, text, batch.start, damage))
+    yield isHeld === true ? messageOf(scan, { call: null, sentAt, types, receivedAt }) : isHeld;
   return null;
 }
 
@@ -80,7 +84,7 @@ interface Context {
   /** The call of the route; null where the message names it. */
   readonly call: Call | null;
   /** Of the batch. */
-  readonly sentAt: string | null;
+  readonly sentAt: string | null | Rejection;
   readonly types: TypeReferences;
   readonly receivedAt: number;
 }
@@ -91,6 +95,7 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   const kind = call ?? CALLS.find((one) => one === memberText(scan, 'type'));
   if (kind === undefined) return UNKNOWN_CALL;
   const name = kind === 'track' ? memberText(scan, 'event') : kind;
+  if (name instanceof Rejection) return name;
   if (name === null || name === '') return invalid('event', 'is missing');
   const type = types.named(name);
   if (type === null)
@@ -98,6 +103,7 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   const times = timesOf(scan, sentAt, receivedAt);
   if (times instanceof Rejection) return times;
   const id = memberText(scan, 'messageId');
+  if (id instanceof Rejection) return id;
   const key = times.createdAt === null || id === null || id === '' ? null : eventKey(id);
   return { type, ...times, key, payload: scan.value };
 }
@@ -112,14 +118,16 @@ const SKEW_STEP_MS = 60_000;
  */
 function timesOf(
   scan: JsonScan,
-  sentAt: string | null,
+  sentAt: Context['sentAt'],
   receivedAt: number,
 ): Pick<BatchEvent, 'createdAt' | 'sentTime'> | Rejection {
   const own = memberText(scan, 'originalTimestamp') || memberText(scan, 'timestamp');
+  if (own instanceof Rejection) return own;
   if (own === null || own === '') return { createdAt: null };
   const time = parseRecordTime(own);
   if (typeof time === 'string') return invalid('timestamp', time);
   const sent = memberText(scan, 'sentAt') || sentAt;
+  if (sent instanceof Rejection) return sent;
   if (sent === null || sent === '') return cut(time, receivedAt);
   const sentTime = parseRecordTime(sent);
   if (typeof sentTime === 'string') return invalid('sentAt', sentTime);

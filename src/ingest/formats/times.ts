@@ -9,30 +9,51 @@ const MICROSECONDS_DIGITS = 17;
 /** Digits of nanoseconds until the year 2554. */
 const MAX_DIGITS = 20;
 
-const UNIX = /^(\d+)(?:\.(\d+))?$/;
-const EXPONENT = /^\d+(?:\.\d+)?[eE]\+?\d{1,2}$/;
+const NUMBER = /^(\d+)(?:\.(\d+))?(?:[eE]\+?(\d{1,2}))?$/;
 
-export const NOT_A_RECORD_TIME =
-  'must be a time: RFC 3339, such as 2026-01-31T08:30:00.123Z, or Unix time in s, ms, µs or ns';
+/** Characters of a wrong value that the message quotes. */
+const MAX_TOLD = 40;
+
+/** The problem of a text that is no time. @param rule what it must be */
+function problemOf(text: string, rule: string): string {
+  const told = text.length > MAX_TOLD ? `${text.slice(0, MAX_TOLD)}…` : text;
+  return `${rule}, not ${JSON.stringify(told)}`;
+}
+
+function notARecordTime(text: string): string {
+  return problemOf(
+    text,
+    'must be a time: RFC 3339, such as 2026-01-31T08:30:00.123Z, or Unix time in s, ms, µs or ns',
+  );
+}
+
+/** The digits of a number, before and after its point: of a number with an exponent those that it stands for. */
+function digitsOf(text: string): { readonly whole: string; readonly fraction: string } | null {
+  const match = NUMBER.exec(text);
+  if (match === null) return null;
+  const [, whole = '', fraction = '', exponent = '0'] = match;
+  const places = Number(exponent);
+  return {
+    whole: (whole + fraction.slice(0, places).padEnd(places, '0')).replace(/^0+(?=\d)/, ''),
+    fraction: fraction.slice(places),
+  };
+}
 
 /**
  * @param text of a JSON string or number
  * @returns milliseconds since 1970, fractions of them cut off; or the problem, worded to follow the field's name
  */
 export function parseRecordTime(text: string): number | string {
-  const unix = UNIX.exec(text);
-  if (unix !== null) return unixTime(unix[1] ?? '', unix[2] ?? '');
-  // Numbers of at most 10^20 are written without an exponent.
-  if (EXPONENT.test(text)) return unixTime(String(Math.trunc(Math.min(Number(text), 1e20))), '');
+  const number = digitsOf(text);
+  if (number !== null) return unixTime(number.whole, number.fraction) ?? notARecordTime(text);
   const time = parseEventTime(text);
-  return time === NOT_A_TIME ? NOT_A_RECORD_TIME : time;
+  return time === NOT_A_TIME ? notARecordTime(text) : time;
 }
 
 /** By its digits: a float of nanoseconds would be off by hundreds of them. */
-function unixTime(sent: string, fraction: string): number | string {
-  const digits = sent.replace(/^0+(?=\d)/, '');
+function unixTime(digits: string, fraction: string): number | null {
   const { length } = digits;
-  if (length > MAX_DIGITS) return NOT_A_RECORD_TIME;
+  if (length > MAX_DIGITS) return null;
   if (length <= SECONDS_DIGITS) return Number(digits) * 1_000 + Number(fraction.padEnd(3, '0').slice(0, 3));
   if (length <= MILLISECONDS_DIGITS) return Number(digits);
   return Number(digits.slice(0, length <= MICROSECONDS_DIGITS ? -3 : -6));
@@ -49,6 +70,25 @@ export function cut(
   return time === null || time <= receivedAt
     ? { createdAt: time }
     : { createdAt: receivedAt, sentTime: time };
+}
+
+const MAX_UINT64 = 2n ** 64n - 1n;
+
+/** The time of a uint64 of nanoseconds since 1970 as JSON has it, in milliseconds; null for what is none. */
+export function parseNanoseconds(text: string): number | null {
+  const number = digitsOf(text);
+  if (number === null || number.whole.length > MAX_DIGITS || /[1-9]/.test(number.fraction)) return null;
+  const { whole } = number;
+  if (whole.length === MAX_DIGITS && BigInt(whole) > MAX_UINT64) return null;
+  return Number(whole.slice(0, -NANOSECOND_DIGITS));
+}
+
+/** Decimal places of a millisecond in nanoseconds. */
+const NANOSECOND_DIGITS = 6;
+
+/** What is wrong with a text that {@link parseNanoseconds} does not know, worded to follow the field's name. */
+export function nanosecondsProblem(text: string): string {
+  return problemOf(text, 'must be nanoseconds since 1970 (uint64)');
 }
 
 /** The time of a uint64 of nanoseconds since 1970, in milliseconds. */

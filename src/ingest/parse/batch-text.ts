@@ -1,11 +1,13 @@
 /** Finds the events of a batch in its text one at a time, so that other requests can run in between. */
+import type { Damage, Decoded } from '../../base/utf8.ts';
+import type { Rejection } from '../../errors.ts';
 import { NONE, skipSpace } from '../../json/lexer.ts';
 import { A_FORM, isForm } from '../../json/mistake.ts';
 import type { JsonScan } from '../../json/scan.ts';
 import { arrayElements, scanValue } from '../../json/values.ts';
 
-/** What the scan holds: an event, or the name or the value of another member. Undefined: a pause in a long value. */
-export type Found = 'event' | 'other' | undefined;
+/** What the scan holds: an event, or its refusal, or the name or the value of another member. Undefined: a pause in a long value. */
+export type Found = 'event' | Rejection | 'other' | undefined;
 
 /** How many of the last events are the batch, or what is wrong with the body; null: it is not JSON. */
 export type End = { readonly events: number } | { readonly problem: string | null };
@@ -23,10 +25,14 @@ const NOT_JSON: End = { problem: null };
  * Scans the events of `{"events": […], …}`, or of the array alone. As in JSON.parse the last of several "events" members
  * counts, and the name may contain escapes. Earlier ones are scanned as well, because they must be valid JSON too.
  */
-export function* documentValues(scan: JsonScan, text: string): Generator<Found, End> {
+export function* documentValues(
+  scan: JsonScan,
+  text: string,
+  damage: Damage | null = null,
+): Generator<Found, End> {
   let at = skipSpace(text, 0);
   if (text.charCodeAt(at) === OPEN_BRACKET) {
-    const array = yield* eventsAt(scan, text, at);
+    const array = yield* eventsAt(scan, { text, damage }, at);
     return array === null ? NOT_JSON : closed(text, array.end, { events: array.events });
   }
   if (text.charCodeAt(at) !== OPEN_BRACE)
@@ -45,7 +51,7 @@ export function* documentValues(scan: JsonScan, text: string): Generator<Found, 
     if (!isEvents(name)) yield 'other';
     at = skipSpace(text, at + 1);
     if (isEvents(name) && text.charCodeAt(at) === OPEN_BRACKET) {
-      const array = yield* eventsAt(scan, text, at);
+      const array = yield* eventsAt(scan, { text, damage }, at);
       if (array === null) return NOT_JSON;
       end = { events: array.events };
       at = array.end;
@@ -66,15 +72,15 @@ export function* documentValues(scan: JsonScan, text: string): Generator<Found, 
 /** @returns number of events and index after the array; null if it is not JSON */
 function* eventsAt(
   scan: JsonScan,
-  text: string,
+  { text, damage }: Decoded,
   start: number,
 ): Generator<Found, { readonly events: number; readonly end: number } | null> {
-  const elements = arrayElements(scan, text, start);
+  const elements = arrayElements(scan, text, start, damage);
   for (let events = 0; ; ) {
     const { done, value } = elements.next();
     if (done === true) return value === NONE ? null : { events, end: value };
-    if (value === true) events += 1;
-    yield value === true ? 'event' : undefined;
+    if (value !== undefined) events += 1;
+    yield value === true ? 'event' : value;
   }
 }
 

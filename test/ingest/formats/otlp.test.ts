@@ -7,6 +7,7 @@ import { resourceFromAttributes } from '@opentelemetry/resources';
 import { LoggerProvider, SimpleLogRecordProcessor } from '@opentelemetry/sdk-logs';
 import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { Rejection } from '../../../src/errors.ts';
 import { logRecords as jsonRecords } from '../../../src/ingest/formats/otlp/json.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
@@ -221,15 +222,22 @@ function recordsByParse(text: string): unknown[] {
           ...given(scope.scope, 'scope'),
           ...given(scope.schemaUrl, 'scopeSchemaUrl'),
         };
-        return { eventName, time: Math.floor(Number(timeUnixNano) / 1e6) || 0, payload };
+        if (timeUnixNano === 'x') return 'no time';
+        return { eventName, time: Math.floor(Number(timeUnixNano) / 1e6), payload };
       }),
     ),
   );
 }
 
 function recordsByText(text: string, maxRecords = 1_000): unknown[] {
-  return [...jsonRecords(text, { wanted: new Set(), maxRecords })].map((one) => {
+  const onRecord = (count: number): Rejection | null =>
+    count > maxRecords ? new Rejection('invalidBody', 'too many') : null;
+  return [...jsonRecords({ text, damage: null }, { wanted: new Set(), onRecord })].flatMap((one) => {
     if (one === undefined || typeof one === 'string') return one;
+    if (one instanceof Rejection) return one.details.includes('JSON object') ? 'no object' : 'no time';
+    if ('unread' in one) return [];
+    // Nothing of it is read: the same as no records.
+    if ('body' in one) return one.body.details === 'too many' ? 'too many' : [];
     const { record, origin } = one;
     const members = [record.members, origin].filter((text) => text !== '').join();
     return { eventName: record.eventName, time: record.time, payload: JSON.parse(`{${members}}`) };
@@ -346,12 +354,6 @@ describe('hostile Protobuf is refused or skipped, at the cost of its bytes:', ()
     expect((await post(body, PROTOBUF)).status).toBe(status);
   });
 
-  test('too many records', async () => {
-    const body = request(...Array.from({ length: 10_001 }, () => logRecord('many')));
-    expect((await post(body, PROTOBUF)).status).toBe(400);
-    expect(await stored('many')).toHaveLength(0);
-  });
-
   test('any bytes, and messages with bytes changed', async () => {
     const good = Buffer.from(request(logRecord('fuzz', nestedValue(3)), logRecord('fuzz 2')));
     const changed = fc
@@ -367,5 +369,109 @@ describe('hostile Protobuf is refused or skipped, at the cost of its bytes:', ()
       }),
       runs(150),
     );
+  });
+});
+
+describe('what is not of logs is told:', () => {
+  const bytes = (...fields: readonly [number, number, string][]): Uint8Array => {
+    const writer = new BinaryWriter();
+    for (const [field, type, value] of fields) writer.tag(field, type).string(value);
+    return writer.finish();
+  };
+  const metric = async (): Promise<number> => {
+    const { body } = await service.request({ path: '/metrics' });
+    const line = /tidemark_events_refused_total\{[^}]*otlp[^}]*\} (\d+)/.exec(body);
+    return Number(line?.[1] ?? 0);
+  };
+
+  test.each([
+    ['spans', { resourceSpans: [{ scopeSpans: [{ spans: [{ name: 'x' }] }] }] }, 'resourceSpans'],
+    ['a list of another product', { logs: [{ message: 'x' }] }, 'logs'],
+    ['a record alone', { eventName: 'alone', body: { stringValue: 'x' } }, 'eventName'],
+    ['no array', { resourceLogs: { scopeLogs: [] } }, 'must be an array'],
+    ['no object', { resourceLogs: ['x'] }, 'must have objects'],
+  ])('JSON with %s is refused', async (_, body, message) => {
+    const { status, body: told } = await post(JSON.stringify(body), 'application/json');
+    expect([status, JSON.parse(told)]).toEqual([400, { code: 3, message: expect.stringContaining(message) }]);
+  });
+
+  test('known names around unknown ones are told with no record rejected, and counted as a refusal', async () => {
+    const before = await metric();
+    const body = { resourceLogs: [{ resource: {}, instrumentationLibraryLogs: [{ logs: [{}] }] }] };
+    const good = { scopeLogs: [{ logRecords: [{ eventName: 'beside unknown' }] }] };
+    const { status, body: told } = await post(
+      JSON.stringify({ resourceLogs: [...body.resourceLogs, good] }),
+      'application/json',
+    );
+    expect([status, JSON.parse(told)]).toEqual([
+      200,
+      {
+        partialSuccess: {
+          rejectedLogRecords: '0',
+          errorMessage: expect.stringContaining('instrumentationLibraryLogs'),
+        },
+      },
+    ]);
+    expect(await stored('beside unknown')).toHaveLength(1);
+    expect(await metric()).toBe(before + 1);
+  });
+
+  test('a span or a metric in Protobuf is rejected, and another message is refused', async () => {
+    for (const record of [bytes([1, 2, 'trace id'], [5, 2, 'name']), bytes([1, 2, 'metric'], [5, 2, ''])]) {
+      const response = await post(request(record, logRecord('beside a span')), PROTOBUF);
+      expect([response.status, response.body]).toEqual([200, expect.stringContaining('no LogRecord')]);
+    }
+    expect(await stored('beside a span')).toHaveLength(2);
+    expect((await post(bytes([2, 2, 'x'], [9, 2, 'y']), PROTOBUF)).status).toBe(400);
+    const other = new BinaryWriter()
+      .tag(1, 2)
+      .bytes(bytes([1, 2, ''], [1_000, 2, 'x']))
+      .finish();
+    const told = await post(other, PROTOBUF);
+    expect([told.status, told.body]).toEqual([200, expect.stringContaining('no log records')]);
+  });
+
+  test('names of fields are read as the names of OTLP are', async () => {
+    const record = { event_name: 'snake', time_unix_nano: '1769848200123456789', severity_number: 9 };
+    const body = {
+      resource_logs: [{ resource: { a: 1 }, schema_url: 'u', scope_logs: [{ log_records: [record] }] }],
+    };
+    expect((await post(JSON.stringify(body), 'application/json')).body).toBe('{}');
+    const [row] = await stored('snake');
+    expect(row?.time.toISOString()).toBe('2026-01-31T08:30:00.123Z');
+    expect(row?.payload).toEqual({ ...record, resource: { a: 1 }, resourceSchemaUrl: 'u' });
+  });
+
+  test.each([
+    ['"abc"'],
+    ['-1'],
+    ['"2026-01-01T00:00:00Z"'],
+    ['176984820012345678901'],
+    ['{"low":1,"high":2}'],
+    ['[]'],
+    ['1.5'],
+    ['true'],
+  ])('the time %s is refused alone, and never becomes now', async (time) => {
+    const name = `time ${time}`;
+    const at = (field: string): string => `{"eventName":${JSON.stringify(name)},"${field}":${time}}`;
+    const body = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[${at('timeUnixNano')},${at('observedTimeUnixNano')},{"eventName":${JSON.stringify(name)}}]}]}]}`;
+    expect(JSON.parse((await post(body, 'application/json')).body)).toEqual({
+      partialSuccess: { rejectedLogRecords: '2', errorMessage: expect.stringContaining('timeUnixNano') },
+    });
+    expect(await stored(name)).toHaveLength(1);
+  });
+
+  test.each(['eventName', 'severityText', 'severityNumber'])(
+    'a %s that is no text is refused',
+    async (name) => {
+      const body = `{"resourceLogs":[{"scopeLogs":[{"logRecords":[{"${name}":{}}]}]}]}`;
+      expect((await post(body, 'application/json')).body).toContain(name);
+    },
+  );
+
+  test('a time with an exponent is the one that it stands for', async () => {
+    const record = '{"eventName":"exponent","timeUnixNano":1.769848200123e18}';
+    await post(`{"resourceLogs":[{"scopeLogs":[{"logRecords":[${record}]}]}]}`, 'application/json');
+    expect((await stored('exponent'))[0]?.time.toISOString()).toBe('2026-01-31T08:30:00.123Z');
   });
 });

@@ -172,7 +172,7 @@ describe('a whole request is refused', () => {
     expect(answer.details).toContain(details);
   });
 
-  test.each([[''], ['[]'], ['[{}'], ['[{}]x'], ['[{},]'], ['\ufeff{}']])(
+  test.each([[''], [' \n'], ['[{}'], ['[{}]x'], ['[{},]'], ['\ufeff']])(
     'with 400 for the body %j',
     async (body) => {
       refused(await post('type=a', body), 400, 'INVALID_REQUEST', 'Invalid request body');

@@ -108,16 +108,24 @@ test('the token is a write key, and is asked for before the body is looked at', 
   expect((await post('track', { event: 'by bearer' }, bearer)).status).toBe(200);
 });
 
+test('a batch without messages is a success, as an empty export is', async () => {
+  const { status, body } = await post('batch', { batch: [] });
+  expect([status, JSON.parse(body)]).toEqual([200, { success: true, stored: 0, refused: 0, errors: [] }]);
+});
+
 test.each<[string, string | object, RegExp]>([
   ['track', '{', /JSON/],
   ['track', '[]', /object/],
   ['track', {}, /"event" is missing/],
-  ['track', { event: { a: 1 } }, /"event" is missing/],
+  ['track', { event: { a: 1 } }, /"event" must be a string/],
+  ['track', { event: 'a', timestamp: [1] }, /"timestamp" must be/],
+  ['track', { event: 'a', timestamp: {} }, /"timestamp" must be/],
+  ['track', { event: 'a', timestamp: -1 }, /"timestamp" must be a time: .*not "-1"/],
+  ['track', { event: 'a', messageId: {} }, /"messageId" must be/],
   ['track', { event: 'x'.repeat(201) }, /200 characters/],
   ['track', { event: 'a', timestamp: 'soon' }, /timestamp/],
   ['track', { event: 'a', timestamp: '2026-01-31T08:30:00Z', sentAt: 'soon' }, /sentAt/],
   ['batch', {}, /"batch" must be an array/],
-  ['batch', { batch: [] }, /no events/],
   ['batch', '{"batch":[{}', /JSON/],
 ])('%s refuses %j', async (call, body, details) => {
   expect(refused(await post(call, body), 400, 'INVALID_REQUEST', 'Invalid request body').details).toMatch(

@@ -31,6 +31,7 @@ function cut(text: string): { pieces: readonly Piece[]; end: End } {
   for (;;) {
     const { done, value } = values.next();
     if (done === true) return { pieces, end: value };
+    if (value instanceof Rejection) throw new Error(value.details);
     if (value !== undefined) pieces.push({ kind: value, text: scan.value });
   }
 }
@@ -233,7 +234,11 @@ describe('lines', () => {
 });
 
 const readBatch = (text: string, isLines: boolean, limits: EventLimits) =>
-  collect((isLines ? lineEvents : documentEvents)(text, limits), limits, { holder: ['account', 1] });
+  collect(
+    (isLines ? lineEvents : documentEvents)({ text, limits, damage: null }),
+    { limits, hold: () => null },
+    { holder: ['account', 1] },
+  );
 
 describe('reading a batch', () => {
   const limits = { maxEvents: 10, maxEventBytes: 200 };

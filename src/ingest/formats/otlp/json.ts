@@ -1,11 +1,15 @@
 /**
  * Reads an ExportLogsServiceRequest in OTLP's JSON form, in one pass. A log record keeps its own text; the texts of its
- * resource and its scope follow it as members.
+ * resource and its scope follow it as members. A member may also have the name of its field, as Protobuf's JSON permits:
+ * `resource_logs` for `resourceLogs`.
  */
 
+import type { Decoded } from '../../../base/utf8.ts';
+import { invalidField, Rejection } from '../../../errors.ts';
 import { skipSpace } from '../../../json/lexer.ts';
 import { JsonScan, SLICE_CHARACTERS } from '../../../json/scan.ts';
-import { scalarText, scanValue } from '../../../json/values.ts';
+import { memberText, scanValue } from '../../../json/values.ts';
+import { nanosecondsProblem, parseNanoseconds } from '../times.ts';
 import { joined, type LogRecord } from './protobuf.ts';
 
 const QUOTE = 0x22;
@@ -16,41 +20,59 @@ const CLOSE_BRACKET = 0x5d;
 const OPEN_BRACE = 0x7b;
 const CLOSE_BRACE = 0x7d;
 
-/** A record with the members of its resource and scope; or what is wrong with it, or with the whole body. */
+/** A record with the members of its resource and scope, or its refusal; or what is wrong with the whole body. */
 export type OneRecord =
   | { readonly record: LogRecord; readonly origin: string; readonly depth: number }
-  | 'no object'
-  | 'too many'
+  | Rejection
+  | { readonly unread: Rejection }
+  | { readonly body: Rejection }
   | 'not JSON'
   | undefined;
 
 export interface ReadOptions {
   /** Names of the attributes whose values are needed. */
   readonly wanted: ReadonlySet<string>;
-  /** The most records that are read. */
-  readonly maxRecords: number;
+  /** Called with the number of each record. @returns why no more are read, or null */
+  readonly onRecord: (records: number) => Rejection | null;
 }
 
-/** Reads the records of a request one by one; undefined: a pause. After `too many` and `not JSON` there are no more. */
-export function* logRecords(text: string, options: ReadOptions): Generator<OneRecord> {
+/**
+ * Reads the records of a request one by one; undefined: a pause; `unread`: the first part of it that has no records, and something
+ * else in their place. After a refusal of the body and `not JSON` there are no more.
+ */
+export function* logRecords(body: Decoded, options: ReadOptions): Generator<OneRecord> {
   try {
-    const request = yield* new LogsText(text, options).request();
+    const logs = new LogsText(body, options);
+    const request = yield* logs.request();
     for (const resource of request.inner)
       for (const scope of resource.inner) {
         const origin = joined(resource.members('resource'), scope.members('scope'));
         const outer = Math.max(resource.depth, scope.depth) + 1;
+        const broken = resource.broken ?? scope.broken;
         for (const found of scope.records)
-          yield found === 'no object' ? found : { ...found, origin, depth: Math.max(found.depth, outer) };
+          yield found instanceof Rejection
+            ? found
+            : (broken ?? { ...found, origin, depth: Math.max(found.depth, outer) });
       }
+    if (logs.unread !== null) yield { unread: logs.unread };
   } catch (error) {
     if (error instanceof NotJson) return yield 'not JSON';
-    if (error instanceof TooMany) return yield 'too many';
+    if (error instanceof Ended) return yield { body: error.refusal };
     throw error;
   }
 }
 
 class NotJson extends Error {}
-class TooMany extends Error {}
+class Ended extends Error {
+  readonly refusal: Rejection;
+
+  constructor(refusal: Rejection) {
+    super();
+    this.refusal = refusal;
+  }
+}
+
+const NO_OBJECT = new Rejection('invalidBody', 'A log record must be a JSON object.');
 
 /** The arrays that lead to the records: each is a member of the elements of the one before. */
 const ARRAYS = ['resourceLogs', 'scopeLogs', 'logRecords'] as const;
@@ -58,9 +80,16 @@ const RECORDS = ARRAYS.length - 1;
 /** Members of ResourceLogs and ScopeLogs that their records get. */
 const SHARED: ReadonlySet<string> = new Set(['resource', 'scope', 'schemaUrl']);
 /** Longer names, all of their characters escaped, are none of these. */
-const MAX_NAME_CHARACTERS = 6 * 12 + 2;
+const MAX_NAME_CHARACTERS = 6 * 13 + 2;
 
-type Found = { readonly record: LogRecord; readonly depth: number } | 'no object';
+/** The name that OTLP gives a field of Protobuf. */
+function camelCase(name: string): string {
+  return name.includes('_')
+    ? name.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
+    : name;
+}
+
+type Found = { readonly record: LogRecord; readonly depth: number } | Rejection;
 
 /** An object around records: the request, ResourceLogs or ScopeLogs. */
 class Enclosing {
@@ -68,6 +97,8 @@ class Enclosing {
   records: Found[] = [];
   /** Levels of the texts below. */
   depth = 0;
+  /** The refusal of all records, as one of the texts below has bytes that are no UTF-8. */
+  broken: Rejection | null = null;
   readonly #texts = new Map<string, string>();
 
   set(name: string, json: string, depth: number): void {
@@ -92,8 +123,11 @@ class Enclosing {
  * they should be are passed over; of those with the same name the last one counts.
  */
 class LogsText {
+  /** Why a part of the request was not read that has something else in place of records. */
+  unread: Rejection | null = null;
   readonly #text: string;
-  readonly #maxRecords: number;
+  readonly #damage: Decoded['damage'];
+  readonly #onRecord: ReadOptions['onRecord'];
   readonly #value = new JsonScan();
   readonly #record = new JsonScan(RECORD_MEMBERS);
   readonly #attributes: AttributeSearch;
@@ -102,9 +136,10 @@ class LogsText {
   #pausedAt = 0;
   #records = 0;
 
-  constructor(text: string, { wanted, maxRecords }: ReadOptions) {
+  constructor({ text, damage }: Decoded, { wanted, onRecord }: ReadOptions) {
     this.#text = text;
-    this.#maxRecords = maxRecords;
+    this.#damage = damage;
+    this.#onRecord = onRecord;
     this.#attributes = new AttributeSearch(wanted);
     this.#at = skipSpace(text, 0);
   }
@@ -113,33 +148,57 @@ class LogsText {
     if (this.#text.charCodeAt(this.#at) !== OPEN_BRACE) throw new NotJson();
     const request = yield* this.#enclosing(0);
     if (this.#at !== this.#text.length) throw new NotJson();
+    if (request.inner.length === 0 && this.unread !== null) throw new Ended(this.unread);
     return request;
   }
 
   /** @param level of the array that leads on, among {@link ARRAYS} */
   *#enclosing(level: number): Generator<undefined, Enclosing> {
     const found = new Enclosing();
+    const wanted = ARRAYS[level] as string;
     if (!this.#takes(OPEN_BRACE)) {
       yield* this.#pass(this.#value);
+      this.unread ??= invalidField(ARRAYS[level - 1] ?? '', 'must have objects');
       return found;
     }
+    let other: Rejection | null = null;
+    let isThere = false;
     if (this.#takes(CLOSE_BRACE)) return found;
     do {
-      const name = yield* this.#name();
+      const sent = yield* this.#name();
+      const name = camelCase(sent);
       const start = this.#at;
-      if (name === ARRAYS[level]) yield* this.#array(level, found);
-      else yield* this.#pass(this.#value);
-      if (SHARED.has(name)) found.set(name, this.#text.slice(start, this.#value.end), this.#value.depth);
+      if (name === wanted) {
+        isThere = yield* this.#array(level, found);
+        if (!isThere && !this.#text.startsWith('null', start)) other = invalidField(sent, 'must be an array');
+        continue;
+      }
+      yield* this.#pass(this.#value);
+      const { end, depth } = this.#value;
+      if (SHARED.has(name)) {
+        found.set(name, this.#text.slice(start, end), depth);
+        found.broken ??= this.#damage?.in(start, end, `The field ${JSON.stringify(name)}`) ?? null;
+      } else {
+        other ??= new Rejection(
+          'invalidBody',
+          `Logs have "${wanted}", and this has ${JSON.stringify(sent)}.`,
+        );
+      }
     } while (this.#takes(COMMA));
     this.#expect(CLOSE_BRACE);
+    if (!isThere) this.unread ??= other;
     return found;
   }
 
-  *#array(level: number, found: Enclosing): Generator<undefined> {
+  /** @returns whether it is one */
+  *#array(level: number, found: Enclosing): Generator<undefined, boolean> {
     found.inner = [];
     found.records = [];
-    if (!this.#takes(OPEN_BRACKET)) return yield* this.#pass(this.#value);
-    if (this.#takes(CLOSE_BRACKET)) return;
+    if (!this.#takes(OPEN_BRACKET)) {
+      yield* this.#pass(this.#value);
+      return false;
+    }
+    if (this.#takes(CLOSE_BRACKET)) return true;
     do {
       if (level === RECORDS) {
         const start = this.#at;
@@ -152,6 +211,7 @@ class LogsText {
       }
     } while (this.#takes(COMMA));
     this.#expect(CLOSE_BRACKET);
+    return true;
   }
 
   /** The name of a member; empty for one that is too long to matter. */
@@ -188,36 +248,51 @@ class LogsText {
   #readRecord(start: number): Found {
     const scan = this.#record;
     this.#records += 1;
-    if (this.#records > this.#maxRecords) throw new TooMany();
-    if (this.#text.charCodeAt(start) !== OPEN_BRACE) return 'no object';
+    const refusal = this.#onRecord(this.#records);
+    if (refusal !== null) throw new Ended(refusal);
+    const broken = this.#damage?.in(start, scan.end, 'The log record') ?? null;
+    if (broken !== null) return broken;
+    if (this.#text.charCodeAt(start) !== OPEN_BRACE) return NO_OBJECT;
+    const texts = new Map<string, string>();
+    for (const [name, field] of FIELDS) {
+      const text = memberText(scan, name) ?? memberText(scan, field);
+      if (text instanceof Rejection) return text;
+      if (text !== null) texts.set(name, text);
+    }
+    const time = timeOf(texts);
+    if (time instanceof Rejection) return time;
     const record = {
       members: this.#text.slice(start + 1, scan.end - 1).trim(),
-      eventName: textOf(scan, 'eventName'),
-      severityNumber: Number(textOf(scan, 'severityNumber')) || 0,
-      severityText: textOf(scan, 'severityText'),
-      time: milliseconds(textOf(scan, 'timeUnixNano')) || milliseconds(textOf(scan, 'observedTimeUnixNano')),
+      eventName: texts.get('eventName') ?? '',
+      severityNumber: Number(texts.get('severityNumber')) || 0,
+      severityText: texts.get('severityText') ?? '',
+      time,
       attributes: this.#attributes.in(scan.member('attributes')),
     };
     return { record, depth: scan.depth };
   }
 }
 
-const RECORD_MEMBERS = [
-  ...['timeUnixNano', 'observedTimeUnixNano', 'severityNumber', 'severityText', 'eventName', 'attributes'],
+/** The members that are read, and their names as fields. */
+const FIELDS = [
+  ['timeUnixNano', 'time_unix_nano'],
+  ['observedTimeUnixNano', 'observed_time_unix_nano'],
+  ['severityNumber', 'severity_number'],
+  ['severityText', 'severity_text'],
+  ['eventName', 'event_name'],
 ] as const;
+const RECORD_MEMBERS = [...FIELDS.flat(), 'attributes'];
 
-function textOf(scan: JsonScan, name: string): string {
-  const json = scan.member(name);
-  return (json === null ? null : scalarText(json)) ?? '';
+/** When it happened, else when it was observed, in milliseconds; 0 if unknown, and a refusal for what is no time. */
+function timeOf(texts: ReadonlyMap<string, string>): number | Rejection {
+  for (const name of ['timeUnixNano', 'observedTimeUnixNano']) {
+    const text = texts.get(name) ?? '';
+    const time = text === '' ? 0 : parseNanoseconds(text);
+    if (time === null) return invalidField(name, nanosecondsProblem(text));
+    if (time > 0) return time;
+  }
+  return 0;
 }
-
-/** Of a uint64 of nanoseconds; 0 for what is none, which means unknown. */
-function milliseconds(nanoseconds: string): number {
-  return /^\d{7,20}$/.test(nanoseconds) ? Number(nanoseconds.slice(0, -NANOSECOND_DIGITS)) : 0;
-}
-
-/** Decimal places of a millisecond in nanoseconds. */
-const NANOSECOND_DIGITS = 6;
 
 /** Finds string values of attributes. Most records have none of them, so the text is searched before it is parsed. */
 class AttributeSearch {
@@ -235,8 +310,8 @@ class AttributeSearch {
     const found = new Map<string, string>();
     if (!Array.isArray(attributes)) return found;
     for (const attribute of attributes) {
-      const { key, value } = (attribute ?? {}) as { key?: unknown; value?: { stringValue?: unknown } };
-      const text = value?.stringValue;
+      const { key, value } = (attribute ?? {}) as { key?: unknown; value?: Record<string, unknown> };
+      const text = value?.stringValue ?? value?.string_value;
       if (typeof key === 'string' && this.#wanted.has(key) && typeof text === 'string') found.set(key, text);
     }
     return found;

@@ -1,14 +1,14 @@
 /** POST /v1/otlp/v1/logs: log records of OpenTelemetry by OTLP/HTTP (opentelemetry-proto, docs/specification.md). */
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { eventTypeNameProblem } from '../../../apps/event-types.ts';
+import { decoded } from '../../../base/utf8.ts';
 import { Rejection } from '../../../errors.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
-import { decode } from '../../../http/request-body.ts';
 import { mistakeIn } from '../../../json/mistake.ts';
 import { MAX_PAYLOAD_DEPTH } from '../../../json/scan.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
-import { tooLarge, tooMany } from '../collect.ts';
+import { holdEvents, tooLarge, tooMany } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { EventStream, Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
@@ -37,8 +37,18 @@ export const LOGS_QUERY = new Query({
 
 const UNKNOWN_TYPE = new Rejection('unsupportedMediaType', `Send OTLP as ${PROTOBUF_TYPE} or ${JSON_TYPE}.`);
 const NOT_JSON = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in JSON.');
-const NOT_PROTOBUF = new Rejection('invalidBody', 'The body is not an ExportLogsServiceRequest in Protobuf.');
-const NO_OBJECT = new Rejection('invalidBody', 'A log record must be a JSON object.');
+const NOT_PROTOBUF = new Rejection(
+  'invalidBody',
+  'The body is not an ExportLogsServiceRequest in Protobuf, whose field 1 is resource_logs.',
+);
+const OTHER_MESSAGE = new Rejection(
+  'invalidBody',
+  'The message is no LogRecord: the types of its fields are those of another one, such as a span or a metric.',
+);
+const UNREAD = new Rejection(
+  'invalidBody',
+  'The request has no log records, and fields that are not of logs.',
+);
 const TOO_DEEP = new Rejection(
   'invalidBody',
   'The log record, its resource or its scope is nested too deep.',
@@ -47,6 +57,7 @@ const TOO_DEEP = new Rejection(
 export const OTLP_LOGS: Format = {
   ...BEARER,
   isBinary: true,
+  isStoredInParts: true,
   mayBeEmpty: true,
   repeatsWhole: true,
   reader: (exchange) => {
@@ -66,9 +77,10 @@ export const OTLP_LOGS: Format = {
     const refusals = results.filter((result) => result instanceof Rejection);
     const [first] = refusals;
     const message = first === undefined ? '' : `${first.fields().error}: ${first.details}`;
+    const records = refusals.filter((refusal) => !NO_RECORDS.has(refusal)).length;
     return mediaType(exchange) === PROTOBUF_TYPE
-      ? protobufAnswer(refusals.length, message)
-      : jsonAnswer(refusals.length, message);
+      ? protobufAnswer(records, message)
+      : jsonAnswer(records, message);
   },
   refuse: (refusal, exchange) =>
     mediaType(exchange) === PROTOBUF_TYPE
@@ -77,6 +89,9 @@ export const OTLP_LOGS: Format = {
           JSON.stringify({ code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details }),
         ),
 };
+
+/** Refusals of parts of a request that are no records: they are told, and not counted to the client. */
+const NO_RECORDS = new WeakSet<Rejection>([UNREAD]);
 
 function* protobufEvents(sent: Sent, attribute: string): EventStream {
   const { bytes, limits } = sent;
@@ -87,6 +102,8 @@ function* protobufEvents(sent: Sent, attribute: string): EventStream {
       if (one === undefined) yield undefined;
       else if (one === 'too deep') yield TOO_DEEP;
       else if (one === 'too large') yield tooLarge(limits);
+      else if (one === 'other') yield OTHER_MESSAGE;
+      else if (one === 'unread') yield UNREAD;
       else yield records.event(one.record, one.origin);
       if (records.refusal !== null) return records.refusal;
     }
@@ -98,16 +115,23 @@ function* protobufEvents(sent: Sent, attribute: string): EventStream {
 }
 
 function* jsonEvents(sent: Sent, attribute: string): EventStream {
-  const text = decode(sent.bytes);
-  if (text instanceof Rejection) return text;
+  const body = yield* decoded(sent.bytes);
   const records = new RecordEvents(sent, attribute);
-  const { maxEvents } = sent.limits;
-  for (const one of jsonRecords(text, { wanted: records.wanted, maxRecords: maxEvents })) {
-    if (one === undefined) yield undefined;
-    else if (one === 'not JSON') return (yield* mistakeIn(text)) ?? NOT_JSON;
-    else if (one === 'too many') return tooMany(sent.limits);
-    else if (one === 'no object') yield NO_OBJECT;
-    else yield one.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : records.event(one.record, one.origin);
+  const onRecord = (count: number): Rejection | null =>
+    count > sent.limits.maxEvents ? tooMany(sent.limits) : holdEvents(sent, count);
+  for (const one of jsonRecords(body, { wanted: records.wanted, onRecord })) {
+    if (one === undefined || one instanceof Rejection) {
+      yield one;
+    } else if (one === 'not JSON') {
+      return (yield* mistakeIn(body.text)) ?? NOT_JSON;
+    } else if ('body' in one) {
+      return one.body;
+    } else if ('unread' in one) {
+      NO_RECORDS.add(one.unread);
+      yield one.unread;
+    } else {
+      yield one.depth > MAX_PAYLOAD_DEPTH ? TOO_DEEP : records.event(one.record, one.origin);
+    }
     if (records.refusal !== null) return records.refusal;
   }
   return null;
@@ -163,7 +187,7 @@ function mediaType(exchange: Exchange): string {
 /** ExportLogsServiceResponse: empty, or with the field partial_success. */
 function protobufAnswer(rejected: number, message: string): Answer {
   const writer = new BinaryWriter();
-  if (rejected > 0) writer.tag(1, 2).fork().tag(1, 0).int64(rejected).tag(2, 2).string(message).join();
+  if (message !== '') writer.tag(1, 2).fork().tag(1, 0).int64(rejected).tag(2, 2).string(message).join();
   const body = Buffer.from(writer.finish());
   return { status: 200, body, bytes: body.length, contentType: PROTOBUF_TYPE };
 }
@@ -171,7 +195,7 @@ function protobufAnswer(rejected: number, message: string): Answer {
 function jsonAnswer(rejected: number, message: string): Answer {
   // 64-bit integers are strings in JSON.
   const partialSuccess = { rejectedLogRecords: String(rejected), errorMessage: message };
-  return { status: 200, body: JSON.stringify(rejected > 0 ? { partialSuccess } : {}) };
+  return { status: 200, body: JSON.stringify(message === '' ? {} : { partialSuccess }) };
 }
 
 /** The codes of gRPC for HTTP statuses. */

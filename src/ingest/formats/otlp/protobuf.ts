@@ -22,11 +22,10 @@ export interface LogRecord {
 }
 
 /** A record with the members of its resource and scope; or what is wrong with it. */
-export type OneRecord =
-  | { readonly record: LogRecord; readonly origin: string }
-  | 'too deep'
-  | 'too large'
-  | undefined;
+export type OneRecord = { readonly record: LogRecord; readonly origin: string } | Problem | undefined;
+
+/** `other`: the message of a record has fields as another one has them; `unread`: the request has no records, and something else. */
+export type Problem = 'too deep' | 'too large' | 'other' | 'unread';
 
 export interface ReadOptions {
   /** Names of the attributes whose values are needed. */
@@ -45,6 +44,7 @@ export class MalformedMessage extends Error {}
 
 class TooDeep extends Error {}
 class TooLarge extends Error {}
+class OtherMessage extends Error {}
 
 /** A part of the message. */
 interface Part {
@@ -72,6 +72,9 @@ class LogsMessage {
   readonly #bytes: Buffer;
   readonly #reader: BinaryReader;
   readonly #options: ReadOptions;
+  #records = 0;
+  /** Whether what encloses records has fields that are not theirs. */
+  #hasOthers = false;
 
   constructor(bytes: Uint8Array, options: ReadOptions) {
     this.#bytes = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
@@ -82,10 +85,14 @@ class LogsMessage {
   }
 
   *records(): Generator<OneRecord> {
+    let isThere = false;
     for (const resourceLogs of this.#parts({ start: 0, end: this.#bytes.length }, 1)) {
       yield undefined;
+      isThere ||= resourceLogs !== undefined;
       if (resourceLogs !== undefined) yield* this.#resourceLogs(resourceLogs);
     }
+    if (!isThere && this.#bytes.length > 0) throw new MalformedMessage();
+    if (this.#records === 0 && this.#hasOthers) yield 'unread';
   }
 
   *#resourceLogs(part: Part): Generator<OneRecord> {
@@ -128,6 +135,7 @@ class LogsMessage {
         yield found === undefined ? undefined : (origin as Problem);
         continue;
       }
+      this.#records += 1;
       const record = this.#guarded(() => this.#record(found));
       yield isProblem(record) ? record : { record, origin };
     }
@@ -145,6 +153,7 @@ class LogsMessage {
       const [field, type] = reader.tag();
       const inner = wanted.includes(field) && type === WireType.LengthDelimited ? this.#begin(end) : null;
       if (inner === null) this.#skip(type, end);
+      if (field > 3 || type !== WireType.LengthDelimited) this.#hasOthers = true;
       at = inner === null ? reader.pos : inner.end;
       if (inner !== null) yield { ...inner, field };
       else if (fields % PAUSE_FIELDS === 0) yield undefined;
@@ -173,6 +182,7 @@ class LogsMessage {
     } catch (error) {
       if (error instanceof TooDeep) return 'too deep';
       if (error instanceof TooLarge) return 'too large';
+      if (error instanceof OtherMessage) return 'other';
       throw error;
     }
   }
@@ -237,6 +247,8 @@ class LogsMessage {
     let [severityNumber, dropped, flags] = [0, 0, 0];
     let [severityText, eventName, body, traceId, spanId] = ['', '', '', '', ''];
     this.#each(part, (field, type) => {
+      const own = RECORD_TYPES[field];
+      if (own !== undefined && own !== type) throw new OtherMessage();
       switch (type) {
         case WireType.LengthDelimited:
           if (field === 3) severityText = reader.string();
@@ -258,8 +270,8 @@ class LogsMessage {
           else return false;
           return true;
         case WireType.Bit32:
-          if (field !== 8) return false;
-          flags = reader.fixed32();
+          if (field === 8) flags = reader.fixed32();
+          else return false;
           return true;
         default:
           return false;
@@ -347,11 +359,16 @@ class LogsMessage {
   }
 }
 
-type Problem = 'too deep' | 'too large';
-
 function isProblem(value: unknown): value is Problem {
-  return value === 'too deep' || value === 'too large';
+  return value === 'too deep' || value === 'too large' || value === 'other';
 }
+
+/** The wire types of a record's fields, by their numbers. A span or a metric has others. */
+const RECORD_TYPES: readonly (WireType | undefined)[] = [
+  ...[undefined, WireType.Bit64, WireType.Varint, WireType.LengthDelimited, undefined],
+  ...[WireType.LengthDelimited, WireType.LengthDelimited, WireType.Varint, WireType.Bit32],
+  ...[WireType.LengthDelimited, WireType.LengthDelimited, WireType.Bit64, WireType.LengthDelimited],
+];
 
 const NONE_WANTED: ReadonlySet<string> = new Set();
 const STRING_VALUE = '{"stringValue":';
