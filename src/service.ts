@@ -118,6 +118,8 @@ export interface Clock {
 interface JudgedClock extends Clock {
   /** By which time passes for what is destroyed, hidden or given up. */
   readonly judged: () => number;
+  /** Whether the clocks have gone back to before what was ended by them. */
+  readonly isBehind: () => boolean;
 }
 
 const SYSTEM_CLOCK: Clock = {
@@ -222,7 +224,12 @@ async function start(given: ServiceOptions, opened: Opened): Promise<Service> {
   });
   await judge.start();
   opened.push(() => withTimeout(judge.stop(), timeoutOf(watch, 1_000), undefined));
-  const clock = { wall: judge.wall, monotonic: source.monotonic, judged: judge.now };
+  const clock = {
+    wall: judge.wall,
+    monotonic: source.monotonic,
+    judged: judge.now,
+    isBehind: judge.isBehind,
+  };
   const options = { ...given, database: watch.database, clock };
   const maintenancePools = { sql: pools.maintenance, slow: pools.slowMaintenance };
   const tasks = options.storage.maintenance(maintenancePools, config, clock.wall, judge.now);
@@ -491,7 +498,7 @@ function routesOf(
     ...parts.consumerRoutes,
     ...configRoutes({
       ...{ config, secret, onChange: () => forget(parts, null) },
-      tokens: new ManagementTokens({ sql: pools.readerLookups, now: clock.wall }),
+      tokens: new ManagementTokens({ sql: pools.readerLookups, now: clock.judged }),
       limiter: new Window<number>({ limit: MANAGEMENT_LIMIT_PER_MINUTE, now: clock.monotonic }),
       engine: storage.engine,
       sql: pools.reads,
@@ -591,6 +598,7 @@ function openWritePath(
     log,
     wall: clock.wall,
     judged: clock.judged,
+    isBehind: clock.isBehind,
     monotonic: clock.monotonic,
   });
 }
@@ -625,6 +633,7 @@ function openReads(
     sql: pools.readerLookups,
     cacheMs: config.TOKEN_CACHE_SECONDS * 1_000,
     now: clock.wall,
+    judged: clock.judged,
     outage,
   };
   const resourceTokens = new ResourceTokens({

@@ -31,6 +31,8 @@ export interface LoggingTokensOptions {
   readonly cacheMs: number;
   /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
+  /** The same, by which tokens expire. */
+  readonly judged?: () => number;
   readonly outage?: LookupOutage | undefined;
 }
 
@@ -81,7 +83,7 @@ export class LoggingTokens {
   readonly #now: () => number;
 
   constructor(options: LoggingTokensOptions) {
-    this.#now = options.now;
+    this.#now = options.judged ?? options.now;
     // The check characters are public: clients can make up valid-looking tokens, which only the database can reject.
     const { outage } = options;
     this.#lookup = new BatchedLookup((tokens) => loadTokens(options, tokens), {

@@ -4,6 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { judgedTime } from '../storage/storage.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 const LONGEST_GRACE_HOURS = 8_760;
@@ -47,7 +48,7 @@ export async function replaceToken(
   const { appId, producerId, graceHours } = of;
   const own = tx`app_id = ${appId} AND producer_id IS NOT DISTINCT FROM ${producerId}::integer`;
   const until = tx`now() + make_interval(secs => ${graceHours * 3_600})`;
-  await tx`DELETE FROM logging_tokens WHERE ${own} AND expires_at <= now()`;
+  await tx`DELETE FROM logging_tokens WHERE ${own} AND expires_at <= ${judgedTime(tx)}`;
   await tx`UPDATE logging_tokens SET expires_at = least(expires_at, ${until}) WHERE ${own}`;
   await tx`
     DELETE FROM logging_tokens
@@ -71,7 +72,7 @@ export async function currentLoggingToken(
   const rows = await sql<{ digest: Buffer; sealed: Buffer; createdAt: Date; expiresAt: Date | null }[]>`
     SELECT digest, sealed, created_at AS "createdAt", expires_at AS "expiresAt"
       FROM logging_tokens
-     WHERE app_id = ${appId} AND producer_id IS NULL AND (expires_at IS NULL OR expires_at > now())
+     WHERE app_id = ${appId} AND producer_id IS NULL AND (expires_at IS NULL OR expires_at > ${judgedTime(sql)})
      ORDER BY expires_at DESC NULLS FIRST`;
   const current = rows.find(({ expiresAt }) => expiresAt === null);
   return {

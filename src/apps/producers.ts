@@ -6,6 +6,7 @@ import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { judgedTime } from '../storage/storage.ts';
 import { issueLoggingToken, replaceToken } from './logging-tokens.ts';
 import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
@@ -128,7 +129,7 @@ export async function listProducers(sql: Sql, appId: number | null, now: number)
              AS refused,
            (SELECT max(expires_at) FROM logging_tokens AS token
              WHERE token.app_id = every.app_id AND coalesce(token.producer_id, 0) = every.id
-               AND token.expires_at > now()) AS "previousValidUntil"
+               AND token.expires_at > ${judgedTime(sql)}) AS "previousValidUntil"
       FROM every LEFT JOIN producer_uses AS uses ON (uses.app_id, uses.producer_id) = (every.app_id, every.id)
      ORDER BY every.app_id, every.id`;
   return rows.map((row) => ({ kind: 'logging', ...withoutNull(row) }));

@@ -8,7 +8,7 @@ import { sendAgain } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
 import { appNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { BIN_DAYS, eraseApp } from '../storage/storage.ts';
+import { BIN_DAYS, eraseApp, judgedTime } from '../storage/storage.ts';
 import { checkConfirmation } from './apps.ts';
 
 /** An app in the bin. */
@@ -102,7 +102,7 @@ async function holdRemoved(
 ): Promise<{ readonly id: number; readonly name: string }> {
   const [app] = await tx<{ id: number; name: string }[]>`
     SELECT id, name FROM apps
-     WHERE removed_id = ${publicId} AND removed_at > now() - make_interval(days => ${BIN_DAYS})
+     WHERE removed_id = ${publicId} AND removed_at > ${judgedTime(tx)} - make_interval(days => ${BIN_DAYS})
        AND (${ownerId}::integer IS NULL OR ${ownedBy(tx, ownerId)}) FOR UPDATE`;
   if (app === undefined) throw appNotFound(publicId);
   return app;
@@ -120,7 +120,7 @@ export async function listRemovedApps(sql: Sql, user: Pick<User, 'id'> | null): 
       SELECT removed_id AS "appId", name, removed_at AS "removedAt",
              removed_at + make_interval(days => ${BIN_DAYS}) AS "erasedAt"
         FROM apps
-       WHERE removed_at > now() - make_interval(days => ${BIN_DAYS})
+       WHERE removed_at > ${judgedTime(sql)} - make_interval(days => ${BIN_DAYS})
          AND (${user?.id ?? null}::integer IS NULL OR ${ownedBy(sql, user?.id ?? null)})
        ORDER BY removed_at DESC, id`),
   ];

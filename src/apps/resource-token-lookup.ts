@@ -30,6 +30,8 @@ export interface ResourceTokensOptions {
   readonly cacheMs: number;
   /** Milliseconds since the Unix epoch. */
   readonly now: () => number;
+  /** The same, by which tokens expire. */
+  readonly judged?: () => number;
   readonly outage?: LookupOutage | undefined;
   /** Receives failures to write a token's last use. They fail no request. */
   readonly onError: (error: unknown) => void;
@@ -85,9 +87,9 @@ export class ResourceTokens {
     if (token === null) return refuse(UNKNOWN);
     if (token.revoked) return refuse(REVOKED);
     if (token.isSuspended) return refuse(SUSPENDED);
-    const now = this.#options.now();
-    if (token.expiresAt !== null && token.expiresAt <= now) return refuse(EXPIRED);
-    this.#noteUse(token.tokenId, now);
+    const { now, judged = now } = this.#options;
+    if (token.expiresAt !== null && token.expiresAt <= judged()) return refuse(EXPIRED);
+    this.#noteUse(token.tokenId, now());
     return token;
   }
 

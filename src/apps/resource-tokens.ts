@@ -6,6 +6,7 @@ import { lockUser } from '../accounts/people/users.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { judgedTime } from '../storage/storage.ts';
 import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
 
@@ -96,7 +97,7 @@ export async function createResourceToken(
 async function checkRoom(tx: Transaction, userId: number, maxTokens: number): Promise<void> {
   const [made] = await tx<{ count: number }[]>`
     SELECT count(*)::integer AS count FROM resource_tokens
-     WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())`;
+     WHERE created_by = ${userId} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${judgedTime(tx)})`;
   if (maxTokens > 0 && (made?.count ?? 0) >= maxTokens)
     throw refused(
       'tooManyTokens',
@@ -109,7 +110,7 @@ async function removeEnded(tx: Transaction, userId: number): Promise<void> {
   await tx`
     DELETE FROM resource_tokens
      WHERE id IN (SELECT id FROM resource_tokens
-                   WHERE created_by = ${userId} AND (revoked_at IS NOT NULL OR expires_at <= now())
+                   WHERE created_by = ${userId} AND (revoked_at IS NOT NULL OR expires_at <= ${judgedTime(tx)})
                    ORDER BY least(revoked_at, expires_at) DESC, id DESC OFFSET ${MAX_ENDED}
                      FOR UPDATE SKIP LOCKED)`;
 }
@@ -223,7 +224,7 @@ export async function restoreResourceToken(
     await tx`SELECT FROM resource_tokens WHERE id = ${found.id} FOR UPDATE`;
     // What was committed while this waited is seen by a statement of its own.
     const [token] = await tx<RestorableToken[]>`
-      SELECT name, expires_at AS "expiresAt", coalesce(expires_at <= now(), false) AS "isExpired",
+      SELECT name, expires_at AS "expiresAt", coalesce(expires_at <= ${judgedTime(tx)}, false) AS "isExpired",
              ${mayRestore(tx, by)} AS "isAllowed",
              ARRAY(SELECT app_id FROM resource_token_apps WHERE token_id = token.id) AS "appIds"
         FROM resource_tokens AS token
@@ -276,7 +277,7 @@ export async function endTokensOf(
       FROM resource_tokens AS token
      WHERE created_by = ${userId}
        AND EXISTS (SELECT FROM resource_token_apps WHERE token_id = token.id AND app_id = ${appId})
-       AND (revoked_by IS NOT NULL OR revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now()))
+       AND (revoked_by IS NOT NULL OR revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${judgedTime(tx)}))
      ORDER BY id FOR UPDATE`;
   const missing = keep.find((id) => !tokens.some(({ tokenId, isRevoked }) => tokenId === id && !isRevoked));
   if (missing !== undefined) throw tokenNotFound(missing);

@@ -1,6 +1,7 @@
 /** How long the revocation of a token can be undone: the same for producers, resource tokens and browser keys. */
 
 import type { Fragment, Sql, Transaction } from '../storage/database/connect.ts';
+import { judgedTime } from '../storage/storage.ts';
 
 const UNDO_HOURS = 24;
 
@@ -20,5 +21,5 @@ export function withoutNull<Row extends Revocable>({
 /** Until when a revocation can be undone, by the database's clock; NULL where it no longer can. @param at when it was revoked */
 export function restorableUntil(sql: Sql | Transaction, at: Fragment): Fragment {
   const ends = sql`${at} + make_interval(hours => ${UNDO_HOURS})`;
-  return sql`CASE WHEN ${ends} > now() THEN ${ends} END`;
+  return sql`CASE WHEN ${ends} > ${judgedTime(sql)} THEN ${ends} END`;
 }

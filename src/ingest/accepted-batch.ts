@@ -158,6 +158,10 @@ async function accept(
   const slices = new TimeSlice(steps.accounts.holderOf(appId));
   const acceptedAt = steps.now();
   const isDated = events.some((event) => !(event instanceof Rejection) && event.createdAt !== null);
+  const ids = [...types.values()].flatMap((type) => (type instanceof Rejection ? [] : [type.id]));
+  const behind = steps.retentionBoundary.refusalOfNow(appId, ids, acceptedAt);
+  const refusal = behind && (await behind);
+  if (refusal !== null) return refusal;
   const boundary = isDated ? await steps.retentionBoundary.of(appId) : NO_BOUNDARY;
   // Ids begin with the time: ids of past events come from a generator of their own, in order of time.
   const newPastId = createEventIds();

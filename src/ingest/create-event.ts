@@ -98,6 +98,9 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     }
     const { keyed } = body;
     const createdAt = keyed === null ? acceptedAt : keyed.createdAt;
+    const behind = steps.retentionBoundary.refusalOfNow(appId, [type.id], acceptedAt);
+    const refusal = behind && (await behind);
+    if (refusal !== null) return refusal;
     const problem =
       keyed === null ? null : await timeProblem(steps, { id: type.id, appId }, createdAt, acceptedAt);
     if (problem !== null) return problem;

@@ -1,6 +1,7 @@
 /** The retention boundary for new events: one dated before it could not be read and is refused. */
 
 import { answerInTime, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { Rejection } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { type Retention, readRules } from '../storage/storage.ts';
 import { boundaryOf } from './event-time.ts';
@@ -17,7 +18,14 @@ export interface RetentionBoundaryOptions {
   readonly now: () => number;
   /** The same, by which retention ends. */
   readonly judged: () => number;
+  /** Whether the clocks have gone back to before what was ended by them. */
+  readonly isBehind?: (() => boolean) | undefined;
 }
+
+const BEHIND = new Rejection(
+  'unavailable',
+  'The clock of the service shows a time before the end of retention: an event that is stored now would be gone. Its operator must correct the clock.',
+);
 
 /** Apps whose retention is kept in memory: those that send events with times of their own. */
 const MAX_APPS = 10_000;
@@ -47,6 +55,12 @@ export class RetentionBoundary {
     const ofAll = boundaryOf(retentionDays, judged());
     const retention = await this.#retentions.get(String(appId));
     return (typeId) => Math.max(retention?.boundaryOf(typeId) ?? 0, ofAll);
+  }
+
+  /** Refuses what is dated now by clocks that have gone back to before the boundary: it would be gone. Null at once while they have not. */
+  refusalOfNow(appId: number, typeIds: readonly number[], now: number): null | Promise<Rejection | null> {
+    if (this.#options.isBehind?.() !== true) return null;
+    return this.of(appId).then((boundaryOf) => (typeIds.some((id) => boundaryOf(id) > now) ? BEHIND : null));
   }
 
   /** Forgets what is cached: a rule has changed. */

@@ -66,6 +66,7 @@ export interface WritePathOptions {
   readonly wall: () => number;
   /** The same, by which keys and retention end. */
   readonly judged: () => number;
+  readonly isBehind: () => boolean;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
 }
@@ -154,6 +155,7 @@ export class WritePath {
       ...memory,
       retentionDays: config.RETENTION_DAYS,
       judged: options.judged,
+      isBehind: options.isBehind,
     });
     this.routes = this.#openRoutes(options);
   }
@@ -285,8 +287,8 @@ function limitsOf(config: QueueConfig): { readonly maxEvents: number; readonly m
 }
 
 /** How the caches of the write path look values up. */
-function lookupOptions({ config, lookups, journal, wall }: WritePathOptions, outage: LookupOutage) {
+function lookupOptions({ config, lookups, journal, wall, judged }: WritePathOptions, outage: LookupOutage) {
   const cacheMs = config.TOKEN_CACHE_SECONDS * 1_000;
   // With a journal producers continue with cached tokens and types during an outage.
-  return { sql: lookups, cacheMs, now: wall, outage: { ...outage, serveStale: journal !== null } };
+  return { sql: lookups, cacheMs, now: wall, judged, outage: { ...outage, serveStale: journal !== null } };
 }

@@ -103,7 +103,7 @@ export {
 } from './maintenance/erasing.ts';
 export type { MaintenanceTasks } from './maintenance/loop.ts';
 export type { RecoveredRows, StrayCount } from './maintenance/stray-rows.ts';
-export { judgedNow } from './maintenance/time-judge.ts';
+export { judgedNow, judgedTime } from './maintenance/time-judge.ts';
 export type {
   Arrivals,
   FeedCursor,

@@ -3,6 +3,7 @@
 import { createPublicId } from '../../base/token-text.ts';
 import { refused } from '../../errors.ts';
 import { errorCode, type Fragment, type Sql, type Transaction } from '../../storage/database/connect.ts';
+import { judgedTime } from '../../storage/storage.ts';
 import type { Email } from './email.ts';
 
 /** An account without its password hash. */
@@ -224,7 +225,7 @@ export async function accessOf(sql: Sql | Transaction, id: number): Promise<Acco
            ARRAY(SELECT issuer FROM user_identities WHERE user_id = ${id} ORDER BY issuer) AS issuers,
            EXISTS (SELECT FROM second_factors WHERE user_id = ${id} AND enabled_at IS NOT NULL) AS "secondFactor",
            (SELECT count(*)::integer FROM resource_tokens
-             WHERE created_by = ${id} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())) AS tokens,
+             WHERE created_by = ${id} AND revoked_at IS NULL AND (expires_at IS NULL OR expires_at > ${judgedTime(sql)})) AS tokens,
            (SELECT count(*)::integer FROM shares WHERE created_by = ${id}) AS shares,
            (SELECT count(*)::integer FROM app_members WHERE user_id = ${id}) AS apps`;
   if (access === undefined) throw new Error('a SELECT without FROM returned no row');

@@ -8,7 +8,7 @@
  */
 import { Rounds } from '../../base/rounds.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
-import type { Sql } from '../database/connect.ts';
+import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 
 /** What the database says. Times are milliseconds since 1970. */
 export interface DatabaseTimes {
@@ -65,6 +65,8 @@ export class TimeJudge {
   /** What is destroyed by; behind the reckoning after a start long after the last note. */
   #limit: number;
   #stoodMs = 0;
+  /** The latest of all that was judged and noted. */
+  #latest = 0;
   #notedAt = Number.NEGATIVE_INFINITY;
   #isBegun = false;
   #doubt: Doubt | null = null;
@@ -104,6 +106,9 @@ export class TimeJudge {
     return Math.floor(Math.min(wall, database, this.#stoodMs === 0 && isNear(wall, limit) ? wall : limit));
   };
 
+  /** Whether the clocks have gone back to before what was ended by them: what is dated by them now may be over at once. */
+  readonly isBehind = (): boolean => this.#latest - this.wall() > JUMP_MS;
+
   /** Null while the witnesses agree. */
   get doubt(): Doubt | null {
     return this.#doubt;
@@ -134,6 +139,7 @@ export class TimeJudge {
     this.#isBegun = true;
     this.#lookedAt = this.#instant();
     this.#database = now;
+    this.#latest = Math.max(this.#latest, said?.noted?.at ?? 0, this.now());
     const difference = Math.abs(now - wall) - (answered - asked) / 2 > DIFFERENCE_MS ? now - wall : 0;
     const jump = this.#stoodMs > 0 ? earlier - this.#limit : 0;
     this.#report(difference, jump);
@@ -225,6 +231,15 @@ export function databaseClock(sql: Sql): NonNullable<TimeJudgeOptions['database'
          WHERE split_part(known.value, ' ', 1)::bigint <= split_part(excluded.value, ' ', 1)::bigint`;
     },
   };
+}
+
+/**
+ * The same for a statement that ends or hides what has expired: no later than what a running process has noted in the last minute. Where
+ * none has run for a while what expired meanwhile stays until one does.
+ */
+export function judgedTime(sql: Sql | Transaction): Fragment {
+  return sql`least(now(), (SELECT to_timestamp(split_part(value, ' ', 1)::float8 / 1000) + interval '1 minute'
+                             FROM installation WHERE name = ${CLOCK}))`;
 }
 
 /** The judgement of a command, which has no reckoning but what was noted. */

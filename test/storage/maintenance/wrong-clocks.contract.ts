@@ -1,15 +1,29 @@
 /** A service whose clock is wrong: what time ends is there when the clock is right again, and then ends as it should. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { rotateLoggingToken } from '../../../src/apps/logging-tokens.ts';
 import { createResourceToken } from '../../../src/apps/resource-tokens.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/base/time-units.ts';
 import type { Clock } from '../../../src/service.ts';
 import { ConsumerStore, openStorage } from '../../../src/storage/storage.ts';
 import { availableEngines, type TestDatabase, testDatabase } from '../../support/database.ts';
 import { newPerson, Person } from '../../support/person.ts';
-import { CREATE_EVENT, startTestService, type TestService, until } from '../../support/service.ts';
+import {
+  CREATE_EVENT,
+  startTestService,
+  type TestService,
+  testSecret,
+  until,
+} from '../../support/service.ts';
 
 const JUMPS = { '+30 d': 30 * DAY_MS, '-30 d': -30 * DAY_MS, '+1 h': HOUR_MS, '-1 h': -HOUR_MS };
 const DAYS = 7;
+
+/** Both clocks: that of the database is this one. */
+class MovedClock implements Clock {
+  jump = 0;
+  readonly wall = (): number => Date.now() + this.jump;
+  readonly monotonic = (): number => performance.now();
+}
 
 describe.each(availableEngines())('on %s', (engine) => {
   let database: TestDatabase;
@@ -128,5 +142,79 @@ describe.each(availableEngines())('on %s', (engine) => {
     await until(async () => (await bins()) === 0, 'the bin is emptied');
     expect(await total()).toBe(51);
     expect(JSON.parse((await service.request({ path: '/readyz' })).body).clocks).toBeUndefined();
+  });
+
+  test('by the clock of the database, a month ahead, no token in its grace, no token of an account and nothing in the bin is over', async () => {
+    await service.stop({ keepDatabase: true });
+    await service.sql`DELETE FROM installation WHERE name = 'clock'`;
+    jump = -30 * DAY_MS;
+    await start();
+    const person = await newPerson(service, 'owner@example.com');
+    const { appId: own } = (await person.post('/api/apps', { name: 'Shop' })).data as { appId: string };
+    const { data } = await person.get(`/api/apps/${own}/logging-token`);
+    const rotate = () => rotateLoggingToken(service.sql, secret, { appId: own });
+    const secret = await testSecret();
+    await rotate();
+    // Each ends in a fortnight.
+    const ends = new Date(Date.now() - 16 * DAY_MS);
+    await service.sql`UPDATE logging_tokens SET expires_at = ${ends} WHERE expires_at IS NOT NULL`;
+    await rotate();
+    const event = JSON.stringify({ loggingToken: data.loggingToken, typeName: 'a', payload: {} });
+    const headers = { 'Content-Type': 'application/json' };
+    const sent = await service.request({ method: 'POST', path: CREATE_EVENT, headers, body: event });
+    expect(sent.status, sent.body).toBe(201);
+    await service.sql`UPDATE resource_tokens SET expires_at = ${ends}`;
+    expect(await total()).toBe(51);
+    await person.delete(`/api/apps/${own}`, { confirm: 'Shop' });
+    await service.sql`UPDATE apps SET removed_at = now() - interval '8 days' WHERE removed_id = ${own}`;
+    expect((await person.post(`/api/removed-apps/${own}/restore`)).status).toBe(200);
+  });
+
+  test('both clocks a month back: what is stored stays, and what would be gone at once is not taken, by every route', async () => {
+    const moved = new MovedClock();
+    const other = await startTestService({ engine, clock: moved, config: { RETENTION_DAYS: DAYS } });
+    try {
+      const { appId: own, loggingToken: key } = other.app;
+      const { resourceToken } = await createResourceToken(other.sql, {
+        ...{ name: 'test', appIds: [own], expiresInSeconds: null },
+      });
+      const count = async (): Promise<number> => {
+        const headers = { Authorization: `Bearer ${resourceToken}` };
+        const path = `/public/get_events?appId=${own}&limit=1`;
+        return JSON.parse((await other.request({ path, headers })).body).data.pagination.total;
+      };
+      const one = { typeName: 'a', payload: {} };
+      const dated = { ...one, createdAt: new Date().toISOString(), key: 'one' };
+      const send = async (): Promise<number[]> => {
+        const single = await other.post({ ...one, typeId: undefined, loggingToken: key });
+        const statuses = [single.status];
+        for (const event of [one, dated]) {
+          const request = {
+            method: 'POST',
+            path: '/v1/events',
+            headers: { Authorization: `Bearer ${key}` },
+          } as const;
+          statuses.push(
+            (await other.request({ ...request, body: JSON.stringify({ events: [event] }) })).status,
+          );
+        }
+        return statuses;
+      };
+      expect(await send()).toEqual([201, 200, 200]);
+      const [boundary] = await other.sql`SELECT readable_from FROM retention`;
+      moved.jump = -30 * DAY_MS;
+      expect(await send()).toEqual([503, 503, 503]);
+      expect(await count()).toBe(3);
+      // Less than retention keeps: they stay.
+      moved.jump = -3 * DAY_MS;
+      expect(await send()).toEqual([201, 200, expect.any(Number)]);
+      expect(await count()).toBe(5);
+      moved.jump = 0;
+      expect(await send()).toEqual([201, 200, 200]);
+      expect(await count()).toBe(7);
+      expect(await other.sql`SELECT readable_from FROM retention`).toEqual([boundary]);
+    } finally {
+      await other.stop();
+    }
   });
 });
