@@ -29,7 +29,7 @@ export type ReplayStep =
   | 'unreachable'
   /** The database belongs to another installation: the group waits for its own database. */
   | 'foreign'
-  /** All waiting events are of days that another session has locked. */
+  /** Whatever waits has been tried since the last of these answers, and the next group has events that cannot be stored for now. */
   | 'blocked'
   /** Another failure, with its cause in the log: the group waits, because an operator may have to fix the cause. */
   | 'fault';
@@ -72,6 +72,8 @@ export class Replay {
   #again = false;
   readonly #rounds: Rounds;
   #stopped = false;
+  /** The first event that was moved to the end of the journal: when it comes round, all others have been tried. */
+  #firstPostponed: string | null = null;
 
   constructor(options: ReplayOptions) {
     this.#options = options;
@@ -155,7 +157,10 @@ export class Replay {
       if (outcomes.includes(obstacle)) return obstacle;
     const { journal } = this.#options;
     const postponed = group.filter((_, index) => outcomes[index] === 'blocked');
-    if (postponed.length > 0 && !(await this.#postpone(postponed))) return 'blocked';
+    if (postponed.length > 0 && !(await this.#postpone(postponed))) {
+      this.#firstPostponed = null;
+      return 'blocked';
+    }
     await this.#setAside(group, outcomes);
     progress.done += group.length;
     progress.next = upTo;
@@ -176,13 +181,15 @@ export class Replay {
   }
 
   /**
-   * Moves events of locked days to the end of the journal, so that the others do not wait for them.
-   * @returns false if nothing else waits, or there is no room: they stay in the file
+   * Moves events that cannot be stored for now to the end of the journal, so that the others do not wait for them.
+   * @returns false if all others have been tried, or there is no room: they stay in the file
    */
   async #postpone(events: readonly JournaledEvent[]): Promise<boolean> {
     const { journal, log } = this.#options;
     if (journal.stats.waitingEvents <= events.length) return false;
+    if (events.some(({ id }) => id === this.#firstPostponed)) return false;
     if ((await journal.append(events)) !== null) return false;
+    this.#firstPostponed ??= events[0]?.id ?? null;
     log.warn({ events: events.length }, 'journal: events wait for days that are locked');
     return true;
   }

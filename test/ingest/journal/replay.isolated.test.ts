@@ -128,6 +128,28 @@ test('events of a locked day go to the end of the journal, so that those of othe
   expect(away.calls).toBe(0);
 });
 
+test('several groups of events that cannot be stored for now are tried once, and not each for the sake of the others', async () => {
+  const journal = await openJournal();
+  const locked = [1, 2, 3].map(() => events(3_000, { day: 1 }));
+  const [first, ...others] = locked;
+  const free = events(1, { day: 2 });
+  for (const batch of [first ?? [], free, ...others]) await journal.append(batch);
+  let isLocked = true;
+  const { replay, stored, groups } = replayOf(journal, (event) =>
+    isLocked && dayOf(event) === 1 ? 'blocked' : 'stored',
+  );
+  let steps = 0;
+  for (let round = 1; round <= 2; round += 1) {
+    for (; (await replay.step()) === 'stored'; steps += 1) expect(steps).toBeLessThan(20);
+    expect(stored).toEqual(idsOf([free]));
+  }
+  expect(groups.length).toBeLessThanOrEqual(10);
+  isLocked = false;
+  while ((await replay.step()) === 'stored');
+  expect(new Set(stored)).toEqual(new Set(idsOf([free, ...locked])));
+  expect(journal.isEmpty).toBe(true);
+});
+
 test('events of a locked day stay in their file while the journal has no room for them', async () => {
   const journal = await openJournal({ maxBytes: 7_500 });
   const payload = `{"x":"${'x'.repeat(900)}"}`;
