@@ -390,7 +390,7 @@ async function finish(
   const { sql, storage, now, config, log } = parts;
   const { id, app, erasureId, action } = erasure;
   const place = await storage.poolOfApp(sql, app);
-  const answers = action === 'delete' ? await forgetAnswers(place, app, id) : 0;
+  const answers = action === 'delete' ? await forgetAnswers(place, app, id, () => pace.goesOn()) : 0;
   const of = { appId: app, erasureId: id, name: `erased:${erasureId}`, pass: () => pace.goesOn() };
   const named = await namedByAlerts(sql, app);
   const forgotten = await storage.recountErased(sql, of, { values: conditions?.values ?? [], named }, now());

@@ -357,6 +357,8 @@ async function named(sql: Sql | Transaction, differences: readonly Difference[])
 
 /** Counting and comparisons of other processes take less than a second. */
 const RETRY_MS = 50;
+/** Half a minute of them, which no step of others takes. */
+const MOST_TRIES = 600;
 const READ = 'isolation level read committed';
 
 /**
@@ -379,9 +381,13 @@ export async function recountFieldDay(sql: Transactions, day: number, now = Date
   }
 }
 
-/** Waits for other work on fields. */
+/** Waits for other work on fields. @throws where it does not end: an erasure then has its turn again, a command says so */
 async function whenFree(sql: Transactions, work: (tx: Transaction) => Promise<number>): Promise<void> {
-  while ((await withFieldsLocked(sql, work)) === null) await sleep(RETRY_MS);
+  for (let tries = 0; (await withFieldsLocked(sql, work)) === null; tries += 1) {
+    if (tries >= MOST_TRIES)
+      throw new Error('Another session holds the lock on the counts of fields (table field_folds).');
+    await sleep(RETRY_MS);
+  }
 }
 
 async function countStep(tx: Transaction, appId: number, interval: Interval, now: number): Promise<number> {

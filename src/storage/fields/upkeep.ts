@@ -123,7 +123,13 @@ export class FieldUpkeep implements FieldStats {
     const work = await this.#sql.begin('isolation level read committed', readWork);
     this.#uncountedMinutes = work.uncounted;
     if (work.toBegin) await this.#begin();
-    const until = this.#now() + countMs;
+    const now = this.#now();
+    // Nothing is kept of apps that have nothing to wait for, or to go back to.
+    for (const [appId, at] of this.#presentAt) if (at <= now) this.#presentAt.delete(appId);
+    const ofWork = new Set(work.apps);
+    for (const kept of [this.#held, this.#steps])
+      for (const appId of kept.keys()) if (!ofWork.has(appId)) kept.delete(appId);
+    const until = now + countMs;
     for (const appId of work.apps) {
       if (this.#now() >= until) break;
       let counted = 0;

@@ -223,21 +223,40 @@ export async function readPayloads(
 /**
  * Takes the answers of requests away that stored erased events. Their keys stay for their time, so that a repetition is refused and
  * does not store the events again.
- * @param sql where the events of the app are
+ * @param sql  where the events of the app are
+ * @param pass between two parts: others may work meanwhile
  * @returns how many
  */
-export async function forgetAnswers(sql: Sql, appId: number, erasureId: number): Promise<number> {
-  const { count } = await sql`
-    UPDATE idempotency_keys SET answer = '', body_digest = decode(repeat('00', 32), 'hex')
-     WHERE app_id = ${appId} AND answer <> '' AND key_digest IN (
-       SELECT known.key_digest
-         FROM idempotency_keys AS known
-        CROSS JOIN LATERAL regexp_matches(known.answer, '"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"', 'g') AS found
-        WHERE known.app_id = ${appId}
-          AND found[1]::uuid IN (SELECT id FROM erased_events WHERE app_id = ${appId} AND erasure_id = ${erasureId}))`;
-  return count;
+export async function forgetAnswers(
+  sql: Sql,
+  appId: number,
+  erasureId: number,
+  pass: () => Promise<unknown>,
+): Promise<number> {
+  let forgotten = 0;
+  for (let after: Uint8Array = new Uint8Array(); ; ) {
+    const [part]: { last: Uint8Array | null; forgotten: number }[] = await sql`
+      WITH known AS (
+        SELECT key_digest, answer FROM idempotency_keys
+         WHERE app_id = ${appId} AND key_digest > ${after} ORDER BY key_digest LIMIT ${ANSWERS_AT_ONCE}),
+      forgotten AS (
+        UPDATE idempotency_keys SET answer = '', body_digest = decode(repeat('00', 32), 'hex')
+         WHERE app_id = ${appId} AND answer <> '' AND key_digest IN (
+           SELECT known.key_digest FROM known
+            CROSS JOIN LATERAL regexp_matches(known.answer, '"([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})"', 'g') AS found
+            WHERE found[1]::uuid IN (SELECT id FROM erased_events WHERE app_id = ${appId} AND erasure_id = ${erasureId}))
+        RETURNING 1)
+      SELECT (SELECT key_digest FROM known ORDER BY key_digest DESC LIMIT 1) AS last,
+             (SELECT count(*)::float8 FROM forgotten) AS forgotten`;
+    forgotten += part?.forgotten ?? 0;
+    if (part === undefined || part.last === null) return forgotten;
+    after = part.last;
+    await pass();
+  }
 }
 
+/** Each has the ids of up to 10,000 events. */
+const ANSWERS_AT_ONCE = 100;
 const MINUTES_AT_ONCE = 1_000;
 
 export interface RecountOfErased {

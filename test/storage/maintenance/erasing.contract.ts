@@ -205,8 +205,19 @@ function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unkno
       await pool`
         INSERT INTO idempotency_keys (app_id, key_digest, body_digest, status, answer, created_at)
         VALUES (1, decode(repeat(${`0${key}`}, 32), 'hex'), decode(repeat('ff', 32), 'hex'), 201, ${`{"data":{"eventId":"${id}"}}`}, now())`;
-    expect(await forgetAnswers(pool, 1, 1)).toBe(1);
-    expect(await forgetAnswers(pool, 1, 1)).toBe(0);
+    // Far more than are looked at at once, between which others may work.
+    await pool`
+      INSERT INTO idempotency_keys (app_id, key_digest, body_digest, status, answer, created_at)
+      SELECT 1, sha256(convert_to(n::text, 'UTF8')), sha256('x'), 201, ${`{"data":{"eventId":"${erased}"}}`}, now() FROM generate_series(1, 250) AS n`;
+    let passes = 0;
+    const pass = async (): Promise<void> => {
+      passes += 1;
+    };
+    expect(await forgetAnswers(pool, 1, 1, pass)).toBe(251);
+    expect(passes).toBe(3);
+    expect(await forgetAnswers(pool, 1, 1, pass)).toBe(0);
+    await pool`DELETE FROM idempotency_keys WHERE app_id = 1 AND body_digest = sha256('x')`;
+    await pool`DELETE FROM idempotency_keys WHERE app_id = 1 AND answer = '' AND key_digest <> decode(repeat('01', 32), 'hex')`;
     const kept = await pool<{ answer: string }[]>`
       SELECT answer FROM idempotency_keys WHERE app_id = 1 ORDER BY key_digest`;
     expect(kept.map(({ answer }) => answer)).toEqual(['', `{"data":{"eventId":"${other}"}}`]);

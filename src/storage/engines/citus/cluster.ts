@@ -1,5 +1,6 @@
 /** The nodes of a cluster in this process: where apps are, and which nodes answer. */
 import { Rounds } from '../../../base/rounds.ts';
+import type { Sql } from '../../database/connect.ts';
 import { type Connect, CopyConnection, connectionsTo } from '../../database/copy-connection.ts';
 import type { Database } from '../../database/database.ts';
 import { type DataNode, HOME, type Nodes, type NodeWatchOptions } from '../../database/nodes.ts';
@@ -126,24 +127,31 @@ export class Cluster implements Nodes {
     if (this.#table === null || this.#table.places.length === 0) await this.renew();
   }
 
-  /** Reads where apps are. Concurrent calls share one read. */
-  renew(): Promise<void> {
-    this.#loading ??= this.#load().finally(() => {
+  /**
+   * Reads where apps are. Concurrent calls share one read.
+   * @param sql a pool on the coordinator; without it by a connection of its own, for whom no pool may be waited for
+   */
+  renew(sql?: Sql): Promise<void> {
+    this.#loading ??= this.#load(sql).finally(() => {
       this.#loading = null;
     });
     return this.#loading;
   }
 
-  async #load(): Promise<void> {
+  async #load(sql: Sql | undefined): Promise<void> {
+    const rows = await (sql === undefined ? this.#readApart() : sql.unsafe<PlacementRow[]>(READ_PLACEMENTS));
+    this.#table = new PlacementTable(rows, (node) => this.#nodeAt(node));
+    this.#loadedAt = this.#watching?.now() ?? 0;
+    await this.#leaveRemoved();
+  }
+
+  async #readApart(): Promise<readonly PlacementRow[]> {
     const connection = new CopyConnection(this.#database, 'tidemark placement');
     try {
-      const { rows } = await connection.query<PlacementRow>(READ_PLACEMENTS, []);
-      this.#table = new PlacementTable(rows, (node) => this.#nodeAt(node));
-      this.#loadedAt = this.#watching?.now() ?? 0;
+      return (await connection.query<PlacementRow>(READ_PLACEMENTS, [])).rows;
     } finally {
       await connection.close();
     }
-    await this.#leaveRemoved();
   }
 
   /** A node stays the same object from one table of places to the next. */

@@ -57,7 +57,7 @@ export class ByShard<T> {
 /** The nodes that have shards, each with its pool; those that are away are left out. */
 export async function nodePools(sql: Sql): Promise<readonly Sql[]> {
   const cluster = clusterOf(sql.pool.database);
-  await cluster.renew();
+  await cluster.renew(sql);
   const present = cluster.places.filter(({ node }) => !node.isUnreachable);
   return [
     ...new Set(present.map(({ isCoordinator, node }) => (isCoordinator ? sql : poolOnNode(sql, node)))),

@@ -82,6 +82,8 @@ export class Rewriting {
        WHERE finish <= ${new Date(this.#now() - DAY_MS)} AND n_tup_del > 0
          AND pg_relation_size(partition) >= ${LEAST_BYTES} AND pg_total_relation_size(partition) <= ${MOST_BYTES}
        ORDER BY pg_relation_size(partition) DESC`;
+    const present = new Set(rows.map(({ name }) => name));
+    for (const name of this.#seen.keys()) if (!present.has(name)) this.#seen.delete(name);
     return rows.filter(({ name, removed }) => this.#seen.get(name) !== removed).slice(0, MOST_AT_ONCE);
   }
 
