@@ -16,6 +16,7 @@ import { createLog } from './process/log.ts';
 import { standardOutput } from './process/log-output.ts';
 import { ownCommandLine } from './process/own-command.ts';
 import { acceptsEvents, Supervisor } from './process/systemd.ts';
+import { migrating } from './service/migrating.ts';
 import { connectionsOf, type Service, startService } from './service.ts';
 import { connect, type DatabaseAddress, type Sql } from './storage/database/connect.ts';
 import { openDatabase } from './storage/database/open.ts';
@@ -55,7 +56,7 @@ export async function serve(config: Config): Promise<void> {
     const database = await openDatabase(config, log, { supervise: true, mayMake: true });
     try {
       const { address } = database;
-      const { storage, secret, hasApps } = await prepare(config, address, log);
+      const { storage, secret, hasApps } = await prepare(config, address, log, supervisor);
       log.info({ engine: storage.description }, 'Starting');
       server =
         config.WORKERS > 1
@@ -120,12 +121,20 @@ async function prepare(
   config: Config,
   address: DatabaseAddress,
   log: Logger,
+  supervisor: Supervisor,
 ): Promise<{ storage: Storage; secret: Secret; hasApps: boolean }> {
   const sql = connect(address, { connections: 1, name: 'tidemark start' });
   try {
     const storage = await openStorage(sql);
     if (storage.note !== null) log.info(storage.note);
-    const { applied } = await storage.migrate(sql);
+    const { applied } = await migrating(
+      {
+        ...{ config, address, storage, log },
+        extend: (ms) => supervisor.extend(ms),
+        now: () => performance.now(),
+      },
+      sql,
+    );
     if (applied.length > 0) log.info({ migrations: applied.length }, 'schema: migrations applied');
     for (const name of applied) log.debug({ migration: name }, 'schema: migration applied');
     const secret = await openSecret({ configured: config.SECRET, dataDir: config.DATA_DIR });

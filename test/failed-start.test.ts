@@ -1,12 +1,15 @@
 /** A start that fails, however far it came, leaves nothing open that would keep the process. */
 
+import { once } from 'node:events';
 import { mkdtemp, readdir, rm } from 'node:fs/promises';
-import { createServer } from 'node:net';
+import { type AddressInfo, createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, expect, test } from 'vitest';
 import { readConfig } from '../src/config.ts';
+import { migrating } from '../src/service/migrating.ts';
 import { startService } from '../src/service.ts';
+import { connect } from '../src/storage/database/connect.ts';
 import { openStorage } from '../src/storage/storage.ts';
 import { type TestDatabase, testDatabase } from './support/database.ts';
 import { captured, testSecret, until } from './support/service.ts';
@@ -77,4 +80,50 @@ test('a start that fails at its port', async () => {
   await expect(start({ PORT: port })).rejects.toThrow(port);
   await expectNothingOpen(before);
   other.close();
+});
+
+test('a start that waits for the lock of migrations answers with who holds it, says so, and goes on by itself', async () => {
+  const empty = await testDatabase('postgres18', { empty: true });
+  const probe = createServer().listen(0, '127.0.0.1');
+  await once(probe, 'listening');
+  const { port } = probe.address() as AddressInfo;
+  probe.close();
+  const lines: Record<string, unknown>[] = [];
+  const extended: number[] = [];
+  const holder = await empty.sql.reserve();
+  const own = connect(empty.address, { connections: 1, name: 'tidemark start' });
+  try {
+    const [held] = await holder<{ pid: number }[]>`
+      SELECT pg_backend_pid() AS pid, pg_advisory_lock(hashtext('tidemark migrations'))`;
+    const work = migrating(
+      {
+        config: { HOST: '127.0.0.1', PORT: port },
+        address: empty.address,
+        storage: await openStorage(own),
+        log: captured(lines),
+        extend: (ms) => extended.push(ms),
+        now: () => performance.now(),
+      },
+      own,
+    );
+    const waits = `waits for pid ${held?.pid} of PostgreSQL, which holds the lock`;
+    const get = async (path: string): Promise<[number, string]> => {
+      const answer = await fetch(`http://127.0.0.1:${port}${path}`).catch(() => null);
+      return answer === null ? [0, ''] : [answer.status, await answer.text()];
+    };
+    await until(async () => (await get('/readyz'))[1].includes(waits), 'who holds the lock');
+    expect(await get('/readyz')).toEqual([503, expect.stringMatching(/migrating 1 of \d+, waits/)]);
+    expect(await get('/livez')).toEqual([200, expect.stringContaining('"status":"live"')]);
+    expect((await get('/public/create_event'))[0]).toBe(503);
+    await until(() => lines.some(({ msg }) => String(msg).includes(waits)), 'the line of the log');
+    expect(extended).toContain(60_000);
+    await holder`SELECT pg_advisory_unlock_all()`;
+    expect((await work).applied.length).toBeGreaterThan(10);
+    // The port is the service's now.
+    expect((await get('/livez'))[0]).toBe(0);
+  } finally {
+    holder.release();
+    await own.end();
+    await empty.drop();
+  }
 });

@@ -42,6 +42,11 @@ export class Supervisor {
     this.#timer.unref();
   }
 
+  /** The start takes longer: it may take so much more time from now on. */
+  extend(ms: number): void {
+    this.#notify?.(`EXTEND_TIMEOUT_USEC=${ms * 1_000}`);
+  }
+
   /** The stop has begun: it has a timeout of its own, and the watchdog ends. */
   stopping(): void {
     if (this.#timer !== null) clearInterval(this.#timer);

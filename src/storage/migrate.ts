@@ -56,6 +56,21 @@ export async function migrate(
 }
 
 /**
+ * How far a migration is, in words: `migrating 3 of 28`, and which session it waits for.
+ * @param pid of the backend that migrates
+ * @returns null where nothing is left to do
+ */
+export async function migrationState(sql: Sql, engine: Engine, pid: number): Promise<string | null> {
+  const known = await readMigrations(engine);
+  const { length: left } = await pendingMigrations(sql, engine, known);
+  if (left === 0) return null;
+  const [row] = await sql<{ holder: number | null }[]>`SELECT (pg_blocking_pids(${pid}))[1] AS holder`;
+  const holder = row?.holder ?? null;
+  const waits = holder === null ? '' : `, waits for pid ${holder} of PostgreSQL, which holds the lock`;
+  return `migrating ${known.length - left + 1} of ${known.length}${waits}`;
+}
+
+/**
  * Checks that the database has the schema of this release, for what uses the schema and does not change it.
  * @throws OperatorError with what to do, for a schema that is older, newer, or not there
  */

@@ -30,7 +30,7 @@ import { type ErasureSlice, type RecountOfErased, recountErased } from './mainte
 import { unlessKept } from './maintenance/expired-rows.ts';
 import type { MaintenanceTasks } from './maintenance/loop.ts';
 import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
-import { migrate, noSchema, requireSchema } from './migrate.ts';
+import { migrate, migrationState, noSchema, requireSchema } from './migrate.ts';
 import { createReader, type EventReader } from './read/event-reader.ts';
 import { inOneSnapshot } from './read/snapshot.ts';
 import type { EngineWrites } from './write/engine-writes.ts';
@@ -133,6 +133,8 @@ export interface Storage {
   readonly note: string | null;
   /** Brings the schema to this release's. @returns the names of the files that were applied */
   migrate(sql: Sql): Promise<{ applied: string[] }>;
+  /** How far the migration by a backend is, in words; null where the schema is this release's. */
+  migrationState(sql: Sql, pid: number): Promise<string | null>;
   /** Reads with the connections of a pool, and in the archive what is there alone. */
   reader(sql: Sql): EventReader;
   /** The same of the rows that are in the database. Counts, and the totals that are made of them, are of all events. */
@@ -256,6 +258,7 @@ export async function openStorage(sql: Sql): Promise<Storage> {
     description,
     note,
     migrate: (pool) => migrate(pool, name),
+    migrationState: (pool, pid) => migrationState(pool, name, pid),
     reader: readerOf,
     readerOfRows: (pool) => readerOf(rowsHereOf(pool)),
     inSnapshot: (pool, read) => {
