@@ -8,25 +8,14 @@ type Pick = readonly [label: string, scenario: string, kind: 'figure' | 'ratio' 
 
 /** The dozen of the README. */
 export const README_FIGURES: readonly Pick[] = [
-  ['Durable events of 3,000 apps, 256 connections', 'many-apps', 'figure', '3,000 apps: events'],
-  [
-    'CPU of an event of 3,000 apps, relative to 20',
-    'many-apps',
-    'ratio',
-    'CPU of an event to 20 apps, 3,000 apps',
-  ],
   ['Durable events of one app, 256 connections', 'saturate', 'figure', '180 B, 256 connections: answers'],
   ['Their latency, p50', 'saturate', 'figure', '180 B, 256 connections: p50'],
-  ['CPU of an event in the service', 'saturate', 'figure', '180 B, 256 connections: server CPU'],
-  ['CPU of an event in PostgreSQL', 'saturate', 'figure', '180 B, 256 connections: database CPU'],
-  ['Events, relative to the floor (by wrk)', 'saturate', 'ratio', 'events to the floor, 180 B, 256, by wrk'],
   [
     'Events, relative to Fastify with one INSERT per request',
     'saturate',
     'ratio',
     'events to naive, 180 B, 256',
   ],
-  ['1,500 apps at their limit, 25,000 requests/s offered: accepted', 'fleet', 'figure', 'accepted'],
   [
     'Page at offset 5,000,000 of ten million events with exact total, p50',
     'read-deep',
@@ -39,7 +28,6 @@ export const README_FIGURES: readonly Pick[] = [
     'figure',
     'a year, Europe/Berlin, 10,000,000 events: p50',
   ],
-  ['Memory of the service during ten minutes of mixed load', 'soak', 'figure', 'server memory'],
 ];
 
 /** What docs/comparison.md puts side by side: the command that measures it, and the ratios of events a second. */

@@ -1,8 +1,14 @@
 /** The commands for consumers. */
 import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
-import { addConsumer, removeConsumer, seekConsumer, shownConsumer } from '../delivery/consumers.ts';
-import { WrongInput } from '../errors.ts';
+import {
+  addConsumer,
+  removeConsumer,
+  seekConsumer,
+  shownConsumer,
+  skipInConsumer,
+} from '../delivery/consumers.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import { ConsumerStore, type StartingPoint } from '../storage/storage.ts';
 import { APP_OPTION, JSON_OPTION } from './options.ts';
@@ -103,6 +109,24 @@ function addChangingCommands(consumer: Command): void {
         return {
           json: { appId: options.app, name, to },
           text: formatFields({ Consumer: name, 'Goes on': to }),
+        };
+      }),
+    );
+  consumer
+    .command('skip')
+    .description('leave out the one event that comes next, for a client that fails at it')
+    .requiredOption(...APP_OPTION)
+    .requiredOption(...NAME_OPTION)
+    .option(...JSON_OPTION)
+    .action((options: ConsumerOptions) =>
+      runCommand(options, async (session) => {
+        const { name } = options;
+        const { appId, store } = await placeOf(session, options);
+        const eventId = await skipInConsumer(session.sql, store, appId, { name });
+        if (eventId === null) throw new OperatorError('no event waits for this consumer');
+        return {
+          json: { appId: options.app, name, eventId },
+          text: formatFields({ Consumer: name, 'Left out': eventId }),
         };
       }),
     );

@@ -4,7 +4,13 @@ import { nearest } from '../base/did-you-mean.ts';
 import { refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import type { CommittedEvent, Consumer, ConsumerStore, StartingPoint } from '../storage/storage.ts';
+import type {
+  CommittedEvent,
+  Consumer,
+  ConsumerKind,
+  ConsumerStore,
+  StartingPoint,
+} from '../storage/storage.ts';
 import { stateOf } from '../storage/storage.ts';
 
 /** Length of names of consumers, webhooks and rules in characters. */
@@ -107,6 +113,76 @@ export async function seekConsumer(
   await audit(sql, { appId, by, action: 'consumer.seek', name });
 }
 
+/**
+ * Leaves out the one event that comes next, for a client that fails at it. Its lease ends.
+ * @returns the id of the event; null: none waits
+ * @throws Refused consumerNotFound; WrongInput where it is lost, or read at this moment
+ */
+export async function skipInConsumer(
+  sql: Sql,
+  store: ConsumerStore,
+  appId: number,
+  { name, by = COMMAND_LINE }: { readonly name: string; readonly by?: Actor },
+): Promise<string | null> {
+  await requireConsumer(store, appId, name);
+  const skipped = await skipNext(store, { appId, name, kind: 'consumer' });
+  if (skipped === 'lost')
+    throw new WrongInput('the consumer is lost: "consumer seek" tells it where to go on');
+  if (typeof skipped === 'string')
+    throw new WrongInput('a client reads from the consumer at this moment: try again');
+  if (skipped === null) return null;
+  await audit(sql, { appId, by, action: 'consumer.skip', name });
+  return skipped.id;
+}
+
+/** How long a skip keeps others from reading, from each of its steps on. */
+const SKIP_LEASE_MS = 30_000;
+
+export interface SkipLimits {
+  /** How often a hundred events are looked at; where the event is not among them, the next call continues there. */
+  readonly mostSteps?: number;
+  /** Asked before each step: whether nobody waits for it any more. */
+  readonly isStopped?: () => boolean;
+}
+
+/**
+ * Acknowledges the next event that a consumer or webhook wants, and those before it that it does not.
+ * @returns null: no event waits; `leased`: another one has it at this moment; `later`: the steps were not enough, and the next call
+ *   continues there
+ */
+export async function skipNext(
+  store: ConsumerStore,
+  { appId, name, kind }: { readonly appId: number; readonly name: string; readonly kind: ConsumerKind },
+  { mostSteps = Number.POSITIVE_INFINITY, isStopped = () => false }: SkipLimits = {},
+): Promise<CommittedEvent | null | 'lost' | 'leased' | 'later'> {
+  await store.endLease(appId, name);
+  const lease = await store.lease(appId, name, SKIP_LEASE_MS, kind);
+  if (lease === 'lost' || lease === 'unknown') return 'lost';
+  if ('leasedForSeconds' in lease) return 'leased';
+  const { types, filter, epoch } = lease;
+  const matches = matcherOfChoice({ types, filter });
+  let position = lease.position;
+  let hasMore = true;
+  for (let steps = 0; hasMore; steps += 1) {
+    if (steps >= mostSteps || isStopped()) {
+      await store.release(appId, name, epoch);
+      return 'later';
+    }
+    const read = await store.read(appId, position, { limit: 100, maxBytes: 1_000_000 });
+    const event = read.events.find(matches);
+    position = event?.position ?? read.position;
+    const isOurs = await store.acknowledge(appId, name, {
+      ...{ epoch, position, events: 0 },
+      ...(event === undefined && { extendsMs: SKIP_LEASE_MS }),
+    });
+    if (isOurs !== 'done') return 'leased';
+    if (event !== undefined) return event;
+    hasMore = read.hasMore;
+  }
+  await store.release(appId, name, epoch);
+  return null;
+}
+
 /** @throws Refused consumerNotFound */
 export async function removeConsumer(
   sql: Sql,
@@ -135,7 +211,7 @@ async function audit(
   entry: {
     readonly appId: number;
     readonly by: Actor;
-    readonly action: 'consumer.add' | 'consumer.seek' | 'consumer.remove';
+    readonly action: 'consumer.add' | 'consumer.seek' | 'consumer.skip' | 'consumer.remove';
     readonly name: string;
   },
 ): Promise<void> {

@@ -8,7 +8,14 @@ import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
 import { checkWebhookUrl } from './addresses.ts';
-import { byId, checkTypes, type EventChoice, matcherOfChoice } from './consumers.ts';
+import {
+  byId,
+  checkTypes,
+  type EventChoice,
+  matcherOfChoice,
+  type SkipLimits,
+  skipNext,
+} from './consumers.ts';
 import { newWebhookSecret } from './signed-post.ts';
 
 export type WebhookState = 'active' | 'paused' | 'disabled';
@@ -286,12 +293,8 @@ export async function tellOwners(
 }
 
 /** Who wants an event to be left out, and for how long they look for it. */
-export interface SkipOptions {
+export interface SkipOptions extends SkipLimits {
   readonly by?: Actor;
-  /** How often some events are looked at; where the event is not among them, the next call continues there. */
-  readonly mostSteps?: number;
-  /** Asked before each step: whether nobody waits for it any more. */
-  readonly isStopped?: () => boolean;
 }
 
 /**
@@ -303,48 +306,22 @@ export async function skipEvent(
   sql: Sql,
   store: ConsumerStore,
   { id, appId, webhookId }: Webhook,
-  { by = COMMAND_LINE, mostSteps = Number.POSITIVE_INFINITY, isStopped = () => false }: SkipOptions = {},
+  { by = COMMAND_LINE, ...limits }: SkipOptions = {},
 ): Promise<string | null> {
-  await store.endLease(appId, webhookId);
-  const lease = await store.lease(appId, webhookId, 30_000, 'webhook');
-  if (lease === 'lost' || lease === 'unknown')
+  const skipped = await skipNext(store, { appId, name: webhookId, kind: 'webhook' }, limits);
+  if (skipped === 'lost')
     throw new WrongInput('the webhook has lost its place: remove it, and add another one');
-  if ('leasedForSeconds' in lease) throw new Refused(SENDING);
-  const { types, filter, epoch } = lease;
-  const matches = matcherOfChoice({ types, filter });
-  let position = lease.position;
-  let hasMore = true;
-  for (let steps = 0; hasMore; steps += 1) {
-    if (steps >= mostSteps || isStopped()) {
-      await store.release(appId, webhookId, epoch);
-      throw new Refused(NOT_REACHED);
-    }
-    const read = await store.read(appId, position, { limit: 100, maxBytes: 1_000_000 });
-    const event = read.events.find(matches);
-    position = event?.position ?? read.position;
-    const isOurs = await store.acknowledge(appId, webhookId, {
-      ...{ epoch, position, events: 0 },
-      ...(event === undefined && { extendsMs: 30_000 }),
-    });
-    if (isOurs !== 'done') throw new Refused(SENDING);
-    if (event !== undefined) {
-      await sql.begin('isolation level read committed', async (tx) => {
-        await tx`
-          UPDATE webhooks SET skipped = skipped + 1, tries = 0, next_try_at = NULL, blocked_by = NULL, failing_since = NULL
-           WHERE id = ${id}`;
-        await writeAudit(tx, {
-          appId,
-          by,
-          action: 'webhook.skip',
-          details: { webhookId, eventId: event.id },
-        });
-      });
-      return event.id;
-    }
-    hasMore = read.hasMore;
-  }
-  await store.release(appId, webhookId, epoch);
-  return null;
+  if (skipped === 'leased') throw new Refused(SENDING);
+  if (skipped === 'later') throw new Refused(NOT_REACHED);
+  if (skipped === null) return null;
+  await sql.begin('isolation level read committed', async (tx) => {
+    await tx`
+      UPDATE webhooks SET skipped = skipped + 1, tries = 0, next_try_at = NULL, blocked_by = NULL, failing_since = NULL
+       WHERE id = ${id}`;
+    const details = { webhookId, eventId: skipped.id };
+    await writeAudit(tx, { appId, by, action: 'webhook.skip', details });
+  });
+  return skipped.id;
 }
 
 /** Makes a new secret; the earlier one signs for a day, too. */

@@ -53,6 +53,17 @@ const PAGE_HEADERS = {
   'X-Frame-Options': 'DENY',
 } as const;
 
+/** What a page consists of, also one that is shown in a frame of another site: nothing in it is secret. */
+const FILE_HEADERS = {
+  'Access-Control-Allow-Origin': '*',
+  'Cross-Origin-Resource-Policy': 'cross-origin',
+} as const;
+/** A page with Cross-Origin-Embedder-Policy shows only frames that have it, too. */
+const FRAME_HEADERS = {
+  'Cross-Origin-Embedder-Policy': 'require-corp',
+  'Cross-Origin-Resource-Policy': 'cross-origin',
+} as const;
+
 /** Names that contain a hash of the content: such a file never changes. The build puts them below assets/. */
 const HASHED = /^assets\/.*[-.][A-Za-z0-9_-]{8}\.[a-z0-9]+$/;
 const IMMUTABLE = 'public, max-age=31536000, immutable';
@@ -175,7 +186,7 @@ function sharedRoute(page: Asset, embeddersOf: EmbeddersOf): Route {
       return await answer(exchange, {
         ...asset,
         cacheControl: 'no-store',
-        headers: { ...headers, 'Content-Security-Policy': policy },
+        headers: { ...headers, ...FRAME_HEADERS, 'Content-Security-Policy': policy },
       });
     },
   };
@@ -246,7 +257,7 @@ function prepare(path: string, files: ReadonlyMap<string, Buffer>): Asset {
   return {
     contentType: TYPES[extension] ?? 'application/octet-stream',
     cacheControl: HASHED.test(path) ? IMMUTABLE : REVALIDATE,
-    headers: extension === '.html' ? PAGE_HEADERS : {},
+    headers: extension === '.html' ? PAGE_HEADERS : FILE_HEADERS,
     plain: { encoding: '', body: bytes, etag: `"${hash}"` },
     copies,
   };

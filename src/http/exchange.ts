@@ -92,6 +92,9 @@ export const TOO_MANY_UNSENT = new Rejection(
 const COMMON_HEADERS =
   'Content-Type: application/json\r\nX-Content-Type-Options: nosniff\r\nCache-Control: no-store\r\n';
 
+/** A proxy that compresses what passes would keep the lines of a stream back. */
+const OF_STREAMS = 'no-store, no-transform';
+
 /** Never with Access-Control-Allow-Credentials: a page gets only what anybody could get. */
 const CROSS_ORIGIN =
   'Access-Control-Allow-Origin: *\r\nAccess-Control-Expose-Headers: Retry-After, X-Request-Id\r\nCross-Origin-Resource-Policy: cross-origin\r\n';
@@ -275,7 +278,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   begin(contentType: string): AnswerStream | null {
     if (this.settled) return null;
     let isClosed = false;
-    const wire = this.#wire.stream(200, this.#headersOf({ contentType }), '', () => {
+    const head = { contentType, cacheControl: OF_STREAMS };
+    const wire = this.#wire.stream(200, this.#headersOf(head), '', () => {
       isClosed = true;
       this.#begun?.closed();
     });
@@ -409,7 +413,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 function commonHeaders(head: AnswerHead): string {
   const { contentType } = head;
   if (contentType === undefined) return COMMON_HEADERS;
-  const cacheControl = ('cacheControl' in head && head.cacheControl) || 'no-store';
+  const ofStream = 'open' in head ? OF_STREAMS : 'no-store';
+  const cacheControl = ('cacheControl' in head && head.cacheControl) || ofStream;
   return `Content-Type: ${contentType}\r\nX-Content-Type-Options: nosniff\r\nCache-Control: ${cacheControl}\r\n`;
 }
 

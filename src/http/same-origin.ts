@@ -1,6 +1,7 @@
 /** CSRF protection of every request that changes something: in a browser, only this site's pages may send it. */
 
 import { Rejection } from '../errors.ts';
+import { isLoopbackName } from './client-address.ts';
 import type { Exchange } from './exchange.ts';
 
 /** The request headers that {@link refuseForeign} reads. */
@@ -26,7 +27,21 @@ export function refuseForeign(exchange: Exchange, publicOrigin: string): Rejecti
   const origin = exchange.header('origin');
   if (origin !== '' && origin !== publicOrigin && hostOf(origin) !== exchange.header('host').toLowerCase())
     return CROSS_ORIGIN;
+  if (isBeside(origin, publicOrigin))
+    return new Rejection(
+      'crossOrigin',
+      `A browser keeps no session of this page, which is open without https: open it at ${publicOrigin}`,
+    );
   return JSON_TYPE.test(exchange.header('content-type')) ? null : NOT_JSON;
+}
+
+/** Whether a page is open without https beside a PUBLIC_URL with it: its browser drops the cookie. It keeps those of its own machine. */
+function isBeside(origin: string, publicOrigin: string): boolean {
+  return (
+    publicOrigin.startsWith('https:') &&
+    origin.startsWith('http:') &&
+    !isLoopbackName(new URL(origin).hostname)
+  );
 }
 
 /** Host and port of an origin; null for `null` and for anything else that is not an http origin. */

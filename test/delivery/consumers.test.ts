@@ -110,6 +110,19 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await call('released', '/ack', { lease, position })).status).toBe(200);
   });
 
+  test('an event that a client fails at is left out by a command, and the next one comes', async () => {
+    await add('fails', '--type', 'poison');
+    const [first] = [await post(1, 'poison'), await post(2, 'other'), await post(3, 'poison')];
+    expect((await next('fails', '?limit=1&leaseSeconds=3600')).events.map(({ id }) => id)).toEqual([first]);
+    const skip = (): Promise<Outcome> => run('skip', '--app', service.app.appId, '--name', 'fails', '--json');
+    expect(JSON.parse((await skip()).stdout)).toMatchObject({ name: 'fails', eventId: first });
+    const batch = await next('fails');
+    expect(batch.events.map(({ payload }) => payload)).toEqual([{ n: 3 }]);
+    expect((await call('fails', '/ack', { lease: batch.lease, position: batch.position })).status).toBe(200);
+    expect(await skip()).toMatchObject({ code: 1, stderr: 'tidemark: no event waits for this consumer\n' });
+    await run('remove', '--app', service.app.appId, '--name', 'fails');
+  });
+
   test('types and filters choose events', async () => {
     await service.post({ typeId: undefined, typeName: 'other', payload: {} });
     expect((await add('chosen', '--type', 'other', '--filter', 'n>1')).code).toBe(0);
@@ -179,6 +192,6 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await call('one', '/events')).status).toBe(404);
     const [row] =
       await service.sql`SELECT count(*)::integer AS count FROM audit_entries WHERE action LIKE 'consumer.%'`;
-    expect(row?.count).toBe(8);
+    expect(row?.count).toBe(11);
   });
 });

@@ -54,18 +54,94 @@ test.each(PAGES)('the files that %s names exist', (path) => {
   expect(missing).toEqual([]);
 });
 
-test('the folders of the README and of docs/architecture.md are those of src', () => {
+test('the folders of docs/architecture.md are those of src', () => {
   const folders = readdirSync(join(ROOT, 'src'), { withFileTypes: true })
     .filter((entry) => entry.isDirectory())
     .map(({ name }) => name)
     .sort();
   const named = (cell = ''): string[] =>
     [...cell.matchAll(/`(?:src\/)?([\w-]+)\/`/g)].map(([, name = '']) => name);
-  const readme = tableBelow(readPage('README.md'), '## How it works').map(([cell]) => cell);
-  const rest = ['dashboard', 'sql', 'bench', 'test', 'docs', 'src', 'client', 'deploy'];
-  expect([...new Set(readme.flatMap(named))].filter((name) => !rest.includes(name)).sort()).toEqual(folders);
   const architecture = tableBelow(readPage('docs/architecture.md'), '## Folders').map(([cell]) => cell);
   expect(architecture.flatMap(named).sort()).toEqual(folders);
+});
+
+test('docs/README.md leads to every page', () => {
+  const listed = links(readPage('docs/README.md')).map((target) => target.split('#')[0]);
+  const pages = readdirSync(join(ROOT, 'docs')).filter(
+    (name) => name.endsWith('.md') && name !== 'README.md',
+  );
+  expect(pages.filter((name) => !listed.includes(name))).toEqual([]);
+});
+
+/** What a sentence of absence names, by the kind that the list says: a command, a route, a setting, or a word of the code. */
+async function isThere(what: string): Promise<boolean> {
+  const [, kind, name = ''] = /^(command|route|word) `(.+)`$/.exec(what) ?? [];
+  if (kind === 'command') {
+    const [group = '', command = ''] = name.split(' ');
+    return (await tidemark([group, '--help'])).stdout.includes(`\n  ${command} `);
+  }
+  if (kind === 'route') return API.some(({ method, path }) => `${method} ${path}` === name);
+  if (kind === 'word') return sourceFiles().some((text) => new RegExp(`\\b${name}`, 'i').test(text));
+  throw new Error(`"${what}" is no proof: write a command, a route or a word.`);
+}
+
+test('what the pages say is not there is not there: docs/claims.md lists the sentences', async () => {
+  const rows = markedTable(readPage('docs/claims.md'), 'absences');
+  expect(rows.length).toBeGreaterThan(5);
+  for (const [sentence = '', page = '', proof = ''] of rows) {
+    const text = readPage(page.replaceAll('`', '')).replace(/\s+/g, ' ');
+    expect(text, `${page} says it`).toContain(sentence);
+    expect(await isThere(proof), `${proof} is there: correct ${page}`).toBe(false);
+  }
+  // What exists is found, so that the list can fail.
+  for (const proof of ['command `user suspend`', 'route `POST /v1/events`', 'word `percentile`'])
+    expect(await isThere(proof), proof).toBe(true);
+  const listed = rows.map(([sentence = '']) => sentence);
+  const claimed = ['docs/comparison.md', 'docs/troubleshooting.md'].flatMap((path) =>
+    prose(readPage(path))
+      .replace(/\s+/g, ' ')
+      .split(/(?<=[.:|]) /)
+      .filter((text) => ABSENCE.test(text)),
+  );
+  expect(claimed.filter((text) => !listed.some((one) => text.includes(one)))).toEqual([]);
+});
+
+/** Begins a sentence that denies a part of Tidemark. */
+const ABSENCE =
+  /\b(?:Tidemark|It) (?:has|does|takes|scrapes|keeps) (?:no\b|not\b|none\b|nothing\b)|not in this version|cannot be deleted/;
+
+/** Tabs and headings of the dashboard, and what they are about. */
+const NOUNS = [
+  'alert',
+  'annotation',
+  'app',
+  'board',
+  'browser key',
+  'consumer',
+  'event type',
+  'declared field',
+  'member',
+  'producer',
+];
+const MORE_NOUNS = [
+  'resource token',
+  'saved view',
+  'session',
+  'share',
+  'usage',
+  'webhook',
+  'weekly mail',
+  'erasure',
+  'redaction',
+  'group',
+];
+
+test('the glossary has the nouns of the dashboard', () => {
+  const terms =
+    readPage('docs/glossary.md')
+      .match(/^\| [^|]+ \|/gm)
+      ?.join('\n') ?? '';
+  expect([...NOUNS, ...MORE_NOUNS].filter((noun) => !new RegExp(`\\b${noun}\\b`).test(terms))).toEqual([]);
 });
 
 test.each(PAGES)('the npm scripts that %s names exist', (path) => {
@@ -73,7 +149,7 @@ test.each(PAGES)('the npm scripts that %s names exist', (path) => {
   const code = [...codeSpans(page), ...codeBlocks(page).map(({ text }) => text)].join('\n');
   const { scripts } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8'));
   const named = [...code.matchAll(/\bnpm (?:run (?:-s )?)?([a-z][\w:]*)/g)].map(([, name = '']) => name);
-  const known = [...Object.keys(scripts), 'ci', 'install', 'pack', 'root', 'version'];
+  const known = [...Object.keys(scripts), 'ci', 'install', 'link', 'pack', 'root', 'version'];
   expect(named.filter((name) => !known.includes(name))).toEqual([]);
 });
 

@@ -162,6 +162,13 @@ describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) =
     expect([status, headers['x-frame-options'], headers['cache-control'], headers['x-robots-tag']]).toEqual([
       ...[200, undefined, 'no-store', 'noindex'],
     ]);
+    // In pages that isolate themselves, too.
+    expect(headers['cross-origin-embedder-policy']).toBe('require-corp');
+    expect(headers['cross-origin-resource-policy']).toBe('cross-origin');
+    const { headers: ofFile } = await get('/assets/main-Ab3dE_6h.js');
+    expect(ofFile['access-control-allow-origin']).toBe('*');
+    expect(ofFile['cross-origin-resource-policy']).toBe('cross-origin');
+    expect((await get('/')).headers['access-control-allow-origin']).toBeUndefined();
     const policy = headers['content-security-policy'] ?? '';
     expect(policy).toContain(`frame-ancestors ${SITES.join(' ')}`);
     expect(policy.split('; ').filter((part) => !part.startsWith('frame-ancestors'))).toEqual(

@@ -73,7 +73,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     expect(reader.received).toMatch(/^HTTP\/1\.1 200 OK\r\n/);
     expect(reader.received).toMatch(/\r\nContent-Type: text\/event-stream\r\n/i);
     expect(reader.received).toMatch(/\r\nX-Accel-Buffering: no\r\n/i);
-    expect(reader.received).toMatch(/\r\nCache-Control: no-store\r\n/i);
+    expect(reader.received).toMatch(/\r\nCache-Control: no-store, no-transform\r\n/i);
     expect(reader.received).not.toMatch(/content-length|content-encoding/i);
     for (const piece of ['first ✓\n', 'second\n', 'third\n']) {
       stream.write(Buffer.from(piece));

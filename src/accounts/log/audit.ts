@@ -32,6 +32,7 @@ export type AuditAction =
   | 'retention.set'
   | 'consumer.add'
   | 'consumer.seek'
+  | 'consumer.skip'
   | 'consumer.remove'
   | 'webhook.add'
   | 'webhook.pause'

@@ -33,6 +33,7 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'retention.set': ({ name, days }) => `set the retention of ${name ? `“${name}”` : 'the app'}: ${days}`,
   'consumer.add': ({ name }) => `added the consumer “${name}”`,
   'consumer.seek': ({ name }) => `moved the consumer “${name}” to another place`,
+  'consumer.skip': ({ name }) => `left out an event of the consumer “${name}”`,
   'consumer.remove': ({ name }) => `removed the consumer “${name}”`,
   'webhook.add': ({ url }) => `added the webhook ${url}`,
   'webhook.pause': ({ webhookId }) => `paused the webhook ${webhookId}`,

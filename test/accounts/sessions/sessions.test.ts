@@ -4,7 +4,13 @@ import { storedAddress } from '../../../src/accounts/sessions/networks.ts';
 import { HttpConnection } from '../../support/http-client.ts';
 import { LiveClient } from '../../support/live-client.ts';
 import { newOwnApp, newPerson, PASSWORD, Person } from '../../support/person.ts';
-import { startTestService, TestClock, type TestService, until } from '../../support/service.ts';
+import {
+  startTestService,
+  TestClock,
+  type TestService,
+  until,
+  withTestService,
+} from '../../support/service.ts';
 
 const HOUR_MS = 3_600_000;
 const DAY_MS = 24 * HOUR_MS;
@@ -313,4 +319,24 @@ test.each([
   [`${'x'.repeat(100_000)}Firefox/1`, 'An unknown device'],
 ])('the device of %.60s is shown from a closed list', (agent, shown) => {
   expect(deviceText(deviceOf(agent))).toBe(shown);
+});
+
+test('a page that is open without https beside PUBLIC_URL is told so, and one of this machine is not', async () => {
+  await withTestService({ config: { PUBLIC_URL: 'https://events.example.com' } }, async (beside) => {
+    const signIn = async (origin: string): Promise<{ status: number; body: string }> =>
+      await beside.request({
+        method: 'POST',
+        path: '/api/session',
+        headers: { 'Content-Type': 'application/json', Host: new URL(origin).host, Origin: origin },
+        body: JSON.stringify({ email: 'ada@example.com', password: 'correct horse battery staple' }),
+      });
+    const refused = await signIn('http://192.168.1.7:8080');
+    expect(refused.status).toBe(403);
+    expect(JSON.parse(refused.body)).toMatchObject({
+      code: 'CROSS_ORIGIN',
+      details: expect.stringMatching(/without https: open it at https:\/\/events\.example\.com$/),
+    });
+    for (const origin of ['http://localhost:8080', 'http://127.0.0.1:8080', 'https://events.example.com'])
+      expect((await signIn(origin)).status, origin).toBe(401);
+  });
 });

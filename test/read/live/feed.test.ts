@@ -53,7 +53,7 @@ describe('over HTTP,', () => {
     const client = await follow(owner);
     expect(client.response.headers).toMatchObject({
       'content-type': 'text/event-stream',
-      'cache-control': 'no-store',
+      'cache-control': 'no-store, no-transform',
       'x-accel-buffering': 'no',
     });
     const eventId = await post('{"a":1}');
