@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import { valueEnd } from '../../src/json/walk.ts';
-import { pathText, valueText } from '../filter-text.ts';
+import { pathText } from '../filter-text.ts';
 import { html } from '../html.ts';
 import { type Child, children } from '../raw-json.ts';
 import { CopyButton } from './copy.ts';
@@ -15,8 +15,8 @@ const LONG_STRING = 2_000;
 /** Longer values are not offered as filters. */
 const LONGEST_FILTER = 500;
 
-/** Filters by a value of an event. @param not true: excludes it */
-export type OnFilter = (path: string, value: string, not: boolean) => void;
+/** Filters by a value of an event, as JSON. @param not true: excludes it */
+export type OnFilter = (path: string, spelling: string, not: boolean) => void;
 
 export interface JsonTreeProps {
   readonly text: string;
@@ -77,7 +77,7 @@ interface LeafProps {
 /** A value; a click on it offers filters and copying. */
 function Leaf({ name, path, spelling, onFilter }: LeafProps): VNode {
   const [isOpen, setOpen] = useState(false);
-  const filter = (not: boolean) => () => onFilter?.(pathText(path), valueText(spelling), not);
+  const filter = (not: boolean) => () => onFilter?.(pathText(path), spelling, not);
   const canFilter = onFilter !== undefined && path.length > 0 && spelling.length <= LONGEST_FILTER;
   return html`<div class="leaf">
     ${name}<button type="button" class="scalar" aria-expanded=${isOpen ? 'true' : 'false'} title="Filter or copy" onClick=${() => setOpen(!isOpen)}><${Scalar} spelling=${spelling} /></button>

@@ -25,6 +25,7 @@ interface QueryLine {
   readonly looked?: number;
   readonly groups: readonly {
     readonly by?: Readonly<Record<string, unknown>>;
+    readonly numbersIn?: readonly string[];
     readonly other?: true;
     readonly count: number;
     readonly of?: Readonly<Record<string, Readonly<Record<string, number | string | null>>>>;
@@ -145,8 +146,9 @@ const LIKE_JSON = /^(?:|-?\d[\d.eE+-]*|true|false|null|".*)$/s;
 export function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VNode {
   const cells = new Map<string, string>();
   const [rows, columns] = [new Map<string, number>(), new Map<string, number>()];
-  for (const { by, other, count: events, of } of line.groups) {
-    const keyOf = (path: string): string => (other ? OTHER : keyAt(by, path));
+  for (const group of line.groups) {
+    const { other, count: events, of } = group;
+    const keyOf = (path: string): string => (other ? OTHER : keyAt(group, path));
     const [row, column] = [keyOf(first), second === undefined ? what : keyOf(second)];
     rows.set(row, (rows.get(row) ?? 0) + events);
     columns.set(column, (columns.get(column) ?? 0) + events);
@@ -172,9 +174,9 @@ export function Groups({ line, by: [first = '', second], stat, what }: GroupsPro
 }
 
 /** Key of a value, as JSON, which neither of the two others is. A path is absent where events have no single value there. */
-function keyAt(by: Readonly<Record<string, unknown>> | undefined, path: string): string {
-  const value = Object.entries(by ?? {}).find(([name]) => pathKey(name) === pathKey(path))?.[1];
-  return value === undefined ? NONE : JSON.stringify(value);
+function keyAt({ by = {}, numbersIn = [] }: QueryLine['groups'][number], path: string): string {
+  const [name = '', value] = Object.entries(by).find(([own]) => pathKey(own) === pathKey(path)) ?? [];
+  return value === undefined ? NONE : numbersIn.includes(name) ? String(value) : JSON.stringify(value);
 }
 
 /** A text stands as it is, in quotes where it would look like something else. */

@@ -5,7 +5,7 @@ import { share } from '../charts/legend.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Icon } from '../components/icon.ts';
 import { Skeleton } from '../components/waiting.ts';
-import { countablePath } from '../filter-text.ts';
+import { allowedBy, equals, valueText } from '../filter-text.ts';
 import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { countedPaths, pathKey, useDeclaredFields } from '../known-fields.ts';
@@ -60,26 +60,18 @@ function FacetList({ appId, viewed }: FacetsProps): VNode {
     : html`${paths.map((path) => html`<${Facet} key=${path} appId=${appId} viewed=${viewed} path=${path} />`)}`;
 }
 
-/** The values in a condition, as it spells them. */
-const VALUES = /"(?:[^"\\]|\\.)*"|[^,]+/g;
-
 function Facet({ appId, viewed, path }: FacetsProps & { readonly path: string }): VNode {
   const { view, change } = viewed;
   const { values, otherEvents, isSample, isLoading } = useValueCounts(appId, path, viewed);
-  const isOwn = (filter: string): boolean => pathKey(countablePath(filter) ?? '') === pathKey(path);
-  const ticked = view.filters
-    .filter(isOwn)
-    .flatMap((filter) => filter.slice(filter.indexOf(':', path.length) + 1).match(VALUES) ?? []);
+  const isOwn = (filter: string): boolean => pathKey(allowedBy(filter)?.path ?? '') === pathKey(path);
+  const ticked = view.filters.filter(isOwn).flatMap((filter) => allowedBy(filter)?.values ?? []);
   const total = values.reduce((sum, { count }) => sum + count, otherEvents);
   const most = Math.max(1, ...values.map(({ count }) => count));
   const tick = (value: string): void => {
     const next = ticked.includes(value) ? ticked.filter((one) => one !== value) : [...ticked, value];
     const others = view.filters.filter((filter) => !isOwn(filter));
-    change({
-      filters: next.length === 0 ? others : [...others, `${path}:${next.join()}`],
-      hidden: [],
-      at: null,
-    });
+    const own = next.length === 0 ? [] : (equals(path, ...next) ?? []);
+    change({ filters: others.concat(own), hidden: [], at: null });
   };
   const gone = ticked.filter((value) => !values.some((one) => one.value === value));
   const shown = [...values.slice(0, ROWS), ...gone.map((value) => ({ value, count: 0 }))];
@@ -89,7 +81,7 @@ function Facet({ appId, viewed, path }: FacetsProps & { readonly path: string })
     ${shown.map(
       ({ value, count }) => html`<label key=${value} class="facet-value">
         <input type="checkbox" checked=${ticked.includes(value)} onChange=${() => tick(value)} />
-        <span class="facet-name" title=${value}>${value}</span>
+        <span class="facet-name" title=${value}>${valueText(value)}</span>
         <span>${amount(count)}</span>
         <span class="muted">${share(count, total)}</span>
         <progress max=${most} value=${count} aria-hidden="true"></progress>

@@ -1,7 +1,7 @@
 /** The values of a field, for completion: those of the events that a view is about. */
 import type { FieldValues } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
-import { countablePath, valueText } from '../filter-text.ts';
+import { countablePath } from '../filter-text.ts';
 import { count } from '../format.ts';
 import { pathKey } from '../known-fields.ts';
 import { isOpen } from '../range.ts';
@@ -10,7 +10,7 @@ import { eventsQuery, type ViewAndChange } from '../view.ts';
 
 /** The values of a field with their counts, most first. */
 export interface ValueCounts {
-  /** In the grammar of filters. */
+  /** As JSON. */
   readonly values: readonly { readonly value: string; readonly count: number }[];
   /** Events with other values, several or none. */
   readonly otherEvents: number;
@@ -22,7 +22,7 @@ export interface ValueCounts {
 export function useValueCounts(appId: string, path: string, viewed: ViewAndChange): ValueCounts {
   const { data, loading } = useValues(appId, path, viewed);
   return {
-    values: (data?.values ?? []).map(({ value, events }) => ({ value: spelling(value), count: events })),
+    values: (data?.values ?? []).map((one) => ({ value: spelling(one), count: one.events })),
     otherEvents: data?.otherEvents ?? 0,
     isSample: data?.exact === false,
     isLoading: data === undefined && loading,
@@ -31,7 +31,7 @@ export function useValueCounts(appId: string, path: string, viewed: ViewAndChang
 
 /**
  * The values that a field has in a view, whatever else the view asks of it; conditions on the field itself count as absent.
- * In the grammar of filters, the most frequent first.
+ * The most frequent first.
  * @param path null: asks for nothing
  */
 export function useFieldValues(appId: string, path: string | null, viewed: ViewAndChange): ValueCount[] {
@@ -52,16 +52,17 @@ function useValues(appId: string, path: string | null, { view, span }: ViewAndCh
   return useResource<FieldValues>(path === null ? null : key, { scope: `${appId} ${path}` });
 }
 
-/** A value in the grammar of filters, and of how many events it is. */
+/** A value as JSON, and of how many events it is. */
 export interface ValueCount {
   readonly value: string;
   readonly events: string;
 }
 
 const countsOf = ({ values, sample }: FieldValues): ValueCount[] =>
-  values.map(({ value, events }) => ({
-    value: spelling(value),
-    events: sample === null ? count(events) : `${count(events)} of the newest ${count(sample.events)}`,
+  values.map((one) => ({
+    value: spelling(one),
+    events:
+      sample === null ? count(one.events) : `${count(one.events)} of the newest ${count(sample.events)}`,
   }));
 
 /** Most fields whose values are looked through for a word. */
@@ -94,9 +95,6 @@ export function useCountedValues(
   return data ?? [];
 }
 
-/** A value in the grammar of filters. */
-export function spelling(value: FieldValues['values'][number]['value']): string {
-  // Without quotes a text that spells a number is that number, too.
-  const isNumber = typeof value === 'string' && /^-?\d+(?:\.\d+)?(?:e-?\d+)?$/.test(value);
-  return isNumber ? value : valueText(JSON.stringify(value));
-}
+/** A value as JSON. */
+const spelling = ({ value, valueIsNumber }: FieldValues['values'][number]): string =>
+  valueIsNumber ? String(value) : JSON.stringify(value);

@@ -1,13 +1,13 @@
 /** The fields of an app's payloads, for completion: those that the server knows, and those of the events at hand. */
 import type { EventPage } from '../event-rows.ts';
-import { pathText, valueText } from '../filter-text.ts';
+import { pathText } from '../filter-text.ts';
 import { pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import { children } from '../raw-json.ts';
 
 export interface KnownField {
   /** In the grammar of filters. */
   readonly path: string;
-  /** In the grammar of filters, the most frequent first. */
+  /** As JSON, the most frequent first. */
   readonly values: readonly string[];
   /** What is counted of it, where it is declared. */
   readonly counted?: 'counted' | 'numbers counted' | undefined;
@@ -33,7 +33,7 @@ export function useServerFields(appId: string, isWanted: boolean): readonly Know
           kind !== 'distinct' && { counted: kind === 'value' ? 'counted' : 'numbers counted' }),
       }),
     ),
-    ...seen.map(({ path, examples }) => ({ path, values: examples.map(valueText) })),
+    ...seen.map(({ path, examples }) => ({ path, values: examples })),
   ];
 }
 
@@ -47,8 +47,7 @@ export function fieldsOf(pages: readonly EventPage[]): KnownField[] {
       found.set(path, field);
       field.count += 1;
       if (spelling.length > LONGEST_VALUE) continue;
-      const value = valueText(spelling);
-      field.values.set(value, (field.values.get(value) ?? 0) + 1);
+      field.values.set(spelling, (field.values.get(spelling) ?? 0) + 1);
     }
   }
   const most = (a: [string, number], b: [string, number]): number => b[1] - a[1];

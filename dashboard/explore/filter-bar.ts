@@ -6,7 +6,7 @@ import { call } from '../api.ts';
 import { Icon } from '../components/icon.ts';
 import { matches } from '../components/search.ts';
 import type { EventPage } from '../event-rows.ts';
-import { typedConditionsPath, typedPath, valueText, withCondition } from '../filter-text.ts';
+import { typable, typedConditionsPath, typedPath, valueText, withCondition } from '../filter-text.ts';
 import { amount } from '../format.ts';
 import { html } from '../html.ts';
 import { useSearchField } from '../places.ts';
@@ -215,15 +215,15 @@ function offersFor(text: string, read: TypedConditions | undefined, view: View, 
       ({ path, values, counted }): Offer => ({
         kind: 'Field',
         label: path,
-        hint: counted ?? (values[0] === undefined ? '' : `e.g. ${values[0]}`),
+        hint: counted ?? (values[0] === undefined ? '' : `e.g. ${valueText(values[0])}`),
         text: `${isNot ? '-' : ''}${path}:`,
       }),
     );
   if (wanted === '') return [...ofTypes, ...ofFields];
   const ofValues = known.ofFields
     .flatMap(({ path, values }) => values.map((one) => ({ path, ...one })))
-    .filter(({ value }) => matches(name, value))
-    .sort((a, b) => nearness(name, b.value) - nearness(name, a.value))
+    .filter(({ value }) => matches(name, valueText(value)))
+    .sort((a, b) => nearness(name, valueText(b.value)) - nearness(name, valueText(a.value)))
     .slice(0, MOST_WORD_VALUES)
     .map(({ path, value, events }) => valueOffer({ path, value, events, isNot }, view));
   const [, quoted] = /^"([^"]+)"$/.exec(wanted) ?? [];
@@ -249,7 +249,7 @@ const valueOffer = (
   view: View,
 ): Offer => ({
   kind: isNot ? 'Is not' : 'Is',
-  label: `${path}: ${value}`,
+  label: `${path}: ${valueText(value)}`,
   hint: events,
   changes: { filters: withCondition(view.filters, path, value, isNot) },
 });
@@ -283,7 +283,7 @@ function conditionOffers(
   const events = new Map(counts.map((one) => [one.value, one.events]));
   const known = fields.find((field) => field.path === plain)?.values ?? [];
   const values = known
-    .filter((candidate) => matches(wanted, candidate) && candidate !== valueText(JSON.stringify(wanted)))
+    .filter((candidate) => matches(wanted, valueText(candidate)) && candidate !== JSON.stringify(wanted))
     .slice(0, MOST_VALUES)
     .map((candidate) =>
       valueOffer({ path: plain, value: candidate, events: events.get(candidate) ?? '', isNot }, view),
@@ -315,7 +315,7 @@ function Chips({ viewed, types, onEdit }: ChipsProps): VNode {
     (filter) =>
       html`<${Chip} key=${filter} text=${filter} isNot=${filter.startsWith('-')} onRemove=${() => drop({ filters: without(view.filters, filter) })} onEdit=${() => {
         drop({ filters: without(view.filters, filter) });
-        onEdit(filter);
+        onEdit(typable(filter));
       }} />`,
   )}
   ${view.text !== null && html`<${Chip} text=${`“${view.text}”`} onRemove=${() => drop({ text: null })} onEdit=${() => onEdit(view.text ?? '')} />`}`;

@@ -1,5 +1,6 @@
 /** How a view is filtered by a line of its chart: by an event type, or by a value of the field that the chart is by. */
-import { countablePath, equals, valueText, withCondition } from '../filter-text.ts';
+import { allowedBy, countablePath, equals, withCondition } from '../filter-text.ts';
+import { plainText } from '../components/json-tree.ts';
 import { pathKey } from '../known-fields.ts';
 import type { View } from '../url.ts';
 
@@ -25,22 +26,16 @@ export function pickingOf({ types, filters }: View, by: string | null): Picking 
     };
   const isOwn = (filter: string): boolean => pathKey(countablePath(filter) ?? '') === pathKey(by);
   const others = filters.filter((filter) => !isOwn(filter));
-  const own = filters.filter(isOwn).map((filter) => filter.slice(filter.indexOf(':', by.length) + 1));
   return {
-    picked: own.flatMap((value) => keyOf(value) ?? []),
+    picked: filters.filter(isOwn).flatMap((filter) => {
+      const values = allowedBy(filter)?.values ?? [];
+      // Several values are no line. A number without quotes is that of the text, too.
+      return values.every((value) => plainText(value) === plainText(values[0] ?? '')) ? values : [];
+    }),
     with: (key) => {
-      const condition = key === null ? null : equals(by, valueText(key));
+      const condition = key === null ? null : equals(by, key);
       return { filters: condition === null ? others : [...others, condition], hidden: [] };
     },
-    without: (key) => ({ filters: withCondition(filters, by, valueText(key), true), hidden: [] }),
+    without: (key) => ({ filters: withCondition(filters, by, key, true), hidden: [] }),
   };
-}
-
-/** The key of a value as the grammar of filters spells it; null for several values. */
-function keyOf(value: string): string | null {
-  try {
-    return typeof JSON.parse(value) === 'object' && value !== 'null' ? null : value;
-  } catch {
-    return value.includes(',') ? null : JSON.stringify(value);
-  }
 }

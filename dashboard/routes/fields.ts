@@ -17,7 +17,7 @@ import { ProblemBox } from '../components/problem.ts';
 import { matches, Search } from '../components/search.ts';
 import { rowButton, table } from '../components/table.ts';
 import { Skeleton, Waiting } from '../components/waiting.ts';
-import { equals, valueText } from '../filter-text.ts';
+import { equals } from '../filter-text.ts';
 import { count, counted, dateTime } from '../format.ts';
 import { html } from '../html.ts';
 import { countersOf, declaredPath, pathKey, useCatalog, useDeclaredFields } from '../known-fields.ts';
@@ -257,7 +257,7 @@ function SeenRow({ appId, fields, declared, onCount }: SeenRowProps): VNode {
       'event',
     )}>${least === most ? most : `${least} – ${most}`}</td>
     <td data-label="Examples"><span class="examples">${examples.map((example) => {
-      const filter = equals(path, valueText(example));
+      const filter = equals(path, example);
       return filter === null
         ? null
         : html`<a href=${explore(filter, only)} title=${`Show the events with ${filter}`}><code>${example}</code></a>`;

@@ -173,8 +173,12 @@ export interface FieldCatalog {
 
 /** The values of a field among events that pass a filter. */
 export interface FieldValues {
-  /** Most events first. A number that a double cannot hold is a text. */
-  readonly values: readonly { readonly value: string | number | boolean | null; readonly events: number }[];
+  /** Most events first. A number that a double cannot hold is a text, and `valueIsNumber` says so. */
+  readonly values: readonly {
+    readonly value: string | number | boolean | null;
+    readonly valueIsNumber?: true;
+    readonly events: number;
+  }[];
   /** Events with other values, several or none. */
   readonly otherEvents: number;
   /** Whether all events that pass are counted, and not a sample of the newest. */
@@ -870,6 +874,8 @@ export interface QueryRow {
 export interface QueryGroup {
   /** By the path as it was sent. */
   readonly by?: Readonly<Record<string, string | number | boolean | null>>;
+  /** The paths of `by` whose values are numbers that a double cannot hold, which are given as texts. */
+  readonly numbersIn?: readonly string[];
   readonly other?: true;
   readonly count: number;
   readonly of?: Readonly<Record<string, QueryStatistics>>;

@@ -36,6 +36,10 @@ const BODILESS_PER_CONNECTION = 256;
 const SHARED_PORT = 0;
 const EXCLUSIVE_PORT = 1;
 
+/** Texts are written as they are, and half a character is not UTF-8: it becomes U+FFFD, which has as many bytes. */
+const wellFormed = (body: string | Buffer, bytes: number): string | Buffer =>
+  typeof body === 'string' && bytes !== body.length ? Buffer.from(body) : body;
+
 class UwsWire implements Wire {
   readonly method: string;
   readonly path: string;
@@ -123,8 +127,8 @@ class UwsWire implements Wire {
       this.#writeHead(status, headers);
       if (this.method === 'HEAD' || bytes === 0) this.#endWithoutBody(bytes, close);
       // A response that closes the connection need not wait for its reader: no request follows.
-      else if (close) res.end(body, true);
-      else this.#end(body, bytes);
+      else if (close) res.end(wellFormed(body, bytes), true);
+      else this.#end(wellFormed(body, bytes), bytes);
     });
   }
 

@@ -6,7 +6,7 @@ import type { Parameter } from '../http/query.ts';
 import { compareDecimals, parseDecimal } from '../json/decimal.ts';
 import type { Stats } from '../storage/storage.ts';
 import { COUNT } from './answer-shapes.ts';
-import { VALUE } from './fields/shown-value.ts';
+import { VALUE, VALUE_IS_NUMBER } from './fields/shown-value.ts';
 
 /** `count` is in every row. */
 export type NumberStat = 'count' | FieldStat;
@@ -49,12 +49,13 @@ export const DISTINCT_FIELDS = {
 const OVERALL_ROW = objectOf(
   {
     value: { ...VALUE, description: 'With `by`: the value as JSON.' },
+    valueIsNumber: VALUE_IS_NUMBER,
     other: { const: true, description: 'With `by`: the row of all other events.' },
     count: COUNT,
     ...STAT_FIELDS,
     ...DISTINCT_FIELDS,
   },
-  { optional: ['value', 'other', ...STATS, 'distinct', 'exact'] },
+  { optional: ['value', 'valueIsNumber', 'other', ...STATS, 'distinct', 'exact'] },
 );
 
 export const OVERALL = {

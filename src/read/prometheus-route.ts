@@ -250,11 +250,11 @@ async function addValues(
       `${field} has more than ${MOST_VALUES.toLocaleString('en-US')} values in ${app.appId}: too many to be series of their own.`,
       'value',
     );
-  // A text and a number that read the same are one series.
+  // A text and a number that read the same are one series, and so are texts that are the same in UTF-8, which has no half characters.
   const sums = new Map<string, number>();
   for (const [value, count] of counted.values) {
     const shown = shownValue(value);
-    const label = typeof shown === 'string' ? shown : JSON.stringify(shown);
+    const label = wellFormed(typeof shown === 'string' ? shown : JSON.stringify(shown));
     sums.set(label, (sums.get(label) ?? 0) + count);
   }
   for (const [value, sum] of sums) samples.push({ labels: { app: app.appId, field, value }, value: sum });
@@ -322,8 +322,12 @@ async function textOf(samples: Samples, slices: TimeSlice): Promise<string> {
   return text;
 }
 
+/** As it is in UTF-8: half a character becomes U+FFFD. */
+const wellFormed = (text: string): string => Buffer.from(text).toString();
+
 /** The value of a label. */
-function escaped(value: string): string {
+function escaped(sent: string): string {
+  const value = wellFormed(sent);
   return /[\\"\n]/.test(value) ? value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : value;
 }
 

@@ -21,7 +21,7 @@ import {
 } from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
-import { shownValue, VALUE } from './fields/shown-value.ts';
+import { VALUE, VALUE_IS_NUMBER, valueInRow } from './fields/shown-value.ts';
 import { DECLARE, type UncountedRead, whyNotCounted } from './fields/why-not-counted.ts';
 import { COUNTED_LATER, COUNTED_LATER_NOTE, fieldFilterOf } from './filter/counted-values.ts';
 import { FILTER } from './filter/filter-query.ts';
@@ -121,6 +121,7 @@ const ROW = objectOf(
       ...VALUE,
       description: 'With `by` a field: the value as JSON; a number that a double cannot hold as a text.',
     },
+    valueIsNumber: VALUE_IS_NUMBER,
     other: {
       const: true,
       description: 'With `by` a field: the row of all other events, those without the field among them.',
@@ -144,7 +145,10 @@ const ROW = objectOf(
   },
   {
     title: 'SeriesRow',
-    optional: ['typeId', 'typeName', 'value', 'other', 'accumulated', ...STATS, 'distinct', 'exact'],
+    optional: [
+      ...['typeId', 'typeName', 'value', 'valueIsNumber', 'other', 'accumulated'],
+      ...[...STATS, 'distinct', 'exact'],
+    ],
   },
 );
 
@@ -360,6 +364,7 @@ interface Line {
     readonly typeId?: string | null;
     readonly typeName?: string | null;
     readonly value?: unknown;
+    readonly valueIsNumber?: true;
     readonly other?: true;
   };
   readonly counts: readonly number[];
@@ -371,9 +376,7 @@ function labelled({ lines, rest, all }: SeriesLines, by: By | null): readonly Li
   if (by === null || by === 'none') return [{ label: {}, ...all }];
   const apart = lines.map(({ value, type, counts, before }) => ({
     label:
-      value === null
-        ? { typeId: type?.typeId ?? null, typeName: type?.name ?? null }
-        : { value: shownValue(value) },
+      value === null ? { typeId: type?.typeId ?? null, typeName: type?.name ?? null } : valueInRow(value),
     counts,
     before,
   }));
@@ -408,7 +411,7 @@ function rowsOfStats(
 
 function labelOf({ value }: SummaryLine, by: By | null): Line['label'] {
   if (!isPath(by)) return {};
-  return value === null ? { other: true } : { value: shownValue(value) };
+  return value === null ? { other: true } : valueInRow(value);
 }
 
 /** Statistics of the whole interval, with `by` of each line. */

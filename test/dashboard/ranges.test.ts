@@ -1,11 +1,18 @@
 import { describe, expect, test } from 'vitest';
 import { shortNames } from '../../dashboard/charts/series-data.ts';
 import { fieldsOf, valuesAt } from '../../dashboard/explore/fields.ts';
-import { pathText, typedPath, valueText, withCondition } from '../../dashboard/filter-text.ts';
+import {
+  allowedBy,
+  equals,
+  pathText,
+  typable,
+  typedPath,
+  withCondition,
+} from '../../dashboard/filter-text.ts';
 import { average, change } from '../../dashboard/format.ts';
 import { comparedSpan, parseRange, relativeOf, resolveRange, wider } from '../../dashboard/range.ts';
-
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
+import { readConditions } from '../../src/read/typed/typed-conditions.ts';
 import { parseTyped } from '../../src/read/typed/typed-range.ts';
 
 const BERLIN = 'Europe/Berlin';
@@ -88,7 +95,7 @@ describe('days and weeks', () => {
 
 describe('conditions', () => {
   test.each([
-    [['user', 'id'], '42', 'user.id:42'],
+    [['user', 'id'], '42', 'user.id==42'],
     [['n.o', 'a b'], '"x"', '"n.o"."a b":x'],
     [['-a'], '"42"', '"-a":"42"'],
     [['a'], '"true"', 'a:"true"'],
@@ -96,20 +103,48 @@ describe('conditions', () => {
     [['a'], '""', 'a:""'],
     [['a'], '"\\ud800"', 'a:"\\ud800"'],
     [['a'], '"to be "', 'a:"to be "'],
-  ])('of %j and %s are %s, and the server reads them so', (names, spelling, expected) => {
-    const text = `${pathText(names)}:${valueText(spelling)}`;
-    expect(text).toBe(expected);
-    const condition = parseFilter(text);
-    expect(condition).toMatchObject({ isNegated: false, path: names });
-    expect(condition).toMatchObject({ test: { values: [{ text: String(JSON.parse(spelling)) }] } });
-  });
+    [['a'], '"rock or roll"', 'a:"rock or roll"'],
+    [['a'], '"salt and type:pepper"', 'a:"salt and type:pepper"'],
+    [['a'], '"this OR"', 'a:"this OR"'],
+    [['a'], '"New York"', 'a:New York'],
+    [['a'], '"*"', 'a:"*"'],
+    [['a'], '"5"', 'a:"5"'],
+    [['a'], '5', 'a==5'],
+    [['a'], 'null', 'a==null'],
+    [['a'], '9223372036854775807', 'a==9223372036854775807'],
+  ])(
+    'of %j and %s are %s, and are read so by the server, and where they are typed',
+    (names, spelling, expected) => {
+      const text = equals(pathText(names), spelling) ?? '';
+      expect(text).toBe(expected);
+      const condition = parseFilter(text);
+      expect(condition).toMatchObject({ isNegated: false, path: names });
+      const value = spelling.startsWith('"') ? JSON.parse(spelling) : spelling;
+      expect(condition).toMatchObject({ test: { values: [{ text: value }] } });
+      expect(allowedBy(text)).toMatchObject({ values: [expect.stringContaining(spelling.slice(0, 2))] });
+      // Typed again, as when a chip is clicked, it is the same.
+      expect(readConditions(text)).toEqual({ conditions: [text] });
+      expect(readConditions(`-${text}`)).toEqual({ conditions: [`-${text}`] });
+    },
+  );
 
   test('of one field are alternatives, and their exclusions are not', () => {
-    expect(withCondition(['a:1'], 'a', '2', false)).toEqual(['a:1,2']);
-    expect(withCondition(['a:1'], 'a', '1', false)).toEqual(['a:1']);
-    expect(withCondition(['a:1'], 'a', '2', true)).toEqual(['a:1', '-a:2']);
-    expect(withCondition(['-a:1'], 'a', '1', false)).toEqual(['a:1']);
-    expect(withCondition(['a:*'], 'a', '1', false)).toEqual(['a:*', 'a:1']);
+    expect(withCondition(['a:x'], 'a', '"y"', false)).toEqual(['a:x,y']);
+    expect(withCondition(['a:x'], 'a', '"x"', false)).toEqual(['a:x']);
+    expect(withCondition(['a:x'], 'a', '"y"', true)).toEqual(['a:x', '-a:y']);
+    expect(withCondition(['-a:x'], 'a', '"x"', false)).toEqual(['a:x']);
+    expect(withCondition(['a:*'], 'a', '"x"', false)).toEqual(['a:*', 'a:x']);
+    expect(withCondition(['a:x y,"z"'], '"a"', '5', false)).toEqual(['a=="x y","z",5']);
+    expect(withCondition(['a==5'], 'a', '"5"', false)).toEqual(['a==5,"5"']);
+    // Without quotes it has both already.
+    expect(withCondition(['a:5'], 'a', '"5"', false)).toEqual(['a:5']);
+    expect(withCondition(['a:5'], 'a', '7', false)).toEqual(['a==5,"5",7']);
+  });
+
+  test('that were sent unquoted are typed so that they stay one', () => {
+    expect(typable('-a:rock or roll')).toBe('-a:"rock or roll"');
+    expect(typable('a:5,rock or roll')).toBe('a:5,rock or roll');
+    expect(typable('a>=rock or roll')).toBe('a>=rock or roll');
   });
 
   test('are told from texts', () => {
@@ -127,7 +162,7 @@ describe('conditions', () => {
     ];
     expect(fieldsOf([{ events, next: null, searchedUntil: null, feed: null }])).toEqual([
       { path: 'a.b', values: ['2', '1'] },
-      { path: 'list.c', values: ['x', 'y'] },
+      { path: 'list.c', values: ['"x"', '"y"'] },
     ]);
     expect(valuesAt(events[0]?.payload ?? '', 'list.c')).toEqual(['"x"', '"y"']);
   });

@@ -36,6 +36,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     for (const [path, kind] of [
       ['plan', 'value'],
       ['order.total', 'number'],
+      ['half', 'value'],
     ])
       expect(
         (await owner.post(`/api/apps/${shop.appId}/declared-fields`, { path, kind, backfill: true })).status,
@@ -44,6 +45,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     await store('order placed', { plan: 'free', order: { total: -2 } }, 2);
     await store('quoted "\\\n type', { plan: '1' });
     await store('quoted "\\\n type', { plan: 1 });
+    for (const plan of ['\ud83d', '\ude00', '\ufffd']) await store('half', { half: plan });
   });
   afterAll(async () => {
     await service?.stop();
@@ -80,6 +82,7 @@ describe.each(availableEngines())('on %s', (engine) => {
       `tidemark_app_info{${app},name="Shop"} 1`,
       `tidemark_events_total{${app},type="order placed"} 5`,
       `tidemark_events_total{${app},type="quoted \\"\\\\\\n type"} 2`,
+      `tidemark_events_total{${app},type="half"} 3`,
     ]);
     expect(samples((await scrape('?typeName=order+placed')).body)).toHaveLength(2);
     if (PROMETHEUS) {
@@ -101,6 +104,10 @@ describe.each(availableEngines())('on %s', (engine) => {
       `tidemark_value_events_total{${of}"plan",value="1"} 2`,
       `tidemark_numbers_total{${of}"order.total"} 5`,
       `tidemark_numbers_sum{${of}"order.total"} 27.5`,
+    ]);
+    // Half a character is none of UTF-8: as a text it is the same as another half.
+    expect(samples((await scrape('?value=half')).body).filter((line) => line.includes('field='))).toEqual([
+      `tidemark_value_events_total{${of}"half",value="\ufffd"} 3`,
     ]);
     // An app without the field has no samples of it, and does not refuse those of the others.
     const other = await newOwnApp(owner);

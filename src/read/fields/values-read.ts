@@ -24,7 +24,7 @@ import { parsePath } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE } from '../scope-query.ts';
 import { readSearchPage, SEARCH_BUDGET, type SearchBudget } from '../search-page.ts';
 import { sum } from '../series-lines.ts';
-import { shownValue, VALUE } from './shown-value.ts';
+import { VALUE, VALUE_IS_NUMBER, valueInRow } from './shown-value.ts';
 
 const DEFAULT_PAGE_VALUES = 20;
 const MAX_PAGE_VALUES = 100;
@@ -78,7 +78,10 @@ export const VALUES = {
           objectOf<FieldValues>({
             values: {
               type: 'array',
-              items: objectOf({ value: VALUE, events: COUNT }, { title: 'FieldValue' }),
+              items: objectOf(
+                { value: VALUE, valueIsNumber: VALUE_IS_NUMBER, events: COUNT },
+                { title: 'FieldValue', optional: ['valueIsNumber'] },
+              ),
             },
             otherEvents: {
               ...COUNT,
@@ -155,7 +158,7 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
         limit,
         exceptIds,
       }));
-    const values = counts.values.map(([value, count]) => ({ value: shownValue(value), events: count }));
+    const values = counts.values.map(([value, count]) => ({ ...valueInRow(value), events: count }));
     return done<FieldValues>({ ...counts, values });
   });
 }

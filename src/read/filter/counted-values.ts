@@ -1,11 +1,9 @@
 /** The values of a field for which a condition holds, as the counts of declared fields know them. */
 
 import { notYet } from '../../errors.ts';
-import { parseDecimal } from '../../json/decimal.ts';
 import { type FieldFilter, OTHER, scalarValue, valueOfString } from '../../storage/storage.ts';
-import type { Condition } from './parse-filter.ts';
+import { type Condition, isScalar } from './parse-filter.ts';
 import { payloadFilter } from './payload-filter.ts';
-import { JSON_WORDS } from './payload-matcher.ts';
 
 /** The answer to what only counts know, while too much of it is not counted yet: maintenance needs some seconds for it. */
 export const COUNTED_LATER = notYet(
@@ -23,10 +21,10 @@ export const COUNTED_LATER_NOTE =
 export function countedValues({ isNegated, test }: Condition): readonly string[] | null {
   if (isNegated || test.kind !== 'equals') return null;
   const values = new Set<string>();
-  for (const { text, isQuoted } of test.values) {
-    values.add(valueOfString(text));
+  for (const { text, isQuoted, isExact } of test.values) {
+    if (!isExact) values.add(valueOfString(text));
     // An unquoted value is also the number, true, false or null that it spells.
-    if (!isQuoted && (JSON_WORDS.has(text) || parseDecimal(text) !== null)) values.add(scalarValue(text));
+    if (!isQuoted && isScalar(text)) values.add(scalarValue(text));
   }
   return values.has(OTHER) ? null : [...values];
 }

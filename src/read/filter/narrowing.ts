@@ -5,7 +5,7 @@
 
 import { parseDecimal } from '../../json/decimal.ts';
 import type { TextTest } from '../../storage/storage.ts';
-import type { Condition, Operand } from './parse-filter.ts';
+import { type Condition, isScalar, type Operand } from './parse-filter.ts';
 
 /** Characters that JSON text only has as escapes; and halves of characters, which UTF-8 only has so. */
 const ONLY_ESCAPED = /["\\\p{Cc}\p{Cs}]/u;
@@ -34,12 +34,11 @@ export function containing(text: string): TextTest {
   return isInText ? [...new Set([text, ...escaped])] : escaped;
 }
 
-function operandSpellings({ text, isQuoted }: Operand): string[] {
-  const number = isQuoted ? null : parseDecimal(text);
+function operandSpellings({ text, isQuoted, isExact }: Operand): string[] {
+  if (isQuoted || !isScalar(text)) return spellings(text, '"');
+  const number = parseDecimal(text);
   // A string that spells the number contains its digits too, unless these are escaped.
-  if (number !== null) return [...digitSpellings(number.digits), '\\u00'];
-  if (!isQuoted && (text === 'true' || text === 'false' || text === 'null')) return [text, '\\u00'];
-  return spellings(text, '"');
+  return [...(number === null ? [text] : digitSpellings(number.digits)), ...(isExact ? [] : ['\\u00'])];
 }
 
 /** @param digits without zeros at either end */

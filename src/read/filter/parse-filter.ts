@@ -1,7 +1,7 @@
 /**
  * The grammar of a filter on payloads: one condition, in the spelling of a query parameter.
  *
- *     filter     = ["-"] path ( ":" "*" | ":" value *( "," value ) | comparison value )
+ *     filter     = ["-"] path ( ":" "*" | ( ":" | "==" ) value *( "," value ) | comparison value )
  *     path       = name *( "." name )
  *     comparison = "<" | "<=" | ">" | ">="
  *     name       = quoted | 1*( character other than . : < > = " \ | escape )
@@ -9,13 +9,15 @@
  *     escape     = "\" character             stands for the character
  *     quoted     = a JSON string             the only spelling of NUL, of lone surrogates, and of an empty text
  *
- * Spaces around unquoted names and values do not belong to them.
+ * Spaces around unquoted names and values do not belong to them. After "==" a value is JSON: 5 is the number alone, "5" the text.
  */
+import { parseDecimal } from '../../json/decimal.ts';
 
-/** A value to compare with. Unquoted, it may also be a number, true, false or null. */
+/** A value to compare with. Unquoted, it may also be a number, true, false or null; exact, it is nothing but that. */
 export interface Operand {
   readonly text: string;
   readonly isQuoted: boolean;
+  readonly isExact?: true;
 }
 
 export type Comparison = '<' | '<=' | '>' | '>=';
@@ -45,6 +47,11 @@ export interface FilterMistake {
 export const MAX_FILTER_LENGTH = 1_000;
 const MAX_NAMES = 32;
 const MAX_VALUES = 100;
+
+const WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
+
+/** Whether an unquoted text spells a number, true, false or null. */
+export const isScalar = (text: string): boolean => WORDS.has(text) || parseDecimal(text) !== null;
 
 const ESCAPE = '\\';
 const QUOTE = '"';
@@ -98,6 +105,7 @@ class FilterParser {
     this.#skipSpaces();
     const isNegated = this.#take('-');
     const path = this.#path();
+    if (this.#take('==')) return { isNegated, path, test: this.#values(true) };
     if (this.#take(':')) return { isNegated, path, test: this.#listed() };
     const comparison = this.#comparison();
     const value = this.#value();
@@ -133,7 +141,9 @@ class FilterParser {
   #comparison(): Comparison {
     for (const comparison of ['<=', '>=', '<', '>'] as const) if (this.#take(comparison)) return comparison;
     const isEquality = this.#text[this.#at] === '=' || this.#text.startsWith('!=', this.#at);
-    const advice = isEquality ? ' (equal is written status:500, and unequal -status:500)' : '';
+    const advice = isEquality
+      ? ' (equal is written status:500, the number alone status==500, and unequal -status:500)'
+      : '';
     throw this.#mistake(`one of : < <= > >= must follow the name${advice}`);
   }
 
@@ -146,11 +156,18 @@ class FilterParser {
         throw this.#mistake('nothing may follow * (for a star itself, write \\*)');
       return { kind: 'exists' };
     }
-    const values = [this.#value()];
-    while (this.#take(',')) {
+    return this.#values(false);
+  }
+
+  #values(isJson: boolean): Test {
+    const values: Operand[] = [];
+    do {
       if (values.length === MAX_VALUES) throw this.#mistake(`a list has at most ${MAX_VALUES} values`);
-      values.push(this.#value());
-    }
+      const value = this.#value();
+      if (isJson && !value.isQuoted && !isScalar(value.text))
+        throw this.#mistake('after == a value is JSON: a number, true, false, null, or a text in quotes');
+      values.push(isJson && !value.isQuoted ? { ...value, isExact: true } : value);
+    } while (this.#take(','));
     if (this.#at < this.#text.length) throw this.#mistake('a comma or the end must follow a quoted value');
     return { kind: 'equals', values };
   }

@@ -2,7 +2,7 @@
 import { compareDecimals, type Decimal, parseDecimal } from '../../json/decimal.ts';
 import { PathWalk } from '../../json/path-walk.ts';
 import { stringText } from '../../json/strings.ts';
-import type { Comparison, Condition, Operand, Test } from './parse-filter.ts';
+import { type Comparison, type Condition, isScalar, type Operand, type Test } from './parse-filter.ts';
 
 const QUOTE = 0x22;
 const MINUS = 0x2d;
@@ -65,19 +65,17 @@ export function scalarTestOf(test: Test): ScalarTest | null {
   return test.kind === 'equals' ? equalityTest(test.values) : comparisonTest(test.comparison, test.value);
 }
 
-/** An unquoted operand equals the string that it spells, and the number, true, false or null. */
+/** An unquoted operand equals the string that it spells, unless it is exact, and the number, true, false or null. */
 function equalityTest(values: readonly Operand[]): ScalarTest {
-  const strings = new Set(values.map(({ text }) => text));
-  const unquoted = values.filter(({ isQuoted }) => !isQuoted).map(({ text }) => text);
-  const words = new Set(unquoted.filter((text) => JSON_WORDS.has(text)));
-  const numbers = unquoted.map(numberOf).filter((number) => number !== null);
+  const strings = new Set(values.filter(({ isExact }) => !isExact).map(({ text }) => text));
+  const scalars = values.filter(({ text, isQuoted }) => !isQuoted && isScalar(text)).map(({ text }) => text);
+  const words = new Set(scalars);
+  const numbers = scalars.map(numberOf).filter((number) => number !== null);
   return {
     ofString: (text) => strings.has(text),
     ofOther: (text) => words.has(text) || numbers.some((number) => compare(text, number) === 0),
   };
 }
-
-export const JSON_WORDS: ReadonlySet<string> = new Set(['true', 'false', 'null']);
 
 /** A number is compared with numbers, anything else with strings. */
 function comparisonTest(comparison: Comparison, { text, isQuoted }: Operand): ScalarTest {

@@ -486,8 +486,8 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
 /** Rows by what their line is of, which is the key as JSON. */
 function grouped(rows: readonly Row[]): ReadonlyMap<string, readonly Row[]> {
   const lines = new Map<string, Row[]>();
-  for (const { typeName, value, other, ...row } of rows) {
-    const key = JSON.stringify({ typeName, value, other });
+  for (const { typeName, value, valueIsNumber, other, ...row } of rows) {
+    const key = JSON.stringify({ typeName, value, valueIsNumber, other });
     const line = lines.get(key);
     // What is left of a row still has its start and its count.
     if (line === undefined) lines.set(key, [row as Row]);

@@ -5,7 +5,7 @@ import { STATS } from '../../base/measures.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { type EventGroup, type SeriesFrame, type Stats, statsOf, type Tally } from '../../storage/storage.ts';
 import { COUNT, TIMESTAMP } from '../answer-shapes.ts';
-import { shownValue, VALUE } from '../fields/shown-value.ts';
+import { VALUE, valueInRow } from '../fields/shown-value.ts';
 import { DISTINCT_FIELDS, STAT_FIELDS, shownStats } from '../number-stats.ts';
 import { INTERVALS, nameOfWidth } from '../series-read.ts';
 import type { AskedMeasure, QueryBody } from './query-body.ts';
@@ -68,6 +68,12 @@ const GROUP = objectOf<QueryGroup>(
       description:
         'The value of each path of `by`, by the path as it was sent. A path is absent where the events have none there, several, or one of more than 200 characters.',
     },
+    numbersIn: {
+      type: 'array',
+      items: { type: 'string' },
+      description:
+        'The paths of `by` whose value is a number, which is given as a text because a double cannot hold it. Absent: none.',
+    },
     other: {
       const: true,
       description:
@@ -86,7 +92,7 @@ const GROUP = objectOf<QueryGroup>(
       description: 'With `interval`: the buckets that have events, in order of time.',
     },
   },
-  { title: 'QueryGroup', optional: ['by', 'other', 'of', 'missing', 'series'] },
+  { title: 'QueryGroup', optional: ['by', 'numbersIn', 'other', 'of', 'missing', 'series'] },
 );
 
 export const QUERY_LINE = objectOf<QueryLine>(
@@ -190,10 +196,14 @@ export function shownGroup(
 ): QueryGroup {
   const { starts, end, interval, isOpen } = frame;
   const named = group.values.flatMap((value, index) =>
-    value === null ? [] : [[by[index]?.sent ?? '', shownValue(value)] as const],
+    value === null ? [] : [[by[index]?.sent ?? '', valueInRow(value)] as const],
   );
+  const numbersIn = named.flatMap(([path, { valueIsNumber }]) => (valueIsNumber ? [path] : []));
   return {
-    ...(group.isOther ? { other: true } : { by: Object.fromEntries(named) }),
+    ...(group.isOther
+      ? { other: true }
+      : { by: Object.fromEntries(named.map(([path, { value }]) => [path, value])) }),
+    ...(numbersIn.length > 0 && { numbersIn }),
     count: group.count,
     ...shownMeasures(measures, group.stats),
     ...(group.missing > 0 && { missing: group.missing }),

@@ -1,5 +1,7 @@
 /** Conditions on payloads as people type them, in this grammar or in those of other tools. */
 
+import { parseFilter } from '../filter/parse-filter.ts';
+
 /** Conditions in the grammar of filters, or what is wrong and how it is written here. */
 export type ReadConditions = { readonly conditions: readonly string[] } | { readonly mistake: string };
 
@@ -43,15 +45,18 @@ export function readConditions(text: string): ReadConditions | null {
       return { mistake: `A condition is on the whole value: ${path}:"the value". ${PART_IS_TEXT}` };
     if (value === '') return null;
     const isOrder = ORDERS.includes(sign);
-    const list = sign === 'in' ? value.replace(/^\(/, '').replace(/\)$/, '') : value;
-    const own = `${head.isNot ? '-' : ''}${path}${isOrder ? sign : ':'}${valuesOf(list)}`;
+    const list = valuesOf(sign === 'in' ? value.replace(/^\(/, '').replace(/\)$/, '') : value);
+    // Other languages have == before texts without quotes, too.
+    const isExact = sign === '==' && !('problem' in parseFilter(`v==${list}`));
+    const start = `${head.isNot ? '-' : ''}${path}${isOrder ? sign : isExact ? '==' : ':'}`;
+    const own = start + list;
     const last = conditions.at(-1) ?? '';
     if (!isEither) conditions.push(own);
-    else if (head.isNot || isOrder || last.startsWith('-') || !isValueOf(last, path))
+    else if (head.isNot || isOrder || !last.startsWith(start) || last === `${path}:*`)
       return {
         mistake: 'OR joins values of one field: country:DE,FR. Conditions on several fields must all be met.',
       };
-    else conditions.splice(-1, 1, `${last},${valuesOf(list)}`);
+    else conditions.splice(-1, 1, `${last},${list}`);
     isEither = end.isEither;
     at = end.next;
   }
@@ -135,12 +140,9 @@ function endOfValue(text: string, from: number): ValueEnd {
   return { at: text.length, next: text.length, isEither: false, isOpen: false };
 }
 
-const isValueOf = (condition: string, path: string): boolean =>
-  condition.startsWith(`${path}:`) && condition !== `${path}:*`;
-
 /** Whether a value has a star that does not stand alone. */
 const hasStar = (value: string): boolean =>
-  value !== '*' && value.includes('*') && !value.startsWith('"') && !value.startsWith("'");
+  value !== '*' && value.replace(/"(?:[^"\\]|\\.)*"|'[^']*'|\\./g, '').includes('*');
 
 /** Single quotes are those of other languages. */
 function valuesOf(list: string): string {

@@ -8,8 +8,8 @@ function short(text: string): string {
   const parsed = parseFilter(text);
   if ('problem' in parsed) return `column ${parsed.column}: ${parsed.problem}`;
   const { isNegated, path, test } = parsed;
-  const operand = (one: { text: string; isQuoted: boolean }): string =>
-    one.isQuoted ? JSON.stringify(one.text) : one.text;
+  const operand = (one: { text: string; isQuoted: boolean; isExact?: true }): string =>
+    (one.isExact ? 'only ' : '') + (one.isQuoted ? JSON.stringify(one.text) : one.text);
   let said = 'exists';
   if (test.kind === 'equals') said = `equals ${test.values.map(operand).join('|')}`;
   if (test.kind === 'compares') said = `${test.comparison} ${operand(test.value)}`;
@@ -25,6 +25,10 @@ describe('a filter', () => {
     ['status<5', 'status < 5'],
     ['country:DE,FR', 'country equals DE|FR'],
     ['coupon:*', 'coupon exists'],
+    ['v==5', 'v equals only 5'],
+    ['-v == null, "5" ,true,-1.5e3', 'not v equals only null|"5"|only true|only -1.5e3'],
+    ['v:=5', 'v equals =5'],
+    ['v:==5', 'v equals ==5'],
     ['-bot:true', 'not bot equals true'],
     ['-coupon:*', 'not coupon exists'],
     ['time:08:30', 'time equals 08:30'],
@@ -54,17 +58,20 @@ describe('a filter', () => {
 });
 
 const NO_EQUALITY =
-  'one of : < <= > >= must follow the name (equal is written status:500, and unequal -status:500)';
+  'one of : < <= > >= must follow the name (equal is written status:500, the number alone status==500, and unequal -status:500)';
+const NO_JSON = 'after == a value is JSON: a number, true, false, null, or a text in quotes';
 
 describe('a mistake names its column and what is expected there', () => {
   test.each([
     ['', 'column 1: the name of a field is missing'],
     ['-', 'column 2: the name of a field is missing'],
     ['a', 'column 2: one of : < <= > >= must follow the name'],
-    [
-      'status=500',
-      'column 7: one of : < <= > >= must follow the name (equal is written status:500, and unequal -status:500)',
-    ],
+    ['status=500', `column 7: ${NO_EQUALITY}`],
+    ['v==', 'column 4: a value is missing (for an empty text, write "")'],
+    ['v==five', `column 8: ${NO_JSON}`],
+    ['v==1,05', `column 8: ${NO_JSON}`],
+    ['v==*', 'column 4: * stands alone (for a star itself, write \\*)'],
+    ['v===5', `column 6: ${NO_JSON}`],
     ['status!=500', `column 8: ${NO_EQUALITY}`],
     ['a..b:1', 'column 3: the name of a field is missing'],
     ['a.:1', 'column 3: the name of a field is missing'],

@@ -1,6 +1,11 @@
 import fc from 'fast-check';
 import { describe, expect, test } from 'vitest';
-import { type Condition, type Operand, parseFilter } from '../../../src/read/filter/parse-filter.ts';
+import {
+  type Condition,
+  isScalar,
+  type Operand,
+  parseFilter,
+} from '../../../src/read/filter/parse-filter.ts';
 import { payloadFilter } from '../../../src/read/filter/payload-filter.ts';
 import { runs } from '../../support/fuzz.ts';
 import { NUMBERS, spelledPayload, TEXTS, type Tree } from './json-spellings.ts';
@@ -52,6 +57,12 @@ describe('a condition holds', () => {
     ['coupon:*', '{"coupon":{}}'],
     ['coupon:*', '{"coupon":[]}'],
     ['x:null', '{"x":null}'],
+    ['v:5', '{"v":"5"}'],
+    ['v==5', '{"v":5.0}'],
+    ['v=="5"', '{"v":"5"}'],
+    ['v==null,true,"a,b"', '{"v":["a,b"]}'],
+    ['-v==true', '{"v":"true"}'],
+    ['v==9223372036854775807', '{"v":9223372036854775807}'],
     ['bot:true', '{"bot":true}'],
     ['bot:true', '{"bot":"true"}'],
     ['-bot:true', '{"bot":false}'],
@@ -97,6 +108,12 @@ describe('a condition does not hold', () => {
     ['coupon:*', '{"other":{"coupon":1}}'],
     ['coupon:*', '{}'],
     ['x:null', '{}'],
+    ['v==5', '{"v":"5"}'],
+    ['v=="5"', '{"v":5}'],
+    ['v==null', '{"v":"null"}'],
+    ['v==null', '{}'],
+    ['v==true,false', '{"v":"true"}'],
+    ['v==9223372036854775807', '{"v":"9223372036854775807"}'],
     ['-coupon:*', '{"coupon":null}'],
     ['tags:red', '{"tags":[]}'],
     ['tags:red', '{"tags":{"red":1}}'],
@@ -167,7 +184,8 @@ function elements(tree: Tree): Tree[] {
 }
 
 /** As numbers are ordered; NaN where two values cannot be compared. */
-function order(tree: Tree, { text, isQuoted }: Operand): number {
+function order(tree: Tree, { text, isQuoted, isExact }: Operand): number {
+  if (tree.kind === 'string' && isExact) return Number.NaN;
   if (tree.kind === 'string') return tree.value < text ? -1 : Number(tree.value > text);
   if (isQuoted) return Number.NaN;
   if (tree.kind === 'word') return tree.text === text ? 0 : Number.NaN;
@@ -196,12 +214,18 @@ const operand: fc.Arbitrary<Operand> = fc.record({
   text: fc.constantFrom(...TEXTS.filter((text) => text !== ''), ...NUMBERS, 'null'),
   isQuoted: fc.boolean(),
 });
+const exact: fc.Arbitrary<Operand> = fc
+  .constantFrom(...NUMBERS, 'null')
+  .filter(isScalar)
+  .map((text) => ({ text, isQuoted: false, isExact: true }));
 const condition: fc.Arbitrary<Condition> = fc.record({
   isNegated: fc.boolean(),
   path: fc.array(spelledName, { minLength: 1, maxLength: 2 }),
   test: fc.oneof(
     fc.constant({ kind: 'exists' } as const),
-    fc.array(operand, { minLength: 1, maxLength: 3 }).map((values) => ({ kind: 'equals', values }) as const),
+    fc
+      .array(fc.oneof(operand, exact), { minLength: 1, maxLength: 3 })
+      .map((values) => ({ kind: 'equals', values }) as const),
     fc
       .tuple(fc.constantFrom('<', '<=', '>', '>='), operand)
       .map(([comparison, value]) => ({ kind: 'compares', comparison, value }) as const),

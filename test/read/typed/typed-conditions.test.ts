@@ -6,7 +6,7 @@ import { readConditions } from '../../../src/read/typed/typed-conditions.ts';
 test.each([
   ['country:DE', ['country:DE']],
   ['country = DE', ['country:DE']],
-  ["country == 'DE'", ['country:"DE"']],
+  ["country == 'DE'", ['country=="DE"']],
   ['country = "DE"', ['country:"DE"']],
   ['country = DE AND plan = pro', ['country:DE', 'plan:pro']],
   ['country:DE plan:pro', ['country:DE', 'plan:pro']],
@@ -22,6 +22,11 @@ test.each([
   ['-"n.o":143', ['-"n.o":143']],
   ['a:1 b:2 c:3', ['a:1', 'b:2', 'c:3']],
   ['coupon:*', ['coupon:*']],
+  ['v == 5', ['v==5']],
+  ['v == 5 or v == "5"', ['v==5,"5"']],
+  ['not v==true', ['-v==true']],
+  ['v:\\*', ['v:\\*']],
+  ['v:"a*"', ['v:"a*"']],
 ])('%s is understood', (text, conditions) => {
   expect(readConditions(text)).toEqual({ conditions });
   for (const condition of conditions) expect(parseFilter(condition), condition).not.toHaveProperty('problem');
@@ -30,6 +35,8 @@ test.each([
 test.each([
   ['country:DE OR plan:pro', 'OR joins values of one field'],
   ["country like 'D%'", 'type that part alone'],
+  ['country:"DE",F*', 'type that part alone'],
+  ['v == 5 or v:7', 'OR joins values of one field'],
   ['country:D*', 'type that part alone'],
   ['path =~ check', 'type that part alone'],
   ['(country:DE)', 'brackets are not understood'],

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { countedValues } from '../../../src/read/filter/counted-values.ts';
-import type { Condition } from '../../../src/read/filter/parse-filter.ts';
+import { type Condition, isScalar } from '../../../src/read/filter/parse-filter.ts';
 import { matcherOf } from '../../../src/read/filter/payload-matcher.ts';
 import { PayloadValues } from '../../../src/storage/fields/payload-values.ts';
 import { MANY, OTHER } from '../../../src/storage/fields/value-text.ts';
@@ -82,7 +82,11 @@ test('paths that share names are read together', () => {
 const name = fc.constantFrom(...TEXTS);
 const operand = fc
   .tuple(fc.constantFrom(...TEXTS, ...NUMBERS, 'true', 'false', 'null'), fc.boolean())
-  .map(([text, isQuoted]) => ({ text, isQuoted }));
+  .map(([text, isQuoted]) =>
+    !isQuoted && isScalar(text) && text.length % 2 === 0
+      ? { text, isQuoted, isExact: true as const }
+      : { text, isQuoted },
+  );
 const condition: fc.Arbitrary<Condition> = fc.record({
   isNegated: fc.constant(false),
   path: fc.array(name, { minLength: 1, maxLength: 3 }),
