@@ -1,4 +1,5 @@
 /** The tools of POST /mcp: each asks readers of /v1 and words a short answer, which says how exact it is and of which interval. */
+import { Ajv, type ValidateFunction } from 'ajv';
 import type {
   EventTypeList,
   FieldCatalog,
@@ -10,6 +11,7 @@ import type {
 } from '../../api-types/answers.ts';
 import { nearest } from '../../base/did-you-mean.ts';
 import { isQuantile } from '../../base/measures.ts';
+import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import { Rejection } from '../../errors.ts';
 import { objectOf, type Schema } from '../../http/operation.ts';
 import { invalidParameters, type Query } from '../../http/query.ts';
@@ -203,7 +205,9 @@ function ofQuery({ query }: { readonly query: unknown }, names: readonly string[
   return Object.fromEntries(
     names.map((name) => {
       const { schema = {}, description } = parameters[name] ?? {};
-      return [name, { ...(schema as Schema), description }];
+      // What may be given several times may be one text.
+      const type = schema.type === 'array' ? { type: ['string', 'array'] } : {};
+      return [name, { ...(schema as Schema), ...type, description }];
     }),
   );
 }
@@ -265,7 +269,7 @@ export const TOOLS: readonly Tool[] = [
     inputSchema: inputOf(
       {
         appId: APP,
-        by: { ...ofBody(['by']).by, examples: [['country'], 'type'] },
+        by: { ...ofBody(['by']).by, examples: [['country', 'plan'], 'type'] },
         ...ofBody(COUNTED_SCOPE),
         of: { type: 'string', description: 'The path of a number.' },
         stat: ofQuery(SERIES, ['stat']).stat ?? {},
@@ -341,7 +345,7 @@ export const TOOLS: readonly Tool[] = [
       ['appId', 'path'],
     ),
     call: async (call, args) => {
-      const data = await call.get<FieldValues>(VALUES, { limit: DEFAULT_GROUPS, ...withoutApp(args) });
+      const data = await call.get<FieldValues>(VALUES, { ...withoutApp(args), limit: limitOf(args) });
       if (data instanceof Rejection) return data;
       const { exact, sample, values, otherEvents } = data;
       const asked = askedInterval(args);
@@ -361,13 +365,18 @@ export const TOOLS: readonly Tool[] = [
       limit: LIMIT(MOST_GROUPS, DEFAULT_GROUPS),
     }),
     call: async (call, args) => {
+      if (textsOf(args.by).includes('type')) return NO_TYPES;
       const line = await call.query({ ...withoutApp(args), limit: limitOf(args) });
       if (line instanceof Rejection) return line;
       const link = await call.link(args, intervalOf(line));
       const groups = line.groups.map(({ series: rows, ...group }) => ({
         ...group,
         ...(rows && {
-          series: rows.map(({ start, count, of }) => ({ start, count, ...(of && { of }) })),
+          series: rows.map(({ start, count, of, partial }) => ({
+            ...{ start, count },
+            ...(of && { of }),
+            ...(partial && { partial }),
+          })),
         }),
       }));
       const { interval: width, timezone, leftOut } = line;
@@ -390,9 +399,10 @@ export async function callTool(
   tool: Tool,
   args: Arguments,
 ): Promise<object> {
+  const given = Object.fromEntries(Object.entries(args).filter(([, value]) => value !== null));
+  const appId = typeof given.appId === 'string' ? given.appId : '';
   const answer =
-    argumentProblem(tool, args) ??
-    (await tool.call(new ToolCall(options, caller, typeof args.appId === 'string' ? args.appId : ''), args));
+    argumentProblem(tool, given) ?? (await tool.call(new ToolCall(options, caller, appId), given));
   const isError = answer instanceof Rejection;
   const shown = isError ? refusalOf(answer) : answer;
   return { content: [{ type: 'text', text: JSON.stringify(shown) }], isError };
@@ -403,8 +413,14 @@ function refusalOf(refusal: Rejection): object {
   return { ...refusal.fields(), ...(seconds !== undefined && { retryAfterSeconds: Number(seconds) }) };
 }
 
+const ajv = new Ajv({ ...OWN_SCHEMAS, allowUnionTypes: true });
+/** Of the schemas of arguments, as they are needed. */
+const validators = new Map<Schema, ValidateFunction>();
+
+/** Checks arguments by the tool's own schema, so that none of them is read in another way by each tool. */
 function argumentProblem({ inputSchema }: Tool, args: Arguments): Rejection | null {
-  const known = Object.keys(inputSchema.properties);
+  const { properties } = inputSchema;
+  const known = Object.keys(properties);
   const unknown = Object.keys(args).find((name) => !known.includes(name));
   if (unknown !== undefined) {
     const meant = nearest(unknown, known);
@@ -413,7 +429,25 @@ function argumentProblem({ inputSchema }: Tool, args: Arguments): Rejection | nu
   }
   const required = inputSchema.required as readonly string[]; // Of an object's schema.
   const missing = required.find((name) => args[name] === undefined || args[name] === '');
-  return missing === undefined ? null : invalidParameters(`${missing} is missing.`, missing);
+  if (missing !== undefined) return invalidParameters(`${missing} is missing.`, missing);
+  for (const [name, value] of Object.entries(args)) {
+    const schema = properties[name] ?? {};
+    const isValid = validators.get(schema) ?? ajv.compile(schema);
+    validators.set(schema, isValid);
+    if (!isValid(value)) return invalidParameters(`${name} must be ${ruleOf(schema)}.`, name);
+  }
+  return null;
+}
+
+/** What a schema takes, in words. */
+function ruleOf({ type, enum: words, minimum, maximum, pattern, maxItems, items }: Schema): string {
+  if (type === 'integer') return `a whole number of at least ${minimum} and at most ${maximum}`;
+  if (Array.isArray(words)) return `one of ${words.join(', ')}`;
+  if (type === 'boolean') return 'true or false';
+  if (type === 'array') return 'a list as its schema has it';
+  const one = pattern === undefined ? 'a text' : `a text like ${pattern}`;
+  if (maxItems === undefined) return one;
+  return `a text or a list of at most ${maxItems}, each ${ruleOf(items as Schema)}`; // It has a schema.
 }
 
 async function describe(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {
@@ -473,6 +507,7 @@ async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
       ...exactness(stats, rows),
       interval,
       ...{ width: data.interval, timezone: data.timezone, columns: ['start', 'count', ...stats] },
+      ...(rows[0]?.partial === true && { firstBucketIsPartial: true }),
       ...(last?.partial === true && { lastBucketIsPartial: true }),
       ...(data.completeFrom !== undefined && { completeFrom: data.completeFrom }),
       ...(data.countsOnlyBefore !== undefined && { countsOnlyBefore: data.countsOnlyBefore }),
@@ -540,7 +575,8 @@ function withoutPoints({ points: _, ...line }: ShownLine): ShownLine {
 
 async function breakdown(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {
   const { by, of, stat, ...scope } = withoutApp(args);
-  if (by === 'type') return await byType(call, args);
+  const paths = textsOf(by);
+  if (paths.includes('type')) return paths.length > 1 ? NO_TYPES : await byType(call, args);
   const stats = textsOf(stat).map((one) => ({ of, stat: one }));
   if (of !== undefined && stats.length === 0)
     return invalidParameters('stat is missing: it says what of is asked for.', 'stat');
@@ -564,15 +600,18 @@ async function byType(call: ToolCall, args: Arguments): Promise<Answer | Rejecti
   const rows = data.series as readonly Row[]; // As SERIES describes them.
   const counts = [...grouped(rows)].map(([label, own]) => {
     const { typeName } = JSON.parse(label) as { typeName: string | null };
-    const count = own.reduce((sum, row) => sum + row.count, 0);
-    return { ...(typeName === null ? { other: true } : { typeName }), count };
+    return { typeName, count: own.reduce((sum, row) => sum + row.count, 0) };
   });
   const events = counts.reduce((sum, { count }) => sum + count, 0);
-  const groups = counts
-    .filter(({ count }) => count > 0)
+  const shown = counts
+    .filter(({ typeName, count }) => typeName !== null && count > 0)
     .toSorted((a, b) => b.count - a.count)
-    .slice(0, limitOf(args))
-    .map((group) => ({ ...group, share: shareOf(group.count, events) }));
+    .slice(0, limitOf(args));
+  const rest = events - shown.reduce((sum, { count }) => sum + count, 0);
+  const groups = [...shown, ...(rest > 0 ? [{ other: true, count: rest }] : [])].map((group) => ({
+    ...group,
+    share: shareOf(group.count, events),
+  }));
   const interval = { from: data.from, to: data.to ?? 'now' };
   return fitted({ exact: true, interval, events, link: await call.link(args, interval), groups }, 'groups');
 }
@@ -597,7 +636,7 @@ interface EventsData {
 
 async function search(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {
   const isWhole = args.filter === undefined && args.q === undefined;
-  const limit = Math.min(limitOf(args, DEFAULT_EVENTS), MOST_EVENTS);
+  const limit = limitOf(args, DEFAULT_EVENTS);
   const asked = { order: 'desc', ...withoutApp(args), limit, ...(isWhole && { total: 'exact' }) };
   const data = await call.get<EventsData>(EVENTS, asked);
   if (data instanceof Rejection) return data;
@@ -629,11 +668,14 @@ function withoutApp({ appId: _appId, ...args }: Arguments): Arguments {
   return args;
 }
 
-/** Invalid ones are refused by the reader. */
-function limitOf({ limit }: Arguments, absent = DEFAULT_GROUPS): number {
-  if (limit === undefined || limit === null) return absent;
-  return typeof limit === 'number' ? Math.min(limit, MOST_GROUPS) : Number.NaN;
-}
+/** The schema lets whole numbers through alone. */
+const limitOf = ({ limit }: Arguments, absent = DEFAULT_GROUPS): number =>
+  typeof limit === 'number' ? limit : absent;
+
+const NO_TYPES = invalidParameters(
+  'by: type are event types, which breakdown counts alone (by=type): ask again with typeName for each of them. A field of this name is written "type" in quotes.',
+  'by',
+);
 
 function shareOf(count: number, events: number): number {
   return events === 0 ? 0 : Number((count / events).toPrecision(4));

@@ -54,7 +54,9 @@ export interface QueryBody {
 
 const TEXTS = (description: string, most: number): Schema => ({
   description,
-  anyOf: [{ type: 'string' }, { type: 'array', items: { type: 'string' }, maxItems: most }],
+  type: ['string', 'array'],
+  items: { type: 'string' },
+  maxItems: most,
 });
 const OF_WORDS = [...STATS, 'distinct', 'count'] as const;
 

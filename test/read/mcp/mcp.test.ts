@@ -203,9 +203,43 @@ describe('the tools', () => {
     );
     expect(await details('series', {})).toBe('appId is missing.');
     expect(await details('search', { appId, from: 'yesterday' })).toContain('from must be an ISO 8601');
-    expect(await details('query', { appId, by: ['a', 'b', 'c', 'd'] })).toContain('at most 3 paths');
+    expect(await details('query', { appId, by: ['a', 'b', 'c', 'd'] })).toBe(
+      'by must be a text or a list of at most 3, each a text.',
+    );
     expect(await details('search', { appId, limit: 0 })).toContain('limit must be a whole number');
     expect(await details('breakdown', { appId, by: 'country', of: 'amount' })).toContain('stat is missing');
+    for (const [name, most] of [
+      ['breakdown', 100],
+      ['query', 100],
+      ['values', 100],
+      ['search', 20],
+    ] as const) {
+      const needed = { breakdown: { by: 'type' }, values: { path: 'country' }, query: {}, search: {} }[name];
+      for (const limit of ['5', 'abc', true, [5], -5, 0, 5.5, most + 1])
+        expect(await details(name, { appId, ...needed, limit }), `${name} ${limit}`).toBe(
+          `limit must be a whole number of at least 1 and at most ${most}.`,
+        );
+    }
+    expect(await details('series', { appId, interval: '2d' })).toContain('interval must be one of');
+    expect(await details('series', { appId, typeName: [5] })).toContain('typeName must be a text or a list');
+    expect(await details('query', { appId, by: ['type', 'country'] })).toContain('breakdown');
+    expect(await details('breakdown', { appId, by: ['type', 'country'] })).toContain('for each of them');
+  });
+
+  test('have all events in their groups, and say which buckets are partial', async () => {
+    const span = { from: '2026-01-07', to: '2026-01-28T12:00:00Z' };
+    const { answer: all } = await callOf('breakdown', { appId, by: ['type'], ...span });
+    const { answer } = await callOf('breakdown', { appId, by: 'type', limit: 1, ...span });
+    const groups = answer.groups as { count: number; other?: true }[];
+    expect(groups).toEqual([(all.groups as object[])[0], expect.objectContaining({ other: true })]);
+    expect(groups.reduce((sum, { count }) => sum + count, 0)).toBe(all.events);
+    const { answer: weeks } = await callOf('series', { appId, interval: '7d', ...span });
+    expect(weeks).toMatchObject({ firstBucketIsPartial: true, lastBucketIsPartial: true });
+    const { answer: days } = await callOf('series', { appId, interval: '1d', ...span, to: '2026-01-28' });
+    expect(days).not.toHaveProperty('firstBucketIsPartial');
+    const { answer: asked } = await callOf('query', { appId, interval: '7d', ...span });
+    const [{ series } = { series: [] }] = asked.groups as { series: { partial?: true }[] }[];
+    expect(series.map(({ partial }) => partial)).toEqual([true, undefined, undefined, true]);
   });
 
   test('show payloads as the text that was sent, as data, and never among the descriptions', async () => {
