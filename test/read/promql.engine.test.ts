@@ -344,6 +344,41 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(top).toMatchObject(ok({ resultType: 'vector', result: [{ metric: { app: idOf(0) } }] }));
   });
 
+  test('reads signs as Prometheus does', async () => {
+    const scalarOf = async (query: string): Promise<unknown> => {
+      const { data } = (await get('query', { query })) as unknown as { data: { result: [number, string] } };
+      return data.result[1];
+    };
+    for (const [query, value] of [
+      ['-2^2', '-4'],
+      ['2*-2^2', '-8'],
+      ['-2^2*3', '-12'],
+      ['(-2)^2', '4'],
+      ['-2^3^2', '-512'],
+      ['2^-2', '0.25'],
+      ['- 2', '-2'],
+      ['+ 2', '2'],
+      ['-Inf', '-Inf'],
+      ['3 - -2', '5'],
+      ['3 -2', '1'],
+      ['-(2)^2', '-4'],
+      ['-1h', '-3600'],
+    ])
+      expect([query, await scalarOf(query ?? '')]).toEqual([query, value]);
+  });
+
+  test('tells that there are no series by absent, with the labels that were asked for', async () => {
+    const resultOf = async (query: string): Promise<unknown> => (await get('query', { query })).data.result;
+    const never = `increase(tidemark_events_total{app="${idOf(0)}",type="never sent"}[15m])`;
+    expect(await resultOf(`absent(${never})`)).toEqual([
+      { metric: { app: idOf(0), type: 'never sent' }, value: [expect.any(Number), '1'] },
+    ]);
+    expect(await resultOf(`absent(sum(${never})) > 0`)).toEqual([
+      { metric: {}, value: [expect.any(Number), '1'] },
+    ]);
+    expect(await resultOf('absent(tidemark_events_total)')).toEqual([]);
+  });
+
   test('refuses in the words of Prometheus what it does not have', async () => {
     const refusal = async (query: string): Promise<string> => {
       const { status, errorType, error = '' } = await get('query', { query });
@@ -355,6 +390,11 @@ describe.each(availableEngines())('on %s', (engine) => {
     );
     expect(await refusal('sum(')).toContain('the expression ends too early');
     expect(await refusal('a and b')).toContain('and is not supported');
+    expect(await refusal('sum(a) or vector(0)')).toMatch(/^or is not supported\. .*can be left out/);
+    expect(await refusal('vector(0)')).toMatch(/^vector is not supported\. .*can be left out/);
+    expect(await refusal('time()')).toContain('by offset');
+    expect(await refusal('round(a)')).toContain('Counts are whole');
+    expect(await refusal('absent(1)')).toContain('absent takes series');
     expect(await refusal('a * on(app) b')).toContain('on(app) is not supported');
     expect(await refusal('a[5m:1m]')).toContain('is not supported');
     expect(await refusal('a @ 5')).toContain('is not supported');
@@ -557,6 +597,26 @@ describe.each(availableEngines())('on %s', (engine) => {
       ]),
     );
   });
+});
+
+test('min and max leave out what is no number, wherever it stands', () => {
+  const togetherOf = (query: string, numbers: readonly number[]): unknown => {
+    const series = numbers.map((value, n) => ({ labels: { n: `${n}` }, values: [value] }));
+    const result = atOnce(evaluate(parseExpression(query), 1, () => series));
+    return typeof result === 'number' ? result : result[0]?.values[0];
+  };
+  for (const numbers of [
+    [1, Number.NaN, 2],
+    [Number.NaN, 2, 1],
+    [1, 2, Number.NaN],
+    [Number.NaN, 1, Number.NaN, 2, Number.NaN],
+  ])
+    expect([
+      togetherOf('min(x)', numbers),
+      togetherOf('max(x)', numbers),
+      togetherOf('max(-x)', numbers),
+    ]).toEqual([...[1, 2, -1]]);
+  expect(togetherOf('min(x)', [Number.NaN, Number.NaN])).toBeNaN();
 });
 
 describe('any expression', () => {

@@ -37,6 +37,8 @@ export function selectorsOf(expression: Expression, ofAllTypes = false): readonl
       return [{ selector: expression, ofAllTypes }];
     case 'aggregation':
       return selectorsOf(expression.from, sumsTypes(expression));
+    case 'absent':
+      return selectorsOf(expression.from);
     case 'operation':
       return [...selectorsOf(expression.left), ...selectorsOf(expression.right)];
   }
@@ -79,6 +81,16 @@ export function* evaluate(
       case 'aggregation': {
         const from = yield* of(one.from);
         return typeof from === 'number' ? from : counted(yield* aggregate(one, from, steps));
+      }
+      case 'absent': {
+        const from = yield* of(one.from);
+        const series = typeof from === 'number' ? [] : from;
+        const values = Array.from({ length: steps }, (_, step) =>
+          typeof from === 'number' || series.some((other) => (other.values[step] ?? null) !== null)
+            ? null
+            : 1,
+        );
+        return counted([{ labels: one.labels, values }]);
       }
       case 'operation': {
         const result = yield* operate(one, yield* of(one.left), yield* of(one.right));
@@ -197,8 +209,9 @@ function together(
     if (value === null) continue;
     count += 1;
     sum += value;
-    if (!(least <= value)) least = value;
-    if (!(most >= value)) most = value;
+    // What is no number counts only where nothing else is.
+    if (Number.isNaN(least) || value < least) least = value;
+    if (Number.isNaN(most) || value > most) most = value;
   }
   if (count === 0) return null;
   return { sum, count, avg: sum / count, min: least, max: most }[of];

@@ -19,6 +19,8 @@ export interface Matcher {
   readonly passes: (value: string) => boolean;
   /** Whether that takes a regular expression. */
   readonly isPattern: boolean;
+  /** The one value that passes, where there is one. */
+  readonly only?: string;
 }
 
 /** The samples of some series at each step, or what they grew by in the window before it. */
@@ -42,6 +44,13 @@ export type Expression =
       readonly labels: readonly string[];
       readonly from: Expression;
     }
+  /** 1 where an expression has no sample. */
+  | {
+      readonly kind: 'absent';
+      /** Of its selector, those that have one value. */
+      readonly labels: Readonly<Record<string, string>>;
+      readonly from: Expression;
+    }
   | {
       readonly kind: 'operation';
       readonly of: Operator;
@@ -57,8 +66,24 @@ export class Unsupported extends Error {
 }
 
 export const SUPPORTED =
-  'Supported are selectors, increase and rate with a range, offset, ' +
+  'Supported are selectors, increase and rate with a range, offset, absent, ' +
   `${AGGREGATIONS.join(', ')} with by and without, numbers, arithmetic, and comparisons.`;
+
+/** What says the same as a function or an operator that there is not. */
+const NO_OR =
+  '“or vector(0)” can be left out: a type without events in a range has an increase of 0, and absent finds a type that the app never had.';
+const EACH = 'Ask for each expression by itself, or multiply by a comparison with bool.';
+const INSTEAD: ReadonlyMap<string, string> = new Map([
+  ['or', NO_OR],
+  ['vector', NO_OR],
+  ['and', EACH],
+  ['unless', EACH],
+  ['time', 'Choose the time by offset, or by the parameters of the request: time, or start, end and step.'],
+  ['round', 'Counts are whole: increase extrapolates nothing. Round other values where they are shown.'],
+  ['absent_over_time', 'Compare increase with 0, or use absent for a type that the app never had.'],
+  ['irate', 'Use rate.'],
+  ['delta', 'Use increase.'],
+]);
 
 const SECOND_MS = 1_000;
 const LONGEST = 8_192;
@@ -141,15 +166,14 @@ class Reader {
         return this.#read(this.#only(node), depth + 1);
       case 'UnaryExpr': {
         const of = this.#read(this.#only(node), depth + 1);
-        if (this.#textOf(node).startsWith('+')) return of;
-        return { kind: 'operation', of: '*', isBool: false, left: { kind: 'number', value: -1 }, right: of };
+        return this.#textOf(node).startsWith('+') ? of : this.#negative(of);
       }
       case 'BinaryExpr':
         return this.#operation(node, depth);
       case 'AggregateExpr':
         return this.#aggregation(node, depth);
       case 'FunctionCall':
-        return this.#call(node);
+        return this.#call(node, depth);
       case 'VectorSelector':
       case 'OffsetExpr':
         return this.#selector(node, null);
@@ -158,6 +182,11 @@ class Reader {
       default:
         throw this.#unsupported(node);
     }
+  }
+
+  #negative(of: Expression): Expression {
+    if (of.kind === 'number') return { kind: 'number', value: -of.value };
+    return { kind: 'operation', of: '*', isBool: false, left: { kind: 'number', value: -1 }, right: of };
   }
 
   #operation(node: Node, depth: number): Expression {
@@ -174,6 +203,11 @@ class Reader {
     if (of === undefined) throw this.#unsupported(operator ?? node);
     const isBool = modifier !== undefined;
     const read = { left: this.#read(left, depth + 1), right: this.#read(right, depth + 1) };
+    // A sign stands before the power, though the grammar reads it with its number: -2^2 is -(2^2).
+    if (of === '^' && left.name === 'NumberDurationLiteral' && this.#textOf(left).startsWith('-')) {
+      const power = this.#negative(read.left);
+      return this.#negative({ kind: 'operation', of, isBool, left: power, right: read.right });
+    }
     const compares = isComparison(of);
     if (isBool && !compares) throw new Unsupported('bool belongs to comparisons alone.');
     if (compares && !isBool && isScalar(read.left) && isScalar(read.right))
@@ -203,9 +237,19 @@ class Reader {
     return { kind: 'aggregation', of, k, by: !without, labels, from };
   }
 
-  #call(node: Node): Expression {
-    const { of, args } = this.#called(node, 'FunctionIdentifier', RANGE_FUNCTIONS);
+  #call(node: Node, depth: number): Expression {
+    const { of, args } = this.#called(node, 'FunctionIdentifier', [...RANGE_FUNCTIONS, 'absent'] as const);
     const [argument] = args;
+    if (of === 'absent') {
+      if (argument === undefined || args.length !== 1) throw new Unsupported('absent takes one expression.');
+      const from = this.#read(argument, depth + 1);
+      if (isScalar(from)) throw new Unsupported('absent takes series, not a number.');
+      const matchers = from.kind === 'selector' ? from.matchers : [];
+      const labels = matchers.flatMap(({ label, only }) =>
+        only === undefined || label === '__name__' ? [] : [[label, only] as const],
+      );
+      return { kind: 'absent', labels: Object.fromEntries(labels), from };
+    }
     const wanted = new Unsupported(
       `${of} takes a selector with a range, such as ${of}(tidemark_events_total[5m]).`,
     );
@@ -324,7 +368,10 @@ class Reader {
   #unsupported(node: Node): Unsupported {
     const text = this.#textOf(node);
     const shown = text.length > 40 ? `${text.slice(0, 40)}…` : text;
-    return new Unsupported(`${shown} is not supported. ${SUPPORTED}`);
+    const instead = INSTEAD.get(text.toLowerCase());
+    return new Unsupported(
+      `${shown} is not supported. ${instead === undefined ? '' : `${instead} `}${SUPPORTED}`,
+    );
   }
 }
 
@@ -333,7 +380,7 @@ export function isComparison(operator: Operator): boolean {
 }
 
 function equals(label: string, text: string): Matcher {
-  return { label, passes: (sent) => sent === text, isPattern: false };
+  return { label, passes: (sent) => sent === text, isPattern: false, only: text };
 }
 
 /** The names of `a|b|(c|d)` where it is no more than that; null for any other expression. */
@@ -423,7 +470,12 @@ export function durationOf(text: string): number | null {
   return Number.isNaN(seconds) ? null : Math.min(Math.round(seconds * SECOND_MS), LONGEST_MS);
 }
 
-function numberOf(text: string): number {
+function numberOf(signed: string): number {
+  const [, sign = '', text = ''] = /^([+-]?)\s*(.*)$/s.exec(signed) ?? [];
+  return sign === '-' ? -magnitudeOf(text) : magnitudeOf(text);
+}
+
+function magnitudeOf(text: string): number {
   if (/^inf$/i.test(text)) return Number.POSITIVE_INFINITY;
   if (/^nan$/i.test(text)) return Number.NaN;
   const number = Number(text.replaceAll('_', ''));
