@@ -1,6 +1,5 @@
 /** How a view is filtered by a line of its chart: by an event type, or by a value of the field that the chart is by. */
 import { allowedBy, countablePath, equals, withCondition } from '../filter-text.ts';
-import { plainText } from '../components/json-tree.ts';
 import { pathKey } from '../known-fields.ts';
 import type { View } from '../url.ts';
 
@@ -28,9 +27,9 @@ export function pickingOf({ types, filters }: View, by: string | null): Picking 
   const others = filters.filter((filter) => !isOwn(filter));
   return {
     picked: filters.filter(isOwn).flatMap((filter) => {
-      const values = allowedBy(filter)?.values ?? [];
+      const [value = '', ...others] = allowedBy(filter)?.values ?? [];
       // Several values are no line. A number without quotes is that of the text, too.
-      return values.every((value) => plainText(value) === plainText(values[0] ?? '')) ? values : [];
+      return others.every((other) => other === JSON.stringify(value)) ? [value, ...others] : [];
     }),
     with: (key) => {
       const condition = key === null ? null : equals(by, key);
