@@ -471,8 +471,9 @@ export function durationOf(text: string): number | null {
 }
 
 function numberOf(signed: string): number {
-  const [, sign = '', text = ''] = /^([+-]?)\s*(.*)$/s.exec(signed) ?? [];
-  return sign === '-' ? -magnitudeOf(text) : magnitudeOf(text);
+  if (!/^[+-]/.test(signed)) return magnitudeOf(signed);
+  const magnitude = magnitudeOf(signed.slice(1).trim());
+  return signed.startsWith('-') ? -magnitude : magnitude;
 }
 
 function magnitudeOf(text: string): number {
