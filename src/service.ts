@@ -484,7 +484,7 @@ function routesOf(
 ): Route[] {
   const { pools, journal, limits, dashboard, writePath, getEvents, readRoutes, nodes } = parts;
   const { availability } = writePath;
-  const ownStats = (): Promise<string> => metrics.text();
+  const ownStats = async (): Promise<string> => metrics.text();
   const annotate = createAnnotationRoute({
     loggingTokens: writePath.loggingTokens,
     limiter: limits.create,
@@ -531,7 +531,7 @@ function routesOf(
       ...(config.PUBLIC_URL !== '' && { url: config.PUBLIC_URL }),
     }),
     metricsRoute({
-      stats: worker === undefined ? ownStats : statsOfAllWorkers(ownStats),
+      stats: worker === undefined ? ownStats : statsOfAllWorkers(() => metrics.text()),
       token: config.METRICS_TOKEN,
       publicUrl: config.PUBLIC_URL,
       trustedProxies: config.TRUST_PROXY,

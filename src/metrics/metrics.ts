@@ -1,9 +1,8 @@
 /**
- * The metrics of one service for Prometheus. Components keep plain numbers and do not depend on this module, which reads
- * them at a scrape. prom-client's own instruments take 0.2 to 0.9 µs per labeled observation, and an event would need
- * several.
+ * The metrics of one service, and the text format of Prometheus, version 0.0.4:
+ * https://prometheus.io/docs/instrumenting/exposition_formats/. Components keep plain numbers and do not depend on this module,
+ * which reads them at a scrape: an event adds to several, and none may cost it a microsecond.
  */
-import * as prometheus from 'prom-client';
 import { Histogram } from './histogram.ts';
 
 export type Labels = Readonly<Record<string, string>>;
@@ -25,104 +24,94 @@ export type Read = () => number | Iterable<Sample>;
 export type ReadHistograms = () => Histogram | Iterable<LabelledHistogram>;
 
 /** The exposition format's media type. */
-export const EXPOSITION_TYPE = prometheus.Registry.PROMETHEUS_CONTENT_TYPE;
+export const EXPOSITION_TYPE = 'text/plain; version=0.0.4; charset=utf-8';
+
+const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
+const NO_LABELS: Labels = {};
 
 /**
  * Every method takes the metric's name, which ends with its unit as Prometheus recommends (`_seconds`, `_bytes`,
  * `_total`), and its HELP text. It throws if the name is taken or invalid.
  */
 export class Metrics {
-  // Not prom-client's global one: several services may run in one process.
-  readonly #registry = new prometheus.Registry();
+  readonly #labels: Labels;
+  readonly #families = new Map<string, () => string>();
 
   /** @param labels of every sample: they identify this service */
   constructor(labels: Labels = {}) {
-    this.#registry.setDefaultLabels({ ...labels });
+    this.#labels = labels;
   }
 
-  /** A value that goes up and down. @param labelNames of the samples, if `read` returns samples */
-  gauge(name: string, help: string, read: Read, labelNames: readonly string[] = []): void {
-    new prometheus.Gauge({
-      name,
-      help,
-      labelNames: [...labelNames],
-      registers: [this.#registry],
-      collect() {
-        this.reset();
-        for (const { labels, value } of samplesOf(read)) this.set(labels, value);
-      },
-    });
+  /** A value that goes up and down. */
+  gauge(name: string, help: string, read: Read): void {
+    this.#add(name, 'gauge', help, () => this.#linesOf(name, read));
   }
 
-  /** A value that only increases. @param labelNames of the samples, if `read` returns samples */
-  counter(name: string, help: string, read: Read, labelNames: readonly string[] = []): void {
-    new prometheus.Counter({
-      name,
-      help,
-      labelNames: [...labelNames],
-      registers: [this.#registry],
-      collect() {
-        this.reset();
-        for (const { labels, value } of samplesOf(read)) this.inc(labels, value);
-      },
-    });
+  /** A value that only increases. */
+  counter(name: string, help: string, read: Read): void {
+    this.#add(name, 'counter', help, () => this.#linesOf(name, read));
   }
 
   histogram(name: string, help: string, read: ReadHistograms): void {
-    this.#registry.registerMetric(new ReadHistogram(name, help, read));
+    this.#add(name, 'histogram', help, () => {
+      const histograms = read();
+      const labelled =
+        histograms instanceof Histogram ? [{ labels: NO_LABELS, histogram: histograms }] : [...histograms];
+      return labelled.map((one) => this.#linesOfHistogram(name, one)).join('');
+    });
   }
 
   /** All metrics in Prometheus' text format. */
-  text(): Promise<string> {
-    return this.#registry.metrics();
+  text(): string {
+    return [...this.#families.values()].map((family) => family()).join('\n');
+  }
+
+  #add(name: string, type: string, help: string, lines: () => string): void {
+    if (!NAME.test(name)) throw new Error(`${name} is not a name of a metric.`);
+    if (this.#families.has(name)) throw new Error(`There is a metric ${name} already.`);
+    this.#families.set(name, () => headOf(name, type, help) + lines());
+  }
+
+  #linesOf(name: string, read: Read): string {
+    const values = read();
+    const samples = typeof values === 'number' ? [{ labels: NO_LABELS, value: values }] : values;
+    let text = '';
+    for (const { labels, value } of samples) text += lineOf(name, { ...labels, ...this.#labels }, value);
+    return text;
+  }
+
+  #linesOfHistogram(name: string, { labels, histogram }: LabelledHistogram): string {
+    const all = { ...labels, ...this.#labels };
+    const buckets = histogram.buckets();
+    return [
+      ...buckets.map(({ bound, count }) =>
+        lineOf(`${name}_bucket`, { ...all, le: numberText(bound) }, count),
+      ),
+      lineOf(`${name}_sum`, all, histogram.sum),
+      lineOf(`${name}_count`, all, buckets.at(-1)?.count ?? 0),
+    ].join('');
   }
 }
 
-const NO_LABELS: Labels = {};
-
-function samplesOf(read: Read): Iterable<Sample> {
-  const values = read();
-  return typeof values === 'number' ? [{ labels: NO_LABELS, value: values }] : values;
+/** The two lines before the samples of a metric. @param help of one line */
+export function headOf(name: string, type: string, help: string): string {
+  return `# HELP ${name} ${help.replaceAll('\\', '\\\\')}\n# TYPE ${name} ${type}\n`;
 }
 
-/** One sample in the form that prom-client expects. */
-interface Line {
-  readonly metricName: string;
-  readonly labels: Readonly<Record<string, string | number>>;
-  readonly value: number;
+/** The line of a sample. */
+export function lineOf(name: string, labels: Labels, value: number): string {
+  let text = '';
+  for (const label in labels) text += `${text === '' ? '{' : ','}${label}="${escaped(labels[label] ?? '')}"`;
+  return `${name}${text === '' ? '' : `${text}}`} ${numberText(value)}\n`;
 }
 
-/** What prom-client's registry writes for a histogram. Its types have a number here, where its code has a text. */
-const HISTOGRAM = 'histogram' as unknown as prometheus.MetricType;
-
-/** prom-client's instruments keep their own counts and accept no others: this one returns ours at a scrape. */
-class ReadHistogram extends prometheus.Summary {
-  readonly #name: string;
-  readonly #read: ReadHistograms;
-
-  constructor(name: string, help: string, read: ReadHistograms) {
-    super({ name, help, percentiles: [], registers: [] });
-    this.#name = name;
-    this.#read = read;
-  }
-
-  override async get(): ReturnType<prometheus.Summary['get']> {
-    const read = this.#read();
-    const histograms = read instanceof Histogram ? [{ labels: NO_LABELS, histogram: read }] : [...read];
-    const values = histograms.flatMap(({ labels, histogram }) => lines(this.#name, labels, histogram));
-    return { ...(await super.get()), type: HISTOGRAM, values };
-  }
+/** The value of a label: half of a surrogate pair has no bytes in UTF-8. */
+function escaped(value: string): string {
+  const text = Buffer.from(value).toString();
+  return /[\\"\n]/.test(text) ? text.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : text;
 }
 
-function lines(name: string, labels: Labels, histogram: Histogram): Line[] {
-  const buckets = histogram.buckets();
-  return [
-    ...buckets.map(({ bound, count }) => ({
-      metricName: `${name}_bucket`,
-      labels: { ...labels, le: bound === Number.POSITIVE_INFINITY ? '+Inf' : bound },
-      value: count,
-    })),
-    { metricName: `${name}_sum`, labels, value: histogram.sum },
-    { metricName: `${name}_count`, labels, value: buckets.at(-1)?.count ?? 0 },
-  ];
+function numberText(value: number): string {
+  if (Number.isFinite(value)) return String(value);
+  return Number.isNaN(value) ? 'NaN' : value > 0 ? '+Inf' : '-Inf';
 }

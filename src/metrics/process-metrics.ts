@@ -1,6 +1,5 @@
 /**
- * Metrics of the process, under the names that Prometheus' clients use. prom-client's own collection adds a second timer
- * for the event loop and a garbage collection observer, which cannot be stopped.
+ * Metrics of the process, under the names that Prometheus' clients use.
  */
 import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { logStats } from '../process/log-output.ts';
@@ -51,7 +50,6 @@ export function registerProcessMetrics(metrics: Metrics): () => void {
     'tidemark_event_loop_delay_seconds',
     `Delay of a ${RESOLUTION_MS} ms timer since the last scrape.`,
     () => delaysSinceLast(delay),
-    ['stat'],
   );
   return () => delay.disable();
 }

@@ -74,7 +74,7 @@ export class StatsRelay {
  * @param own returns this worker's metrics, each sample with a label that is unique to the worker
  * @returns a function that collects the metrics of all workers, or only this worker's if the primary does not answer
  */
-export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<string> {
+export function statsOfAllWorkers(own: () => string): () => Promise<string> {
   const waiting = new Map<number, (stats: readonly string[]) => void>();
   let count = 0;
   const send = (message: Message): void => {
@@ -83,7 +83,7 @@ export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<str
   process.on('message', (message: Message | string) => {
     if (typeof message === 'string') return;
     if ('statsWanted' in message) {
-      void own().then((stats) => send({ stats, of: message.statsWanted }));
+      send({ stats: own(), of: message.statsWanted });
     } else if ('statsOfAll' in message) {
       waiting.get(message.of)?.(message.statsOfAll);
       waiting.delete(message.of);
@@ -95,7 +95,7 @@ export function statsOfAllWorkers(own: () => Promise<string>): () => Promise<str
     send({ statsWanted: number });
     const stats = await withTimeout(answer, 2 * TIMEOUT_MS, []);
     waiting.delete(number);
-    return stats.length === 0 ? await own() : mergeStats(stats);
+    return stats.length === 0 ? own() : mergeStats(stats);
   };
 }
 

@@ -79,12 +79,7 @@ const MEASURED = `Measured on one request in ${SAMPLED_ONE_IN}; _count counts th
 export function registerServiceMetrics(metrics: Metrics, parts: ServiceParts): void {
   const { server, engine } = parts;
   const info = { version: readVersion(), engine, transport: server.transport };
-  metrics.gauge(
-    'tidemark_info',
-    'Always 1; see the labels.',
-    () => [{ labels: info, value: 1 }],
-    Object.keys(info),
-  );
+  metrics.gauge('tidemark_info', 'Always 1; see the labels.', () => [{ labels: info, value: 1 }]);
   registerRequests(metrics, server);
   registerWrites(metrics, parts.writePath);
   registerSchemas(metrics, parts.writePath);
@@ -111,14 +106,12 @@ function registerNodes(metrics: Metrics, { nodes, writePath }: ServiceParts): vo
       const unreachable = new Set(nodes.unreachable);
       return map(nodes.names, (node) => sample({ node }, unreachable.has(node) ? 0 : 1));
     },
-    ['node'],
   );
   metrics.counter(
     'tidemark_database_node_batches_total',
     'Batches by the node of the database cluster that they were sent to; coordinator: it holds their apps itself, or the ' +
       'node is not known. Absent without a cluster.',
     () => map(writePath.store.groupsByNode, ([node, count]) => sample({ node }, count)),
-    ['node'],
   );
 }
 
@@ -142,7 +135,6 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
     'Answered requests by the path of their route; other: no route.',
     () =>
       map(counts.answers(), ({ route, status, count }) => sample({ route, status: String(status) }, count)),
-    ['route', 'status'],
   );
   metrics.histogram('tidemark_request_seconds', `From the head of a request to its answer. ${MEASURED}`, () =>
     map(counts.seconds(), ({ route, histogram }) => ({ labels: { route }, histogram })),
@@ -152,11 +144,8 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
     'Requests whose client disconnected before the answer; not counted in other request metrics.',
     () => counts.aborted,
   );
-  metrics.counter(
-    'tidemark_refusals_total',
-    'Error responses, by the code in their body.',
-    () => map(counts.refusals, ([code, count]) => sample({ code }, count)),
-    ['code'],
+  metrics.counter('tidemark_refusals_total', 'Error responses, by the code in their body.', () =>
+    map(counts.refusals, ([code, count]) => sample({ code }, count)),
   );
   metrics.gauge(
     'tidemark_request_body_bytes',
@@ -175,7 +164,6 @@ function registerRequests(metrics: Metrics, server: HttpServer): void {
       sample({ reason: 'room' }, server.bodyStats.cutForRoom),
       sample({ reason: 'pace' }, server.bodyStats.cutForPace),
     ],
-    ['reason'],
   );
   metrics.counter(
     'tidemark_request_bodies_refused_total',
@@ -200,7 +188,6 @@ function registerWrites(metrics: Metrics, writePath: WritePath): void {
     'tidemark_events_refused_total',
     'Events that were refused one by one while their request was answered, by the path of its route and the code.',
     () => map(writePath.refusedEvents.counts(), ({ route, code, count }) => sample({ route, code }, count)),
-    ['route', 'code'],
   );
   metrics.counter(
     'tidemark_events_repeated_total',
@@ -237,7 +224,6 @@ function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
     'tidemark_schema_checks_total',
     'Payloads of types with a schema, by outcome: passed, warned (stored), refused, unchecked (stored).',
     () => map(Object.entries(payloadChecks.outcomes), ([outcome, n]) => sample({ outcome }, n)),
-    ['outcome'],
   );
   metrics.gauge(
     'tidemark_schema_checks_waiting',
@@ -253,7 +239,6 @@ function registerSchemas(metrics: Metrics, { payloadChecks }: WritePath): void {
     'tidemark_schema_threads_ended_total',
     'Threads that were ended because a check took too long, by kind: quick for accounts within their budget, slow for others.',
     () => Object.entries(payloadChecks.endedThreads).map(([thread, count]) => sample({ thread }, count)),
-    ['thread'],
   );
 }
 
@@ -272,13 +257,9 @@ function registerPast(metrics: Metrics, { queues, store }: WritePath): void {
       sample({ reason: 'blocked' }, past.closedDays('blocked')),
       sample({ reason: 'no-partition' }, past.closedDays('no-partition')),
     ],
-    ['reason'],
   );
-  metrics.counter(
-    'tidemark_past_events_refused_total',
-    'Events refused because of their day.',
-    () => map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
-    ['reason'],
+  metrics.counter('tidemark_past_events_refused_total', 'Events refused because of their day.', () =>
+    map(Object.entries(past.refused), ([reason, count]) => sample({ reason }, count)),
   );
 }
 
@@ -290,10 +271,8 @@ function registerCaches(metrics: Metrics, caches: ServiceParts['caches']): void 
         owner.caches.reduce((sum, one) => sum + one[stat], 0),
       ),
     );
-  metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'), ['cache']);
-  metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'), [
-    'cache',
-  ]);
+  metrics.counter('tidemark_cache_hits_total', 'Lookups answered from memory.', sums('hits'));
+  metrics.counter('tidemark_cache_misses_total', 'Lookups that waited for the database.', sums('misses'));
 }
 
 function registerFirstTimes(metrics: Metrics, firstTimes: ServiceParts['firstTimes']): void {
@@ -312,14 +291,11 @@ function registerLookups(metrics: Metrics, lookups: ServiceParts['lookups']): vo
         queues.reduce((sum, one) => sum + one[stat], 0),
       ),
     );
-  metrics.gauge('tidemark_lookups_waiting', 'Lookups that wait for their statement.', sums('waiting'), [
-    'queue',
-  ]);
+  metrics.gauge('tidemark_lookups_waiting', 'Lookups that wait for their statement.', sums('waiting'));
   metrics.counter(
     'tidemark_lookups_refused_total',
     'Lookups refused because too many waited, or because they had waited too long.',
     sums('refused'),
-    ['queue'],
   );
 }
 
@@ -352,13 +328,11 @@ function registerSignIns(metrics: Metrics, stats: () => SignInStats): void {
     'Password hashes by outcome: done; or not computed: crowded (the network had its share of the places), full (all places ' +
       'taken), late (waited too long), left (the client was gone).',
     () => map(Object.entries(stats().passwords.outcomes), ([outcome, n]) => sample({ outcome }, n)),
-    ['outcome'],
   );
   metrics.counter(
     'tidemark_sign_ins_slowed_down_total',
     'Throttled sign-ins, by the limit that refused them: account_and_client, client, account.',
     () => map(Object.entries(stats().throttled), ([by, n]) => sample({ by }, n)),
-    ['by'],
   );
 }
 
@@ -377,7 +351,6 @@ function registerDisks(metrics: Metrics, folders: ServiceParts['folders']): void
           return []; // It cannot be reached: the checks of the start say so.
         }
       }),
-    ['setting'],
   );
 }
 
@@ -457,7 +430,6 @@ function registerDatabase(
     'Connections that were given up, by pool and reason: silent (the server owes them nothing, and nothing comes), deadline ' +
       '(no answer for as long as the pool waits), moved (the address leads to another server).',
     () => map(watch.replaced, ({ pool, reason, count }) => sample({ pool, reason }, count)),
-    ['pool', 'reason'],
   );
   metrics.counter(
     'tidemark_database_server_changes_total',
@@ -470,7 +442,6 @@ function registerDatabase(
       'standby), behind (it has lost commits), foreign (of another installation), forbidden (a privilege is missing), moved (its data ' +
       'is elsewhere), unfit (it would lose what is written).',
     () => map(watch.problems, ({ server, problem }) => sample({ server, reason: problem }, 1)),
-    ['server', 'reason'],
   );
   metrics.gauge(
     'tidemark_database_up',
@@ -542,7 +513,6 @@ function registerArchived(metrics: Metrics, archived: ServiceParts['archived']):
     'Groups of some thousand events that reads of archived days needed, by outcome: read from the archive, cached (they were in memory), ' +
       'failed (the archive is away or slow, or has something else), refused (too many were waiting).',
     () => map(ARCHIVE_READS, (outcome) => sample({ outcome }, stat(outcome))),
-    ['outcome'],
   );
   metrics.counter('tidemark_archive_read_bytes_total', 'Bytes of groups that were read.', () =>
     stat('bytes'),
@@ -564,7 +534,6 @@ function registerConsumers(
     'tidemark_consumers',
     'Consumers and webhooks by state (ok, lagging, lost), by the process that does the maintenance.',
     () => Object.entries(maintenance.consumers.states).map(([state, count]) => sample({ state }, count)),
-    ['state'],
   );
   metrics.gauge(
     'tidemark_consumer_lag_seconds',
@@ -619,7 +588,6 @@ function registerAlerts(metrics: Metrics, alerts: AlertStats, outbox: OutboxStat
     'tidemark_alert_transitions_total',
     'Transitions of alerts by kind (firing, resolved, corrected).',
     () => Object.entries(alerts.transitions).map(([kind, count]) => sample({ kind }, count)),
-    ['kind'],
   );
   metrics.counter(
     'tidemark_messages_total',
@@ -628,7 +596,6 @@ function registerAlerts(metrics: Metrics, alerts: AlertStats, outbox: OutboxStat
       Object.entries(outbox).flatMap(([channel, results]) =>
         Object.entries(results).map(([result, count]) => sample({ channel, result }, count)),
       ),
-    ['channel', 'result'],
   );
 }
 
@@ -666,46 +633,36 @@ function registerReads(metrics: Metrics, reads: Readonly<Record<ReadKind, ReadSt
     'tidemark_reads_waiting',
     'Reads that wait for their turn, by kind: get_events, token (of /v1), dashboard, share, export and query (parts of these).',
     each('waiting'),
-    ['kind'],
   );
   metrics.gauge(
     'tidemark_reads_running',
     'Reads that have their turn, by kind; at most READ_CONNECTIONS.',
     each('running'),
-    ['kind'],
   );
   metrics.counter(
     'tidemark_reads_refused_total',
     'Reads that were refused with 503 because too many were waiting, most of them of the same account; by kind.',
     each('refused'),
-    ['kind'],
   );
 }
 
 function registerExports(metrics: Metrics, exports: Exports): void {
   metrics.gauge('tidemark_exports_running', 'Exports that are being sent.', () => exports.running);
   metrics.counter('tidemark_exported_events_total', 'Events read for exports.', () => exports.events);
-  metrics.counter(
-    'tidemark_exports_total',
-    'Exports that have ended, by how.',
-    () => Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
-    ['outcome'],
+  metrics.counter('tidemark_exports_total', 'Exports that have ended, by how.', () =>
+    Object.entries(exports.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
   );
 }
 
 function registerQueries(metrics: Metrics, { queries, budget, stats }: ServiceParts['queries']): void {
   metrics.gauge('tidemark_queries_running', 'Queries that are being answered.', () => queries.running);
-  metrics.counter(
-    'tidemark_queries_total',
-    'Queries that have ended, by how.',
-    () => Object.entries(queries.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
-    ['outcome'],
+  metrics.counter('tidemark_queries_total', 'Queries that have ended, by how.', () =>
+    Object.entries(queries.ended).map(([outcome, value]) => ({ labels: { outcome }, value })),
   );
   metrics.counter(
     'tidemark_queries_answered_total',
     'Queries by what answered them: counts, or events that were read.',
     () => [sample({ from: 'counts' }, stats.counted), sample({ from: 'events' }, stats.scanned)],
-    ['from'],
   );
   metrics.counter('tidemark_query_events_total', 'Events that queries have looked at.', () => stats.events);
   metrics.counter(
@@ -720,7 +677,6 @@ function registerQueries(metrics: Metrics, { queries, budget, stats }: ServicePa
       sample({ outcome: 'refused' }, budget.stats.refused),
       sample({ outcome: 'cut' }, budget.stats.cut),
     ],
-    ['outcome'],
   );
   metrics.counter(
     'tidemark_queries_truncated_total',

@@ -8,7 +8,7 @@ test('the figures of several workers become one exposition, each sample with its
     ['1', '2'].map((worker) => {
       const metrics = new Metrics({ worker });
       metrics.counter('stored_total', 'Stored.', () => 10 * Number(worker));
-      metrics.gauge('hits', 'Hits.', () => [{ labels: { cache: 'a' }, value: Number(worker) }], ['cache']);
+      metrics.gauge('hits', 'Hits.', () => [{ labels: { cache: 'a' }, value: Number(worker) }]);
       return metrics.text();
     }),
   );
