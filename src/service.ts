@@ -33,6 +33,7 @@ import { ReadSlots } from './http/read-slots.ts';
 import type { Route } from './http/route.ts';
 import { API_PATH, createServer, type HttpServer } from './http/server.ts';
 import { createAnnotationRoute } from './ingest/create-annotation.ts';
+import { REFUSALS_BELOW } from './ingest/formats/routes.ts';
 import { Journal, type JournalStats } from './ingest/journal/journal.ts';
 import { WRITE_PATH_CONNECTIONS, WritePath } from './ingest/write-path.ts';
 import { type Limits, openLimits } from './limits/open-limits.ts';
@@ -387,6 +388,7 @@ async function serve(options: WatchedOptions, opened: Opened, parts: Parts): Pro
   const server = await createServer({
     routes: routesOf(options, parts, metrics, () => stopping),
     notFoundPage: dashboard.notFoundPage,
+    refusalsBelow: REFUSALS_BELOW,
     onSettled: parts.usage.settled,
     transport: config.HTTP_TRANSPORT,
     maxBodyBytes: config.MAX_BODY_BYTES,

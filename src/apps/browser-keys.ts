@@ -51,7 +51,7 @@ export interface NewBrowserKey {
 /**
  * Creates a browser key.
  * @param key.types   at least one; duplicates count once. A type that does not exist is created by its first event.
- * @param key.origins as {@link checkOrigin} takes them; none: no page may use the key
+ * @param key.origins as {@link checkKeyOrigin} takes them; none: no page may use the key
  * @throws Refused invalidBody, appNotFound, tooManyTokens
  */
 export async function createBrowserKey(
@@ -69,7 +69,7 @@ export async function createBrowserKey(
   const { appId, name, by = COMMAND_LINE } = key;
   checkName(name);
   const types = [...new Set(key.types)];
-  const origins = [...new Set(key.origins.map(checkOrigin))];
+  const origins = [...new Set(key.origins.map(checkKeyOrigin))];
   if (types.length === 0)
     throw refused('invalidBody', 'a browser key needs at least one event type to write');
   if (types.length > MAX_TYPES)
@@ -203,6 +203,22 @@ export async function restoreBrowserKey(
   });
 }
 
+/** Origins of apps that are made of web pages, and of extensions of browsers: nobody else's page has them. */
+const NATIVE =
+  /^(?:capacitor|ionic|tauri|chrome-extension|moz-extension|safari-web-extension):\/\/[a-z0-9][a-z0-9.-]{0,252}$/i;
+
+/** An origin of {@link checkOrigin}, or of an app or an extension. @throws Refused invalidBody */
+function checkKeyOrigin(text: string): string {
+  if (NATIVE.test(text)) return text.toLowerCase();
+  const isOther = /^[a-z][a-z0-9+.-]*:\/\//i.test(text) && !/^https?:/i.test(text);
+  if (isOther)
+    throw refused(
+      'invalidBody',
+      `the origin ${JSON.stringify(text)} must begin with https://, or be that of an app or an extension: capacitor, ionic, tauri, chrome-extension, moz-extension or safari-web-extension, "://" and a name`,
+    );
+  return checkOrigin(text);
+}
+
 /**
  * An origin as browsers send it: scheme, host, and port where it is not the usual one.
  * @throws Refused invalidBody with what is wrong with any other text
@@ -232,7 +248,7 @@ function originProblem(text: string): string | null {
   if (/\s/.test(text)) return 'has white space in it';
   // Others separate the directives of a policy, where a share names its sites.
   if (!/^[a-z0-9.:_[\]-]+$/.test(new URL(text).host)) return 'has a character that is in no name of a host';
-  if (protocol === 'http:' && !LOCAL.has(hostname))
+  if (protocol === 'http:' && !LOCAL.has(hostname) && !hostname.endsWith('.localhost'))
     return 'must begin with https://: pages on http:// can be changed on their way (http is taken for localhost alone)';
   return null;
 }

@@ -44,7 +44,8 @@ const SETTLE_EVERY = 200_000;
 
 interface ImportCommandOptions {
   readonly app: string;
-  readonly format: ImportFormat;
+  /** Absent: by the name of the file. */
+  readonly format?: ImportFormat;
   readonly formulas: Formulas;
   readonly json?: true;
 }
@@ -55,7 +56,11 @@ export function addImportCommand(program: Command): void {
     .description('import events from a file, one per line')
     .argument('<file>', 'the file; - reads standard input')
     .requiredOption('--app <id>', 'the app, app_…')
-    .addOption(new Option('--format <format>', 'JSON lines or CSV').choices(IMPORT_FORMATS).default('ndjson'))
+    .addOption(
+      new Option('--format <format>', 'JSON lines or CSV; by default CSV where FILE ends in .csv').choices(
+        IMPORT_FORMATS,
+      ),
+    )
     .addOption(
       new Option(
         '--formulas <treatment>',
@@ -98,7 +103,11 @@ interface ImportSeconds {
 async function runImport(
   { config, database, storage, sql }: Installation,
   file: string,
-  { app: appId, format, formulas }: ImportCommandOptions,
+  {
+    app: appId,
+    format = file.toLowerCase().endsWith('.csv') ? 'csv' : 'ndjson',
+    formulas,
+  }: ImportCommandOptions,
 ): Promise<ImportCounts & ImportSeconds> {
   const id = await internalAppId(sql, appId);
   const input = await openInput(file);

@@ -71,7 +71,9 @@ export class Router {
     this.#known = new Map(
       [...this.#fixed.keys()]
         .filter((path) => path !== '/' && !path.startsWith('/api/'))
-        .map((path) => [essence(path), path]),
+        .map((path) => [essence(path), path] as const)
+        // A letter alone is no mistake of another path.
+        .filter(([short]) => short.length > 1),
     );
   }
 

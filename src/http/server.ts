@@ -25,12 +25,20 @@ import { SlowPeers } from './slow-peers.ts';
 import type { Transport, TransportOptions } from './transport.ts';
 import { createUwsTransport, loadUws } from './uws.ts';
 
+/** How requests are refused where nothing is, below an address of another protocol: in the form that its clients know. */
+export interface RefusalsBelow {
+  /** The start of the path. */
+  readonly prefix: string;
+  readonly refuse: (refusal: Rejection, exchange: Exchange) => Rejection;
+}
+
 export interface ServerOptions {
   readonly routes: readonly Route[];
   /** Called with each request that has ended, and its response; null: its client had disconnected. */
   readonly onSettled?: (exchange: Exchange, outcome: Outcome | null) => void;
   /** Answers a browser that opens an address where nothing is. */
   readonly notFoundPage?: (exchange: Exchange) => Outcome;
+  readonly refusalsBelow?: readonly RefusalsBelow[];
   readonly transport: 'auto' | 'uws' | 'node';
   readonly maxBodyBytes: number;
   readonly maxBodiesBytes: number;
@@ -176,7 +184,9 @@ class Server implements HttpServer {
 
   /** Programs are answered in JSON; only a browser that opens a page names HTML. */
   #noRoute(exchange: Exchange, refusal: Rejection): Outcome {
-    const { notFoundPage } = this.#options;
+    const { notFoundPage, refusalsBelow = [] } = this.#options;
+    const below = refusalsBelow.find(({ prefix }) => `${exchange.path}/`.startsWith(`${prefix}/`));
+    if (below !== undefined) return below.refuse(refusal, exchange);
     const isPage = refusal.reason === 'notFound' && (exchange.method === 'GET' || exchange.method === 'HEAD');
     if (!isPage || notFoundPage === undefined || API_PATH.test(exchange.path)) return refusal;
     return /\btext\/html\b/i.test(exchange.header('accept')) ? notFoundPage(exchange) : refusal;

@@ -20,7 +20,7 @@ export function loadUws(): Promise<Uws> {
 const FRAMING_HEADERS = ['transfer-encoding'] as const;
 const BODY_HEADERS = ['content-encoding', 'content-length', ...FRAMING_HEADERS] as const;
 /** A browser that opens a page without a route is answered with one. */
-const NO_ROUTE_HEADERS = ['accept', 'accept-encoding', ...BODY_HEADERS] as const;
+const NO_ROUTE_HEADERS = ['accept', 'accept-encoding', 'content-type', ...BODY_HEADERS] as const;
 
 const FORWARDED = 'x-forwarded-for';
 /** X-Forwarded-For is read for bodies with a Content-Length above this, or without one. */

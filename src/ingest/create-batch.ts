@@ -5,7 +5,7 @@
 import { setTimeout } from 'node:timers/promises';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import { atOnce, inSlices, TimeSlice } from '../base/time-slice.ts';
-import { type Decoded, decoded } from '../base/utf8.ts';
+import { type Decoded, decoded, unnamedEncoding } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from '../http/arriving-lines.ts';
 import type { Answer, Exchange, Outcome } from '../http/exchange.ts';
@@ -88,6 +88,8 @@ function createSteps(
     if (received instanceof ArrivingLines)
       return await storeLines(steps, exchange, { appId, lines: received, read });
     if (received instanceof Rejection) return received;
+    const packed = !isBinary && Buffer.isBuffer(received) ? unnamedEncoding(received) : null;
+    if (packed !== null) return packed;
     const holder = steps.accounts.holderOf(appId);
     const sentText = isBinary ? NO_TEXT : await inSlices(decoded(received), new TimeSlice(holder));
     const { text } = sentText;

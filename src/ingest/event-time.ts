@@ -2,7 +2,7 @@
 
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../base/time-units.ts';
 import { invalidField, Rejection } from '../errors.ts';
-import { parseBound } from '../read/iso-date.ts';
+import { NOT_ISO, parseBound } from '../read/iso-date.ts';
 
 export const NOT_A_TIME = 'must be an ISO 8601 date with a time, such as 2026-01-31T08:30:00.123Z';
 
@@ -23,10 +23,20 @@ const DAYS = [0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31];
 export function parseEventTime(text: string): number | string {
   const fast = parseJsonDate(text);
   if (fast !== null) return fast;
-  if (!/[Tt ]/.test(text)) return NOT_A_TIME;
+  if (!/[Tt ]/.test(text)) return notThis(NOT_A_TIME, text);
   const time = parseBound(text, 'end');
+  if (time === NOT_ISO) return notThis(NOT_A_TIME, text);
   if (typeof time === 'number' && time < 0) return 'is before 1970';
   return time;
+}
+
+/** Characters of a wrong value that a message quotes. */
+const MAX_TOLD = 40;
+
+/** The problem of a value, which it quotes. @param rule what the value must be, worded to follow the field's name */
+export function notThis(rule: string, value: string): string {
+  const told = value.length > MAX_TOLD ? `${value.slice(0, MAX_TOLD)}…` : value;
+  return `${rule}, not ${JSON.stringify(told)}`;
 }
 
 /** Fast path for the format of Date.toJSON; null for other formats and for invalid dates. */

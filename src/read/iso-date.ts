@@ -14,7 +14,7 @@ const DATE = /^(\d{4})(?:-(\d\d)-(\d\d)|(\d\d)(\d\d))(?=$|[Tt ])/;
 const TIME = /^(\d\d)(?::(\d\d)(?::(\d\d)(?:[.,](\d+))?)?|(\d\d)(?:(\d\d)(?:[.,](\d+))?)?)?/;
 const OFFSET = /^(?:[Zz]|([+ \-\u2212])(\d\d)(?::?(\d\d))?)$/;
 
-const NOT_ISO = 'must be an ISO 8601 date or time, such as 2026-01-31 or 2026-01-31T08:30:00Z';
+export const NOT_ISO = 'must be an ISO 8601 date or time, such as 2026-01-31 or 2026-01-31T08:30:00Z';
 const NO_SUCH_DATE = 'is a date that does not exist';
 const NO_SUCH_TIME = 'is a time that does not exist';
 

@@ -1,15 +1,16 @@
 /** Times are read and written without a Date where they are usual: as a Date would. */
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
-import { NOT_A_TIME, parseEventTime } from '../../src/ingest/event-time.ts';
-import { parseBound } from '../../src/read/iso-date.ts';
+import { NOT_A_TIME, notThis, parseEventTime } from '../../src/ingest/event-time.ts';
+import { NOT_ISO, parseBound } from '../../src/read/iso-date.ts';
 import { timestamp } from '../../src/storage/write/accepted-event.ts';
 import { runs } from '../support/fuzz.ts';
 
 /** By the parser of bounds alone. */
 function atLength(text: string): number | string {
-  if (!/[Tt ]/.test(text)) return NOT_A_TIME;
+  if (!/[Tt ]/.test(text)) return notThis(NOT_A_TIME, text);
   const time = parseBound(text, 'end');
+  if (time === NOT_ISO) return notThis(NOT_A_TIME, text);
   return typeof time === 'number' && time < 0 ? 'is before 1970' : time;
 }
 

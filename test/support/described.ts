@@ -71,7 +71,7 @@ export function checkAnswer(
   const known = method === 'HEAD' ? 'get' : method.toLowerCase();
   const operation = template === null ? undefined : DESCRIPTION.paths[template]?.[known];
   if (template === null || operation === undefined) {
-    if (status >= 400 && method !== 'HEAD') checkError(response);
+    if (status >= 400 && method !== 'HEAD') checkError(response, path);
     return;
   }
   const problem = problemOf({ template, known, operation, method }, response);
@@ -160,8 +160,16 @@ const isError = ajv.compile({
   },
 });
 
-function checkError({ headers, status, body }: HttpResponse): void {
+/** The same below the addresses that clients of other protocols are given. */
+const OTHER_FORMS = [
+  ['/v1/elasticsearch', ['error', 'status']],
+  ['/v1/otlp', ['code', 'message']],
+] as const;
+
+function checkError({ headers, status, body }: HttpResponse, path: string): void {
   if (headers['content-type'] !== 'application/json') return;
-  if (!isError(JSON.parse(body)))
+  const error = JSON.parse(body);
+  const form = OTHER_FORMS.find(([prefix]) => path.startsWith(prefix));
+  if (!(form?.[1].every((name) => name in error) ?? isError(error)))
     throw new Error(`An error without the error body: ${status} ${body.slice(0, 600)}`);
 }

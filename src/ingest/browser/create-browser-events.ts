@@ -54,8 +54,16 @@ const LIMITS: EventLimits = { maxEvents: 1_000, maxEventBytes: 16_384 };
 /** Bytes of a body. */
 const MAX_BYTES = 1_048_576;
 
-const NOT_ALLOWED = new Rejection('accessDenied', 'The key takes no events from this origin.');
-const WRONG_TYPE = new Rejection('accessDenied', 'The key does not write events of this type.');
+const NO_ORIGIN = new Rejection(
+  'accessDenied',
+  'The request has no Origin, and a browser key is for pages: servers send to POST /v1/events with a logging token.',
+);
+const NULL_ORIGIN = new Rejection(
+  'accessDenied',
+  'The Origin is null, as of a file, a sandboxed frame, or sendBeacon with the referrer policy no-referrer: no key takes it.',
+);
+/** Characters of an origin that the message quotes. */
+const MAX_TOLD = 300;
 const WRONG_CONTENT = new Rejection(
   'unsupportedMediaType',
   'Send the body as text/plain, or as application/json.',
@@ -118,6 +126,13 @@ export function createBrowserEvents(
   };
 }
 
+function notAllowed(origin: string): Rejection {
+  if (origin === '') return NO_ORIGIN;
+  if (origin === 'null') return NULL_ORIGIN;
+  const told = origin.slice(0, MAX_TOLD);
+  return new Rejection('accessDenied', `The key does not name the origin ${told}: make one that does.`);
+}
+
 /** The first key that exists and is for pages of this origin; otherwise why the first one is not. */
 async function admit(
   keys: BrowserKeys,
@@ -129,7 +144,7 @@ async function admit(
     const known = await keys.find(text);
     if (known instanceof Rejection) refusal ??= known;
     else if (known.origins.has(origin)) return { text, known };
-    else refusal ??= NOT_ALLOWED;
+    else refusal ??= notAllowed(origin);
   }
   if (refusal === null) throw new Error('A format found no key, and did not say why.');
   return refusal;
@@ -174,7 +189,10 @@ function tooMany({ resetSeconds }: LimitDecision): Rejection {
 
 function allowed(event: BatchEvent | Rejection, { types }: KnownKey): BatchEvent | Rejection {
   if (event instanceof Rejection) return event;
-  return 'typeName' in event.type && types.has(event.type.typeName) ? event : WRONG_TYPE;
+  const name = 'typeName' in event.type ? event.type.typeName : event.type.typeId;
+  return 'typeName' in event.type && types.has(name)
+    ? event
+    : new Rejection('accessDenied', `The key does not name the type ${JSON.stringify(name)}.`);
 }
 
 /** A result of the steps that know the app, without anything that they tell of it. */

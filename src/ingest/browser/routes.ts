@@ -142,8 +142,9 @@ const PLAUSIBLE_ROUTES = trackerRoutes('plausible', 'api/event');
 
 const PREFLIGHT_HEADERS = {
   'Access-Control-Allow-Methods': 'POST',
-  // What Umami's tracker sends beside the content type.
-  'Access-Control-Allow-Headers': 'Content-Type, X-Umami-Cache',
+  // Any, as no credentials come with them; browsers that do not know the star: what Umami's tracker sends, and tracing adds.
+  'Access-Control-Allow-Headers':
+    'Content-Type, X-Umami-Cache, traceparent, tracestate, baggage, sentry-trace, *',
   'Access-Control-Max-Age': '86400',
 } as const;
 

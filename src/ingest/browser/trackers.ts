@@ -21,7 +21,7 @@ const PLAUSIBLE_SITE = /"(?:d|domain)"\s*:\s*"([^"\\]{0,100})"/;
 
 const NO_OBJECT = new Rejection('invalidBody', 'The body must be a JSON object.');
 const NO_PAYLOAD = invalidField('payload', 'must be an object');
-const UNKNOWN_TYPE = invalidField('type', 'must be "event" or "identify"');
+const UNKNOWN_TYPE = invalidField('type', 'must be "event", "identify" or "performance"');
 const NO_NAME = invalidField('n', 'is missing: it names the event');
 const TOO_DEEP = new Rejection(
   'invalidBody',
@@ -61,12 +61,12 @@ function* umamiEvent(sent: SentByPage): EventStream {
   if (problem !== null) return problem;
   if (!body.isObject) return NO_OBJECT;
   const kind = memberText(body, 'type');
-  if (kind !== 'event' && kind !== 'identify') return UNKNOWN_TYPE;
+  if (kind !== 'event' && kind !== 'identify' && kind !== 'performance') return UNKNOWN_TYPE;
   const payload = body.member('payload');
   if (payload?.startsWith('{') !== true) return NO_PAYLOAD;
   const scan = new JsonScan(['name', 'timestamp']);
   yield* scanWhole(scan, payload);
-  const name = kind === 'identify' ? kind : memberText(scan, 'name') || PAGE_VIEW;
+  const name = kind === 'event' ? memberText(scan, 'name') || PAGE_VIEW : kind;
   if (name instanceof Rejection) return name;
   const sentAt = memberText(scan, 'timestamp');
   if (sentAt instanceof Rejection) return sentAt;

@@ -12,6 +12,7 @@ import { JsonScan, MAX_PAYLOAD_DEPTH } from '../../json/scan.ts';
 import { lineValues, memberText, scalarText } from '../../json/values.ts';
 import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
+import { alone, scanOne } from './collect.ts';
 import { Field } from './field.ts';
 import type { EventStream, Format, RequestReport, Sent } from './format.ts';
 import { eventKey } from './key.ts';
@@ -51,8 +52,8 @@ const TOO_DEEP = new Rejection(
   `A document may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
 );
 
-export const BULK: Format = {
-  isStoredInParts: true,
+/** What the routes of Elasticsearch's clients have in common. */
+const ELASTIC = {
   token: apiKey,
   noToken: new Rejection(
     'invalidLoggingToken',
@@ -60,6 +61,14 @@ export const BULK: Format = {
     { headers: ASK_FOR_BASIC },
   ),
   challenge: ASK_FOR_BASIC,
+  repeatsKeyed: true,
+  refuse: elasticError,
+  refusalDelayMs: 1_000,
+} as const satisfies Partial<Format>;
+
+export const BULK: Format = {
+  ...ELASTIC,
+  isStoredInParts: true,
   reader: (exchange) => (sent) => {
     const { text, damage } = sent;
     const places = damage?.places ?? new Places(text);
@@ -68,10 +77,34 @@ export const BULK: Format = {
     return documents(sent, exchange.parameters[0] ?? null, underWay);
   },
   answer: bulkAnswer,
-  repeatsKeyed: true,
-  refuse: elasticError,
-  refusalDelayMs: 1_000,
 };
+
+/** One document: its index, and its id if it has one, are in the path. */
+export const DOCUMENT: Format = {
+  ...ELASTIC,
+  reader: (exchange) => (sent) => oneDocument(sent, itemOfPath(exchange)),
+  answer: ({ exchange, results: [result], repeated }) => {
+    if (result === undefined || result instanceof Rejection) return result ?? NOT_JSON;
+    const { index, id } = itemOfPath(exchange);
+    const isRepeated = repeated.has(result);
+    const text = `{"_index":${JSON.stringify(index)},${storedMembers(id ?? result.id, isRepeated)}}`;
+    return { status: isRepeated ? 200 : 201, body: text, headers: PRODUCT };
+  },
+};
+
+function itemOfPath({ parameters }: Exchange): Item {
+  const [index = '', id = null] = parameters;
+  return { action: 'index', index, id, problem: null };
+}
+
+function* oneDocument(sent: Sent, item: Item): EventStream {
+  const timeField = new Field('@timestamp');
+  const scan = new JsonScan(timeField.members);
+  const problem = yield* scanOne(scan, sent);
+  if (problem !== null) return problem;
+  const { receivedAt, limits } = sent;
+  return yield* alone(documentOf(scan, item, { types: new TypeReferences(), timeField, receivedAt }), limits);
+}
 
 /** `ApiKey` is base64 of an id and the key, or the key alone; the password of `Basic` may be its user name as well. */
 export function apiKey(exchange: Exchange): string | null {
@@ -215,28 +248,33 @@ function startOf(item: Item | undefined): string {
   return `{"${item?.action ?? 'index'}":{"_index":${JSON.stringify(item?.index ?? '')}`;
 }
 
+function storedMembers(id: string, isRepeated: boolean): string {
+  const made = `"_version":1,"result":"${isRepeated ? 'noop' : 'created'}"`;
+  return `"_id":${JSON.stringify(id)},${made},"_shards":{"total":1,"successful":1,"failed":0},"_seq_no":0,"_primary_term":1`;
+}
+
 function storedText(item: Item | undefined, { id }: AcceptedEvent, isRepeated: boolean): string {
-  const [status, made] = isRepeated ? [200, 'noop'] : [201, 'created'];
-  const rest = `"_version":1,"result":"${made}","_shards":{"total":1,"successful":1,"failed":0},"status":${status}`;
-  return `${startOf(item)},"_id":${JSON.stringify(item?.id ?? id)},${rest}}}`;
+  return `${startOf(item)},${storedMembers(item?.id ?? id, isRepeated)},"status":${isRepeated ? 200 : 201}}}`;
 }
 
 function errorOf(refusal: Rejection, status: number): { readonly type: string; readonly reason: string } {
-  const type =
-    status === 401
-      ? 'security_exception'
-      : status === 429
-        ? 'es_rejected_execution_exception'
-        : 'document_parsing_exception';
-  return { type, reason: refusal.details };
+  return { type: ERROR_TYPES[status] ?? 'document_parsing_exception', reason: refusal.details };
 }
+
+const ERROR_TYPES: Readonly<Record<number, string>> = {
+  401: 'security_exception',
+  404: 'resource_not_found_exception',
+  405: 'illegal_argument_exception',
+  429: 'es_rejected_execution_exception',
+};
 
 /**
  * A refusal as Elasticsearch has errors; as plain text where the request may be repeated: rsyslog drops what is refused in JSON
  * and repeats what is not, while others look at the status alone.
  */
-function elasticError(refusal: Rejection): Rejection {
-  const { status } = refusal;
-  if (refusal.isRetryable) return refusal.written(`Not stored yet: ${refusal.details}`, 'text/plain');
-  return refusal.written(JSON.stringify({ error: errorOf(refusal, status), status }));
+export function elasticError(refusal: Rejection): Rejection {
+  const { reason, details, status } = refusal;
+  const marked = new Rejection(reason, details, { headers: { ...refusal.headers, ...PRODUCT } });
+  if (refusal.isRetryable) return marked.written(`Not stored yet: ${details}`, 'text/plain');
+  return marked.written(JSON.stringify({ error: errorOf(refusal, status), status }));
 }

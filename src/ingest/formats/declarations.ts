@@ -162,7 +162,7 @@ export const CREATE_LOGS: Declaration = {
 export const OTHER_SIGNALS: readonly Declaration[] = ['traces', 'metrics'].map((signal) => ({
   method: 'POST',
   path: `/v1/otlp/v1/${signal}`,
-  headers: [],
+  headers: ['content-type'],
 }));
 
 const MESSAGE: Schema = {
@@ -173,6 +173,12 @@ const MESSAGE: Schema = {
 
 /** By the call; `batch` takes several messages. */
 export const SEGMENT_ROUTES = [...CALLS, 'batch' as const].map((call) => ({ call, ...segmentRoute(call) }));
+
+/** The same as libraries of phones and pages shorten them. */
+export const SHORT_SEGMENT_ROUTES = SEGMENT_ROUTES.map(({ call, method, headers }) => ({
+  ...{ call, method, headers },
+  path: `/v1/${call.charAt(0)}`,
+}));
 
 function segmentRoute(call: (typeof CALLS)[number] | 'batch'): Declaration {
   const isBatch = call === 'batch';
@@ -214,14 +220,18 @@ const ELASTIC_ERROR = objectOf(
   { title: 'ElasticsearchError' },
 );
 
+const IN_PATH = {
+  form: /^[^/]{1,512}$/,
+  refusal: new Rejection('notFound', 'There is nothing at this path.'),
+};
+
 function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaration {
   const isNamed = path.includes(':index');
-  const form = { form: /^[^/]{1,200}$/, refusal: NO_INDEX };
   return {
     method,
     path,
     headers: HEADERS,
-    ...(isNamed && { parameters: { index: form } }),
+    ...(isNamed && { parameters: { index: IN_PATH } }),
     operation: {
       id,
       tag: 'Write',
@@ -248,8 +258,6 @@ function bulkRoute(method: 'POST' | 'PUT', path: string, id: string): Declaratio
   };
 }
 
-const NO_INDEX = new Rejection('notFound', 'There is nothing at this path.');
-
 /** Some clients put. */
 export const BULK_ROUTES: readonly Declaration[] = [
   bulkRoute('POST', '/v1/elasticsearch/_bulk', 'bulk'),
@@ -257,6 +265,23 @@ export const BULK_ROUTES: readonly Declaration[] = [
   bulkRoute('POST', '/v1/elasticsearch/:index/_bulk', 'bulkOfIndex'),
   bulkRoute('PUT', '/v1/elasticsearch/:index/_bulk', 'putBulkOfIndex'),
 ];
+
+/** The same with the type that indexes once had, and one document a request. */
+export const TYPED_BULK_ROUTES = elasticRoutes(':index/:type/_bulk');
+export const DOCUMENT_ROUTES = [
+  ...elasticRoutes(':index/_doc').slice(0, 1),
+  ...[':index/_doc/:id', ':index/_create/:id'].flatMap(elasticRoutes),
+];
+
+function elasticRoutes(path: string): readonly Declaration[] {
+  const names = path.split('/').flatMap((part) => (part.startsWith(':') ? [[part.slice(1), IN_PATH]] : []));
+  return (['POST', 'PUT'] as const).map((method) => ({
+    method,
+    path: `/v1/elasticsearch/${path}`,
+    headers: HEADERS,
+    parameters: Object.fromEntries(names),
+  }));
+}
 
 /** All that are described. */
 export const FORMAT_ROUTES: readonly Declaration[] = [

@@ -7,7 +7,7 @@ import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange } from '../../http/exchange.ts';
 import type { Declaration, Method, Route } from '../../http/route.ts';
 import { authenticate } from '../admit.ts';
-import { BULK, PRODUCT } from './bulk.ts';
+import { BULK, elasticError, PRODUCT } from './bulk.ts';
 
 export const PREFIX = '/v1/elasticsearch';
 
@@ -82,6 +82,6 @@ async function known(
   answer: object,
 ): Promise<Answer | Rejection> {
   const app = await authenticate(loggingTokens, BULK, exchange);
-  if (app instanceof Rejection) return app;
+  if (app instanceof Rejection) return elasticError(app);
   return { status: 200, body: JSON.stringify(answer), headers: PRODUCT };
 }

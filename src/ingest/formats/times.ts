@@ -1,5 +1,5 @@
 /** Times as producers write them: RFC 3339, or Unix time in seconds, milliseconds, microseconds or nanoseconds. */
-import { NOT_A_TIME, parseEventTime } from '../event-time.ts';
+import { NOT_A_TIME, notThis, parseEventTime } from '../event-time.ts';
 
 /** Unix times of up to so many digits are seconds (until the year 5138), then milliseconds, then microseconds. */
 const SECONDS_DIGITS = 11;
@@ -11,19 +11,10 @@ const MAX_DIGITS = 20;
 
 const NUMBER = /^(\d+)(?:\.(\d+))?(?:[eE]\+?(\d{1,2}))?$/;
 
-/** Characters of a wrong value that the message quotes. */
-const MAX_TOLD = 40;
-
-/** The problem of a text that is no time. @param rule what it must be */
-function problemOf(text: string, rule: string): string {
-  const told = text.length > MAX_TOLD ? `${text.slice(0, MAX_TOLD)}…` : text;
-  return `${rule}, not ${JSON.stringify(told)}`;
-}
-
 function notARecordTime(text: string): string {
-  return problemOf(
-    text,
+  return notThis(
     'must be a time: RFC 3339, such as 2026-01-31T08:30:00.123Z, or Unix time in s, ms, µs or ns',
+    text,
   );
 }
 
@@ -47,7 +38,7 @@ export function parseRecordTime(text: string): number | string {
   const number = digitsOf(text);
   if (number !== null) return unixTime(number.whole, number.fraction) ?? notARecordTime(text);
   const time = parseEventTime(text);
-  return time === NOT_A_TIME ? notARecordTime(text) : time;
+  return typeof time === 'string' && time.startsWith(NOT_A_TIME) ? notARecordTime(text) : time;
 }
 
 /** By its digits: a float of nanoseconds would be off by hundreds of them. */
@@ -88,7 +79,7 @@ const NANOSECOND_DIGITS = 6;
 
 /** What is wrong with a text that {@link parseNanoseconds} does not know, worded to follow the field's name. */
 export function nanosecondsProblem(text: string): string {
-  return problemOf(text, 'must be nanoseconds since 1970 (uint64)');
+  return notThis('must be nanoseconds since 1970 (uint64)', text);
 }
 
 /** The time of a uint64 of nanoseconds since 1970, in milliseconds. */

@@ -26,6 +26,7 @@ const MOST_MESSAGES = 10;
 /** Codes of JSON-RPC 2.0. */
 const METHOD_NOT_FOUND = -32_601;
 const INVALID_PARAMS = -32_602;
+const UNSUPPORTED_VERSION = -32_000;
 
 const INSTRUCTIONS =
   'Tidemark stores events of applications. Begin with apps, then describe an app: it tells its event types and the fields of their payloads. ' +
@@ -55,6 +56,23 @@ const REPLY: Schema = objectOf(
     error: objectOf({ code: { type: 'integer' }, message: { type: 'string' } }),
   },
   { title: 'McpReply', optional: ['result', 'error'] },
+);
+
+/** The refusal of a version. */
+const UNSPOKEN = objectOf(
+  {
+    jsonrpc: { const: '2.0' },
+    id: { type: ['string', 'integer', 'null'] },
+    error: objectOf({
+      code: { const: UNSUPPORTED_VERSION },
+      message: { type: 'string' },
+      data: objectOf({
+        supported: { type: 'array', items: { type: 'string' } },
+        requested: { type: 'string' },
+      }),
+    }),
+  },
+  { title: 'McpVersionError' },
 );
 
 const NO_PARAMETERS = new Query({});
@@ -90,6 +108,7 @@ export const MCP: Declaration = {
       202: { description: 'A notification was taken. The body is empty.', content: {} },
     },
     refusals: ['accessDenied'],
+    errors: { 'application/json': { schema: UNSPOKEN } },
   },
 };
 
@@ -129,11 +148,13 @@ export function mcpRoute(options: McpRouteOptions): Route {
       if (isForeign(exchange, publicUrl)) return FOREIGN;
       const token = await access.admit(exchange);
       if (token instanceof Rejection) return token;
-      const problem = NO_PARAMETERS.unknown(exchange.query) ?? versionProblem(exchange);
+      const problem = NO_PARAMETERS.unknown(exchange.query);
       if (problem !== null) return problem;
       const parsed = parse(text);
       if (parsed instanceof Rejection) return parsed;
       const { messages, isBatch } = parsed;
+      const otherVersion = versionProblem(exchange, messages[0]?.id ?? null);
+      if (otherVersion !== null) return otherVersion;
       for (const _ of messages.slice(1)) {
         const again = await access.admit(exchange);
         if (again instanceof Rejection) return again;
@@ -203,10 +224,16 @@ function isForeign(exchange: Exchange, publicUrl: string): boolean {
   return hostname !== 'localhost' && isIP(hostname.replace(/^\[(.*)\]$/, '$1')) === 0;
 }
 
-function versionProblem(exchange: Exchange): Rejection | null {
-  const version = exchange.header(VERSION_HEADER);
-  if (version === '' || VERSIONS.some((known) => known === version)) return null;
-  return invalidParameters(`MCP-Protocol-Version must be one of ${VERSIONS.join(', ')}.`);
+/**
+ * The refusal of a version that is not spoken, as JSON-RPC. Not with the code of the stateless revisions (-32022): a client that gets
+ * it takes the server for one of these, and does not try `initialize`.
+ */
+function versionProblem(exchange: Exchange, id: Message['id']): Rejection | null {
+  const requested = exchange.header(VERSION_HEADER);
+  if (requested === '' || VERSIONS.some((known) => known === requested)) return null;
+  const message = `MCP-Protocol-Version must be one of ${VERSIONS.join(', ')}: begin with initialize.`;
+  const error = { code: UNSUPPORTED_VERSION, message, data: { supported: VERSIONS, requested } };
+  return invalidParameters(message).written(JSON.stringify({ jsonrpc: '2.0', id, error }));
 }
 
 function parse(

@@ -135,6 +135,9 @@ describe('a browser key', () => {
     ]) {
       const answer = await collect(page, [view(1)], { headers: { Origin: origin } });
       expect([origin, answer.status, parsed(answer).code]).toEqual([origin, 403, 'ACCESS_DENIED']);
+      const why =
+        origin === '' ? 'has no Origin' : origin === 'null' ? 'Origin is null' : `the origin ${origin}:`;
+      expect(parsed(answer).details).toContain(why);
     }
     const none = await keyed(service, ['view'], []);
     expect((await collect(none, [view(1)])).status).toBe(403);
@@ -168,6 +171,7 @@ describe('a browser key', () => {
     expect(answer.status).toBe(207);
     const { errors, ...counts } = parsed(answer);
     expect(counts).toMatchObject({ success: false, stored: 3, refused: 3 });
+    expect((errors as { details: string }[])[0]?.details).toBe('The key does not name the type "order".');
     expect((errors as { index: number; code: string }[]).map(({ index, code }) => [index, code])).toEqual([
       [1, 'ACCESS_DENIED'],
       [2, 'ACCESS_DENIED'],
@@ -307,4 +311,24 @@ test('an origin is taken as browsers send it', async () => {
   const [row] = await service.sql<{ origins: string[] }[]>`SELECT origins FROM browser_keys`;
   expect(row?.origins).toEqual(['https://shop.example', 'http://localhost:3000']);
   expect((await collect(page, [view(1)])).status).toBe(200);
+});
+
+test('apps and extensions have origins too; others are refused with what is taken', async () => {
+  const native = [
+    ...['capacitor://localhost', 'ionic://localhost', 'tauri://localhost', 'http://tauri.localhost'],
+    ...[
+      'chrome-extension://abcdefghijklmnopabcdefghijklmnop',
+      'moz-extension://6c1a2b3c-1d2e-4f5a-8b9c-0d1e2f3a4b5c',
+    ],
+  ];
+  const page = await keyed(await start(), ['view'], native);
+  for (const [n, origin] of native.entries())
+    expect([origin, (await collect(page, [view(n)], { headers: { Origin: origin } })).status]).toEqual([
+      origin,
+      200,
+    ]);
+  expect((await collect(page, [view(1)], { headers: { Origin: 'capacitor://other' } })).status).toBe(403);
+  for (const origin of ['file:///app', 'capacitor://', 'ftp://shop.example', 'tauri://localhost/path'])
+    await expect(keyed(page.service, ['view'], [origin])).rejects.toThrow(/capacitor, ionic, tauri/);
+  expect(() => checkOrigin('capacitor://localhost')).toThrow('https://');
 });

@@ -12,7 +12,7 @@ beforeAll(async () => {
   service = await startTestService();
   ({ browserKey: key } = await createBrowserKey(service.sql, await testSecret(), {
     ...{ appId: service.app.appId, name: 'shop', origins: [ORIGIN] },
-    types: ['pageview', 'Signup', 'identify'],
+    types: ['pageview', 'Signup', 'identify', 'performance', 'engagement'],
   }));
 });
 afterAll(() => service.stop());
@@ -51,6 +51,8 @@ describe('a body of Umami', () => {
     expect(await last()).toMatchObject({ type: 'Signup', payload: JSON.stringify(named) });
     expect((await post(`/v1/umami/${key}/api/send`, { type: 'identify', payload })).status).toBe(200);
     expect(await last()).toMatchObject({ type: 'identify' });
+    expect((await post(`/v1/umami/${key}/api/send`, { type: 'performance', payload })).status).toBe(200);
+    expect(await last()).toMatchObject({ type: 'performance' });
   });
 
   test('may have the time of the event, in seconds', async () => {
@@ -69,6 +71,9 @@ describe('a body of Umami', () => {
     [{ type: 'other', payload }, 400],
     [{ type: 'event' }, 400],
     [{ type: 'event', payload: { ...payload, timestamp: 'now' } }, 400],
+    [{ type: 'event', payload: { ...payload, timestamp: [1] } }, 400],
+    [{ type: 'event', payload: { ...payload, timestamp: {} } }, 400],
+    [{ type: 'event', payload: { ...payload, name: ['x'] } }, 400],
     [{ type: 'event', payload: { ...payload, title: 'x'.repeat(16_384) } }, 413],
     ['[]', 400],
     ['{', 400],
@@ -78,7 +83,9 @@ describe('a body of Umami', () => {
 
   test('is taken after the preflight that its tracker makes', async () => {
     const answer = await service.request({ method: 'OPTIONS', path: `/v1/umami/${key}/api/send` });
-    expect(answer.headers['access-control-allow-headers']).toBe('Content-Type, X-Umami-Cache');
+    expect(answer.headers['access-control-allow-headers']).toBe(
+      'Content-Type, X-Umami-Cache, traceparent, tracestate, baggage, sentry-trace, *',
+    );
   });
 });
 
@@ -98,6 +105,7 @@ describe('a body of Plausible', () => {
   test.each([
     [{ ...body, n: 'Order' }, 403],
     [{ ...body, n: '' }, 400],
+    [{ ...body, n: ['x'] }, 400],
     [{ u: '/' }, 400],
     ['1', 400],
   ])('that cannot be stored is refused: %j', async (sent, status) => {

@@ -11,6 +11,7 @@ const PREFIX = '/v1/elasticsearch';
 let service: TestService;
 beforeAll(async () => {
   service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0, NEW_TYPES_PER_MINUTE: 50 } });
+  for (const name of ['single', 'typed', 'lined']) await service.newType(service.app, name);
 });
 afterAll(() => service.stop());
 
@@ -237,12 +238,120 @@ test.each([
   expect((await request(method, path, body, { Authorization: null })).status).toBe(401);
 });
 
-test.each(['/_search', '/_nodes', '/my-index/_search'])(
-  'what is no handshake is not there: %s',
-  async (path) => {
-    expect((await request('GET', path)).status).toBe(404);
+test.each([
+  ['GET', '/_search', 404],
+  ['POST', '/my-index/_search', 404],
+  ['GET', '/_nodes', 404],
+  ['PUT', '/_cluster/settings', 404],
+  ['DELETE', '/my-index', 405],
+  ['GET', '/my-index/_doc/1', 405],
+])(
+  'what is not offered is refused as Elasticsearch does, and says what is: %s %s',
+  async (method, path, status) => {
+    const response = await request(method, path, method === 'PUT' ? '{}' : undefined);
+    expect([response.status, response.headers['x-elastic-product'], JSON.parse(response.body)]).toEqual([
+      ...[status, 'Elasticsearch'],
+      {
+        error: { type: expect.stringMatching(/_exception$/), reason: expect.stringContaining('POST _bulk') },
+        status,
+      },
+    ]);
   },
 );
+
+test('a refused token of a handshake has the form of Elasticsearch', async () => {
+  const { status, headers, body } = await request('GET', '/', undefined, { Authorization: 'ApiKey no' });
+  expect([status, headers['x-elastic-product'], JSON.parse(body).error.type]).toEqual([
+    401,
+    'Elasticsearch',
+    'security_exception',
+  ]);
+});
+
+test('one document a request is stored, by the client too; a repeat with an id stores nothing', async () => {
+  const at = { '@timestamp': '2026-01-31T08:30:00.123Z' };
+  for (const [method, path, status] of [
+    ['POST', '/single/_doc', 201],
+    ['PUT', '/single/_doc/a', 201],
+    ['POST', '/single/_doc/a', 200],
+    ['PUT', '/single/_create/b', 201],
+    ['POST', '/single-2026.01.31/_create/c', 201],
+  ] as const) {
+    const response = await request(method, path, JSON.stringify({ ...at, path }));
+    expect([path, response.status, JSON.parse(response.body)]).toMatchObject([
+      path,
+      status,
+      { result: status === 201 ? 'created' : 'noop', _index: path.split('/')[1], _version: 1 },
+    ]);
+  }
+  expect(await stored('single')).toHaveLength(4);
+  const client = new Client({
+    node: `${service.url}${PREFIX}`,
+    auth: { apiKey: service.app.loggingToken },
+    Connection: HttpConnection,
+  });
+  const told = await client.index({ index: 'single', id: 'd', document: at });
+  expect(told).toMatchObject({ _id: 'd', result: 'created' });
+  await expect(client.search({ index: 'single' })).rejects.toMatchObject({
+    meta: { body: { error: { reason: expect.stringContaining('answers no searches') } } },
+  });
+  await client.close();
+  for (const [body, reason] of [
+    ['{', 'not valid JSON'],
+    ['[]', 'JSON object'],
+    ['{"@timestamp":"soon"}', '@timestamp'],
+  ] as const) {
+    const response = await request('POST', '/single/_doc', body);
+    expect([response.status, JSON.parse(response.body)]).toMatchObject([
+      400,
+      { error: { type: 'document_parsing_exception', reason: expect.stringContaining(reason) }, status: 400 },
+    ]);
+  }
+});
+
+test('a bulk may have a type in its path, a pipeline and other parameters', async () => {
+  const body = lines({ index: {} }, { n: 1 });
+  for (const path of [
+    '/typed/doc/_bulk',
+    '/typed/_bulk?pipeline=p&refresh=true',
+    '/_bulk?pipeline=p&filter_path=a',
+  ])
+    await bulk(
+      path.startsWith('/typed') ? body : lines({ index: { _index: 'typed', _type: 'doc' } }, {}),
+      path,
+    );
+  expect(await stored('typed')).toHaveLength(3);
+});
+
+test('refused items and actions name their line, and a name that is no text is refused', async () => {
+  const items = await bulk(
+    lines(
+      { index: { _index: 'lined' } },
+      {},
+      '',
+      { index: { _index: 'lined' } },
+      '{"a":',
+      { index: { _index: {} } },
+      {},
+      {
+        index: { _index: 'lined', _id: [] },
+      },
+      {},
+    ),
+  );
+  expect(items.map(({ status, error }) => [status, error?.reason ?? ''])).toEqual([
+    [201, ''],
+    [400, 'Line 5: The document is not a JSON object.'],
+    [400, expect.stringMatching(/^Line 7: The field "_index" must be/)],
+    [400, expect.stringMatching(/^Line 9: The field "_id" must be/)],
+  ]);
+  const { body } = await request(
+    'POST',
+    '/_bulk',
+    lines({ index: { _index: 'lined' } }, {}, { nothing: {} }, {}),
+  );
+  expect(JSON.parse(body).error.reason).toMatch(/^Line 3: an action must be/);
+});
 
 test('the token is an API key, alone or encoded, a bearer token, or a password', async () => {
   const { loggingToken } = service.app;

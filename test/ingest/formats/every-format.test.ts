@@ -226,6 +226,22 @@ test('lines that are more than a batch name theirs, over all parts', async () =>
   ]);
 });
 
+test.each(Object.entries(CASES).filter(([name]) => name !== 'CloudEvents' && name !== 'collect'))(
+  'compressed bytes without Content-Encoding are told to be these: %s',
+  async (_, one) => {
+    for (const [encoding, body] of [
+      ['gzip', gzipSync(one.body('1'))],
+      ['zstd', Buffer.from([0x28, 0xb5, 0x2f, 0xfd, 0x20, 0x02, 0x11, 0x00, 0x00, 0x7b, 0x7d])],
+    ] as const) {
+      const { status, body: told } = await post(one, body);
+      expect([status, told]).toEqual([
+        400,
+        expect.stringContaining(`looks like ${encoding}: send Content-Encoding: ${encoding}`),
+      ]);
+    }
+  },
+);
+
 test('joined files may each have a byte order mark', async () => {
   const file = Buffer.concat([MARK, Buffer.from('{"typeName":"a","payload":{}}\n')]);
   const { body } = await post(CASES['events, lines'] as Case, Buffer.concat([file, file]));

@@ -318,10 +318,23 @@ test('refusals are a Status in the form of the request', async () => {
       path: `/v1/otlp/v1/${signal}`,
       body: '{}',
     });
-    expect({ status, details: JSON.parse(body).details }).toEqual({
-      status: 404,
-      details: expect.stringContaining('logs'),
+    expect({ status, ...JSON.parse(body) }).toEqual({
+      ...{ status: 404, code: 5 },
+      message: expect.stringContaining('POST /v1/otlp/v1/logs'),
     });
+  }
+  for (const [method, path, code] of [
+    ['POST', '/v1/otlp/v1development/profiles', 5],
+    ['POST', '/v1/otlp', 5],
+    ['GET', '/v1/otlp/v1/logs', 12],
+  ] as const) {
+    const headers = { 'Content-Type': PROTOBUF };
+    const told = await service.request({ method, path, headers, ...(method === 'POST' && { body: 'x' }) });
+    expect([path, told.headers['content-type'], told.body]).toEqual([
+      ...[path, PROTOBUF],
+      expect.stringContaining('POST /v1/otlp/v1/logs'),
+    ]);
+    expect(told.body.charCodeAt(1)).toBe(code);
   }
 });
 

@@ -108,6 +108,13 @@ test('the token is a write key, and is asked for before the body is looked at', 
   expect((await post('track', { event: 'by bearer' }, bearer)).status).toBe(200);
 });
 
+test('the short paths of phones and pages are those of the calls', async () => {
+  for (const path of ['t', 'p', 's', 'i', 'g', 'a'])
+    expect([path, (await post(path, { event: 'short' })).status]).toEqual([path, 200]);
+  const { body } = await post('b', { batch: [{ type: 'track', event: 'short' }] });
+  expect(JSON.parse(body)).toMatchObject({ stored: 1 });
+});
+
 test('a batch without messages is a success, as an empty export is', async () => {
   const { status, body } = await post('batch', { batch: [] });
   expect([status, JSON.parse(body)]).toEqual([200, { success: true, stored: 0, refused: 0, errors: [] }]);

@@ -57,6 +57,7 @@ test.each<[string, number | string]>([
   ['-1', notATime('-1')],
   ['2026-01-31', notATime('2026-01-31')],
   ['', notATime('')],
+  ['soon T', notATime('soon T')],
   ['x'.repeat(41), notATime(`${'x'.repeat(40)}…`)],
   ['1969-12-31T23:59:59Z', 'is before 1970'],
 ])('%j is %j', (text, time) => {

@@ -106,7 +106,20 @@ describe('the protocol', () => {
     expect(await versionFor('2025-06-18')).toBe('2025-06-18');
     expect(await versionFor('2024-11-05')).toBe('2025-11-25');
     expect((await ask(PING, { 'MCP-Protocol-Version': '2025-06-18' })).status).toBe(200);
-    expect((await ask(PING, { 'MCP-Protocol-Version': '1999-01-01' })).status).toBe(400);
+    for (const requested of ['1999-01-01', '2026-07-28']) {
+      const discover = { jsonrpc: '2.0', id: 'd', method: 'server/discover' };
+      const { status, body } = await ask(discover, { 'MCP-Protocol-Version': requested });
+      expect([status, JSON.parse(body)]).toEqual([
+        400,
+        {
+          ...{ jsonrpc: '2.0', id: 'd' },
+          error: {
+            ...{ code: -32_000, message: expect.stringContaining('2025-11-25, 2025-06-18') },
+            data: { supported: expect.arrayContaining(['2025-11-25']), requested },
+          },
+        },
+      ]);
+    }
   });
 
   test('has no streams and no sessions: GET and DELETE are refused', async () => {

@@ -1,7 +1,7 @@
 /** POST /v1/otlp/v1/logs: log records of OpenTelemetry by OTLP/HTTP (opentelemetry-proto, docs/specification.md). */
 import { BinaryWriter } from '@bufbuild/protobuf/wire';
 import { eventTypeNameProblem } from '../../../apps/event-types.ts';
-import { decoded } from '../../../base/utf8.ts';
+import { decoded, unnamedEncoding } from '../../../base/utf8.ts';
 import { Rejection } from '../../../errors.ts';
 import type { Answer, Exchange } from '../../../http/exchange.ts';
 import { Query, text } from '../../../http/query.ts';
@@ -82,19 +82,23 @@ export const OTLP_LOGS: Format = {
       ? protobufAnswer(records, message)
       : jsonAnswer(records, message);
   },
-  refuse: (refusal, exchange) =>
-    mediaType(exchange) === PROTOBUF_TYPE
-      ? refusal.written(protobufStatus(refusal), PROTOBUF_TYPE)
-      : refusal.written(
-          JSON.stringify({ code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details }),
-        ),
+  refuse: statusOf,
 };
+
+/** A refusal as a Status in the form of its request. */
+export function statusOf(refusal: Rejection, exchange: Exchange): Rejection {
+  if (mediaType(exchange) === PROTOBUF_TYPE) return refusal.written(protobufStatus(refusal), PROTOBUF_TYPE);
+  const status = { code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details };
+  return refusal.written(JSON.stringify(status));
+}
 
 /** Refusals of parts of a request that are no records: they are told, and not counted to the client. */
 const NO_RECORDS = new WeakSet<Rejection>([UNREAD]);
 
 function* protobufEvents(sent: Sent, attribute: string): EventStream {
   const { bytes, limits } = sent;
+  const packed = unnamedEncoding(bytes);
+  if (packed !== null) return packed;
   const records = new RecordEvents(sent, attribute);
   const found = protobufRecords(bytes, { wanted: records.wanted, maxBytes: limits.maxEventBytes });
   try {
@@ -115,6 +119,8 @@ function* protobufEvents(sent: Sent, attribute: string): EventStream {
 }
 
 function* jsonEvents(sent: Sent, attribute: string): EventStream {
+  const packed = unnamedEncoding(sent.bytes);
+  if (packed !== null) return packed;
   const body = yield* decoded(sent.bytes);
   const records = new RecordEvents(sent, attribute);
   const onRecord = (count: number): Rejection | null =>
@@ -202,6 +208,8 @@ function jsonAnswer(rejected: number, message: string): Answer {
 const STATUS_CODES: Readonly<Record<number, number>> = {
   400: 3,
   401: 16,
+  404: 5,
+  405: 12,
   413: 3,
   415: 3,
   429: 8,
