@@ -18,6 +18,7 @@ interface AlertOptions {
   readonly app: string;
   readonly name: string;
   readonly rule: string;
+  readonly delay?: string;
   readonly timezone: string;
   readonly webhook?: readonly string[];
   readonly email?: readonly string[];
@@ -50,6 +51,7 @@ export function addAlertCommands(program: Command): void {
     .requiredOption(...APP_OPTION)
     .requiredOption('--name <name>', 'name of the alert, 1 to 100 characters')
     .requiredOption(...RULE_OPTION)
+    .option('--delay <duration>', 'judge the rule so much later, such as 10m, as its events arrive late')
     .option('--webhook <id>', 'webhook of the app that is told; repeat for more', collect)
     .option('--email <address>', 'address that is mailed; repeat for more', collect)
     .option('--alertmanager <url>', 'Alertmanager that is told, such as http://alertmanager:9093')
@@ -101,7 +103,8 @@ function one(alert: Command, name: string, description: string): Command {
 
 async function add(session: Session, options: AlertOptions): Promise<Answer> {
   const { sql, config } = session;
-  const { app: appId, name, rule, timezone } = options;
+  const { app: appId, name, timezone } = options;
+  const rule = await withDelay(options);
   const app = { id: await internalAppId(sql, appId), appId };
   const made = await (await loadAlerts()).addAlert(sql, app, {
     ...{ name, rule, timezone },
@@ -113,6 +116,13 @@ async function add(session: Session, options: AlertOptions): Promise<Answer> {
     sendsMail: config.SMTP_URL !== '',
   });
   return { json: { ...made, name }, text: formatFields({ Alert: made.alertId, Name: name }) };
+}
+
+/** The rule with the member that --delay names. */
+async function withDelay({ rule, delay }: AlertOptions): Promise<string> {
+  if (delay === undefined) return rule;
+  const { source } = (await loadAlerts()).requireRule(rule);
+  return JSON.stringify({ ...source, delay });
 }
 
 async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {

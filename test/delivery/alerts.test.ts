@@ -4,9 +4,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import { deliveryFacts, deliveryFindings } from '../../src/cli/doctor/delivery-facts.ts';
+import { listAlerts, shownAlert } from '../../src/delivery/alerts/alert-rules.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
+
+const NO_FACTS = { isStopped: false, stuck: [], lost: [], problems: [], oldestMessageSeconds: 0, total: 1 };
 
 let service: TestService;
 let folder: string;
@@ -111,4 +115,65 @@ test('a threshold fires, resolves, and says both by a signed message', async () 
     data: { value: 0 },
   });
   expect(JSON.parse(receiver.received[1]?.body ?? '').data.resolves).toBe(headers['webhook-id']);
+});
+
+test('a rule with a delay is judged that much later, so that late events are in time', async () => {
+  const late = { absent: true, type: 'heartbeat', window: '2m' };
+  // Before the rule is there its windows are not empty either.
+  for (let n = 9; n < 16; n += 1) await post('heartbeat', minute() - n * 60_000);
+  const { alertId } = await json<{ alertId: string }>(
+    ...['alert', 'add', '--app', service.app.appId, '--name', 'late', '--rule', JSON.stringify(late)],
+    ...['--delay', '10m'],
+  );
+  const judged = async (): Promise<number> => {
+    const [row] = await service.sql`SELECT evaluated_at AS at FROM alert_rules WHERE public_id = ${alertId}`;
+    return (row?.at as Date | null)?.getTime() ?? 0;
+  };
+  // Each event comes nine minutes late.
+  for (let n = 0; n < 13; n += 1) {
+    await post('heartbeat', minute() - 9 * 60_000);
+    clock.advance(minute() + 66_000 - clock.wall());
+    const due = minute() - 10 * 60_000;
+    await until(async () => (await judged()) === due, 'the round of the minute');
+  }
+  const list = async (): Promise<unknown> => {
+    const [row] = await service.sql<{ app: number }[]>`SELECT app_id AS app FROM alert_rules`;
+    const [found] = await listAlerts(service.sql, row?.app ?? 0);
+    return found && shownAlert(found, clock.wall());
+  };
+  expect(await list()).toMatchObject({
+    rule: { delay: '10m' },
+    text: 'no "heartbeat" in 2m, judged 10m later',
+    state: 'ok',
+    problem: null,
+  });
+  expect(await service.sql`SELECT FROM alert_transitions`).toHaveLength(0);
+  // What is corrected again and again says so, in the list and to the operator.
+  await service.sql`
+    INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to)
+    SELECT 'made up ' || n, id, '', 'corrected', now(), now(), now() FROM alert_rules, generate_series(1, 3) AS n`;
+  expect(await list()).toMatchObject({ state: 'problem', problem: expect.stringContaining('"delay":"10m"') });
+  const { problems } = await deliveryFacts(service.sql);
+  expect(deliveryFindings({ deliveries: { ...NO_FACTS, problems } })).toMatchObject([
+    {
+      level: 'warning',
+      found: expect.stringMatching(/"late" is corrected by late events: 3 times in a day/),
+    },
+  ]);
+  const refused = await run(
+    'alert',
+    'add',
+    '--app',
+    service.app.appId,
+    '--name',
+    'x',
+    '--rule',
+    JSON.stringify(late),
+    '--delay',
+    '2d',
+  );
+  expect([refused.code, refused.stderr]).toEqual([
+    2,
+    expect.stringContaining('"delay" of the rule must be at most 1 days'),
+  ]);
 });

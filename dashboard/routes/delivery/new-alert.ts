@@ -26,16 +26,17 @@ export function ruleText({ kind = 'above', of = 'count', ...draft }: Draft): str
     by,
     window,
     held,
+    delay,
     to,
     threshold = '',
   } = Object.fromEntries(Object.entries(draft).filter(([, text]) => text !== ''));
   const measured = { of, field, type, filter };
-  const time = { by, window, for: held };
+  const time = { by, window, for: held, delay };
   return JSON.stringify(
     kind === 'absent'
       ? { absent: true, type, filter, ...time }
       : kind === 'unusual'
-        ? { unusual: true, ...measured, for: held }
+        ? { unusual: true, ...measured, for: held, delay }
         : {
             ...(of === 'ratio' ? { ratio: { type, filter }, to: { type: to } } : measured),
             ...time,
@@ -120,6 +121,7 @@ export function NewAlert({ path, draft, onDone, onClose }: NewAlertProps): VNode
         ${isLimit && field('the threshold', 'threshold', { inputmode: 'decimal' })}
         ${kind !== 'unusual' && field('within', 'window', { hint: 'Such as 5m, 2h or 1d.' })}
         ${field('for', 'held', { placeholder: 'at once' })}
+        ${field('judged later by', 'delay', { placeholder: 'nothing', hint: 'Such as 10m, where events arrive late.' })}
         ${kind !== 'unusual' && field('of each value of the field', 'by', { placeholder: 'all together' })}
       <${Trial} path=${path} rule=${ruleText(values)} zone=${ownZone()} />
       <${Select} label="Webhook that is told" name="webhook" options=${[['', 'none'], ...(webhooks.data?.webhooks.map(({ webhookId, url }) => [webhookId, url] as const) ?? [])]} />

@@ -1,5 +1,10 @@
 /** What goes out of an installation, for the doctor. */
-import { aheadText, RECHECKED_MINUTES } from '../../delivery/alerts/alert-rules.ts';
+import {
+  aheadText,
+  correctedOf,
+  FLAPPING_AFTER,
+  RECHECKED_MINUTES,
+} from '../../delivery/alerts/alert-rules.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
@@ -16,6 +21,8 @@ export interface DeliveryFacts {
     readonly name: string;
     readonly problem: string | null;
     readonly evaluatedAt: Date | null;
+    /** Firings of the last day that late events have corrected. */
+    readonly corrected?: number;
   }[];
   /** Age of the oldest message that has failed at least once; 0: there is none. */
   readonly oldestMessageSeconds: number;
@@ -50,8 +57,9 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
     apps.filter(({ id }) => id === app).map(({ appId }) => ({ appId, name })),
   );
   const problems = await sql<DeliveryFacts['problems'][number][]>`
-    SELECT public_id AS "alertId", name, problem, evaluated_at AS "evaluatedAt" FROM alert_rules
-     WHERE (problem IS NOT NULL OR evaluated_at > now() + make_interval(mins => ${RECHECKED_MINUTES})) AND NOT is_paused
+    SELECT public_id AS "alertId", name, problem, evaluated_at AS "evaluatedAt", ${correctedOf(sql)} AS corrected FROM alert_rules
+     WHERE (problem IS NOT NULL OR evaluated_at > now() + make_interval(mins => ${RECHECKED_MINUTES})
+            OR ${correctedOf(sql)} >= ${FLAPPING_AFTER}) AND NOT is_paused
      ORDER BY id LIMIT 20`;
   const [row] = await sql<{ isStopped: boolean; oldest: number; total: number }[]>`
     SELECT EXISTS (SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped') AS "isStopped",
@@ -101,16 +109,25 @@ export function deliveryFindings({
         'Tell it where to go on, by "tidemark consumer seek".',
       ),
     );
-  for (const { alertId, name, problem: why, evaluatedAt } of problems)
+  for (const { alertId, name, problem: why, evaluatedAt, corrected = 0 } of problems) {
+    const alert = `alert ${alertId} ${JSON.stringify(name)}`;
+    if (why === null && corrected >= FLAPPING_AFTER) {
+      const advice = 'Give its rule a "delay", such as "10m": docs/delivery.md has it.';
+      found.push(
+        warning('deliveries', `${alert} is corrected by late events: ${corrected} times in a day`, advice),
+      );
+      continue;
+    }
     found.push(
       warning(
         'deliveries',
-        `alert ${alertId} ${JSON.stringify(name)} cannot be judged: ${why ?? aheadText(evaluatedAt ?? new Date(0))}`,
+        `${alert} cannot be judged: ${why ?? aheadText(evaluatedAt ?? new Date(0))}`,
         why === null
           ? 'Correct the clocks of the service and of the database.'
           : 'Run "tidemark field list".',
       ),
     );
+  }
   if (oldestMessageSeconds > STUCK_AFTER_MINUTES * 60)
     found.push(
       warning(

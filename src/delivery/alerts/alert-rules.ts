@@ -54,6 +54,8 @@ export interface ActiveRule extends AlertRule {
 /** A rule with how many of its series fire now. */
 export interface ListedRule extends AlertRule {
   readonly firing: number;
+  /** Its firings of the last day that late events have corrected. */
+  readonly corrected: number;
   /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
 }
@@ -308,9 +310,23 @@ const columns = (sql: Sql | Transaction) => sql`
 export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
   return await sql<ListedRule[]>`
     SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing,
+           ${correctedOf(sql)} AS corrected,
            (SELECT json_build_object('userId', maker.public_id, 'email', maker.email) FROM users AS maker
              WHERE maker.id = alert_rules.created_by) AS "createdBy"
       FROM alert_rules WHERE app_id = ${appId} ORDER BY id`;
+}
+
+/** Firings of a rule in the last day that late events have corrected. */
+export const correctedOf = (sql: Sql) => sql`
+  (SELECT count(*)::integer FROM alert_transitions
+    WHERE rule_id = alert_rules.id AND kind = 'corrected' AND at > now() - interval '1 day')`;
+
+/** So many corrections in a day are no accident. */
+export const FLAPPING_AFTER = 3;
+
+/** What is wrong with a rule that late events correct again and again. */
+export function lateText(corrected: number): string {
+  return `Late events have corrected ${corrected} of its firings in the last day: its producers send later than the rule is judged. Give the rule a delay, such as "delay":"10m".`;
 }
 
 /** All that are judged: not those of apps that are in the bin or suspended. */
@@ -403,11 +419,12 @@ export async function listTransitions(
 
 /** A rule, as commands and routes show it. @param now milliseconds since 1970 */
 export function shownAlert(alert: ListedRule, now: number): ShownAlert {
-  const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, firing, ...shown } = alert;
+  const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, firing, corrected, ...shown } = alert;
   const { evaluatedAt } = alert;
   const ahead =
     !isPaused && evaluatedAt !== null && isAhead(evaluatedAt, now) ? aheadText(evaluatedAt) : null;
-  const problem = alert.problem ?? ahead;
+  const late = corrected >= FLAPPING_AFTER ? lateText(corrected) : null;
+  const problem = alert.problem ?? ahead ?? late;
   const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
   const parsed = parseRule(typed);
   const said = isRuleProblem(parsed)
@@ -416,7 +433,8 @@ export function shownAlert(alert: ListedRule, now: number): ShownAlert {
   return { ...shown, ...said, state, firing, problem };
 }
 
-export interface ShownAlert extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule'> {
+export interface ShownAlert
+  extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule' | 'corrected'> {
   readonly rule: object;
   readonly text: string;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';

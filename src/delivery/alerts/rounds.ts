@@ -170,8 +170,10 @@ export class AlertRounds {
   async round(minute: number): Promise<boolean> {
     const { sql } = this.#options;
     const due = (await activeAlerts(sql)).filter(
-      ({ evaluatedAt }) =>
-        evaluatedAt === null || evaluatedAt.getTime() < minute || isAhead(evaluatedAt, minute),
+      ({ evaluatedAt, parsed }) =>
+        evaluatedAt === null ||
+        evaluatedAt.getTime() < lastMinute(parsed, minute) ||
+        isAhead(evaluatedAt, minute),
     );
     if (due.length === 0 || (await areDeliveriesStopped(sql))) return true;
     const apps = new Map<number, ActiveRule[]>();
@@ -214,7 +216,7 @@ export class AlertRounds {
         await storage.inSnapshot(this.#options.sql, (events) => judge(events, part, budget)),
       );
     this.stats.evaluations += judged.length;
-    return judged.every(({ wanted }) => wanted.last >= minute);
+    return judged.every(({ rule, wanted }) => wanted.last >= lastMinute(rule, minute));
   }
 
   async #prepare(alerts: readonly ActiveRule[], minute: number): Promise<readonly Judging[]> {
@@ -234,7 +236,7 @@ export class AlertRounds {
       const { parsed: rule } = alert;
       const app = apps.get(alert.appId);
       if (isRuleProblem(rule) || app === undefined) return [];
-      const { from, last } = minutesOf(alert, minute);
+      const { from, last } = minutesOf(alert, lastMinute(rule, minute));
       const first = Math.min(from, last - (RECHECKED_MINUTES - 1) * MINUTE_MS) - rule.forMs;
       const { appId, timezone } = alert;
       const wanted = { rule, appId, timezone, first, last, types: types.get(appId) ?? new Map() };
@@ -244,12 +246,14 @@ export class AlertRounds {
 
   /** What was said of each rule and series that reaches into the minutes that are judged. */
   async #episodes(
-    alerts: readonly AlertRule[],
+    alerts: readonly ActiveRule[],
     minute: number,
   ): Promise<ReadonlyMap<number, ReadonlyMap<string, Episode[]>>> {
     const { sql } = this.#options;
     const ids = alerts.map(({ id }) => id);
-    const oldest = Math.min(...alerts.map((alert) => minutesOf(alert, minute).from));
+    const oldest = Math.min(
+      ...alerts.map((alert) => minutesOf(alert, lastMinute(alert.parsed, minute)).from),
+    );
     const all = new Map<number, Map<string, Episode[]>>();
     const listOf = (rule: number, series: string): Episode[] => {
       const ofRule = all.get(rule) ?? new Map<string, Episode[]>();
@@ -545,6 +549,11 @@ function disprove(look: Omit<Wrong, 'said'> & { readonly wanted: Wanted }, value
     ...{ value: seen, limits, earlierValue: firing.value },
   };
   return [{ ...look, said }];
+}
+
+/** The last minute that a rule is judged for in the round of a minute. */
+function lastMinute(rule: ActiveRule['parsed'], minute: number): number {
+  return isRuleProblem(rule) ? minute : minute - rule.delayMs;
 }
 
 /** The minutes of a rule that are due: those that are new, and some before them. */

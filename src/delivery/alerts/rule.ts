@@ -30,6 +30,8 @@ interface Common {
   readonly windowMs: number;
   /** For so long the condition must hold at each minute before it fires. */
   readonly forMs: number;
+  /** A minute is judged so much later: for producers whose events arrive late. */
+  readonly delayMs: number;
 }
 
 /** Which side of the threshold fires. */
@@ -57,6 +59,7 @@ export interface RuleProblem {
 const UNITS: Readonly<Record<string, number>> = { m: MINUTE_MS, h: HOUR_MS, d: DAY_MS };
 export const LONGEST_WINDOW_MS = 7 * DAY_MS;
 export const LONGEST_FOR_MS = DAY_MS;
+export const LONGEST_DELAY_MS = DAY_MS;
 /** A statistic is worked out for each minute of `for`. */
 export const LONGEST_FOR_OF_STATISTIC_MS = 4 * HOUR_MS;
 /** Deviations from the median that are unusual where the rule does not say. */
@@ -66,10 +69,10 @@ const NUMBERS: ReadonlySet<string> = new Set(MEASURES.filter((name) => name !== 
 
 const MEASURED_KEYS = ['of', 'field', 'type', 'filter'] as const;
 const KEYS = {
-  threshold: [...MEASURED_KEYS, 'by', 'window', 'above', 'below', 'for'],
-  ratio: ['ratio', 'to', 'by', 'window', 'above', 'below', 'for'],
-  absent: ['absent', 'type', 'filter', 'by', 'window', 'for'],
-  unusual: ['unusual', ...MEASURED_KEYS, 'window', 'deviations', 'for'],
+  threshold: [...MEASURED_KEYS, 'by', 'window', 'above', 'below', 'for', 'delay'],
+  ratio: ['ratio', 'to', 'by', 'window', 'above', 'below', 'for', 'delay'],
+  absent: ['absent', 'type', 'filter', 'by', 'window', 'for', 'delay'],
+  unusual: ['unusual', ...MEASURED_KEYS, 'window', 'deviations', 'for', 'delay'],
 } as const;
 
 /** Reads a rule. @returns the problem with the first field that is wrong */
@@ -127,11 +130,13 @@ function ruleOf(fields: Fields): Rule {
   }
   const by = fields.by === undefined ? null : pathOf(fields.by, 'by');
   const forMs = fields.for === undefined ? 0 : duration(fields.for, 'for', LONGEST_FOR_MS);
-  if (kind === 'unusual') return unusual(fields, forMs);
+  const delayMs = fields.delay === undefined ? 0 : duration(fields.delay, 'delay', LONGEST_DELAY_MS);
+  if (kind === 'unusual') return unusual(fields, forMs, delayMs);
   const common = {
     source: fields,
     by,
     forMs,
+    delayMs,
     windowMs: duration(fields.window, 'window', LONGEST_WINDOW_MS),
   };
   if (kind === 'absent') {
@@ -157,14 +162,14 @@ function ruleOf(fields: Fields): Rule {
   return checkRead({ kind, ...common, measured: part('ratio'), to: part('to'), ...thresholdOf(fields) });
 }
 
-function unusual(fields: Fields, forMs: number): Rule {
+function unusual(fields: Fields, forMs: number, delayMs: number): Rule {
   if (fields.window !== undefined && fields.window !== '15m')
     throw new Mistake('window', 'must be "15m" or absent: quarter-hours are compared');
   const { deviations = DEVIATIONS } = fields;
   if (typeof deviations !== 'number' || !(deviations >= 1 && deviations <= 1_000))
     throw new Mistake('deviations', 'must be a number from 1 to 1000');
   const measured = measuredOf({ of: 'count', ...fields }, '');
-  const common = { source: fields, by: null, windowMs: QUARTER_HOUR_MS, forMs };
+  const common = { source: fields, by: null, windowMs: QUARTER_HOUR_MS, forMs, delayMs };
   return checkRead({ kind: 'unusual', ...common, measured, deviations });
 }
 
@@ -215,7 +220,8 @@ export function describeRule(rule: Rule): string {
       .filter(Boolean)
       .join(' ');
   const by = fields.by === undefined ? '' : ` of each ${fields.by}`;
-  const holds = rule.forMs === 0 ? '' : `, for ${spellDuration(rule.forMs)}`;
+  const late = rule.delayMs === 0 ? '' : `, judged ${spellDuration(rule.delayMs)} later`;
+  const holds = `${rule.forMs === 0 ? '' : `, for ${spellDuration(rule.forMs)}`}${late}`;
   const within = `in ${spellDuration(rule.windowMs)}`;
   switch (rule.kind) {
     case 'absent':
@@ -261,8 +267,8 @@ function duration(value: unknown, field: string, longest: number): number {
   if (value === undefined) throw new Mistake(field, 'is missing: write a duration such as "5m"');
   const [, count, unit = ''] = (typeof value === 'string' && /^(\d{1,5})([mhd])$/.exec(value)) || [];
   const ms = Number(count) * (UNITS[unit] ?? Number.NaN);
-  const isFor = field === 'for';
-  if (Number.isNaN(ms) || (ms === 0 && !isFor))
+  const mayBeNone = field === 'for' || field === 'delay';
+  if (Number.isNaN(ms) || (ms === 0 && !mayBeNone))
     throw new Mistake(field, 'must be whole minutes, hours or days, such as "5m", "2h" or "1d"');
   if (ms > longest) throw new Mistake(field, `must be at most ${longest / DAY_MS} days`);
   return ms;
