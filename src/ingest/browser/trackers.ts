@@ -2,7 +2,6 @@
  * The bodies of two trackers of page views, for pages that have them already: Umami's `POST /api/send` and Plausible's `POST /api/event`.
  * The payload is what the tracker sent, in its own text. The browser key is in the path, or where the tracker has the name of its site.
  */
-import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { formProblem } from '../../base/token-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import type { Exchange } from '../../http/exchange.ts';
@@ -95,8 +94,6 @@ function eventOf(
   { scan, createdAt }: { readonly scan: JsonScan; readonly createdAt: number | null },
 ): BatchEvent | Rejection {
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
-  const type = new TypeReferences().named(name);
-  if (type === null)
-    return invalidField(field, eventTypeNameProblem(name) ?? 'is not the name of an event type');
-  return { type, createdAt, key: null, payload: scan.value };
+  const type = new TypeReferences().ofField(field, name);
+  return type instanceof Rejection ? type : { type, createdAt, key: null, payload: scan.value };
 }

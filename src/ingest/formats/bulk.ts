@@ -2,7 +2,6 @@
  * POST /v1/elasticsearch/_bulk: what clients of Elasticsearch send. Each document is a payload, in its own text; the index is
  * the event type.
  */
-import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { isWellFormed } from '../../base/token-text.ts';
 import { Places } from '../../base/utf8.ts';
 import { invalidField, Rejection } from '../../errors.ts';
@@ -203,21 +202,16 @@ function documentOf(
   if (!scan.isObject) return NOT_JSON;
   if (scan.depth > MAX_PAYLOAD_DEPTH) return TOO_DEEP;
   const name = nameOf(item.index);
-  if (name === '') return invalid('_index', 'is missing');
-  const type = context.types.named(name);
-  if (type === null)
-    return invalid('_index', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  if (name === '') return invalidField('_index', 'is missing');
+  const type = context.types.ofField('_index', name);
+  if (type instanceof Rejection) return type;
   const json = context.timeField.in(scan);
   const time = json === null ? null : scalarText(json);
   const createdAt = time ? parseRecordTime(time) : null;
   if (time === undefined || typeof createdAt === 'string')
-    return invalid('@timestamp', typeof createdAt === 'string' ? createdAt : 'must be a time');
+    return invalidField('@timestamp', typeof createdAt === 'string' ? createdAt : 'must be a time');
   const key = createdAt === null || !item.id ? null : eventKey(item.id);
   return { type, ...cut(createdAt, context.receivedAt), key, payload: scan.value };
-}
-
-function invalid(name: string, problem: string): Rejection {
-  return invalidField(name, problem);
 }
 
 function bulkAnswer({ exchange, results, repeated }: RequestReport): Answer {

@@ -14,7 +14,7 @@ import { isArray, scalarText, scanWhole, wholeArray } from '../../json/values.ts
 import { batchAnswer } from '../batch-answer.ts';
 import { parseEventTime } from '../event-time.ts';
 import { type BatchEvent, TypeReferences } from '../parse/batch-event.ts';
-import { alone, scanOne, tooLarge } from './collect.ts';
+import { alone, mediaType, scanOne, tooLarge } from './collect.ts';
 import { BEARER } from './events.ts';
 import type { EventStream, Format, Reader, Sent } from './format.ts';
 import { eventKey } from './key.ts';
@@ -242,10 +242,6 @@ function headerText(value: string): string | null {
   } catch {
     return null;
   }
-}
-
-function mediaType(contentType: string): string {
-  return (contentType.split(';')[0] ?? '').trim().toLowerCase();
 }
 
 function invalid(name: string, problem: string): Rejection {

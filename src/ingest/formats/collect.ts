@@ -18,9 +18,14 @@ const LINES = new Set([
   'application/x-jsonlines',
 ]);
 
+/** The media type of a Content-Type, without its parameters. */
+export function mediaType(contentType: string): string {
+  return (contentType.split(';')[0] ?? '').trim().toLowerCase();
+}
+
 /** Whether a Content-Type means newline-delimited JSON. */
 export function isLineDelimited(contentType: string): boolean {
-  return LINES.has((contentType.split(';')[0] ?? '').trim().toLowerCase());
+  return LINES.has(mediaType(contentType));
 }
 
 /** Takes the events of a stream a part at a time, in slices that do not block the event loop for long. */

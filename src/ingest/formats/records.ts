@@ -149,9 +149,7 @@ class RecordReader {
     const name = this.#scalar(this.#typeField);
     if (name instanceof Rejection) return name;
     if (name === null || name === '') return this.#type ?? missing(this.#typeField);
-    const type = this.#types.named(name);
-    if (type !== null) return type;
-    return invalid(this.#typeField, eventTypeNameProblem(name) ?? 'is not the name of an event type');
+    return this.#types.ofField(this.#typeField?.name ?? '', name);
   }
 
   #timeOf(): number | null | Rejection {

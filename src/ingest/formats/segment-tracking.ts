@@ -2,7 +2,6 @@
  * POST /v1/track, /v1/batch and the other calls of Segment's HTTP Tracking API. The payload is the whole message, in its own
  * text.
  */
-import { eventTypeNameProblem } from '../../apps/event-types.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { ASK_FOR_BASIC, basicCredentials, bearerToken } from '../../http/bearer.ts';
 import type { Exchange } from '../../http/exchange.ts';
@@ -28,7 +27,7 @@ const TOO_DEEP = new Rejection(
   'invalidBody',
   `A message may be nested at most ${MAX_PAYLOAD_DEPTH} levels deep.`,
 );
-const UNKNOWN_CALL = invalid('type', `must be one of ${CALLS.join(', ')}`);
+const UNKNOWN_CALL = invalidField('type', `must be one of ${CALLS.join(', ')}`);
 
 /** Basic authentication with the logging token as the write key, which is the user name; or a bearer token. */
 function writeKey(exchange: Exchange): string | null {
@@ -96,10 +95,9 @@ function messageOf(scan: JsonScan, { call, sentAt, types, receivedAt }: Context)
   if (kind === undefined) return UNKNOWN_CALL;
   const name = kind === 'track' ? memberText(scan, 'event') : kind;
   if (name instanceof Rejection) return name;
-  if (name === null || name === '') return invalid('event', 'is missing');
-  const type = types.named(name);
-  if (type === null)
-    return invalid('event', eventTypeNameProblem(name) ?? 'is not the name of an event type');
+  if (name === null || name === '') return invalidField('event', 'is missing');
+  const type = types.ofField('event', name);
+  if (type instanceof Rejection) return type;
   const times = timesOf(scan, sentAt, receivedAt);
   if (times instanceof Rejection) return times;
   const id = memberText(scan, 'messageId');
@@ -125,16 +123,12 @@ function timesOf(
   if (own instanceof Rejection) return own;
   if (own === null || own === '') return { createdAt: null };
   const time = parseRecordTime(own);
-  if (typeof time === 'string') return invalid('timestamp', time);
+  if (typeof time === 'string') return invalidField('timestamp', time);
   const sent = memberText(scan, 'sentAt') || sentAt;
   if (sent instanceof Rejection) return sent;
   if (sent === null || sent === '') return cut(time, receivedAt);
   const sentTime = parseRecordTime(sent);
-  if (typeof sentTime === 'string') return invalid('sentAt', sentTime);
+  if (typeof sentTime === 'string') return invalidField('sentAt', sentTime);
   const skew = Math.round((receivedAt - sentTime) / SKEW_STEP_MS) * SKEW_STEP_MS;
   return { createdAt: Math.min(time + skew, receivedAt), sentTime: time };
-}
-
-function invalid(name: string, problem: string): Rejection {
-  return invalidField(name, problem);
 }

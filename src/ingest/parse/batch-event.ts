@@ -1,6 +1,6 @@
 /** The events of a batch. A refusal says what is wrong with an event. */
 import { Ajv } from 'ajv';
-import type { TypeReference } from '../../apps/event-types.ts';
+import { eventTypeNameProblem, type TypeReference } from '../../apps/event-types.ts';
 import { OWN_SCHEMAS } from '../../base/own-schemas.ts';
 import { ownText } from '../../base/own-text.ts';
 import { invalidField, Rejection } from '../../errors.ts';
@@ -56,6 +56,14 @@ export class TypeReferences {
     const made = isNamed ? { typeName: own } : { typeId: own };
     known.set(own, made);
     return made;
+  }
+
+  /** The type of a name. @returns the refusal of the field that has it, where no type can have it */
+  ofField(field: string, name: string): TypeReference | Rejection {
+    return (
+      this.named(name) ??
+      invalidField(field, eventTypeNameProblem(name) ?? 'is not the name of an event type')
+    );
   }
 
   /** The type of a name; null where no type can have it. */

@@ -8,7 +8,7 @@ import { Query, text } from '../../../http/query.ts';
 import { mistakeIn } from '../../../json/mistake.ts';
 import { MAX_PAYLOAD_DEPTH } from '../../../json/scan.ts';
 import { type BatchEvent, TypeReferences } from '../../parse/batch-event.ts';
-import { holdEvents, tooLarge, tooMany } from '../collect.ts';
+import { holdEvents, mediaType, tooLarge, tooMany } from '../collect.ts';
 import { BEARER } from '../events.ts';
 import type { EventStream, Format, Sent } from '../format.ts';
 import { eventKey } from '../key.ts';
@@ -64,7 +64,7 @@ export const OTLP_LOGS: Format = {
     const query = LOGS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const attribute = query.typeAttribute ?? EVENT_NAME;
-    switch (mediaType(exchange)) {
+    switch (mediaType(exchange.header('content-type'))) {
       case PROTOBUF_TYPE:
         return (sent) => protobufEvents(sent, attribute);
       case JSON_TYPE:
@@ -78,7 +78,7 @@ export const OTLP_LOGS: Format = {
     const [first] = refusals;
     const message = first === undefined ? '' : `${first.fields().error}: ${first.details}`;
     const records = refusals.filter((refusal) => !NO_RECORDS.has(refusal)).length;
-    return mediaType(exchange) === PROTOBUF_TYPE
+    return mediaType(exchange.header('content-type')) === PROTOBUF_TYPE
       ? protobufAnswer(records, message)
       : jsonAnswer(records, message);
   },
@@ -87,7 +87,8 @@ export const OTLP_LOGS: Format = {
 
 /** A refusal as a Status in the form of its request. */
 export function statusOf(refusal: Rejection, exchange: Exchange): Rejection {
-  if (mediaType(exchange) === PROTOBUF_TYPE) return refusal.written(protobufStatus(refusal), PROTOBUF_TYPE);
+  if (mediaType(exchange.header('content-type')) === PROTOBUF_TYPE)
+    return refusal.written(protobufStatus(refusal), PROTOBUF_TYPE);
   const status = { code: STATUS_CODES[refusal.status] ?? 2, message: refusal.details };
   return refusal.written(JSON.stringify(status));
 }
@@ -184,10 +185,6 @@ const SEVERITIES = ['TRACE', 'DEBUG', 'INFO', 'WARN', 'ERROR', 'FATAL'];
 
 function severityName({ severityNumber, severityText }: LogRecord): string {
   return SEVERITIES[Math.ceil(severityNumber / 4) - 1] ?? (severityText || 'LOG');
-}
-
-function mediaType(exchange: Exchange): string {
-  return (exchange.header('content-type').split(';')[0] ?? '').trim().toLowerCase();
 }
 
 /** ExportLogsServiceResponse: empty, or with the field partial_success. */
