@@ -142,6 +142,13 @@ const PERIOD_NAMES: Record<Period, string> = {
   today: 'Today',
   yesterday: 'Yesterday',
   week: 'This week',
+  month: 'This month',
+  quarter: 'This quarter',
+  year: 'This year',
+  lastweek: 'Last week',
+  lastmonth: 'Last month',
+  lastquarter: 'Last quarter',
+  lastyear: 'Last year',
 };
 
 /** What a range is called on its button. */
@@ -151,11 +158,14 @@ export function rangeLabel(range: Range, zone: string): string {
   if (range.kind === 'since') return `${dateTime(range.from, zone)} to now`;
   if (range.kind === 'between') return betweenText(range, zone);
   const unit = UNIT_NAMES[range.unit];
-  return range.amount === 1 ? `Last ${unit}` : `Last ${range.amount} ${unit}s`;
+  return range.amount === 1 ? `Past ${unit}` : `Last ${range.amount} ${unit}s`;
 }
 
 /** Whole days have no times: `1 – 2 Jan 2020`. */
-function betweenText({ from, to }: { readonly from: number; readonly to: number }, zone: string): string {
+export function betweenText(
+  { from, to }: { readonly from: number; readonly to: number },
+  zone: string,
+): string {
   const isWhole = [from, to].every((end) => toWall(end, zone) % DAY === 0);
   return isWhole ? formatter(zone, DATE).formatRange(from, to - 1) : spanText(from, to, zone);
 }

@@ -1,6 +1,7 @@
 /** Time ranges as users choose them: relative to now, everything, or between two instants. */
 import {
   DAY,
+  isOver,
   MINUTE,
   parseRange,
   type Range,
@@ -26,7 +27,7 @@ export const UNIT_NAMES: Record<Unit, string> = {
 
 /** Whether a range ends now, and so can be live. */
 export function isOpen(range: Range): boolean {
-  return range.kind === 'calendar' ? range.period !== 'yesterday' : range.kind !== 'between';
+  return range.kind === 'calendar' ? !isOver(range.period) : range.kind !== 'between';
 }
 
 /** What the range picker offers first. */

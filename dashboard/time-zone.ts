@@ -72,7 +72,9 @@ export function fromWall(wall: number, zone: string): number {
   return toWall(after, zone) === wall ? after : before;
 }
 
+/** The server's rule: a name, and no offset, which some browsers take as well. */
 export function isZone(name: string): boolean {
+  if (name.length > 64 || !/^[A-Za-z][A-Za-z0-9_+\-/]*$/.test(name)) return false;
   try {
     wallFormatter(name);
     return true;

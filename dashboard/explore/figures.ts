@@ -2,9 +2,9 @@
 import type { VNode } from 'preact';
 import type { Series } from '../../src/api-types/answers.ts';
 import { bucketEnd, type Summary } from '../charts/series-data.ts';
-import { average, bucketName, bucketSpan, change, count, dateTime } from '../format.ts';
+import { average, betweenText, bucketName, bucketSpan, change, count, dateTime } from '../format.ts';
 import { html } from '../html.ts';
-import { DAY, HOUR, MINUTE } from '../range.ts';
+import { comparedSpan, DAY, HOUR, MINUTE } from '../range.ts';
 import type { View } from '../url.ts';
 import type { Found } from './scan.ts';
 
@@ -34,6 +34,16 @@ const UNITS: readonly (readonly [string, number])[] = [
   ['week', 7 * DAY],
 ];
 
+/** What a view is compared with, with its dates. */
+export function comparedText(
+  { compare, range }: Pick<View, 'compare' | 'range'>,
+  { interval, timezone }: Pick<Series, 'interval' | 'timezone'>,
+): string {
+  const span = comparedSpan(compare, range, { from: interval.from, to: interval.until }, timezone);
+  const { from = null, to = 0 } = span ?? {};
+  return from === null ? COMPARED[compare] : `${COMPARED[compare]}, ${betweenText({ from, to }, timezone)}`;
+}
+
 export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   const { total, running, compared, peak, peakCount } = summary;
   const { interval, bucket, timezone: zone } = series;
@@ -44,7 +54,7 @@ export function Figures({ series, summary, view, found }: FiguresProps): VNode {
   return html`<dl class="figures-row">
     <div class="main-figure"><dt>In this range</dt><dd>${count(total)}${
       compared !== null &&
-      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${COMPARED[view.compare]}` : total > 0 && html`<b>${count(compared)}</b> in ${COMPARED[view.compare]}`}</small>`
+      html` <small title=${`${count(compared)} before`}>${changed !== null ? html`<b>${changed}</b> vs ${comparedText(view, series)}` : total > 0 && html`<b>${count(compared)}</b> in ${comparedText(view, series)}`}</small>`
     }</dd></div>
     ${view.mode === 'running' && html`<div><dt>Running total</dt><dd>${count(running)}</dd></div>`}
     ${total >= LEAST_AVERAGED && html`<div><dt>Average per ${unit}</dt><dd>${average((total / elapsed) * length)}</dd></div>`}

@@ -3,8 +3,12 @@ import { DAY_MS as DAY, HOUR_MS as HOUR, MINUTE_MS as MINUTE } from './time-unit
 
 export type Unit = 'm' | 'h' | 'd' | 'w' | 'mo' | 'y';
 
-/** Days and weeks of the zone's calendar; weeks begin on Monday. */
-export type Period = 'today' | 'yesterday' | 'week';
+/** Units of the zone's calendar; weeks begin on Monday. */
+const CALENDAR_UNITS = ['week', 'month', 'quarter', 'year'] as const;
+type CalendarUnit = (typeof CALENDAR_UNITS)[number];
+
+/** The current one so far, or the one before it as a whole. */
+export type Period = 'today' | 'yesterday' | CalendarUnit | `last${CalendarUnit}`;
 
 export type Range =
   | { readonly kind: 'last'; readonly amount: number; readonly unit: Unit }
@@ -31,7 +35,36 @@ export const UNIT_MS: Record<Unit, number> = {
   mo: 30 * DAY,
   y: 365 * DAY,
 };
-export const PERIODS: readonly Period[] = ['today', 'yesterday', 'week'];
+export const PERIODS: readonly Period[] = [
+  ...(['today', 'yesterday'] as const),
+  ...CALENDAR_UNITS,
+  ...CALENDAR_UNITS.map((unit) => `last${unit}` as const),
+];
+
+/** Whether a period is not the current one. */
+export const isOver = (period: Period): boolean => period === 'yesterday' || period.startsWith('last');
+
+/** The day so many months later on a wall clock, or the last of that month where it has no such day. */
+export function addMonths(wall: number, months: number): number {
+  const date = new Date(wall);
+  const day = date.getUTCDate();
+  date.setUTCDate(1);
+  date.setUTCMonth(date.getUTCMonth() + months);
+  const last = new Date(Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + 1, 0)).getUTCDate();
+  return date.setUTCDate(Math.min(day, last));
+}
+
+/** Where the period begins that has a day, on a wall clock. @param before how many periods earlier */
+function startOf(unit: CalendarUnit, day: number, before = 0): number {
+  const date = new Date(day);
+  // Sunday is day 0.
+  if (unit === 'week') return day - ((date.getUTCDay() + 6) % 7) * DAY - before * 7 * DAY;
+  const months = { month: 1, quarter: 3, year: 12 }[unit];
+  return Date.UTC(date.getUTCFullYear(), (Math.floor(date.getUTCMonth() / months) - before) * months, 1);
+}
+
+const unitOf = (period: Exclude<Period, 'today' | 'yesterday'>): CalendarUnit =>
+  period.replace('last', '') as CalendarUnit; // What follows is a unit.
 
 /** Larger spans would give dates that the server refuses. */
 const LONGEST_MS = 200 * UNIT_MS.y;
@@ -68,6 +101,17 @@ export function isoText(instant: number): string {
   return new Date(instant).toISOString().replace('.000Z', 'Z');
 }
 
+/** Why an interval of no length has no events, and how its day is asked for. */
+export function endsBefore(from: number, to: number, name = 'to='): string {
+  if (from !== to) return '';
+  const next = new Date(to + DAY).toISOString();
+  const day =
+    to % DAY === 0
+      ? `, and a date is its midnight: for the whole day choose ${name}${next.slice(0, 10)}`
+      : '';
+  return `: ${name.replace('=', '').trim()} is exclusive${day}`;
+}
+
 /** What a range is compared with. */
 export type Compare = 'previous' | 'week' | 'segment' | 'none';
 
@@ -100,20 +144,19 @@ export function rangesOn(clock: WallClock): Ranges {
     if (range.unit === 'm' || range.unit === 'h') {
       return { from: to - length, to };
     }
-    const wall = new Date(clock.toWall(to, zone));
-    if (range.unit === 'mo') wall.setUTCMonth(wall.getUTCMonth() - range.amount);
-    else if (range.unit === 'y') wall.setUTCFullYear(wall.getUTCFullYear() - range.amount);
-    else wall.setTime(wall.getTime() - length);
-    return { from: clock.fromWall(wall.getTime(), zone), to };
+    const wall = clock.toWall(to, zone);
+    const months = { mo: 1, y: 12, w: 0, d: 0 }[range.unit] * range.amount;
+    return { from: clock.fromWall(months > 0 ? addMonths(wall, -months) : wall - length, zone), to };
   }
 
   function resolvePeriod(period: Period, now: number, to: number, zone: string): Span {
     const today = Math.floor(clock.toWall(now, zone) / DAY) * DAY;
-    const from = (days: number): number => clock.fromWall(today - days * DAY, zone);
-    if (period === 'today') return { from: from(0), to };
-    if (period === 'yesterday') return { from: from(1), to: from(0) };
-    // Sunday is day 0.
-    return { from: from((new Date(today).getUTCDay() + 6) % 7), to };
+    const at = (wall: number): number => clock.fromWall(wall, zone);
+    if (period === 'today') return { from: at(today), to };
+    if (period === 'yesterday') return { from: at(today - DAY), to: at(today) };
+    const unit = unitOf(period);
+    const from = startOf(unit, today);
+    return isOver(period) ? { from: at(startOf(unit, today, 1)), to: at(from) } : { from: at(from), to };
   }
 
   /**
@@ -135,25 +178,29 @@ export function rangesOn(clock: WallClock): Ranges {
 
   /**
    * The interval before a range that it is compared with. A relative range moves by its own length, a day by a day: so both
-   * begin at the same time of the clock, and their buckets match.
+   * begin at the same time of the clock, and their buckets match. Of the current month, quarter or year, as much of the one before
+   * is compared, at most all of it.
    */
   function comparedSpan(compare: Compare, range: Range, { from, to }: Span, zone: string): Span | null {
     if (compare === 'none' || compare === 'segment' || from === null) return null;
-    const moved = (move: (wall: Date) => void): Span => {
-      const [start, end] = [from, to].map((instant) => {
-        const wall = new Date(clock.toWall(instant, zone));
-        move(wall);
-        return clock.fromWall(wall.getTime(), zone);
-      });
-      return { from: start ?? from, to: end ?? to };
-    };
-    const byDays = (days: number): Span => moved((wall) => wall.setUTCDate(wall.getUTCDate() - days));
+    const [wallFrom, wallTo] = [clock.toWall(from, zone), clock.toWall(to, zone)];
+    const spanOf = (start: number, end: number): Span => ({
+      from: clock.fromWall(start, zone),
+      to: clock.fromWall(end, zone),
+    });
+    const byDays = (days: number): Span => spanOf(wallFrom - days * DAY, wallTo - days * DAY);
     if (compare === 'week') return byDays(7 * Math.ceil((to - from) / (7 * DAY) - 0.02));
-    if (range.kind === 'calendar') return byDays(range.period === 'week' ? 7 : 1);
+    if (range.kind === 'calendar') {
+      if (range.period === 'today' || range.period === 'yesterday') return byDays(1);
+      const unit = unitOf(range.period);
+      if (unit === 'week') return byDays(7);
+      const start = startOf(unit, wallFrom, 1);
+      return spanOf(start, isOver(range.period) ? wallFrom : Math.min(wallFrom, start + wallTo - wallFrom));
+    }
     if (range.kind === 'last') {
       const { amount, unit } = range;
-      if (unit === 'mo') return moved((wall) => wall.setUTCMonth(wall.getUTCMonth() - amount));
-      if (unit === 'y') return moved((wall) => wall.setUTCFullYear(wall.getUTCFullYear() - amount));
+      // Months differ in length: as much time is compared.
+      if (unit === 'mo' || unit === 'y') return spanOf(wallFrom - (wallTo - wallFrom), wallFrom);
       const length = amount * UNIT_MS[unit];
       if (unit === 'm' || unit === 'h') return { from: from - length, to: to - length };
       return byDays(length / DAY);

@@ -1,9 +1,11 @@
 /** The commands for alerts. */
 import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
+import { endsBefore } from '../base/ranges.ts';
 import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
 import { OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
+import { isTimezone } from '../storage/storage.ts';
 import { collect } from './consumer-command.ts';
 import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
@@ -169,7 +171,10 @@ async function test(session: Session, id: string | undefined, options: OneOption
   const now = Date.now();
   const until = options.to === undefined ? now : timeOf('--to', options.to);
   const from = options.from === undefined ? until - THIRTY_DAYS_MS : timeOf('--from', options.from);
-  if (from >= until) throw new WrongInput('--from must be before --to');
+  if (from >= until)
+    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+  if (options.timezone !== undefined && !isTimezone(options.timezone))
+    throw new WrongInput('--timezone must be an IANA time zone, such as Europe/Berlin');
   const isNew = options.rule !== undefined;
   if (isNew && options.app === undefined) throw new WrongInput('--rule needs --app');
   const found = isNew ? null : await find(session, id, options);

@@ -1,6 +1,7 @@
 /** `tidemark export`: the events of one app in a file of lines. */
 import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
+import { endsBefore } from '../base/ranges.ts';
 import { appNotFound, OperatorError, Rejection } from '../errors.ts';
 import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
@@ -125,7 +126,8 @@ async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanReq
   const [app] = await sql<{ id: number }[]>`SELECT id FROM apps WHERE public_id = ${options.app}`;
   if (app === undefined) throw appNotFound(options.app);
   const { from = null, to: until = null } = options;
-  if (from !== null && until !== null && from >= until) throw new OperatorError('--from must be before --to');
+  if (from !== null && until !== null && from >= until)
+    throw new OperatorError(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
   const ids = new Set<number>();
   for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, app.id, type)) ids.add(id);
   const typeIds = options.type === undefined ? null : [...ids];

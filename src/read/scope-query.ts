@@ -1,6 +1,7 @@
 /** The parameters that say which events of an app are meant. */
 
 import { listHiddenTypes, listOtherTypes } from '../apps/event-types.ts';
+import { endsBefore } from '../base/ranges.ts';
 import { Rejection } from '../errors.ts';
 import {
   Invalid,
@@ -139,7 +140,7 @@ export async function findTypesLeft(
 }
 
 export function checkScope({ from, to }: { from: number | null; to: number | null }): string | null {
-  return from !== null && to !== null && from >= to ? 'from must be before to.' : null;
+  return from !== null && to !== null && from >= to ? `from must be before to${endsBefore(from, to)}.` : null;
 }
 
 /**

@@ -11,9 +11,11 @@ import {
 } from '../../dashboard/filter-text.ts';
 import { average, change } from '../../dashboard/format.ts';
 import { comparedSpan, parseRange, relativeOf, resolveRange, wider } from '../../dashboard/range.ts';
+import { fromWall, isZone, toWall } from '../../dashboard/time-zone.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { readConditions } from '../../src/read/typed/typed-conditions.ts';
 import { parseTyped } from '../../src/read/typed/typed-range.ts';
+import { isTimezone } from '../../src/storage/storage.ts';
 
 const BERLIN = 'Europe/Berlin';
 const at = (text: string): number => Date.parse(text);
@@ -35,16 +37,134 @@ describe('a range that is typed', () => {
     ['last 3 hours', { kind: 'last', amount: 3, unit: 'h' }],
     ['45 min', { kind: 'last', amount: 45, unit: 'm' }],
     ['2mo', { kind: 'last', amount: 2, unit: 'mo' }],
-    ['last month', { kind: 'last', amount: 1, unit: 'mo' }],
+    ['past month', { kind: 'last', amount: 1, unit: 'mo' }],
+    ['past week', { kind: 'last', amount: 1, unit: 'w' }],
+    ['last week', { kind: 'calendar', period: 'lastweek' }],
+    ['last month', { kind: 'calendar', period: 'lastmonth' }],
+    ['last year', { kind: 'calendar', period: 'lastyear' }],
+    ['this month', { kind: 'calendar', period: 'month' }],
+    ['This Quarter', { kind: 'calendar', period: 'quarter' }],
+    ['last 3 weeks', { kind: 'last', amount: 3, unit: 'w' }],
+    ['-3h', { kind: 'last', amount: 3, unit: 'h' }],
+    ['1 Nov to 30 Nov', between('2026-10-31T23:00Z', '2026-11-30T23:00Z')],
+    ['1 Jan to 31 Dec', between('2025-12-31T23:00Z', '2026-12-31T23:00Z')],
+    ['20 Dec to 5 Jan', between('2025-12-19T23:00Z', '2026-01-05T23:00Z')],
+    ['29 Feb', between('2024-02-28T23:00Z', '2024-02-29T23:00Z')],
+    ['31.01.2026', between('2026-01-30T23:00Z', '2026-01-31T23:00Z')],
+    ['1.10. to 31.10.', between('2026-09-30T22:00Z', '2026-10-31T23:00Z')],
+    ['october', between('2026-09-30T22:00Z', '2026-10-31T23:00Z')],
+    ['Dec', between('2025-11-30T23:00Z', '2025-12-31T23:00Z')],
+    ['Sep 2025 to october 2025', between('2025-08-31T22:00Z', '2025-10-31T23:00Z')],
     ['this week', { kind: 'calendar', period: 'week' }],
     ['Yesterday', { kind: 'calendar', period: 'yesterday' }],
     ['all time', { kind: 'all' }],
   ])('%s', (text, expected) => expect(parseTyped(text, NOW, BERLIN)).toEqual(expected));
 
-  test.each(['', 'to', 'now', 'soon', '31 Feb', '14 Nov 25:00', '15 Nov to 14 Nov', '14', 'h', '2027-01-01'])(
-    '"%s" is none',
-    (text) => expect(parseTyped(text, NOW, BERLIN)).toBeNull(),
+  test.each([
+    '',
+    'to',
+    'now',
+    'soon',
+    '31 Feb',
+    '14 Nov 25:00',
+    '15 Nov to 14 Nov',
+    '14',
+    'h',
+    '2027-01-01',
+    '32.01.2026',
+    '1.13.2026',
+    'novel',
+    '29 Feb 2026',
+  ])('"%s" is none', (text) => expect(parseTyped(text, NOW, BERLIN)).toBeNull());
+});
+
+describe('calendar periods, on every day of a leap year and of the one after it', () => {
+  // By texts of dates alone, and not by a calendar of the code.
+  const pad = (n: number): string => String(n).padStart(2, '0');
+  const firstOf = (year: number, month: number): string =>
+    month < 1
+      ? firstOf(year - 1, month + 12)
+      : month > 12
+        ? firstOf(year + 1, month - 12)
+        : `${year}-${pad(month)}-01`;
+  const isLeap = (year: number): boolean => year % 4 === 0;
+  const daysOf = (year: number, month: number): number =>
+    [31, isLeap(year) ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month - 1] ?? 0;
+  const days: [year: number, month: number, day: number][] = [2024, 2025].flatMap((year) =>
+    Array.from({ length: 12 }, (_, m) =>
+      Array.from({ length: daysOf(year, m + 1) }, (__, d): [number, number, number] => [year, m + 1, d + 1]),
+    ).flat(),
   );
+  const textOf = ([year, month, day]: readonly number[]): string =>
+    `${year}-${pad(month ?? 0)}-${pad(day ?? 0)}`;
+
+  test.each(['UTC', BERLIN, 'America/Los_Angeles', 'Asia/Kolkata'])('in %s', (zone) => {
+    const wallOf = (instant: number): string => new Date(toWall(instant, zone)).toISOString().slice(0, 16);
+    // 2024 began on a Monday.
+    days.forEach((day, index) => {
+      if (index < 14) return;
+      const now = fromWall(at(`${textOf(day)}T12:00Z`), zone);
+      const [year, month, date] = day;
+      const monday = index - (index % 7);
+      const quarter = month - ((month - 1) % 3);
+      const spanOf = (text: string): (string | null)[] => {
+        const range = parseTyped(text, now, zone);
+        const { from, to } = range === null ? { from: null, to: 0 } : resolveRange(range, now, zone);
+        return [from === null ? null : wallOf(from), wallOf(to)];
+      };
+      const midnight = (one: string): string => `${one}T00:00`;
+      const present = `${textOf(day)}T12:01`;
+      const dayAt = (place: number): string => midnight(textOf(days[place] ?? []));
+      expect([textOf(day), spanOf('this week')]).toEqual([textOf(day), [dayAt(monday), present]]);
+      expect([textOf(day), spanOf('last week')]).toEqual([textOf(day), [dayAt(monday - 7), dayAt(monday)]]);
+      for (const [text, from, to] of [
+        ['this month', firstOf(year, month), null],
+        ['last month', firstOf(year, month - 1), firstOf(year, month)],
+        ['this quarter', firstOf(year, quarter), null],
+        ['last quarter', firstOf(year, quarter - 3), firstOf(year, quarter)],
+        ['this year', firstOf(year, 1), null],
+        ['last year', firstOf(year - 1, 1), firstOf(year, 1)],
+        ['january', firstOf(year, 1), firstOf(year, 2)],
+      ] as const)
+        expect([textOf(day), text, spanOf(text)]).toEqual([
+          ...[textOf(day), text],
+          [midnight(from), to === null ? present : midnight(to)],
+        ]);
+      // The same day of the month before, or its last.
+      const [before, last] = [
+        firstOf(year, month - 1).slice(0, 8),
+        daysOf(year, month === 1 ? 12 : month - 1),
+      ];
+      expect([textOf(day), spanOf('past month')[0]?.slice(0, 10)]).toEqual([
+        textOf(day),
+        `${before}${pad(Math.min(date, last))}`,
+      ]);
+    });
+  });
+
+  test('are compared with as much of the one before, and rolling months with as much time', () => {
+    const compared = (text: string, now: string): string | null => {
+      const range = parseTyped(text, at(now), 'UTC');
+      const span = range && comparedSpan('previous', range, resolveRange(range, at(now), 'UTC'), 'UTC');
+      return (
+        span &&
+        `${new Date(span.from ?? 0).toISOString()} ${new Date(span.to).toISOString()}`.replaceAll(
+          ':00.000Z',
+          '',
+        )
+      );
+    };
+    expect(compared('this month', '2026-03-28T12:00Z')).toBe(
+      '2026-02-01T00:00 2026-02-28T00:00'.replace('28T00:00', '28T12:01'),
+    );
+    expect(compared('this month', '2026-03-31T12:00Z')).toBe('2026-02-01T00:00 2026-03-01T00:00');
+    expect(compared('last month', '2026-03-28T12:00Z')).toBe('2026-01-01T00:00 2026-02-01T00:00');
+    expect(compared('last quarter', '2026-03-28T12:00Z')).toBe('2025-07-01T00:00 2025-10-01T00:00');
+    expect(compared('this year', '2026-03-28T12:00Z')).toBe('2025-01-01T00:00 2025-03-28T12:01');
+    // 28 days, as long as from 28 February to 28 March.
+    expect(compared('past month', '2026-03-28T12:00Z')).toBe('2026-01-31T12:01 2026-02-28T12:01');
+    expect(compared('past month', '2026-03-30T12:00Z')).toBe('2026-01-29T12:01 2026-02-28T12:01');
+  });
 });
 
 describe('days and weeks', () => {
@@ -189,4 +309,11 @@ test('names that are cut keep what tells them apart', () => {
     shortNames(['checkout.payment.attempt.0.finished', 'checkout.payment.attempt.57.finished'], 20),
   ).toEqual(['…attempt.0.finished', '…attempt.57.finished']);
   expect(shortNames(['a name that is alone and long'], 20)).toEqual(['a name …one and long']);
+});
+
+test('a zone is a name that the server takes, and no offset', () => {
+  for (const name of ['UTC', BERLIN, 'Etc/GMT+5', 'EST'])
+    expect([name, isZone(name)]).toEqual([name, isTimezone(name)]);
+  for (const name of ['+05:30', '', 'Europe/Berln', 'UTC\0'])
+    expect([name, isZone(name), isTimezone(name)]).toEqual([name, false, false]);
 });

@@ -4,7 +4,8 @@ import { dirname, join, normalize } from 'node:path';
 import { expect, test } from 'vitest';
 import { OIDC_PROBLEMS } from '../../src/accounts/oidc/sign-in.ts';
 import { SETTINGS } from '../../src/config.ts';
-import { REFUSALS } from '../../src/errors.ts';
+import { REFUSALS, Rejection } from '../../src/errors.ts';
+import { SERIES } from '../../src/read/series-read.ts';
 import { API } from '../../src/service/api-description.ts';
 import { tidemark } from '../support/command-line.ts';
 import { patient } from '../support/patience.ts';
@@ -31,6 +32,23 @@ const FOR_DEVELOPERS = new Set([
   'docs/architecture.md',
   'docs/performance.md',
 ]);
+
+test('a series takes the parameters of each table of questions, and the intervals and statistics that are named', () => {
+  const page = readPage('docs/api.md');
+  const { interval } = Object.fromEntries(
+    [...page.matchAll(/^\| `(interval)` \| `auto` \| (.*?)\. At most/gm)].map(([, name, rule]) => [
+      name,
+      rule,
+    ]),
+  );
+  const widths = [...(interval ?? '').matchAll(/`(\w+)`/g)].map(([, width]) => `interval=${width}`);
+  const questions = [...page.matchAll(/^\| [A-Z][^|]*\| `((?:of|by)=[^`]*)` \|$/gm)].map(
+    ([, asked]) => asked ?? '',
+  );
+  expect([widths.length, questions.length]).toEqual([10, 4]);
+  for (const asked of [...widths, ...questions])
+    expect([asked, SERIES.query.parse(asked) instanceof Rejection]).toEqual([asked, false]);
+});
 
 test.each(PAGES)('the links of %s lead to files and headings that exist', (path) => {
   const broken = links(readPage(path))

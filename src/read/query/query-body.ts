@@ -1,6 +1,8 @@
 /** The question of a query: a body in JSON, whose fields are those of a series where they have the same name. */
+
 import { nearest } from '../../base/did-you-mean.ts';
 import { STATS } from '../../base/measures.ts';
+import { endsBefore } from '../../base/ranges.ts';
 import { invalidField, Rejection } from '../../errors.ts';
 import { objectOf } from '../../http/operation.ts';
 import { Invalid, type Parameter, type Schema } from '../../http/query.ts';
@@ -168,7 +170,8 @@ function read(body: Readonly<Record<string, unknown>>): QueryBody {
     hidden: hiddenOf(body.hidden),
   };
   const { from, to } = query;
-  if (from !== null && to !== null && from >= to) throw new WrongField('from', 'must be before to');
+  if (from !== null && to !== null && from >= to)
+    throw new WrongField('from', `must be before to${endsBefore(from, to)}`);
   return query;
 }
 

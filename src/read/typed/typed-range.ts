@@ -1,8 +1,11 @@
 /** Ranges as they are typed: `14 Nov 09:00 to now`, `3 hours`, `yesterday`, `2026-11-14 to 2026-11-16`. */
-import { DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from '../../base/ranges.ts';
+import { addMonths, DAY, HOUR, MINUTE, PERIODS, parseRange, type Range } from '../../base/ranges.ts';
 import { instantOf, localOf } from '../../storage/storage.ts';
 
-const MONTHS = ['jan', 'feb', 'mar', 'apr', 'may', 'jun', 'jul', 'aug', 'sep', 'oct', 'nov', 'dec'];
+const MONTHS = [
+  ...['january', 'february', 'march', 'april', 'may', 'june'],
+  ...['july', 'august', 'sept', 'october', 'november', 'december'],
+];
 const UNITS: Readonly<Record<string, string>> = {
   ...{ m: 'm', min: 'm', minute: 'm', h: 'h', hr: 'h', hour: 'h', d: 'd', day: 'd' },
   ...{ w: 'w', week: 'w', mo: 'mo', month: 'mo', y: 'y', yr: 'y', year: 'y' },
@@ -29,7 +32,7 @@ export function parseTyped(text: string, now: number, zone: string): Range | nul
   if (start === null) return null;
   if (last.length === 1 && last[0] === 'now')
     return start.from < now ? { kind: 'since', from: start.from } : null;
-  // A time alone is one of the day on which the range begins.
+  // A time alone is one of the day on which the range begins, and a day without a year is the next one after it.
   const end = parseWhen(last, now, zone, start.day);
   return end !== null && start.from < end.to ? { kind: 'between', from: start.from, to: end.to } : null;
 }
@@ -51,11 +54,13 @@ export function parseInstants(
   return range?.kind === 'between' ? { from: range.from, until: range.to } : null;
 }
 
-/** `today`, `this week`, `all`, `last 3 hours`, `24h` */
+/** `today`, `this week`, `last month` of the calendar, `all`, `past month`, `last 3 hours`, `24h`, `-3h` */
 function named(words: readonly string[]): Range | null {
-  const name = words.filter((word) => !['last', 'past', 'this', 'time'].includes(word)).join('');
-  if (name === 'all' || PERIODS.some((period) => period === name)) return parseRange(name);
-  const [, amount = '', unit = ''] = /^(\d{0,5})([a-z]+)$/.exec(name) ?? [];
+  const [first = ''] = words;
+  const name = words.filter((word) => !['last', 'past', 'this', 'previous', 'time'].includes(word)).join('');
+  const own = ['last', 'previous'].includes(first) ? `last${name}` : name;
+  if (own === 'all' || (first !== 'past' && PERIODS.some((period) => period === own))) return parseRange(own);
+  const [, amount = '', unit = ''] = /^-?(\d{0,5})([a-z]+)$/.exec(name) ?? [];
   const found = UNITS[unit] ?? (unit.endsWith('s') ? UNITS[unit.slice(0, -1)] : undefined);
   return found === undefined || (amount === '' && words.length < 2)
     ? null
@@ -78,6 +83,9 @@ interface When {
   readonly day: number;
 }
 
+/** Years among which one has a 29 February, around a century without one, too. */
+const LEAP_YEARS = 9;
+
 interface Parts {
   year?: number;
   month?: number;
@@ -92,13 +100,15 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
   if (words.length === 0 || !words.every((word) => readWord(word, parts))) return null;
   const wallNow = localOf(zone, now);
   const today = Math.floor(wallNow / DAY) * DAY;
-  const day = dayOf(parts, { today, sameDay: sameDay ?? today, wallNow });
+  const day = dayOf(parts, { today, sameDay, wallNow });
   if (day === null) return null;
-  const { time } = parts;
+  const { time, date, month, ago } = parts;
   const at = instantOf(zone, day + (time ?? 0));
+  const isMonth = month !== undefined && date === undefined && ago === undefined;
+  const after = isMonth ? addMonths(day, 1) : day + DAY;
   return {
     from: at,
-    to: time === undefined ? instantOf(zone, day + DAY) : at,
+    to: time === undefined ? instantOf(zone, after) : at,
     isDay: time === undefined,
     day,
   };
@@ -106,16 +116,28 @@ function parseWhen(words: readonly string[], now: number, zone: string, sameDay?
 
 function dayOf(
   { year, month, date, ago, time }: Parts,
-  { today, sameDay, wallNow }: { readonly today: number; readonly sameDay: number; readonly wallNow: number },
+  {
+    today,
+    sameDay,
+    wallNow,
+  }: { readonly today: number; readonly sameDay: number | undefined; readonly wallNow: number },
 ): number | null {
   if (ago !== undefined) return today - ago * DAY;
-  if (month === undefined && date === undefined) return time === undefined ? null : sameDay;
-  if (month === undefined || date === undefined) return null;
+  if (month === undefined && date === undefined) return time === undefined ? null : (sameDay ?? today);
+  if (month === undefined || (date === undefined && time !== undefined)) return null;
+  const inYear = (of: number): number | null => {
+    const day = Date.UTC(of, month, date ?? 1);
+    return new Date(day).getUTCMonth() === month ? day : null;
+  };
+  if (year !== undefined) return inYear(year);
   const thisYear = new Date(wallNow).getUTCFullYear();
-  const day = Date.UTC(year ?? thisYear, month, date);
-  if (new Date(day).getUTCDate() !== date) return null;
-  // Without a year it is the last such day.
-  return year === undefined && day > wallNow ? Date.UTC(thisYear - 1, month, date) : day;
+  const years = (from: number, step: 1 | -1): (number | null)[] =>
+    Array.from({ length: LEAP_YEARS }, (_, n) => inYear(from + step * n));
+  // Without a year it is the last such day; at the end of a range the first one that is not before its beginning.
+  if (sameDay === undefined) return years(thisYear, -1).find((day) => day !== null && day <= wallNow) ?? null;
+  const begun = new Date(sameDay).getUTCFullYear();
+  const day = years(begun, 1).find((one) => one !== null && one >= sameDay) ?? null;
+  return day !== null && day > wallNow && new Date(day).getUTCFullYear() > begun ? null : day;
 }
 
 /** Applies one word. @returns false if it is not understood */
@@ -125,11 +147,21 @@ function readWord(word: string, parts: Parts): boolean {
     Object.assign(parts, { year: Number(isoYear), month: Number(isoMonth) - 1, date: Number(isoDate) });
     return rest === undefined || readTime(rest, parts);
   }
+  const [, dottedDate, dottedMonth = '', dottedYear = ''] =
+    /^(\d{1,2})\.(\d{1,2})\.(\d{4})?$/.exec(word) ?? [];
+  if (dottedDate !== undefined) {
+    Object.assign(parts, { date: Number(dottedDate), month: Number(dottedMonth) - 1 });
+    if (dottedYear !== '') parts.year = Number(dottedYear);
+    return Number(dottedMonth) >= 1 && Number(dottedMonth) <= 12;
+  }
   if (word === 'today' || word === 'yesterday') {
     parts.ago = word === 'today' ? 0 : 1;
     return true;
   }
-  const month = word.length < 3 ? -1 : MONTHS.findIndex((name) => word.startsWith(name));
+  const month =
+    word.length < 3
+      ? -1
+      : MONTHS.findIndex((name) => name.startsWith(word) || (name === 'sept' && word === 'september'));
   if (month >= 0) {
     parts.month = month;
     return true;

@@ -150,7 +150,10 @@ describe.each(availableEngines())('on %s,', (engine) => {
     for (const [options, problem] of [
       [['--filter', 'status=5'], '--filter is wrong at column 7: one of : < <= > >= must follow the name'],
       [['--type', 'none'], 'the app has no event type "none"'],
-      [['--from', '2026-05-05', '--to', '2026-05-05'], '--from must be before --to'],
+      [
+        ['--from', '2026-05-05', '--to', '2026-05-05'],
+        '--from must be before --to: --to is exclusive, and a date is its midnight: for the whole day choose --to 2026-05-06',
+      ],
       [['--from', 'yesterday'], 'must be an ISO 8601 date or time'],
       [['--format', 'xml'], 'Allowed choices are ndjson, csv'],
       [['--app', 'app_none'], 'app_none'],

@@ -75,7 +75,12 @@ test.each<[unknown, string, RegExp]>([
     /must be at most 273 with 365 buckets.*100,000 rows/,
   ],
   [{ limit: 0 }, 'limit', /from 1 to 10000/],
-  [{ from: '2026-02-01', to: '2026-01-01' }, 'from', /must be before to/],
+  [{ from: '2026-02-01', to: '2026-01-01' }, 'from', /must be before to\.$/],
+  [
+    { from: '2026-01-31', to: '2026-01-31' },
+    'from',
+    /to is exclusive, and a date is its midnight: .* to=2026-02-01\.$/,
+  ],
   [{ from: 'yesterday' }, 'from', /ISO 8601/],
   [{ timezone: 'Mars/Base' }, 'timezone', /IANA/],
   [{ groupBy: 'a', filters: [] }, 'groupBy', /is not one of this route/],
