@@ -5,7 +5,9 @@ import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
 import { type CacheStats, LookupCache } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
+import { LONGEST_ORIGIN } from './browser-keys.ts';
 import type { LoggingTokensOptions } from './logging-token-lookup.ts';
 
 /** What a valid key allows. */
@@ -39,22 +41,36 @@ const MAX_JUNK = 10_000;
 export class BrowserKeys {
   readonly #lookup: BatchedLookup<KnownKey>;
   readonly #cache: LookupCache<KnownKey>;
+  readonly #originLookup: BatchedLookup<true>;
+  readonly #origins: LookupCache<true>;
 
   constructor(options: LoggingTokensOptions) {
     const { outage } = options;
-    // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
-    this.#lookup = new BatchedLookup((keys) => loadKeys(options, keys), {
-      outage,
-      pauseMs: UNKNOWN_KEYS_DELAY_MS,
-    });
-    this.#cache = new LookupCache({
-      load: (key) => this.#lookup.get(key),
+    const memory = {
       max: MAX_KEYS,
       maxNegatives: MAX_JUNK,
       ttlMs: options.cacheMs,
       now: options.now,
       outage,
+    };
+    // The check characters are public: clients can make up valid-looking keys, which only the database can reject.
+    this.#lookup = new BatchedLookup((keys) => loadKeys(options, keys), {
+      outage,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
     });
+    this.#cache = new LookupCache({ load: (key) => this.#lookup.get(key), ...memory });
+    this.#originLookup = new BatchedLookup((origins) => loadOrigins(options.sql, origins), {
+      outage,
+      pauseMs: UNKNOWN_KEYS_DELAY_MS,
+    });
+    this.#origins = new LookupCache({ load: (origin) => this.#originLookup.get(origin), ...memory });
+  }
+
+  /** Whether some key takes events from pages of an origin: what others send need not be read. A promise where that is not in memory. */
+  takesFrom(origin: string): boolean | Promise<boolean> {
+    if (origin === '' || origin.length > LONGEST_ORIGIN) return false;
+    const found = this.#origins.peek(origin) ?? this.#origins.get(ownText(origin));
+    return found instanceof Promise ? found.then((known) => known !== null) : found !== null;
   }
 
   /** A valid key. Malformed ones fail the check characters, without a query. */
@@ -67,27 +83,36 @@ export class BrowserKeys {
   }
 
   get caches(): readonly CacheStats[] {
-    return [this.#cache];
+    return [this.#cache, this.#origins];
   }
 
   get queues(): Readonly<Record<'browser_keys', readonly LookupQueue[]>> {
-    return { browser_keys: [this.#lookup.queue] };
+    return { browser_keys: [this.#lookup.queue, this.#originLookup.queue] };
   }
 
   /** Drops all cached keys after a change. */
   dropAll(): void {
     this.#cache.dropAll();
+    this.#origins.dropAll();
   }
 
   /** Invalidates all cached keys: change notifications may have been missed. */
   invalidateAll(): void {
     this.#cache.invalidateAll();
+    this.#origins.invalidateAll();
   }
 }
 
 function judge(found: KnownKey | null): KnownKey | Rejection {
   if (found === null) return UNKNOWN_KEY;
   return found.isSuspended ? SUSPENDED : found;
+}
+
+async function loadOrigins(sql: Sql, origins: readonly string[]): Promise<ReadonlyMap<string, true>> {
+  const rows = await sql<{ origin: string }[]>`
+    SELECT origin FROM unnest(${[...origins]}::text[]) AS origin
+     WHERE EXISTS (SELECT FROM browser_keys WHERE revoked_at IS NULL AND origin = ANY(origins))`;
+  return new Map(rows.map(({ origin }) => [origin, true]));
 }
 
 async function loadKeys(

@@ -37,7 +37,7 @@ const MAX_KEYS = 100;
 const MAX_REVOKED = 100;
 const MAX_TYPES = 100;
 const MAX_ORIGINS = 100;
-const LONGEST_ORIGIN = 300;
+export const LONGEST_ORIGIN = 300;
 
 export interface NewBrowserKey {
   /** Public id. */

@@ -53,6 +53,11 @@ const LIMITS: EventLimits = { maxEvents: 1_000, maxEventBytes: 16_384 };
 
 /** Bytes of a body. */
 const MAX_BYTES = 1_048_576;
+/** The same from an origin that no key has: enough to tell its sender what is wrong; and from one that nobody has sent from yet. */
+const MAX_FOREIGN_BYTES = 4_096;
+const MAX_NEW_BYTES = 65_536;
+
+const NOT_KNOWN_YET = new Rejection('unavailable', 'The origin was not known yet: send the events again.');
 
 const NO_ORIGIN = new Rejection(
   'accessDenied',
@@ -79,8 +84,15 @@ export function createBrowserEvents(
   format: BrowserFormat,
 ): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
-    const received = await exchange.body({ maxBytes: MAX_BYTES, usesReserve: true });
-    if (received instanceof Rejection) return received;
+    // A body is asked for at once: one from an origin that is not known yet may be short.
+    const takes = steps.browserKeys.takesFrom(exchange.header('origin'));
+    const maxBytes = takes === true ? MAX_BYTES : takes === false ? MAX_FOREIGN_BYTES : MAX_NEW_BYTES;
+    const received = await exchange.body({ maxBytes, usesReserve: true });
+    if (received instanceof Rejection) {
+      if (takes === true || received.reason !== 'payloadTooLarge') return received;
+      return (await takes) ? NOT_KNOWN_YET : NOT_ALLOWED;
+    }
+    if (takes instanceof Promise) await takes;
     if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
 
     const epoch = steps.epoch();

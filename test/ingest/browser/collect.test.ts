@@ -1,4 +1,6 @@
 /** Browser keys: what a page may send with one, and what the answers tell. */
+import { once } from 'node:events';
+import { request as httpRequest, type IncomingMessage } from 'node:http';
 import { afterEach, describe, expect, test } from 'vitest';
 import { checkOrigin, createBrowserKey, revokeBrowserKey } from '../../../src/apps/browser-keys.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
@@ -119,6 +121,26 @@ test('a key is looked for at the beginning, among four texts', async () => {
     400,
     'INVALID_REQUEST',
   ]);
+});
+
+test('a long body from an origin that no key has is refused before it is sent, until a key has the origin', async () => {
+  const page = await keyed(await start());
+  const origin = 'https://other.example';
+  const path = '/v1/collect';
+  const headers = { Origin: origin, 'Content-Type': 'text/plain', 'Content-Length': 1_000_000 };
+  expect((await collect(page, [], { headers: { Origin: origin } })).status).toBe(403);
+  const ask = httpRequest(`${page.service.url}${path}`, { method: 'POST', headers });
+  ask.on('error', () => undefined);
+  ask.flushHeaders();
+  const [answer] = (await once(ask, 'response')) as [IncomingMessage];
+  expect(answer.statusCode).toBe(403);
+  ask.destroy();
+  await keyed(page.service, ['view'], [origin]).then(async (other) => {
+    const long = { type: 'view', payload: { text: 'x'.repeat(8_000) } };
+    await expect
+      .poll(async () => (await collect(other, [long], { headers: { Origin: origin } })).status)
+      .toBe(200);
+  });
 });
 
 describe('a browser key', () => {
