@@ -6,6 +6,8 @@ import { type LogoutOrder, type OidcIdentity, OidcIssuer } from '../../src/accou
 import { oidcFacts } from '../../src/cli/doctor/oidc-facts.ts';
 import { readConfig } from '../../src/config.ts';
 import { Callbacks } from '../support/callbacks.ts';
+import { tidemark } from '../support/command-line.ts';
+import { testDatabase } from '../support/database.ts';
 import { type Claims, type Lie, type LyingIssuer, startLyingIssuer } from '../support/lying-issuer.ts';
 import { CLIENT_ID, CLIENT_SECRET } from '../support/oidc-issuer.ts';
 import { Person } from '../support/person.ts';
@@ -403,8 +405,9 @@ describe('the name of an issuer is that of its document,', () => {
       OIDC_CLIENT_SECRET: CLIENT_SECRET,
       ALLOW_SIGNUP: 'open',
     };
+    const database = await testDatabase('postgres18', { prepared: true });
     try {
-      await withTestService({ config: { ...config, OIDC_ISSUER: setting } }, async (started) => {
+      await withTestService({ database, config: { ...config, OIDC_ISSUER: setting } }, async (started) => {
         const signIn = async (): Promise<Person> => {
           const person = new Person(started);
           const query = issuer.answer((await person.get('/sign-in/oidc')).headers.location ?? '');
@@ -426,8 +429,16 @@ describe('the name of an issuer is that of its document,', () => {
         expect(await started.sql`SELECT FROM sessions`).toHaveLength(0);
         expect((await (await signIn()).delete('/api/identity')).status).toBe(200);
         expect(await started.sql`SELECT FROM user_identities`).toHaveLength(0);
+        // The command stores the name that the document has.
+        const [account] = await started.sql<{ email: string }[]>`SELECT email FROM users`;
+        const settings = { ...config, DATABASE_URL: database.url, OIDC_ISSUER: setting };
+        const join = ['user', 'join', '--email', account?.email ?? '', '--subject', 'bob', '--json'];
+        const { code, stderr } = await tidemark(join, settings);
+        expect([code, stderr]).toEqual([0, '']);
+        expect(await started.sql`SELECT issuer FROM user_identities`).toEqual([{ issuer: name }]);
       });
     } finally {
+      await database.drop();
       issuer.lie = {};
     }
   });
