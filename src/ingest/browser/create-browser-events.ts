@@ -90,7 +90,7 @@ export function createBrowserEvents(
     const received = await exchange.body({ maxBytes, usesReserve: true });
     if (received instanceof Rejection) {
       if (takes === true || received.reason !== 'payloadTooLarge') return received;
-      return (await takes) ? NOT_KNOWN_YET : NOT_ALLOWED;
+      return (await takes) ? NOT_KNOWN_YET : notAllowed(exchange.header('origin'));
     }
     if (takes instanceof Promise) await takes;
     if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
