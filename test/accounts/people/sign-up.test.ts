@@ -92,7 +92,9 @@ describe('the first account', () => {
 
 test('with an invitation nobody learns whether another address has an account: its mailbox is told, and the invitation stays', async () => {
   const mailbox = await openMailbox();
-  const service = await startTestService({ config: { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com' } });
+  const service = await startTestService({
+    config: { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com' },
+  });
   try {
     const owner = await newPerson(service, anEmail());
     const app = await newOwnApp(owner);
