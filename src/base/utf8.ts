@@ -135,16 +135,15 @@ export class Places {
       this.#line = this.#first.line;
       this.#byte = this.#first.byte;
     }
-    const start = this.#text.lastIndexOf('\n', index - 1) + 1;
-    if (start > this.#at) {
-      this.#line += countLines(this.#text.slice(this.#at, start));
-      this.#byte = 0;
-      this.#at = start;
-    }
+    // Only what was not passed before is looked at: each of the events of a long line may ask.
     const passed = this.#text.slice(this.#at, index);
-    this.#byte += Buffer.byteLength(passed);
+    const start = passed.lastIndexOf('\n') + 1;
+    if (start > 0) this.#byte = 0;
+    this.#line += countLines(passed.slice(0, start));
+    const rest = passed.slice(start);
+    this.#byte += Buffer.byteLength(rest);
     // A broken byte counts as three, like the character in its place.
-    for (const _ of passed.matchAll(EACH_ALONE)) this.#byte -= 2;
+    for (const _ of rest.matchAll(EACH_ALONE)) this.#byte -= 2;
     this.#at = index;
     return { line: this.#line, byte: this.#byte + 1 };
   }

@@ -8,6 +8,7 @@ import { atOnce } from '../../../src/base/time-slice.ts';
 import { decode, decoded } from '../../../src/base/utf8.ts';
 import { runs } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
+import { expectLinear } from '../../support/linear.ts';
 import { sharedService, type TestService, testSecret } from '../../support/service.ts';
 
 const ORIGIN = 'https://shop.example';
@@ -246,6 +247,19 @@ test('joined files may each have a byte order mark', async () => {
   const file = Buffer.concat([MARK, Buffer.from('{"typeName":"a","payload":{}}\n')]);
   const { body } = await post(CASES['events, lines'] as Case, Buffer.concat([file, file]));
   expect(JSON.parse(body)).toMatchObject({ stored: 2, refused: 0 });
+});
+
+test('the places of broken bytes in one long line are found in linear time', () => {
+  expectLinear((size) => {
+    const element = Buffer.from([0x22, 0xe9, 0x22, 0x2c]);
+    const bytes = Buffer.concat(Array.from({ length: size }, () => element));
+    return () => {
+      const { text, damage } = atOnce(decoded(bytes));
+      let last = '';
+      for (let at = 0; at < text.length; at += 4) last = damage?.in(at, at + 4, 'It')?.details ?? '';
+      expect(last).toContain(`line 1, byte ${4 * size - 2}.`);
+    };
+  }, 5_000);
 });
 
 test('bytes become text as the platform has it, and broken ones the same number of characters', () => {
