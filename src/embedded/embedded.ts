@@ -304,9 +304,12 @@ async function joinPostgres(
         failure !== undefined &&
         !(failure.isRetryable && Date.now() - leftoversSince < LEFTOVERS_TIMEOUT_MS)
       ) {
-        throw new OperatorError(`PostgreSQL does not start: ${failure.reason} (its log: ${failure.log})`, {
-          isRetryable: true,
-        });
+        const isOpen = failure.reason.includes('invalid permissions');
+        const advice = isOpen ? `: chmod 700 ${cluster}` : '';
+        throw new OperatorError(
+          `PostgreSQL does not start: ${failure.reason}${advice} (its log: ${failure.log})`,
+          { isRetryable: !isOpen },
+        );
       }
     } else if (attempt.state === 'absent' && start === undefined) {
       onStart();

@@ -362,6 +362,13 @@ test('a broken database is refused with the reason and a log that says it', asyn
   expect(await readFile(log, 'utf8')).toContain(reason);
 });
 
+test('a folder that others may write to is refused with the command that closes it', async () => {
+  await (await open()).close();
+  const cluster = join(dataDir, 'postgres');
+  await chmod(cluster, 0o777);
+  await expectRefusal(open(), new RegExp(`invalid permissions.*: chmod 700 ${cluster} `));
+});
+
 test('a failure after the log was taken over is told from that log', async () => {
   await (await open()).close();
   const wal = join(dataDir, 'postgres', 'pg_wal');
