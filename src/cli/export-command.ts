@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { endsBefore } from '../base/ranges.ts';
 import { appNotFound, OperatorError, Rejection } from '../errors.ts';
-import { FORMULAS, type Formulas } from '../read/export/csv-lines.ts';
+import { type CsvForm, FORMULAS, SEPARATOR_NAMES, TEXTS } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { fieldFilterOf } from '../read/filter/counted-values.ts';
 import type { Condition } from '../read/filter/parse-filter.ts';
@@ -21,10 +21,10 @@ Oldest events first, one a line: {"id": …, "typeId": …, "type": …, "create
 the file, in both formats. The service may go on meanwhile: events up to the newest one at the start are exported.
 Conditions are those of the API: user.id:42  status>=500  country:DE,FR  coupon:*  -bot:true`;
 
-interface ExportCommandOptions {
+interface ExportCommandOptions extends Omit<CsvForm, 'bom'> {
+  readonly bom?: true;
   readonly app: string;
   readonly format: ExportFormat;
-  readonly formulas: Formulas;
   readonly from?: number;
   readonly to?: number;
   readonly type?: readonly string[];
@@ -56,6 +56,17 @@ export function addExportCommand(program: Command): void {
       )
         .choices(FORMULAS)
         .default('escape'),
+    )
+    .addOption(
+      new Option('--separator <separator>', 'in CSV: what stands between columns')
+        .choices(SEPARATOR_NAMES)
+        .default('comma'),
+    )
+    .option('--bom', 'in CSV: begin with a byte order mark, by which spreadsheets know UTF-8')
+    .addOption(
+      new Option('--texts <treatment>', 'in CSV: what looks like a number as it is, or kept as a text')
+        .choices(TEXTS)
+        .default('exact'),
     )
     .option('--from <time>', 'from this instant on, ISO 8601; without an offset it is UTC', instant)
     .option('--to <time>', 'up to this instant, exclusive', instant)
@@ -102,7 +113,7 @@ async function runExport(
     }
   }
   async function* body(): AsyncGenerator<Buffer> {
-    for await (const bytes of formatted(watched(reader), options)) {
+    for await (const bytes of formatted(watched(reader), { ...options, bom: options.bom === true })) {
       written.bytes += bytes.length;
       yield bytes;
     }

@@ -14,6 +14,8 @@ export interface CsvRecord {
 const MAX_RECORD_LINES = 1_000;
 
 export class CsvRecords {
+  /** What stands between fields: what the first line has most of. */
+  #separator = '';
   /** The lines of a record whose quote is open. */
   #open: { readonly number: number; readonly lines: string[] } | null = null;
 
@@ -23,8 +25,9 @@ export class CsvRecords {
     this.#open = null;
     if (text === null) return { number: record.number, fields: null, problem };
     record.lines.push(text);
+    if (this.#separator === '') this.#separator = mostOf(text);
     const whole = record.lines.join('\n');
-    const fields = fieldsOf(whole.endsWith('\r') ? whole.slice(0, -1) : whole);
+    const fields = fieldsOf(whole.endsWith('\r') ? whole.slice(0, -1) : whole, this.#separator);
     if (typeof fields !== 'string') return { number: record.number, fields, problem: '' };
     if (fields !== OPEN || record.lines.length === MAX_RECORD_LINES)
       return { number: record.number, fields: null, problem: fields };
@@ -42,7 +45,10 @@ const OPEN = 'it has a quote without its end';
 const MISPLACED =
   'it has a quote within a field that does not begin with one, or text after the closing quote';
 
-function fieldsOf(record: string): string[] | string {
+const mostOf = (header: string): string =>
+  [',', ';', '\t'].toSorted((a, b) => header.split(b).length - header.split(a).length)[0] ?? ',';
+
+function fieldsOf(record: string, separator: string): string[] | string {
   const fields: string[] = [];
   for (let at = 0; ; at += 1) {
     if (record[at] === '"') {
@@ -50,9 +56,9 @@ function fieldsOf(record: string): string[] | string {
       if (end === -1) return OPEN;
       fields.push(record.slice(at + 1, end).replaceAll('""', '"'));
       at = end + 1;
-      if (at < record.length && record[at] !== ',') return MISPLACED;
+      if (at < record.length && record[at] !== separator) return MISPLACED;
     } else {
-      const comma = record.indexOf(',', at);
+      const comma = record.indexOf(separator, at);
       const end = comma === -1 ? record.length : comma;
       const field = record.slice(at, end);
       if (field.includes('"')) return MISPLACED;

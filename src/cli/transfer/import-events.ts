@@ -158,11 +158,6 @@ async function* readCsv(
 
 function columnsOf(fields: readonly string[]): readonly string[] {
   if (COLUMNS.every((name) => fields.includes(name))) return fields;
-  const [first = ''] = fields;
-  if (fields.length === 1 && /[;\t]/.test(first))
-    throw new OperatorError(
-      `the first line has ${first.includes(';') ? 'semicolons' : 'tabs'} between its columns: write the file with commas`,
-    );
   throw new OperatorError(
     `the first line must name the columns, among them ${COLUMNS.join(', ')}: a file of JSON lines has --format ndjson`,
   );

@@ -38,9 +38,45 @@ export function withoutEscape(text: string): string {
   return text.startsWith("'") && FORMULA.test(text) ? text.slice(1) : text;
 }
 
+/** What stands between columns. A spreadsheet takes that of its country: where numbers have a comma, the semicolon. */
+export const SEPARATORS = { comma: ',', semicolon: ';', tab: '\t' } as const;
+export type Separator = keyof typeof SEPARATORS;
+export const SEPARATOR_NAMES = ['comma', 'semicolon', 'tab'] as const satisfies readonly Separator[];
+
+/** Whether cells that a spreadsheet would read as another value (00123, 18 digits) are written as formulas of texts. */
+export const TEXTS = ['exact', 'quoted'] as const;
+export type Texts = (typeof TEXTS)[number];
+
+/** How CSV is written. */
+export interface CsvForm {
+  readonly formulas: Formulas;
+  readonly separator: Separator;
+  /** Whether the file begins with a byte order mark, by which a spreadsheet knows UTF-8. */
+  readonly bom: boolean;
+  readonly texts: Texts;
+}
+
+const FIXED = ['id', 'typeId', 'type', 'createdAt', 'payload'];
+
+/** Digits of a number that a spreadsheet keeps. */
+const KEPT_DIGITS = 15;
+
+/** Titles of columns, told apart from those that every file has. */
+function titlesOf(columns: readonly FieldColumn[]): string[] {
+  const titles = new Set(FIXED);
+  for (const { title } of columns) {
+    let own = title;
+    while (titles.has(own)) own = `payload.${own}`;
+    titles.add(own);
+  }
+  return [...titles].slice(FIXED.length);
+}
+
 /** Converts whole lines, as storage writes them. Remembers what the types look like. */
 export class CsvLines {
   readonly #text: (text: string) => string;
+  readonly #between: string;
+  readonly #keepsTexts: boolean;
   /** The members between an event's id and its time, and their columns. */
   readonly #types = new Map<string, string>();
   readonly #fields: readonly ((payload: string) => readonly Scalar[])[];
@@ -48,11 +84,14 @@ export class CsvLines {
   readonly header: string;
 
   /** @param columns stand before the payload, in their order */
-  constructor(formulas: Formulas, columns: readonly FieldColumn[] = []) {
+  constructor({ formulas, separator, bom, texts }: CsvForm, columns: readonly FieldColumn[] = []) {
     this.#text = formulas === 'escape' ? escaped : (text) => text;
+    this.#between = SEPARATORS[separator];
+    this.#keepsTexts = texts === 'quoted';
     this.#fields = columns.map(({ path }) => scalarsOf(path));
-    const titles = columns.map(({ title }) => `${quoted(this.#text(title))},`);
-    this.header = `id,typeId,type,createdAt,${titles.join('')}payload\r\n`;
+    const titles = titlesOf(columns).map((title) => quoted(this.#text(title)));
+    const all = ['id', 'typeId', 'type', 'createdAt', ...titles, 'payload'].join(this.#between);
+    this.header = `${bom ? '\ufeff' : ''}${all}\r\n`;
   }
 
   /** @param slice shares the event loop: a column reads each payload once more */
@@ -73,19 +112,24 @@ export class CsvLines {
     const payload = line.slice(timeEnd + PAYLOAD.length, -1);
     const type = this.#type(line.slice(ID_END, timeStart));
     const createdAt = line.slice(timeStart + 1, timeEnd - 1);
-    return `${line.slice(ID_START, ID_END)},${type},${createdAt},${this.#cells(payload)}${quoted(payload)}\r\n`;
+    const cells = [line.slice(ID_START, ID_END), type, createdAt, ...this.#cells(payload), quoted(payload)];
+    return `${cells.join(this.#between)}\r\n`;
   }
 
-  #cells(payload: string): string {
-    let cells = '';
-    for (const read of this.#fields) {
+  #cells(payload: string): string[] {
+    return this.#fields.map((read) => {
       const values = read(payload);
       const text = values.map((value) => value.text).join(', ');
       // A number is no formula, though it may begin with a minus.
       const isWord = values.length === 1 && values[0]?.isString === false;
-      cells += `${text === '' ? '' : quoted(isWord ? text : this.#text(text))},`;
-    }
-    return cells;
+      if (text === '') return '';
+      if (
+        this.#keepsTexts &&
+        (isWord ? text.replace(/\D/g, '').length > KEPT_DIGITS : /^[\d.,/:eE -]+$/.test(text))
+      )
+        return quoted(`="${text}"`);
+      return quoted(isWord ? text : this.#text(text));
+    });
   }
 
   /** @param members `","typeId":…,"type":…,"createdAt":` */
@@ -93,7 +137,7 @@ export class CsvLines {
     let columns = this.#types.get(members);
     if (columns === undefined) {
       const { typeId, type } = JSON.parse(`{"id":"${members}0}`) as { typeId: string; type: string };
-      columns = `${quoted(this.#text(typeId))},${quoted(this.#text(type))}`;
+      columns = quoted(this.#text(typeId)) + this.#between + quoted(this.#text(type));
       this.#types.set(members, columns);
     }
     return columns;

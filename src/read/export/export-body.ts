@@ -4,7 +4,7 @@ import { createGzip } from 'node:zlib';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Path } from '../../base/turns.ts';
 import type { EventLines } from '../../storage/storage.ts';
-import { CsvLines, type FieldColumn, type Formulas } from './csv-lines.ts';
+import { type CsvForm, CsvLines, type FieldColumn } from './csv-lines.ts';
 
 export const FORMATS = ['ndjson', 'csv'] as const;
 export type ExportFormat = (typeof FORMATS)[number];
@@ -14,10 +14,8 @@ export const CONTENT_TYPES: Readonly<Record<ExportFormat, string>> = {
   csv: 'text/csv; charset=utf-8',
 };
 
-export interface Formatting {
+export interface Formatting extends CsvForm {
   readonly format: ExportFormat;
-  /** What becomes of formulas in CSV. */
-  readonly formulas: Formulas;
   /** Fields of payloads with columns of their own in CSV. */
   readonly column?: readonly FieldColumn[];
   /** Whose computation it is. */
@@ -27,9 +25,9 @@ export interface Formatting {
 /** Parts in their format. Nothing is yielded for an empty one. */
 export async function* formatted(
   parts: AsyncIterable<EventLines>,
-  { format, formulas, column, holder }: Formatting,
+  { format, column, holder, ...form }: Formatting,
 ): AsyncGenerator<Buffer> {
-  const csv = format === 'csv' ? new CsvLines(formulas, column) : null;
+  const csv = format === 'csv' ? new CsvLines(form, column) : null;
   if (csv !== null) yield Buffer.from(csv.header);
   const slice = new TimeSlice(holder);
   for await (const { lines } of parts)

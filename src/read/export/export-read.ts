@@ -3,7 +3,7 @@ import { Rejection } from '../../errors.ts';
 import { takesCoding } from '../../http/compressed-answer.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { objectOf } from '../../http/operation.ts';
-import { Invalid, oneOf, type Parameter, Query, text, texts } from '../../http/query.ts';
+import { flag, Invalid, oneOf, type Parameter, Query, text, texts } from '../../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn } from '../../http/read-slots.ts';
 import {
   decodeCursor,
@@ -18,7 +18,7 @@ import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { MAX_FILTER_LENGTH, parsePath } from '../filter/parse-filter.ts';
 import { checkScope, EXCEPT_TYPES, findScopedTypes, SCOPE, timezone } from '../scope-query.ts';
-import { type FieldColumn, FORMULAS } from './csv-lines.ts';
+import { type FieldColumn, FORMULAS, SEPARATOR_NAMES, TEXTS } from './csv-lines.ts';
 import { attachment, CONTENT_TYPES, compressed, FORMATS, formatted } from './export-body.ts';
 import { type Admission, type Exports, ExportWaiter } from './exports.ts';
 
@@ -56,6 +56,17 @@ const EXPORT_QUERY = new Query(
       'In CSV: `escape` puts an apostrophe before type names, and texts of `column`, that a spreadsheet would run as a formula; `keep` leaves them as they are.',
       FORMULAS,
       'escape',
+    ),
+    separator: oneOf(
+      'In CSV: what stands between columns. Where numbers have a decimal comma, spreadsheets take semicolons.',
+      SEPARATOR_NAMES,
+      'comma',
+    ),
+    bom: flag('In CSV: begins with a byte order mark, by which spreadsheets know that the text is UTF-8.'),
+    texts: oneOf(
+      'In CSV: `quoted` writes texts of `column` that look like numbers or dates, and numbers of more than 15 digits, as `="00123"`, which a spreadsheet keeps as texts.',
+      TEXTS,
+      'exact',
     ),
     column: COLUMN,
     timezone: timezone('IANA time zone of the days in the name of the file. Absent: UTC.'),

@@ -159,8 +159,8 @@ describe('over HTTP,', () => {
   test('CSV has the fields that are asked for, and its formulas are texts', async () => {
     const app = await service.newApp();
     const bodies = [
-      '{"n":-1e400,"user":{"name":"Ann, \\"A\\"","tags":["x",-2]},"payload":"mine"}',
-      '{"n":"=1+1","user":["@sum",{"name":"+7"}],"payload":null}',
+      '{"n":-1e400,"user":{"name":"Ann, \\"A\\"","tags":["x",-2]},"payload":"mine","id":12,"when":123456789012345678}',
+      '{"n":"=1+1","user":["@sum",{"name":"+7"}],"payload":null,"id":"00123","when":"31.01.2026"}',
     ];
     for (const payload of bodies) {
       const head = JSON.stringify({ loggingToken: app.loggingToken, typeName: 't' }).slice(0, -1);
@@ -184,12 +184,25 @@ describe('over HTTP,', () => {
         .split('\r\n')
         .map((line) => line.replace(/^(?:[^,]+,){4}/, '').replace(/,"\{.*$/, ''));
     expect(await columns('')).toEqual([
-      '"n","user.name","user.tags","payload","user",payload',
+      '"n","user.name","user.tags","payload.payload","user",payload',
       '"-1e400","Ann, ""A""","x, -2","mine",',
       '"\'=1+1","\'+7",,"null","\'@sum"',
       '',
     ]);
     expect((await columns('&formulas=keep'))[2]).toBe('"=1+1","+7",,"null","@sum"');
+    const forms =
+      'format=csv&column=id&column=when&column=payload.id&separator=semicolon&bom=true&texts=quoted';
+    const bytes = (await text(await ask(forms))).split('\r\n');
+    expect(bytes[0]?.replace('\ufeff', '')).toBe(
+      'id;typeId;type;createdAt;"payload.id";"when";"payload.payload.id";payload',
+    );
+    expect(bytes.slice(1).map((line) => line.split(';').slice(4, 6))).toEqual([
+      ['"12"', '"=""123456789012345678"""'],
+      ['"=""00123"""', '"=""31.01.2026"""'],
+      [],
+    ]);
+    for (const wrong of ['separator=pipe', 'bom=1', 'texts=yes'])
+      expect((await ask(`format=csv&${wrong}`)).statusCode).toBe(400);
     for (const wrong of ['column=n', 'format=csv&column=a..b']) {
       const refused = await ask(wrong);
       expect(refused.statusCode).toBe(400);
