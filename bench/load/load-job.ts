@@ -3,7 +3,7 @@ import type { Latency } from './latency.ts';
 import type { LedgerSum } from './ledger.ts';
 
 export interface LoadRequest {
-  readonly method: 'GET' | 'POST';
+  readonly method: 'GET' | 'POST' | 'PUT';
   readonly path: string;
   readonly headers?: Readonly<Record<string, string>>;
   /** `{n}` becomes a number that no other request of the job has; `{g}` one that no other job of the generator has. */

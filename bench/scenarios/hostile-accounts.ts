@@ -11,6 +11,7 @@ import { grantRole } from '../../src/accounts/people/members.ts';
 import { createVerifiedUser } from '../../src/accounts/people/sign-up.ts';
 import { Passwords } from '../../src/accounts/sign-in/passwords.ts';
 import { declareField } from '../../src/apps/fields.ts';
+import { createManagementToken } from '../../src/apps/management-tokens.ts';
 import { openSecret } from '../../src/apps/secret.ts';
 import { setTypeSchema } from '../../src/apps/type-schemas.ts';
 import { addWebhook } from '../../src/delivery/webhooks.ts';
@@ -40,6 +41,8 @@ const WRITES_PER_SECOND = 100;
 const READS_PER_SECOND = 10;
 const SIGN_INS_PER_SECOND = 1;
 const PASSWORD = 'correct horse battery';
+/** Pages send their origin. */
+const PUBLIC_URL = 'http://bench.example';
 
 const ATTACKER_APPS = 20;
 const ATTACKER_TOKENS = 60;
@@ -53,6 +56,10 @@ const SLOW_MS = 13_000;
 /** Mails of a strange app to each innocent mailbox, and webhooks that take its messages slowly. */
 const STRANGE_MAILS = 70;
 const SLOW_MESSAGES = 80;
+/** Rules by a field with so many values, and lists that are as long. */
+const ALERT_RULES = 20;
+const ALERT_VALUES = 10_000;
+const LISTED = 100;
 /** A mail of an innocent's own alert, so often. */
 const MAIL_EVERY_MS = 2_000;
 /** What was sent in a spell arrives so long after it at the latest. */
@@ -65,6 +72,7 @@ interface Attacker {
   readonly bench: Workbench;
   readonly port: number;
   readonly apps: readonly BenchApp[];
+  readonly email: string;
   /** Resource tokens of the account, for {@link apps}. */
   readonly tokens: readonly string[];
   /** Batches of fresh events to store before they are read. */
@@ -239,7 +247,136 @@ const ATTACKS: readonly Attack[] = [
       };
     },
   },
+  {
+    name: 'alert rules',
+    about: `${ALERT_RULES} rules by a field of ${ALERT_VALUES} values with "for" of a day, and as many on one minute, which fire`,
+    prepare: async ({ bench, port, apps }, seconds) => {
+      const app = firstOf(apps);
+      const field = { appId: app.id, path: ['v'], kind: 'value', typeName: null, backfill: false } as const;
+      const [declared] = await bench.sql`SELECT FROM declared_fields WHERE app_id = ${app.id}`;
+      if (declared === undefined) await declareField(bench.sql, field);
+      const by = { of: 'count', by: 'v', window: '7d', above: 1e9, for: '1d' };
+      for (const rule of [by, { of: 'count', by: 'v', window: '1m', above: 0 }])
+        await bench.sql`
+          INSERT INTO alert_rules (public_id, app_id, name, rule, timezone, webhooks, emails)
+          SELECT 'alr_' || gen_random_uuid(), ${app.id}, gen_random_uuid()::text, ${JSON.stringify(rule)}, 'UTC', '{}', '{}'
+            FROM generate_series(1, ${ALERT_RULES})`;
+      // Due again, whatever minute it is.
+      await bench.sql`UPDATE alert_rules SET evaluated_at = now() - interval '2 minutes'`;
+      const values = Array.from({ length: 10 }, (_, part) =>
+        postBatch(
+          app,
+          Array.from({ length: ALERT_VALUES / 10 }, (__, n) => ({
+            typeName: 'page viewed',
+            payload: { v: `${part} ${n}` },
+          })),
+        ),
+      );
+      return {
+        ...{ kind: 'open', port, connections: 2, seconds, perSecond: 2, warmUpSeconds: 0 },
+        requests: values,
+      };
+    },
+  },
+  {
+    name: 'lists and skips',
+    about: `20 connections that list the alerts and webhooks of an app with ${LISTED} of each, and skip an event that nothing passes`,
+    prepare: async (attacker, seconds) => {
+      const { bench, port, apps, receivers } = attacker;
+      const app = firstOf(apps);
+      const webhookId = await hook(bench, app, receivers.urls.slow);
+      await multiply(bench.sql, webhookId, LISTED);
+      await bench.sql`UPDATE consumers SET filter = '{n:none}' WHERE name = ${webhookId}`;
+      await bench.sql`
+        INSERT INTO alert_rules (public_id, app_id, name, rule, timezone, webhooks, emails, is_paused)
+        SELECT 'alr_' || gen_random_uuid(), ${app.id}, gen_random_uuid()::text, '{"of":"count","window":"1m","above":1}', 'UTC', '{}', '{}', true
+          FROM generate_series(1, ${LISTED})`;
+      const headers = await sessionOf(attacker);
+      const path = `/api/apps/${app.appId}`;
+      const read = (what: string): LoadRequest => ({ method: 'GET', path: `${path}/${what}`, headers });
+      const skip = `${path}/webhooks/${webhookId}/skip`;
+      return {
+        ...{ kind: 'closed', port, connections: 20, seconds },
+        requests: [read('alerts'), read('webhooks'), { method: 'POST', path: skip, headers, body: '{}' }],
+      };
+    },
+  },
+  {
+    name: 'erasures',
+    about: 'an erasure of what an event of every 70 ms matches, and another one that is only counted',
+    prepare: async (attacker, seconds) => {
+      const { port, apps } = attacker;
+      const [app, other] = [firstOf(apps), apps[1] ?? firstOf(apps)];
+      const headers = await sessionOf(attacker);
+      const erase = ({ appId }: BenchApp, dryRun: boolean): LoadRequest => ({
+        ...{ method: 'POST', path: `/api/apps/${appId}/erasures`, headers },
+        body: JSON.stringify({ filter: ['person:one'], dryRun, password: PASSWORD }),
+      });
+      const event = postEvent(app, { person: 'one' });
+      return {
+        ...{ kind: 'open', port, connections: 8, seconds, perSecond: 1_000 / 70, warmUpSeconds: 0 },
+        requests: [erase(app, false), ...new Array<LoadRequest>(30).fill(event), erase(other, true)],
+      };
+    },
+  },
+  {
+    name: 'hard parses',
+    about:
+      'bodies of 1 MB with ill-formed browser keys, PromQL of 45 selectors, and configurations with 5,000 nested arrays and 4,000 anchors',
+    tokens: 10,
+    prepare: async ({ bench, port, tokens }, seconds) => {
+      const { managementToken } = await createManagementToken(bench.sql, {
+        ...{ name: 'hostile', scope: 'apply', expiresInSeconds: 3_600 },
+      });
+      const plain = { 'Content-Type': 'text/plain', Origin: 'https://nobody.example' };
+      const keys = `{"x":[${`{"key":"tdb_${'A'.repeat(38)}"},`.repeat(19_000)}1]}`;
+      const end = Math.floor(Date.now() / 1_000);
+      const selectors = Array.from(
+        { length: 45 },
+        (_, n) => `increase(tidemark_events[5m] offset ${n + 1}m)`,
+      );
+      const query = new URLSearchParams({
+        ...{ query: `sum(${selectors.join(' + ')})`, start: String(end - 10_900 * 15) },
+        ...{ end: String(end), step: '15' },
+      });
+      const nested = `{"apps":${'['.repeat(5_000)}${']'.repeat(5_000)}}`;
+      const anchors = Array.from({ length: 4_000 }, (_, n) => `k${n}: &k${n} 1`).join('\n');
+      const configure = (body: string, type: string): LoadRequest => {
+        const headers = { Authorization: `Bearer ${managementToken}`, 'Content-Type': type };
+        return { method: 'PUT', path: '/v1/config?dryRun=true', headers, body };
+      };
+      return {
+        ...{ kind: 'closed', port, connections: 10, seconds },
+        requests: [
+          { method: 'POST', path: '/v1/collect', headers: plain, body: keys },
+          ...tokens.map((token): LoadRequest => {
+            const headers = { Authorization: `Bearer ${token}` };
+            return {
+              method: 'GET',
+              path: `/api/v1/query_range?${query}`,
+              headers,
+            };
+          }),
+          configure(nested, 'application/json'),
+          configure(anchors, 'application/yaml'),
+        ],
+      };
+    },
+  },
 ];
+
+/** The headers of a session of the attacker. */
+async function sessionOf({ port, email }: Attacker): Promise<Readonly<Record<string, string>>> {
+  const headers = { Origin: PUBLIC_URL, 'Content-Type': 'application/json' };
+  const answer = await fetch(`http://127.0.0.1:${port}/api/session`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify({ email, password: PASSWORD }),
+  });
+  const [cookie = ''] = answer.headers.getSetCookie();
+  if (!answer.ok) throw new Error(`The attacker cannot sign in: ${answer.status} ${await answer.text()}`);
+  return { ...headers, Cookie: cookie.split(';')[0] ?? '' };
+}
 
 /** The addresses of innocents. */
 const innocentAddress = (index: number): string => `innocent-${index}@example.org`;
@@ -490,6 +627,7 @@ async function makeAttacker(
   return {
     bench,
     apps,
+    email,
     tokens,
     seedApps: async (count) => {
       const seeded = await bench.installation.seedApps(count, 'attacker, more');
@@ -686,7 +824,10 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
   const receivers = bench.keep(await Receivers.open());
   const service = await bench.startService({
     limits: 'kept',
-    settings: { TRUST_PROXY: '1', WEBHOOK_ALLOW_PRIVATE: 'true', SMTP_URL: receivers.urls.mail },
+    settings: {
+      ...{ TRUST_PROXY: '1', WEBHOOK_ALLOW_PRIVATE: 'true' },
+      ...{ SMTP_URL: receivers.urls.mail, PUBLIC_URL },
+    },
   });
   const innocents = await makeInnocents(bench);
   await hook(bench, firstOf(innocents.apps), receivers.urls.taking);
@@ -717,6 +858,7 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
       // What waits of it is no part of the next spell.
       await bench.sql`DELETE FROM delivery_messages`;
       await bench.sql`UPDATE webhooks SET state = 'paused' WHERE url = ${receivers.urls.slow}`;
+      await bench.sql`DELETE FROM alert_rules`;
     }
   }
   const spells = [warmUp, ...alone, ...[...beside.values()].flat()];
