@@ -129,7 +129,7 @@ export async function skipInConsumer(
   if (skipped === 'lost')
     throw new WrongInput('the consumer is lost: "consumer seek" tells it where to go on');
   if (typeof skipped === 'string')
-    throw new WrongInput('a client reads from the consumer at this moment: try again');
+    throw new WrongInput('a client reads from the consumer: run it again once its lease has ended');
   if (skipped === null) return null;
   await audit(sql, { appId, by, action: 'consumer.skip', name });
   return skipped.id;

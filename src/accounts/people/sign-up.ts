@@ -16,7 +16,7 @@ import { type Passwords, passwordProblem } from '../sign-in/passwords.ts';
 import { CLIENT_LEVELS } from '../sign-in/sign-in-limits.ts';
 import { createLink, findLink, useUp } from './account-links.ts';
 import { type Email, mailboxOf, parseEmail } from './email.ts';
-import { acceptInvitation, findInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
+import { acceptInvitation, holdInvitation, type OpenInvitation } from './invitations.ts';
 import { adoptApps } from './members.ts';
 import type { Setup } from './setup.ts';
 import { createUser, findUser, hasUsers, type User, verifyEmail } from './users.ts';
@@ -107,9 +107,7 @@ export class SignUp {
     const problem = await passwordProblem(given.password, email);
     if (problem !== null) return new Rejection('weakPassword', `The password ${problem}.`);
 
-    // Whoever has an invitation may sign up with another address than it was sent to, but must not learn whether that has an account.
-    const isAtOnce = way === 'invitation' ? await this.#isInvited(given, email) : way !== 'open';
-    const mailsVerification = !isAtOnce && mailer !== null;
+    const mailsVerification = way === 'open' && mailer !== null;
     // Before the expensive work, and the same for addresses with and without an account.
     const tooEarly = mailsVerification ? this.#ofMailbox.wait(mailboxOf(email)) : 0;
     if (tooEarly > 0) return tooManyMails(this.#options.mailsPerHour, tooEarly);
@@ -128,12 +126,6 @@ export class SignUp {
       const made = await this.#make(tx, way, given, email, passwordHash);
       return made instanceof Rejection ? made : { ...made, way, ...(await start(tx, made.user)) };
     });
-  }
-
-  /** Whether an address is the one that an invitation was sent to; true where there is no such invitation, which is said then. */
-  async #isInvited({ invitation = '' }: NewAccount, email: Email): Promise<boolean> {
-    const found = await findInvitation(this.#options.sql, invitation, this.#options.wall());
-    return found === null || found.emailKey === email.key;
   }
 
   /** By which right an account may be created. */

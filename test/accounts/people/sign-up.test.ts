@@ -90,40 +90,6 @@ describe('the first account', () => {
     }));
 });
 
-test('with an invitation nobody learns whether another address has an account: its mailbox is told, and the invitation stays', async () => {
-  const mailbox = await openMailbox();
-  const service = await startTestService({
-    config: { SMTP_URL: mailbox.url, PUBLIC_URL: 'http://events.example.com' },
-  });
-  try {
-    const owner = await newPerson(service, anEmail());
-    const app = await newOwnApp(owner);
-    const invited = anEmail();
-    await owner.post(`${app.path}/members`, { email: invited });
-    await until(() => mailbox.mails.some(({ to }) => to === invited), 'the invitation');
-    const mail = mailbox.mails.find(({ to }) => to === invited)?.text ?? '';
-    const invitation = tokenOf(/http\S+invitations\S+/.exec(mail)?.[0] ?? '');
-    const known = anEmail();
-    await newPerson(service, known);
-    const answers: unknown[] = [];
-    for (const email of [known, anEmail()]) {
-      const { status, text } = await new Person(service).post('/api/users', {
-        ...newAccount(email),
-        invitation,
-      });
-      answers.push([status, text]);
-      await until(() => mailbox.mails.some(({ to }) => to === email), 'its mail');
-    }
-    expect(answers[0]).toEqual(answers[1]);
-    const person = new Person(service);
-    expect((await person.post('/api/users', { ...newAccount(invited), invitation })).status).toBe(201);
-    expect((await person.get(app.path)).status).toBe(200);
-  } finally {
-    await service.stop();
-    await mailbox.close();
-  }
-});
-
 describe('invitations', () => {
   let service: TestService;
   let clock: TestClock;
