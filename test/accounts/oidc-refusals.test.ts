@@ -135,7 +135,7 @@ describe('an answer of the issuer is refused', () => {
         tokenAnswer: [
           400,
           'application/json',
-          '{"error":"invalid_grant","error_description":"problem of the issuer"}',
+          '{"error":"invalid_grant","error_description":"the code has expired"}',
         ],
       },
     ],

@@ -281,7 +281,7 @@ test('tokens and sessions get the same, and what is wrong is named with its colu
     nextCursor: expect.any(String),
   });
   expect((await read('filter=a%3D5')).details).toBe(
-    'filter is wrong at column 2: one of : < <= > >= must follow the name (equal is written status:500, and unequal -status:500).',
+    'filter is wrong at column 2: one of : < <= > >= must follow the name (equal is written status:500, the number alone status==500, and unequal -status:500).',
   );
   expect((await read('filter=a:1&total=exact')).details).toContain('total must be none');
   expect((await read(`q=${'x'.repeat(1_001)}`)).details).toBe('q must have at most 1000 characters.');
