@@ -70,7 +70,15 @@ async function decode({ group, bytes, footer, typeIds }) {
     .reduce((sum, { num_rows }) => sum + Number(num_rows), 0);
   const rows = Number(metadata.row_groups[group.index]?.num_rows ?? 0);
   const columns = await readColumns(metadata, { group, bytes }, rowStart, rowStart + rows);
-  return encode(columns, rows, { group, typeIds });
+  return encode({ ...columns, id: columns.id.map(uuidBytes) }, rows, { group, typeIds });
+}
+
+/**
+ * The 16 bytes of an id, which is a text; in files of development versions it is these bytes.
+ * @param {Uint8Array} id
+ */
+function uuidBytes(id) {
+  return id.length === 16 ? id : Buffer.from(Buffer.from(id).toString('latin1').replaceAll('-', ''), 'hex');
 }
 
 /** @typedef {{ id: Uint8Array[], type_id: Uint8Array[], time: number[], payload: Uint8Array[] }} Columns */

@@ -216,7 +216,8 @@ export class PartWriter {
       }
     }
     return [
-      { name: 'id', type: 'UUID', nullable: false, data: events.map(({ id }) => id) },
+      // As text: Spark refuses Parquet's UUID, and pandas and Polars give it as 16 bytes.
+      { name: 'id', type: 'STRING', nullable: false, data: events.map(({ id }) => id) },
       { name: 'type', type: 'STRING', nullable: false, data: events.map(({ typeName }) => typeName) },
       { name: 'type_id', type: 'STRING', nullable: false, data: events.map(({ typeId }) => typeId) },
       {

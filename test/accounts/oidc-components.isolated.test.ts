@@ -215,18 +215,18 @@ describe.each(COMPONENTS)('%s', (name, isHere) => {
     [
       'with the algorithm none',
       (token) => `${base64({ alg: 'none' })}.${token.split('.')[1]}.`,
-      /alg|algorithm/,
+      /signs with none/,
     ],
     [
       'with the algorithm None and its signature',
       (token) => token.replace(/^[^.]+/, base64({ alg: 'None' })),
-      /alg/,
+      /signs with None/,
     ],
     ['without its signature', (token) => token.replace(/[^.]+$/, ''), /signature/],
     [
       'signed with the client secret',
       (token) => hmac({ alg: 'HS256' }, partsOf(token)[1], CLIENT_SECRET),
-      /alg/,
+      /signs with HS256/,
     ],
     [
       'signed with the public key as a secret',
@@ -237,7 +237,7 @@ describe.each(COMPONENTS)('%s', (name, isHere) => {
         });
         return hmac({ alg: 'HS256' }, partsOf(token)[1], pem);
       },
-      /alg/,
+      /signs with HS256/,
     ],
     ['signed by another key', (token) => signed(token, {}), /signature/],
     ['signed by a key of another name', (token) => signed(token, { kid: 'of the attacker' }), /key/],
@@ -271,7 +271,7 @@ describe.each(COMPONENTS)('%s', (name, isHere) => {
       /signature/,
     ],
     ['that is cut', (token) => token.slice(0, -4), /signature/],
-    ['of five parts', (token) => `${token}.a.b`, /JWE|JWT/],
+    ['of five parts', (token) => `${token}.a.b`, /encrypted/],
     ['of two parts', (token) => token.split('.').slice(0, 2).join('.'), /JWT/],
     ['that is no token', () => 'of an attacker', /JWT/],
     ['that is empty', () => '', /id_token/],

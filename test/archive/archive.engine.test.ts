@@ -10,6 +10,7 @@ import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { DuckDBInstance } from '@duckdb/node-api';
 import { parquetMetadata } from 'hyparquet';
+import { parquetWriteBuffer } from 'hyparquet-writer';
 import S3rver from 's3rver';
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { createApp } from '../../src/apps/apps.ts';
@@ -227,6 +228,15 @@ describe.each(availableEngines())('an archive of %s', (engine) => {
       expect([at, id, lastAt, lastId]).toEqual([first?.at, first?.id, last?.at, last?.id]);
     }
     const metadata = parquetMetadata(new Uint8Array(file).buffer);
+    expect(
+      metadata.schema.slice(1, 6).map(({ name, type, converted_type: kind }) => [name, type, kind]),
+    ).toEqual([
+      ['id', 'BYTE_ARRAY', 'UTF8'],
+      ['type', 'BYTE_ARRAY', 'UTF8'],
+      ['type_id', 'BYTE_ARRAY', 'UTF8'],
+      ['time', 'INT64', 'TIMESTAMP_MILLIS'],
+      ['payload', 'BYTE_ARRAY', 'UTF8'],
+    ]);
     for (const [index, { columns }] of metadata.row_groups.entries()) {
       const offsets = columns.map(({ meta_data: meta }) =>
         Number(meta?.dictionary_page_offset ?? meta?.data_page_offset),
@@ -250,6 +260,20 @@ describe.each(availableEngines())('an archive of %s', (engine) => {
       await read(filesOf(memory), 'SELECT count(*)::text, count(DISTINCT id)::text FROM read_parquet(FILES)'),
     ).toEqual([['35', '35']]);
   });
+});
+
+test('files of development versions, whose ids are of the type UUID, are read', async () => {
+  const event = { id: '01936f0e-5b00-7abc-8def-0123456789ab', typeName: 'a', typeId: 'typ_a', payload: '{}' };
+  const bytes = parquetWriteBuffer({
+    columnData: [
+      { name: 'id', type: 'UUID', nullable: false, data: [event.id] },
+      { name: 'type', type: 'STRING', nullable: false, data: [event.typeName] },
+      { name: 'type_id', type: 'STRING', nullable: false, data: [event.typeId] },
+      { name: 'time', type: 'TIMESTAMP', nullable: false, data: [new Date(START)] },
+      { name: 'payload', type: 'STRING', nullable: false, data: [event.payload] },
+    ],
+  });
+  expect(await readPart(Buffer.from(bytes))).toEqual([{ ...event, at: START }]);
 });
 
 test('the queries of the documentation answer', async () => {

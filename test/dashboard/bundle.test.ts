@@ -9,7 +9,7 @@ import { build } from '../support/command-line.ts';
 
 const BUILT = fileURLToPath(new URL('../../dist/dashboard/', import.meta.url));
 /** The budget for scripts in all, gzipped. */
-const MOST_BYTES = 95_000;
+const MOST_BYTES = 100_000;
 /** What the page of the account adds, to which few visits are. */
 const MOST_ACCOUNT_BYTES = 4_000;
 /** The budget for fonts, which are compressed already. */
@@ -28,7 +28,7 @@ beforeAll(() => {
 
 const gzipped = (text: string): number => gzipSync(text, { level: 9 }).length;
 
-test('all scripts are at most 95 KB, gzipped file by file', () => {
+test('all scripts are at most 100 KB, gzipped file by file', () => {
   const sizes = scripts.map(({ name, text }) => [name, gzipped(text)] as const);
   const sum = (some: typeof sizes): number => some.reduce((total, [, size]) => total + size, 0);
   const ofAccount = sizes.filter(([name]) => name.startsWith('security-'));

@@ -39,6 +39,7 @@ async function post({ meanwhile, now = () => 0 }: Options) {
     limiter: { take: () => null },
     accounts: { limits: { of: () => null } },
     epoch: () => 1,
+    retentionBoundary: { refusalOfNow: () => null },
     eventTypes: {
       find: async () => {
         meanwhile(exchange);

@@ -142,7 +142,7 @@ describe('what would stop a service', () => {
   test('a check that takes too long ends the thread, names its payload, and the next one starts anew', async () => {
     const thread = newThread();
     const slow = { properties: { a: { uniqueItems: true } } };
-    const hostile = { a: Array.from({ length: 60_000 }, (_, i) => ({ i })) };
+    const hostile = { a: Array.from({ length: 200_000 }, (_, i) => ({ i })) };
     // What it takes to compile must not end the turn.
     await check(thread, slow, [{ a: [1] }]);
     expect(await check(thread, slow, [{ a: [1] }, hostile, { a: [2] }])).toMatchObject({
@@ -160,7 +160,7 @@ describe('what would stop a service', () => {
     const slow = { properties: { a: { uniqueItems: true } } };
     await check(thread, slow, [{ a: [1] }]);
     await until(() => thread.ready === 2, 'the spare is ready');
-    const hostile = { a: Array.from({ length: 60_000 }, (_, i) => ({ i })) };
+    const hostile = { a: Array.from({ length: 200_000 }, (_, i) => ({ i })) };
     const failed = check(thread, slow, [hostile]);
     expect(await failed).toMatchObject({ failedAt: 0, ms: 150 });
     // No thread has started since.

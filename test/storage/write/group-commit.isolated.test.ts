@@ -5,6 +5,7 @@ import { ConnectionLost, type WriteConnection } from '../../../src/storage/datab
 import { writes } from '../../../src/storage/engines/postgres/writes.ts';
 import type { EngineWrites } from '../../../src/storage/write/engine-writes.ts';
 import {
+  DISK_FULL,
   FAULT,
   NO_PARTITION,
   OUTCOME_UNKNOWN,
@@ -269,7 +270,7 @@ test.each([
   ['that the role may not make', sqlError('42P17'), 'no-partition', NO_PARTITION],
   ['whose table is locked', LOCKED, 'blocked', UNAVAILABLE],
   ['that a deadlock prevents', DEADLOCK, 'transient', UNAVAILABLE],
-  ['for which the disk is full', sqlError('53100'), 'unreachable', UNAVAILABLE],
+  ['for which the disk is full', sqlError('53100'), 'unreachable', DISK_FULL],
   // Nothing of the group was sent, so nothing of it can be stored.
   ['during which the connection breaks', new ConnectionLost('reset', true), 'unreachable', UNAVAILABLE],
 ] as const)(
