@@ -32,7 +32,8 @@ beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-release-'));
   launcher = join(folder, 'tidemark.mjs');
   if (!isThere) return;
-  // Without its dashboard, whose packages are not those of this release.
+  // Without its dashboard, whose packages are not those of this release. Its server needs prom-client, which is a package of
+  // development for its sake.
   const archive = `git archive ${COMMIT} -- . ':!dashboard' | tar -x -C ${folder}`;
   await run('sh', ['-c', archive], { cwd: REPOSITORY });
   await symlink(join(REPOSITORY, 'node_modules'), join(folder, 'node_modules'));
