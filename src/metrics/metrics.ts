@@ -105,9 +105,14 @@ export function lineOf(name: string, labels: Labels, value: number): string {
   return `${name}${text === '' ? '' : `${text}}`} ${numberText(value)}\n`;
 }
 
-/** The value of a label: half of a surrogate pair has no bytes in UTF-8. */
+/** A text as it is in UTF-8: half of a surrogate pair becomes U+FFFD. */
+export function wellFormed(text: string): string {
+  return Buffer.from(text).toString();
+}
+
+/** The value of a label. */
 function escaped(value: string): string {
-  const text = Buffer.from(value).toString();
+  const text = wellFormed(value);
   return /[\\"\n]/.test(text) ? text.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : text;
 }
 

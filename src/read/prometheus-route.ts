@@ -12,7 +12,7 @@ import type { Outcome } from '../http/exchange.ts';
 import { Invalid, invalidParameters, type Parameter, Query, texts } from '../http/query.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
 import type { Declaration, Route } from '../http/route.ts';
-import { EXPOSITION_TYPE, type Sample } from '../metrics/metrics.ts';
+import { EXPOSITION_TYPE, headOf, lineOf, type Sample, wellFormed } from '../metrics/metrics.ts';
 import type { FieldKind } from '../storage/storage.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { shownValue } from './fields/shown-value.ts';
@@ -305,30 +305,17 @@ const METRICS: readonly Metric[] = [
   { ...{ name: 'tidemark_numbers_sum', type: 'gauge', of: 'sums' }, help: 'Their sum.' },
 ];
 
-/**
- * The samples in the format of Prometheus, version 0.0.4: https://prometheus.io/docs/instrumenting/exposition_formats/
- * Written in slices, which prom-client does not: there may be ten thousand.
- */
+/** The samples in the format of Prometheus, in slices: there may be ten thousand. */
 async function textOf(samples: Samples, slices: TimeSlice): Promise<string> {
   let text = '';
   for (const { name, type, of, help } of METRICS) {
-    if (samples[of].length > 0) text += `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n`;
+    if (samples[of].length > 0) text += headOf(name, type, help);
     for (const { labels, value } of samples[of]) {
-      const written = Object.entries(labels).map(([label, own]) => `${label}="${escaped(own)}"`);
-      text += `${name}{${written.join(',')}} ${value}\n`;
+      text += lineOf(name, labels, value);
       if (slices.isOverAfterStep) await slices.next();
     }
   }
   return text;
-}
-
-/** As it is in UTF-8: half a character becomes U+FFFD. */
-const wellFormed = (text: string): string => Buffer.from(text).toString();
-
-/** The value of a label. */
-function escaped(sent: string): string {
-  const value = wellFormed(sent);
-  return /[\\"\n]/.test(value) ? value.replace(/[\\"]/g, '\\$&').replaceAll('\n', '\\n') : value;
 }
 
 function answer(body: string, known: string): Outcome {
