@@ -154,7 +154,13 @@ const mailsOf = (subject: string): number =>
 test.each(['paused', 'disabled'])(
   'no messages are made for a webhook that is %s; once it goes on it is told what is current',
   async (how) => {
+    const stuck = await hook((response) => response.writeHead(204).end());
     const { receiver, webhookId } = await hook((response) => response.writeHead(204).end());
+    // One that cannot be told what is current keeps no other one from it.
+    await service.sql`UPDATE webhooks SET stopped_after = 0 WHERE public_id = ${stuck.webhookId}`;
+    await service.sql.unsafe(
+      `ALTER TABLE webhooks ADD CONSTRAINT stuck CHECK (public_id <> '${stuck.webhookId}' OR stopped_after IS NOT NULL)`,
+    );
     const names = ['told before', 'ended meanwhile', 'fires still'].map((name) => `${name} ${how}`);
     const [told, ended, still] = names;
     for (const name of names) await owner.post(`${app.path}/types`, { name });
@@ -205,6 +211,7 @@ test.each(['paused', 'disabled'])(
     const [first] = receiver.bodies.filter(({ type }) => type === 'alert.firing');
     const resolved = receiver.bodies.find(({ type }) => type === 'alert.resolved');
     expect(resolved?.data.resolves).toBe(first?.data.messageId);
+    await service.sql`ALTER TABLE webhooks DROP CONSTRAINT stuck`;
     await until(async () => (await waiting(webhookId)).length === 0, 'nothing that waits');
     expect(receiver.received).toHaveLength(before + 2);
   },

@@ -337,8 +337,8 @@ export class AlertRounds {
 
   /** Tells webhooks that go on what is current: what still fires, and the end of what they were told of before they stopped. */
   async #tellResumed(): Promise<void> {
-    const { sql, now } = this.#options;
-    const resumed = await sql<{ id: number; appId: number; webhookId: string; after: string }[]>`
+    const { sql } = this.#options;
+    const resumed = await sql<(Resumed & { readonly appId: number })[]>`
       SELECT webhooks.id, app_id AS "appId", webhooks.public_id AS "webhookId", stopped_after AS after
         FROM webhooks JOIN apps ON apps.id = app_id
        WHERE state = 'active' AND stopped_after IS NOT NULL AND removed_at IS NULL AND suspended_at IS NULL
@@ -346,30 +346,44 @@ export class AlertRounds {
     if (resumed.length === 0 || (await areDeliveriesStopped(sql))) return;
     const alerts = await activeAlerts(sql);
     const apps = await namesOf(sql, alerts);
-    for (const { id, appId, webhookId, after } of resumed)
-      await sql.begin('isolation level read committed', async (tx) => {
-        const { count } = await tx`
-          UPDATE webhooks SET stopped_after = NULL
-           WHERE id = ${id} AND state = 'active' AND stopped_after = ${after}::bigint`;
-        if (count === 0) return;
-        const own = alerts.filter((one) => one.appId === appId && one.webhooks.includes(webhookId));
-        const said = await currentSince(tx, own, after);
-        const messages = own.flatMap((alert): OfRule[] => {
-          const { parsed: rule } = alert;
-          const app = apps.get(appId);
-          if (isRuleProblem(rule) || app === undefined) return [];
-          const only = { ...alert, webhooks: [webhookId], emails: [], alertmanager: null };
-          const context = this.#contextOf({ alert: only, rule, app }, now());
-          const all = said.get(alert.id) ?? [];
-          // Ends come first: a value may fire again.
-          const parts = [
-            all.filter(({ kind }) => kind !== 'firing'),
-            all.filter(({ kind }) => kind === 'firing'),
-          ];
-          return [{ alert, messages: parts.flatMap((part) => messagesOf(context, part)) }];
-        });
-        await insertMessages(tx, messages, now());
+    let failure: unknown = null;
+    for (const { id, appId, webhookId, after } of resumed) {
+      const own = alerts.filter((one) => one.appId === appId && one.webhooks.includes(webhookId));
+      try {
+        await this.#tellCurrent({ id, webhookId, after, app: apps.get(appId) }, own);
+      } catch (error) {
+        failure ??= error;
+      }
+    }
+    if (failure !== null) throw failure;
+  }
+
+  async #tellCurrent(
+    { id, webhookId, after, app }: Resumed & { readonly app: Judging['app'] | undefined },
+    alerts: readonly ActiveRule[],
+  ): Promise<void> {
+    const { sql, now } = this.#options;
+    await sql.begin('isolation level read committed', async (tx) => {
+      const { count } = await tx`
+        UPDATE webhooks SET stopped_after = NULL
+         WHERE id = ${id} AND state = 'active' AND stopped_after = ${after}::bigint`;
+      if (count === 0) return;
+      const said = await currentSince(tx, alerts, after);
+      const messages = alerts.flatMap((alert): OfRule[] => {
+        const { parsed: rule } = alert;
+        if (isRuleProblem(rule) || app === undefined) return [];
+        const only = { ...alert, webhooks: [webhookId], emails: [], alertmanager: null };
+        const context = this.#contextOf({ alert: only, rule, app }, now());
+        const all = said.get(alert.id) ?? [];
+        // Ends come first: a value may fire again.
+        const parts = [
+          all.filter(({ kind }) => kind !== 'firing'),
+          all.filter(({ kind }) => kind === 'firing'),
+        ];
+        return [{ alert, messages: parts.flatMap((part) => messagesOf(context, part)) }];
       });
+      await insertMessages(tx, messages, now());
+    });
   }
 
   #contextOf({ alert, rule, app }: Pick<Judging, 'alert' | 'rule' | 'app'>, now: number): MessageContext {
@@ -488,6 +502,13 @@ export class AlertRounds {
 /** What is said of a rule. */
 interface Told extends Pick<Judging, 'alert' | 'rule' | 'app'> {
   readonly said: readonly Said[];
+}
+
+/** A webhook that goes on, and the last transition before it was stopped. */
+interface Resumed {
+  readonly id: number;
+  readonly webhookId: string;
+  readonly after: string;
 }
 
 interface OfRule {
