@@ -26,6 +26,7 @@ import { answersOf, checkLedger, createRequest } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import { memoryOf } from '../servers/process-usage.ts';
 import type { Spawned } from '../servers/spawned.ts';
+import { startSpinners } from '../servers/spinners.ts';
 import type { BenchApp, Workbench } from '../servers/workbench.ts';
 
 const P99_GOAL = { atMost: 3 };
@@ -696,19 +697,23 @@ async function watchArrivals(
   };
 }
 
+/** Two processes that count and send nothing: what an attack costs others by the processors that it and its generator take. */
+const BUSY = 'two busy processes';
+
 async function spell(
   service: Pick<Spawned, 'port' | 'pid'>,
   generators: Readonly<Record<Kind | 'attack', LoadGenerator>>,
   innocents: Innocents,
   setting: {
     readonly seconds: number;
-    readonly attack: LoadJob | null;
+    readonly attack: LoadJob | typeof BUSY | null;
     readonly bench: Workbench;
     readonly receivers: Receivers;
   },
 ): Promise<Spell> {
   const { seconds, attack, bench, receivers } = setting;
-  const attacking = attack === null ? null : generators.attack.run(attack);
+  const spinners = attack === BUSY ? startSpinners(LEAD_MS / 1_000 + seconds + TAIL_SECONDS) : null;
+  const attacking = attack === null || attack === BUSY ? null : generators.attack.run(attack);
   if (attack !== null) await new Promise((resolve) => setTimeout(resolve, LEAD_MS));
   const jobs = innocents.jobs(service.port, seconds);
   const watch = await watchArrivals(bench, innocents, receivers);
@@ -716,6 +721,7 @@ async function spell(
     Promise.all(KINDS.map((kind) => generators[kind].run(jobs[kind]))),
     openStreams(jobs.reads),
   ]);
+  await spinners?.stop();
   if (writes === undefined || reads === undefined || signIns === undefined)
     throw new Error('A kind is missing.');
   return {
@@ -767,14 +773,15 @@ function highest(ms: readonly number[]): number {
   return sorted[Math.ceil(sorted.length * 0.99) - 1] ?? Number.NaN;
 }
 
+const p99 = (all: readonly Spell[], kind: Kind): number[] =>
+  all.map(({ reports }) => reports[kind].latency?.p99 ?? Number.NaN);
+
 function addAttack(
   findings: Findings,
   name: string,
   spells: readonly Spell[],
   alone: readonly Spell[],
 ): void {
-  const p99 = (all: readonly Spell[], kind: Kind): number[] =>
-    all.map(({ reports }) => reports[kind].latency?.p99 ?? Number.NaN);
   for (const kind of KINDS) {
     findings.figure(`${name}: ${kind}, p99`, 'ms', p99(spells, kind));
     findings.ratio(`${name}: ${kind}, p99 to alone`, pairwise(p99(spells, kind), p99(alone, kind)), P99_GOAL);
@@ -819,7 +826,7 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
     smoke: { seconds: 4, rounds: 1, freshBatches: 2 },
   });
   findings.note(
-    `Attacks of one account, limits as they are: ${ATTACKS.map(({ name, about }) => `${name}: ${about}`).join('; ')}. Beside them ${INNOCENTS} accounts, open loop: ${WRITES_PER_SECOND} events, ${READS_PER_SECOND} pages of ten events and ${SIGN_INS_PER_SECOND} sign-in a second. A refusal has its latency too: it counts beside the number of refusals.`,
+    `Attacks of one account, limits as they are: ${ATTACKS.map(({ name, about }) => `${name}: ${about}`).join('; ')}. Beside them ${INNOCENTS} accounts, open loop: ${WRITES_PER_SECOND} events, ${READS_PER_SECOND} pages of ten events and ${SIGN_INS_PER_SECOND} sign-in a second. Two busy processes count in a loop and send nothing: what the processors alone take. A refusal has its latency too: it counts beside the number of refusals.`,
   );
   const receivers = bench.keep(await Receivers.open());
   const service = await bench.startService({
@@ -843,15 +850,17 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
     'sign-ins': bench.startGenerator(),
     attack: bench.startGenerator(),
   };
-  const run = async (attack: LoadJob | null, time = seconds): Promise<Spell> => {
+  const run = async (attack: LoadJob | typeof BUSY | null, time = seconds): Promise<Spell> => {
     await untilQuiet(service.port);
     return await spell(service, generators, innocents, { seconds: time, attack, bench, receivers });
   };
   const warmUp = await run(null, 3);
   const alone: Spell[] = [];
+  const busy: Spell[] = [];
   const beside = new Map<string, Spell[]>();
   for (let round = 0; round < rounds; round += 1) {
     alone.push(await run(null));
+    busy.push(await run(BUSY));
     for (const [attack, attacker] of attackers) {
       const job = await attack.prepare(attacker, LEAD_MS / 1_000 + seconds + TAIL_SECONDS);
       beside.set(attack.name, [...(beside.get(attack.name) ?? []), await run(job)]);
@@ -861,7 +870,7 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
       await bench.sql`DELETE FROM alert_rules`;
     }
   }
-  const spells = [warmUp, ...alone, ...[...beside.values()].flat()];
+  const spells = [warmUp, ...alone, ...busy, ...[...beside.values()].flat()];
   const writes = spells.map(({ reports }) => reports.writes);
   if (writes.every(({ unanswered }) => unanswered === 0))
     checkLedger(
@@ -876,11 +885,9 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
     );
   else findings.note('Requests of innocents without an answer: the ledger could not be compared.');
   for (const kind of KINDS) {
-    findings.figure(
-      `innocents alone: ${kind}, p99`,
-      'ms',
-      alone.map(({ reports }) => reports[kind].latency?.p99 ?? Number.NaN),
-    );
+    findings.figure(`innocents alone: ${kind}, p99`, 'ms', p99(alone, kind));
+    findings.figure(`${BUSY}: ${kind}, p99`, 'ms', p99(busy, kind));
+    findings.ratio(`${BUSY}: ${kind}, p99 to alone`, pairwise(p99(busy, kind), p99(alone, kind)));
     const refused = [warmUp, ...alone].map(({ reports }) => refusedOf(reports[kind], kind));
     findings.check(
       `innocents alone: ${kind} are answered ${STATUS[kind]}`,

@@ -2,8 +2,6 @@
  * Latencies of producers beside others, over both transports. hostile: clients without a token, who attack the service.
  * neighbours: an app that sends all that it can.
  */
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { createTokenText } from '../../src/base/token-text.ts';
 import type { Findings } from '../findings.ts';
 import { pairwise } from '../judge.ts';
@@ -15,6 +13,7 @@ import type { LoadJob, LoadReport, LoadRequest, OpenJob } from '../load/load-job
 import { answersOf, checkLedger, checkStatuses, createRequest } from '../measure.ts';
 import { SMALL_PAYLOAD_BYTES, transport } from '../rivals/contenders.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
+import { startSpinners } from '../servers/spinners.ts';
 import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { runAccounts } from './hostile-accounts.ts';
 import { addLatency } from './limits.ts';
@@ -34,7 +33,7 @@ const NO_REFUSAL = { atMost: 0 };
 
 interface Attack {
   readonly name: string;
-  /** Null where the processors alone are kept busy, by {@link SPINNERS} processes that have nothing to do with the service. */
+  /** Null where the processors alone are kept busy, by two processes that have nothing to do with the service. */
   readonly job: ((target: Target) => LoadJob) | null;
 }
 
@@ -138,8 +137,6 @@ function deepEvents({ loggingToken }: BenchApp): LoadRequest[] {
  * session of the database busy. What no service could give back is told apart from what this one could.
  */
 const BUSY = 'two busy processes';
-const SPINNERS = 2;
-
 const NEIGHBORS: readonly Attack[] = [
   { name: BUSY, job: null },
   {
@@ -240,27 +237,10 @@ async function spell(field: Battlefield, attack: Attack | null): Promise<Spell> 
   return { producers, attackers: await attacking, ownerSeconds };
 }
 
-/** Keeps {@link SPINNERS} processors busy. */
+/** Keeps two processors busy. */
 async function spin(seconds: number): Promise<null> {
   await startSpinners(seconds).ended;
   return null;
-}
-
-/** The same, until it is stopped or the seconds are over. */
-export function startSpinners(seconds: number): {
-  readonly ended: Promise<unknown>;
-  stop(): Promise<unknown>;
-} {
-  const program = `const end = Date.now() + ${seconds * 1_000}; while (Date.now() < end);`;
-  const spinners = Array.from({ length: SPINNERS }, () => spawn(process.execPath, ['-e', program]));
-  const ended = Promise.all(spinners.map((spinner) => once(spinner, 'exit')));
-  return {
-    ended,
-    stop: () => {
-      for (const spinner of spinners) spinner.kill();
-      return ended;
-    },
-  };
 }
 
 /** Tries once a second, as a person does. @returns seconds until it went well; NaN where it did not in the time there was */

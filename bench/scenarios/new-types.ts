@@ -7,9 +7,9 @@ import type { LoadReport, LoadRequest } from '../load/load-job.ts';
 import { answersOf, checkLedger, checkStatuses, interleavedRounds, withCost } from '../measure.ts';
 import { byLength, type RunOptions, type Scenario } from '../scenario.ts';
 import type { Spawned } from '../servers/spawned.ts';
+import { startSpinners } from '../servers/spinners.ts';
 import type { BenchApp, Workbench } from '../servers/workbench.ts';
 import { addRounds } from './comparisons.ts';
-import { startSpinners } from './hostile.ts';
 
 /** Apps that share the new types: each of them may have 10,000, and makes one at a time. */
 const APPS = 50;
