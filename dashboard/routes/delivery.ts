@@ -98,8 +98,8 @@ function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
           ['Alert', ({ name, text }) => html`${name}<p class="hint">${text}</p>`],
           [
             'State',
-            ({ state, problem, firing }) =>
-              html`${badge(state)} ${problem ?? (firing > 1 && `${count(firing)} series`)}`,
+            ({ state, problem, warning, firing }) =>
+              html`${badge(state)} ${problem ?? warning ?? (firing > 1 && `${count(firing)} series`)}`,
           ],
           [
             'Tells',

@@ -963,6 +963,8 @@ export interface AlertRow {
   readonly createdAt: string;
   readonly evaluatedAt: string | null;
   readonly problem: string | null;
+  /** That its events come later than it is judged, and the delay that would do. */
+  readonly warning: string | null;
   /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
   /** Newest first. */
@@ -980,6 +982,9 @@ export interface AlertRow {
     readonly isCorrected: boolean;
   }[];
 }
+
+/** The warning is that its events come later than it is judged. */
+export type NewAlertAnswer = Pick<AlertRow, 'alertId' | 'warning'>;
 
 export interface AlertList {
   readonly alerts: readonly AlertRow[];

@@ -42,6 +42,22 @@ export interface ProducerDelta {
   readonly refused: number;
 }
 
+/** Events that came late. */
+export interface LateDelta {
+  /** Internal id. */
+  readonly typeId: number;
+  /** When they came, in milliseconds since 1970. */
+  readonly at: number;
+  /** One of {@link LATE_MINUTES}. */
+  readonly upTo: number;
+  readonly events: number;
+}
+
+/** How late events are is told apart by these minutes. What is later than the last is no late event, but an import of the past. */
+export const LATE_MINUTES = [
+  2, 3, 5, 7, 10, 15, 20, 30, 45, 60, 90, 120, 180, 240, 360, 540, 720, 1_080, 1_440,
+] as const;
+
 export interface UsageDeltas {
   /** Requests with a logging token. */
   readonly apps: readonly RequestsDelta[];
@@ -49,6 +65,7 @@ export interface UsageDeltas {
   readonly tokens: readonly RequestsDelta[];
   readonly days: readonly DayDelta[];
   readonly producers: readonly ProducerDelta[];
+  readonly late: readonly LateDelta[];
 }
 
 /** Requests are kept by the minute for this long. */
@@ -57,13 +74,19 @@ const KEPT_MS = 2 * 3_600_000;
 const PRODUCERS_KEPT_MS = 90 * 86_400_000;
 /** How far back minutes are looked for that are not folded into their quarter-hours yet. */
 const UNFOLDED_MS = 7 * 86_400_000;
+/** Late events of this long ago and newer are told of. */
+const LATE_KEPT_MS = DAY_MS;
 
 /** Adds deltas. Keys are written in their order, so that several processes do not wait for each other in a circle. */
-export async function addUsage(sql: Sql, { apps, tokens, days, producers }: UsageDeltas): Promise<void> {
+export async function addUsage(
+  sql: Sql,
+  { apps, tokens, days, producers, late }: UsageDeltas,
+): Promise<void> {
   await sql.begin('isolation level read committed', async (tx) => {
     await addRequests(tx, apps, { table: 'app_requests', id: 'app_id', of: 'apps' });
     await addRequests(tx, tokens, { table: 'token_requests', id: 'token_id', of: 'resource_tokens' });
     await addProducers(tx, producers);
+    await addLate(tx, late);
     if (days.length === 0) return;
     await tx`
       INSERT INTO usage_days AS known (app_id, day, events, bytes)
@@ -121,11 +144,39 @@ async function addProducers(tx: Transaction, deltas: readonly ProducerDelta[]): 
            last_used_at = greatest(known.last_used_at, excluded.last_used_at)`;
 }
 
+/** Of types that are gone nothing is added. */
+async function addLate(tx: Transaction, deltas: readonly LateDelta[]): Promise<void> {
+  if (deltas.length === 0) return;
+  const column = (name: keyof LateDelta): number[] => deltas.map((delta) => delta[name]);
+  await tx`
+    INSERT INTO late_events AS known (type_id, hour, up_to, events)
+    SELECT type.id, date_bin('1 hour', to_timestamp(at / 1000), 'epoch'), up_to, sum(new.events)::bigint
+      FROM unnest(${column('typeId')}::int[], ${column('at')}::float8[], ${column('upTo')}::smallint[], ${column('events')}::float8[])
+             AS new (id, at, up_to, events)
+      JOIN event_types AS type USING (id)
+     GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
+    ON CONFLICT (type_id, hour, up_to) DO UPDATE SET events = known.events + excluded.events`;
+}
+
+/** Events of the last day that came late, by the name of their type and how late they were, which is the order. @param appId internal id */
+export async function lateEvents(
+  sql: Sql,
+  appId: number,
+  now: number,
+): Promise<readonly { readonly name: string; readonly upTo: number; readonly events: number }[]> {
+  return await sql<{ name: string; upTo: number; events: number }[]>`
+    SELECT name, up_to AS "upTo", sum(events)::float8 AS events
+      FROM late_events JOIN event_types AS type ON type.id = type_id
+     WHERE type.app_id = ${appId} AND hour > ${new Date(now - LATE_KEPT_MS)}
+     GROUP BY 1, 2 ORDER BY 2, 1`;
+}
+
 /** Removes requests that are not shown any more, and folds minutes of producers into quarter-hours. @param now milliseconds since 1970 */
 export async function removeOldRequests(sql: Sql, now: number): Promise<void> {
   const before = new Date(now - KEPT_MS);
   await sql`DELETE FROM app_requests WHERE minute < ${before}`;
   await sql`DELETE FROM token_requests WHERE minute < ${before}`;
+  await sql`DELETE FROM late_events WHERE hour < ${new Date(now - LATE_KEPT_MS)}`;
   await sql`DELETE FROM producer_requests WHERE minute < ${new Date(now - PRODUCERS_KEPT_MS)}`;
   // The row of a quarter-hour is that of its first minute.
   await sql`

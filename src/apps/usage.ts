@@ -9,7 +9,8 @@ import { MINUTE_MS } from '../base/time-units.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
-import { addUsage, EVENT_PREFIX, removeOldRequests, type UsageDeltas } from './usage-store.ts';
+import type { EventRow } from '../storage/write/accepted-event.ts';
+import { addUsage, EVENT_PREFIX, LATE_MINUTES, removeOldRequests, type UsageDeltas } from './usage-store.ts';
 
 export interface UsageOptions {
   readonly sql: Sql;
@@ -95,6 +96,14 @@ class Period {
   readonly apps = new Map<number, Use>();
   readonly tokens = new Map<number, Use>();
   readonly producers = new Map<number, ProducerUse>();
+  /** Late events by the type's internal id, and by the index of their minutes in {@link LATE_MINUTES}. */
+  readonly late = new Map<number, number[]>();
+
+  addLate(typeId: number, index: number, events: number): void {
+    const counts = this.late.get(typeId) ?? [];
+    counts[index] = (counts[index] ?? 0) + events;
+    this.late.set(typeId, counts);
+  }
 
   producer(appId: number, producerId: number): ProducerUse {
     const key = producerKey(appId, producerId);
@@ -110,6 +119,10 @@ class Period {
     for (const [id, use] of other.apps) useOf(this.apps, id).addAll(use);
     for (const [id, use] of other.tokens) useOf(this.tokens, id).addAll(use);
     for (const use of other.producers.values()) this.producer(use.appId, use.producerId).addAll(use);
+    for (const [typeId, counts] of other.late)
+      counts.forEach((events, index) => {
+        this.addLate(typeId, index, events);
+      });
   }
 }
 
@@ -165,10 +178,15 @@ export class Usage {
   };
 
   /** Counts an event that was acknowledged. */
-  readonly stored = ({ appId, payload }: { readonly appId: number; readonly payload: string }): void => {
-    const use = useOf(this.#period().apps, appId);
+  readonly stored = ({ appId, typeId, createdAt, payload }: EventRow): void => {
+    const period = this.#period();
+    const use = useOf(period.apps, appId);
     use.events += 1;
     use.bytes += Buffer.byteLength(payload);
+    const lateMinutes = (this.#options.now() - createdAt) / MINUTE_MS;
+    if (lateMinutes < 1) return;
+    const index = LATE_MINUTES.findIndex((upTo) => lateMinutes <= upTo);
+    if (index >= 0) period.addLate(typeId, index, 1);
   };
 
   /** Counts an event that was refused by itself, while its request was accepted. */
@@ -253,10 +271,10 @@ function useOf(uses: Map<number, Use>, id: number): Use {
 }
 
 function deltasOf(periods: Periods): UsageDeltas {
-  const deltas = { apps: [], tokens: [], days: [], producers: [] } as {
+  const deltas = { apps: [], tokens: [], days: [], producers: [], late: [] } as {
     -readonly [Name in keyof UsageDeltas]: UsageDeltas[Name][number][];
   };
-  for (const [minute, { apps, tokens, producers }] of periods) {
+  for (const [minute, { apps, tokens, producers, late }] of periods) {
     const at = minute * MINUTE_MS;
     for (const [appId, use] of apps) {
       deltas.apps.push(...requestsOf(appId, at, use));
@@ -266,6 +284,10 @@ function deltasOf(periods: Periods): UsageDeltas {
       const { appId, producerId, requests, events, refused } = use;
       deltas.producers.push({ appId, producerId, at, requests, events, refused });
     }
+    for (const [typeId, counts] of late)
+      counts.forEach((events, index) => {
+        deltas.late.push({ typeId, at, upTo: LATE_MINUTES[index] ?? 0, events });
+      });
     for (const [tokenId, use] of tokens) deltas.tokens.push(...requestsOf(tokenId, at, use));
   }
   return deltas;

@@ -104,7 +104,7 @@ function one(alert: Command, name: string, description: string): Command {
 }
 
 async function add(session: Session, options: AlertOptions): Promise<Answer> {
-  const { sql, config } = session;
+  const { sql, storage, config } = session;
   const { app: appId, name, timezone } = options;
   const rule = await withDelay(options);
   const app = { id: await internalAppId(sql, appId), appId };
@@ -117,7 +117,24 @@ async function add(session: Session, options: AlertOptions): Promise<Answer> {
     allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
     sendsMail: config.SMTP_URL !== '',
   });
-  return { json: { ...made, name }, text: formatFields({ Alert: made.alertId, Name: name }) };
+  const [warning = null] = await warningsOf({ sql, storage }, app.id, [rule]);
+  const text = formatFields({
+    ...{ Alert: made.alertId, Name: name },
+    ...(warning !== null && { Warning: warning }),
+  });
+  return { json: { ...made, name, warning }, text };
+}
+
+/** @param rules as they are typed */
+async function warningsOf(
+  { sql, storage }: Pick<Session, 'sql' | 'storage'>,
+  appId: number,
+  rules: readonly string[],
+): Promise<readonly (string | null)[]> {
+  const { latenessWarnings } = await import('../delivery/alerts/lateness.ts');
+  const { parseRule } = await import('../delivery/alerts/rule.ts');
+  const place = { sql, events: storage.reader(sql) };
+  return await latenessWarnings(place, appId, rules.map(parseRule), Date.now());
 }
 
 /** The rule with the member that --delay names. */
@@ -127,12 +144,17 @@ async function withDelay({ rule, delay }: AlertOptions): Promise<string> {
   return JSON.stringify({ ...source, delay });
 }
 
-async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {
+async function list({ sql, storage }: Session, { app }: AlertOptions): Promise<Answer> {
   const { listAlerts, listTransitions, shownAlert } = await loadAlerts();
   const id = await internalAppId(sql, app);
   const [found, said] = [await listAlerts(sql, id), await listTransitions(sql, id)];
-  const alerts = found.map((alert) => ({
-    ...shownAlert(alert, Date.now()),
+  const warnings = await warningsOf(
+    { sql, storage },
+    id,
+    found.map(({ rule }) => rule),
+  );
+  const alerts = found.map((alert, index) => ({
+    ...shownAlert(alert, Date.now(), warnings[index]),
     transitions: said.get(alert.id) ?? [],
   }));
   const rows = alerts.map((alert) => [
@@ -142,7 +164,7 @@ async function list({ sql }: Session, { app }: AlertOptions): Promise<Answer> {
     JSON.stringify(alert.rule),
     [...alert.webhooks, ...alert.emails, ...(alert.alertmanager === null ? [] : [alert.alertmanager])],
     alert.evaluatedAt,
-    alert.problem,
+    alert.problem ?? alert.warning,
   ]);
   const head = ['Alert', 'Name', 'State', 'Rule', 'Told', 'Judged', 'Problem'];
   return { json: { alerts }, text: formatTable(head, rows, 'The app has no alerts.') };

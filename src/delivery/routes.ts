@@ -2,7 +2,13 @@
 import { randomUUID } from 'node:crypto';
 import type { Api, MemberCall, Outside } from '../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
-import type { AlertList, AlertTrial, NewWebhookAnswer, WebhookList } from '../api-types/answers.ts';
+import type {
+  AlertList,
+  AlertTrial,
+  NewAlertAnswer,
+  NewWebhookAnswer,
+  WebhookList,
+} from '../api-types/answers.ts';
 import { listFieldProgress } from '../apps/fields.ts';
 import type { Secret } from '../apps/secret.ts';
 import { DAY_MS } from '../base/time-units.ts';
@@ -23,6 +29,8 @@ import {
   setAlertPaused,
   shownAlert,
 } from './alerts/alert-rules.ts';
+import { latenessWarnings } from './alerts/lateness.ts';
+import { parseRule } from './alerts/rule.ts';
 import { tryRule } from './alerts/trial.ts';
 import { Poster } from './signed-post.ts';
 import {
@@ -206,9 +214,14 @@ function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {
 function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, config, now } = options;
   return [
-    api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads }) => {
+    api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads, events }) => {
       const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
-      const shown = alerts.map((one) => ({ ...shownAlert(one, now()), transitions: said.get(one.id) ?? [] }));
+      const rules = alerts.map(({ rule }) => parseRule(rule));
+      const warnings = await latenessWarnings({ sql: reads, events }, app.id, rules, now());
+      const shown = alerts.map((one, index) => ({
+        ...shownAlert(one, now(), warnings[index]),
+        transitions: said.get(one.id) ?? [],
+      }));
       const sendsMail = config.SMTP_URL !== '';
       return done<AlertList>({ alerts: shown, most: config.MAX_ALERT_RULES_PER_APP, sendsMail });
     }),
@@ -239,8 +252,9 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         return done<AlertTrial>({ ...trial, firings: trial.firings.slice(0, 100) });
       }),
     ),
-    api.change('POST', '/api/apps/:appId/alerts', 'member', NEW_ALERT, ({ app, by }, body) =>
+    api.change('POST', '/api/apps/:appId/alerts', 'member', NEW_ALERT, (call, body) =>
       inFields('rule', async () => {
+        const { app, by } = call;
         const { name, rule, timezone = 'UTC', webhooks = [], emails = [], alertmanager = null } = body;
         const stranger = await strangerAmong(sql, app.id, emails);
         if (stranger !== null)
@@ -254,7 +268,12 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
           allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
           sendsMail: config.SMTP_URL !== '',
         });
-        return done<{ alertId: string }>(made, { status: 201 });
+        const warnings = await api.inTurn(call, (place) =>
+          latenessWarnings(place, app.id, [parseRule(rule)], now()),
+        );
+        // The alert is there, whether or not it can be told now how late its events are.
+        const [warning = null] = warnings instanceof Rejection ? [] : warnings;
+        return done<NewAlertAnswer>({ ...made, warning }, { status: 201 });
       }),
     ),
     api.change('POST', '/api/apps/:appId/alerts/:alertId/:action', 'member', NO_FIELDS, async (call) => {

@@ -230,7 +230,7 @@ describe('the usage of an app', () => {
       now: clock.wall,
     });
     const store = async (): Promise<void> => {
-      usage.stored({ appId: 1, payload: '{}' });
+      usage.stored({ id: '', appId: 1, typeId: 1, createdAt: Date.now(), payload: '{}' });
       await usage.write();
     };
     for (let n = 0; n < 150; n += 1) await store();

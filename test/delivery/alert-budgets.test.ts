@@ -200,7 +200,8 @@ test('a rule that was judged by a clock that was ahead is named, and goes on at 
   await fields.sql`UPDATE alert_rules SET evaluated_at = now() + interval '2 hours'`;
   const [shown] = (await listAlerts(fields.sql, 1)).map((one) => shownAlert(one, Date.now()));
   expect(shown).toMatchObject({ state: 'problem', problem: expect.stringContaining('ahead of the clock') });
-  const findings = deliveryFindings({ deliveries: await deliveryFacts(fields.sql) });
+  const events = (await openStorage(fields.sql)).reader(fields.sql);
+  const findings = deliveryFindings({ deliveries: await deliveryFacts(fields.sql, events) });
   expect(findings.map(({ found }) => found)).toEqual([
     expect.stringMatching(/"ahead" cannot be .* ahead of the clock/),
   ]);

@@ -6,6 +6,7 @@ import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { deliveryFacts, deliveryFindings } from '../../src/cli/doctor/delivery-facts.ts';
 import { listAlerts, shownAlert } from '../../src/delivery/alerts/alert-rules.ts';
+import { type EventReader, openStorage } from '../../src/storage/storage.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
@@ -82,6 +83,8 @@ const nextMinute = async (count = 1): Promise<void> => {
   }
 };
 
+const eventsOf = async (): Promise<EventReader> => (await openStorage(service.sql)).reader(service.sql);
+
 test('a threshold fires, resolves, and says both by a signed message', async () => {
   const { receiver, webhookId, secret } = await hook();
   const { alertId } = await add(
@@ -115,6 +118,49 @@ test('a threshold fires, resolves, and says both by a signed message', async () 
     data: { value: 0 },
   });
   expect(JSON.parse(receiver.received[1]?.body ?? '').data.resolves).toBe(headers['webhook-id']);
+});
+
+test('an alert whose events come later than it is judged says so, with the delay that would do', async () => {
+  const absent = { absent: true, type: 'tick', window: '5m' };
+  for (let n = 0; n < 20; n += 1) await post('tick', clock.wall() - 6 * 60_000 + n);
+  for (let n = 0; n < 20; n += 1) await post('some late', clock.wall() - (n < 2 ? 85 : 0) * 60_000 - n);
+  // A day of the past is an import, and no lateness.
+  for (let n = 0; n < 20; n += 1) await post('imported', clock.wall() - 2 * 86_400_000 + n);
+  await until(async () => {
+    const [row] = await service.sql`SELECT sum(events)::integer AS events FROM late_events`;
+    return row?.events === 22;
+  }, 'the late events');
+  const warning =
+    'up to 7m after their own time: the rule is judged before they are there. Give it "delay":"7m".';
+  const rules: readonly [object, string | null][] = [
+    [absent, warning],
+    [{ ...absent, window: '7m' }, null],
+    [{ ...absent, delay: '2m' }, null],
+    [{ ...absent, delay: '1m' }, warning],
+    [{ of: 'count', type: 'tick', window: '5m', below: 10 }, warning],
+    [{ of: 'count', type: 'tick', window: '5m', below: 10, delay: '7m' }, null],
+    [{ of: 'count', type: 'tick', window: '1m', above: 5 }, warning],
+    [{ ratio: { type: 'imported' }, to: { type: 'tick' }, window: '5m', above: 5 }, warning],
+    [{ of: 'count', type: 'some late', window: '5m', below: 10 }, '"delay":"90m"'],
+    [{ absent: true, type: 'some late', window: '5m' }, null],
+    [{ of: 'count', type: 'imported', window: '5m', below: 10 }, null],
+    [{ absent: true, type: 'of no event', window: '5m' }, null],
+  ];
+  for (const [rule, expected] of rules) {
+    const made = await add(JSON.stringify(rule).slice(0, 90), rule);
+    expect([rule, made]).toMatchObject([rule, { warning: expected && expect.stringContaining(expected) }]);
+    const { alerts } = await json<{ alerts: { warning: string | null }[] }>(
+      ...['alert', 'list', '--app', service.app.appId],
+    );
+    expect(alerts[0]?.warning).toEqual(expected && expect.stringContaining(expected));
+    const { late } = await deliveryFacts(service.sql, await eventsOf());
+    expect(late).toHaveLength(expected === null ? 0 : 1);
+    await service.sql`DELETE FROM alert_rules`;
+  }
+  await add('late', absent);
+  const doctor = await run('doctor');
+  expect(doctor.stdout).toMatch(/alert alr_\w+ "late" is judged before its late events are there/);
+  expect((await run('alert', 'list', '--app', service.app.appId)).stdout).toContain(warning);
 });
 
 test('a rule with a delay is judged that much later, so that late events are in time', async () => {
@@ -153,7 +199,7 @@ test('a rule with a delay is judged that much later, so that late events are in 
     INSERT INTO alert_transitions (public_id, rule_id, series, kind, at, window_from, window_to)
     SELECT 'made up ' || n, id, '', 'corrected', now(), now(), now() FROM alert_rules, generate_series(1, 3) AS n`;
   expect(await list()).toMatchObject({ state: 'problem', problem: expect.stringContaining('"delay":"10m"') });
-  const { problems } = await deliveryFacts(service.sql);
+  const { problems } = await deliveryFacts(service.sql, await eventsOf());
   expect(deliveryFindings({ deliveries: { ...NO_FACTS, problems } })).toMatchObject([
     {
       level: 'warning',

@@ -60,6 +60,24 @@ const nextMinute = async (): Promise<void> => {
   }, 'the round of the minute');
 };
 
+test('the answer to a new alert says that its events come later than it is judged', async () => {
+  const late = await newOwnApp(owner, 'Late');
+  const events = Array.from({ length: 10 }, (_, n) => ({
+    ...{ typeName: 'tick', createdAt: new Date(clock.wall() - 6 * 60_000 - n).toISOString(), payload: {} },
+  }));
+  const sent = await service.request({
+    ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+    headers: { authorization: `Bearer ${late.loggingToken}` },
+  });
+  expect(sent.status, sent.body).toBe(200);
+  await until(async () => (await service.sql`SELECT FROM late_events`).length > 0, 'the late events');
+  const rule = '{"absent":true,"type":"tick","window":"5m"}';
+  const made = await owner.post(`${late.path}/alerts`, { name: 'Any', rule });
+  expect([made.status, made.data.warning]).toEqual([201, expect.stringContaining('"delay":"7m"')]);
+  const shown = (await owner.get(`${late.path}/alerts`)).data.alerts as object[];
+  expect(shown).toMatchObject([{ state: 'ok', problem: null, warning: made.data.warning }]);
+});
+
 test('owners and maintainers change webhooks and alerts, viewers see them without a secret', async () => {
   const { receiver, url } = await receive();
   const made = await maintainer.post(`${app.path}/webhooks`, { url });

@@ -1,11 +1,15 @@
 /** What goes out of an installation, for the doctor. */
 import {
+  type ActiveRule,
+  activeAlerts,
   aheadText,
   correctedOf,
   FLAPPING_AFTER,
   RECHECKED_MINUTES,
 } from '../../delivery/alerts/alert-rules.ts';
+import { latenessWarnings } from '../../delivery/alerts/lateness.ts';
 import type { Sql } from '../../storage/database/connect.ts';
+import type { EventReader } from '../../storage/storage.ts';
 import { type Finding, ok, problem, warning } from './finding.ts';
 
 export interface DeliveryFacts {
@@ -24,6 +28,8 @@ export interface DeliveryFacts {
     /** Firings of the last day that late events have corrected. */
     readonly corrected?: number;
   }[];
+  /** Alerts whose events come later than they are judged. */
+  readonly late?: readonly { readonly alertId: string; readonly name: string; readonly warning: string }[];
   /** Age of the oldest message that has failed at least once; 0: there is none. */
   readonly oldestMessageSeconds: number;
   /** Webhooks and rules. */
@@ -42,7 +48,14 @@ export interface StuckWebhook {
 /** A webhook that fails for less than this may be restarting. */
 const STUCK_AFTER_MINUTES = 10;
 
-export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
+/** Apps whose alerts are compared with how late their events are. */
+const MOST_LATE_APPS = 100;
+
+export async function deliveryFacts(
+  sql: Sql,
+  events: Pick<EventReader, 'typeActivity'>,
+  now = Date.now(),
+): Promise<DeliveryFacts> {
   const stuck = await sql<StuckWebhook[]>`
     SELECT public_id AS "webhookId", state, reason, failing_since AS "failingSince",
            (SELECT problem FROM webhook_tries WHERE webhook_id = webhooks.id ORDER BY id DESC LIMIT 1) AS problem
@@ -61,13 +74,25 @@ export async function deliveryFacts(sql: Sql): Promise<DeliveryFacts> {
      WHERE (problem IS NOT NULL OR evaluated_at > now() + make_interval(mins => ${RECHECKED_MINUTES})
             OR ${correctedOf(sql)} >= ${FLAPPING_AFTER}) AND NOT is_paused
      ORDER BY id LIMIT 20`;
+  const rules = new Map<number, ActiveRule[]>();
+  for (const alert of await activeAlerts(sql))
+    rules.set(alert.appId, [...(rules.get(alert.appId) ?? []), alert]);
+  const late: { alertId: string; name: string; warning: string }[] = [];
+  for (const [appId, alerts] of [...rules].slice(0, MOST_LATE_APPS)) {
+    const parsed = alerts.map((alert) => alert.parsed);
+    const warnings = await latenessWarnings({ sql, events }, appId, parsed, now);
+    for (const [index, { alertId, name }] of alerts.entries()) {
+      const warning = warnings[index] ?? null;
+      if (warning !== null) late.push({ alertId, name, warning });
+    }
+  }
   const [row] = await sql<{ isStopped: boolean; oldest: number; total: number }[]>`
     SELECT EXISTS (SELECT FROM installation WHERE name = 'deliveries' AND value = 'stopped') AS "isStopped",
            coalesce((SELECT extract(epoch FROM now() - min(created_at)) FROM delivery_messages WHERE tries > 0), 0)::float8 AS oldest,
            ((SELECT count(*) FROM webhooks) + (SELECT count(*) FROM alert_rules))::float8 AS total`;
   return {
     isStopped: row?.isStopped === true,
-    ...{ stuck, lost, problems, oldestMessageSeconds: row?.oldest ?? 0, total: row?.total ?? 0 },
+    ...{ stuck, lost, problems, late, oldestMessageSeconds: row?.oldest ?? 0, total: row?.total ?? 0 },
   };
 }
 
@@ -77,7 +102,7 @@ export function deliveryFindings({
   readonly deliveries?: DeliveryFacts | null | undefined;
 }): readonly Finding[] {
   if (deliveries === null || (deliveries.total === 0 && deliveries.lost.length === 0)) return [];
-  const { isStopped, stuck, lost, problems, oldestMessageSeconds } = deliveries;
+  const { isStopped, stuck, lost, problems, late = [], oldestMessageSeconds } = deliveries;
   const found: Finding[] = [];
   if (isStopped)
     found.push(
@@ -109,8 +134,17 @@ export function deliveryFindings({
         'Tell it where to go on, by "tidemark consumer seek".',
       ),
     );
+  for (const { alertId, name, warning: why } of late)
+    found.push(
+      warning(
+        'deliveries',
+        `alert ${alertId} ${JSON.stringify(name)} is judged before its late events are there`,
+        why,
+      ),
+    );
   for (const { alertId, name, problem: why, evaluatedAt, corrected = 0 } of problems) {
     const alert = `alert ${alertId} ${JSON.stringify(name)}`;
+    if (why === null && late.some((one) => one.alertId === alertId)) continue;
     if (why === null && corrected >= FLAPPING_AFTER) {
       const advice = 'Give its rule a "delay", such as "10m": docs/delivery.md has it.';
       found.push(

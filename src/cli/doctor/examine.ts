@@ -72,9 +72,10 @@ async function database(
     try {
       // Opening the storage of an empty database could create an extension in it.
       if (!(await hasSchema(sql))) return { database: null };
-      const facts = await (await openStorage(sql)).facts(sql);
+      const storage = await openStorage(sql);
+      const facts = await storage.facts(sql);
       // Earlier schemas have no such tables.
-      const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql);
+      const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql, storage.reader(sql));
       const erasures = facts.pendingMigrations > 0 ? null : await leftErasures(sql);
       const archive = facts.pendingMigrations > 0 ? null : await archiveFacts(config, sql);
       return { archive, database: facts, deliveries, erasures };

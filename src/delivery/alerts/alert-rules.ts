@@ -417,8 +417,12 @@ export async function listTransitions(
   return byId(rows);
 }
 
-/** A rule, as commands and routes show it. @param now milliseconds since 1970 */
-export function shownAlert(alert: ListedRule, now: number): ShownAlert {
+/**
+ * A rule, as commands and routes show it.
+ * @param now milliseconds since 1970
+ * @param warning whether its events come later than it is judged
+ */
+export function shownAlert(alert: ListedRule, now: number, warning: string | null = null): ShownAlert {
   const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, firing, corrected, ...shown } = alert;
   const { evaluatedAt } = alert;
   const ahead =
@@ -430,7 +434,7 @@ export function shownAlert(alert: ListedRule, now: number): ShownAlert {
   const said = isRuleProblem(parsed)
     ? { rule: JSON.parse(typed) as object, text: typed }
     : { rule: parsed.source, text: describeRule(parsed) };
-  return { ...shown, ...said, state, firing, problem };
+  return { ...shown, ...said, state, firing, problem, warning: isPaused ? null : warning };
 }
 
 export interface ShownAlert
@@ -438,4 +442,6 @@ export interface ShownAlert
   readonly rule: object;
   readonly text: string;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';
+  /** With the delay that its late events need; null: they come in time. */
+  readonly warning: string | null;
 }

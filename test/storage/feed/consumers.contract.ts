@@ -1,7 +1,12 @@
 /** Consumers on an engine: commit order, leases, and what a consumer costs that stops. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest';
 import { deliveryFacts, deliveryFindings } from '../../../src/cli/doctor/delivery-facts.ts';
-import { type CommittedEvent, decodePosition, encodePosition } from '../../../src/storage/storage.ts';
+import {
+  type CommittedEvent,
+  decodePosition,
+  encodePosition,
+  openStorage,
+} from '../../../src/storage/storage.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
 import { seededRandom } from '../../support/field-oracle.ts';
 import { ConsumerWorld, drain, HOUR_MS, idsOf, type OpenCommit, sorted } from './consumer-world.ts';
@@ -210,7 +215,8 @@ function consumersInOrder(open: () => Promise<ConsumerWorld>): void {
     await world.round();
     expect(states()).toBe('lost');
     expect(await world.store.lease(1, name, 1_000)).toBe('lost');
-    expect(deliveryFindings({ deliveries: await deliveryFacts(world.sql) })).toContainEqual(
+    const events = (await openStorage(world.sql)).reader(world.sql);
+    expect(deliveryFindings({ deliveries: await deliveryFacts(world.sql, events) })).toContainEqual(
       expect.objectContaining({ level: 'problem', found: expect.stringContaining(`consumer "${name}" of `) }),
     );
     expect(await world.store.seek(1, name, 'now')).toBe(true);
