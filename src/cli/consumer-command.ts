@@ -84,9 +84,10 @@ export function addConsumerCommands(program: Command): void {
           one.types,
           one.filter,
           one.leasedUntil,
+          String(one.deliveries),
           one.createdAt,
         ]);
-        const head = ['Consumer', 'State', 'Lag', 'Types', 'Filter', 'Leased until', 'Created'];
+        const head = ['Consumer', 'State', 'Lag', 'Types', 'Filter', 'Leased until', 'Deliveries', 'Created'];
         return { json: { consumers }, text: formatTable(head, rows, 'The app has no consumers.') };
       }),
     );

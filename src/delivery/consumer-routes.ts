@@ -1,7 +1,8 @@
-/** Batches of a consumer for resource tokens: read under a lease, acknowledge, release. */
+/** Batches of a consumer for resource tokens: read under a lease, acknowledge, release, skip. */
 import { bodyOf } from '../accounts/routes/body.ts';
 import type { ResourceToken } from '../apps/resource-token-lookup.ts';
-import { invalidField, Rejection } from '../errors.ts';
+import { invalidField, Refused, Rejection } from '../errors.ts';
+import { done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { Query, wholeNumber } from '../http/query.ts';
@@ -9,6 +10,7 @@ import type { ReadSlots } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP_ID, CURSOR, EVENT_ID, nullable, PAYLOAD, TIMESTAMP, TYPE_ID } from '../read/answer-shapes.ts';
 import type { ResourceTokenAccess } from '../read/resource-token-access.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import {
   type CommittedEvent,
   ConsumerStore,
@@ -19,7 +21,7 @@ import {
   type Lease,
   ReadAhead,
 } from '../storage/storage.ts';
-import { matcherOfChoice } from './consumers.ts';
+import { matcherOfChoice, skipInConsumer } from './consumers.ts';
 import { readBatch } from './read-batch.ts';
 
 const MAX_BATCH = 10_000;
@@ -92,6 +94,11 @@ export const READ_BATCH: Declaration = {
             position: { ...CURSOR, description: 'Acknowledges the whole batch.' },
             lease: nullable(LEASE),
             leasedUntil: nullable(TIMESTAMP),
+            deliveries: {
+              ...{ type: 'integer', minimum: 0 },
+              description:
+                'How often a batch was handed out since events were acknowledged last, with this one; 0 without events.',
+            },
             hasMore: { type: 'boolean', description: 'Whether more events may be waiting.' },
           }),
         ),
@@ -149,7 +156,31 @@ export const RELEASE: Declaration = {
   },
 };
 
-export const CONSUMER_ROUTES = [READ_BATCH, ACKNOWLEDGE, RELEASE] as const;
+export const SKIP: Declaration = {
+  ...COMMON,
+  method: 'POST',
+  path: '/v1/apps/:appId/consumers/:name/skip',
+  operation: {
+    id: 'skipEvent',
+    tag: 'Read',
+    summary: 'Leave out the one event that comes next, for a client that fails at it.',
+    token: 'resourceToken',
+    isLimited: true,
+    path: PATH,
+    answers: {
+      200: json(
+        'The event does not come again. A lease that another client has is over.',
+        dataOf(objectOf({ eventId: { ...nullable(EVENT_ID), description: 'Null: no event waits.' } })),
+      ),
+    },
+    refusals: [
+      ...(['accessDenied', 'appNotFound', 'consumerNotFound', 'consumerLeased', 'consumerLost'] as const),
+      'unavailable',
+    ],
+  },
+};
+
+export const CONSUMER_ROUTES = [READ_BATCH, ACKNOWLEDGE, RELEASE, SKIP] as const;
 
 export interface ConsumerRouteOptions {
   readonly access: ResourceTokenAccess;
@@ -169,6 +200,7 @@ export interface ConsumerRouteStats {
 
 /** A consumer that a token may use. */
 interface Place {
+  readonly sql: Sql;
   readonly store: ConsumerStore;
   readonly appId: number;
   readonly name: string;
@@ -194,6 +226,13 @@ export function consumerRoutes(given: Omit<ConsumerRouteOptions, 'ahead'>): read
         withBody(options, exchange, ACK, (place, body) => acknowledge(options, place, body)),
     },
     { ...RELEASE, handle: (exchange) => withBody(options, exchange, END, release) },
+    {
+      ...SKIP,
+      handle: (exchange) =>
+        admitted(options, exchange, (token, appId) =>
+          inPlace(options, exchange, { token, appId }, (place) => skip(place, token, exchange)),
+        ),
+    },
   ];
 }
 
@@ -218,7 +257,7 @@ async function inPlace(
   const turn = { kind: 'token', turns: token.holder, waiter: exchange } as const;
   const name = exchange.parameters[1] ?? '';
   return await slots.run(turn, ({ sql }) =>
-    work({ store: new ConsumerStore(engine, sql, ahead), appId, name }),
+    work({ sql, store: new ConsumerStore(engine, sql, ahead), appId, name }),
   );
 }
 
@@ -260,8 +299,8 @@ async function lease(
   const leasedUntil = Date.now() + leaseSeconds * 1_000;
   const batch = await readOrRelease({ store, appId, name }, leased, { limit, maxBytes: maxPageBytes });
   const keeps = batch.events.length > 0;
-  const isOurs = await store.granted(appId, name, leased.epoch, { position: batch.position, keeps });
-  if (!isOurs) return over();
+  const deliveries = await store.granted(appId, name, leased.epoch, { position: batch.position, keeps });
+  if (deliveries === null) return over();
   stats.leasedEvents += batch.events.length;
   return {
     status: 200,
@@ -269,6 +308,7 @@ async function lease(
       position: encodePosition(batch.position),
       lease: keeps ? String(leased.epoch) : null,
       leasedUntil: keeps ? new Date(leasedUntil).toISOString() : null,
+      deliveries,
       hasMore: batch.hasMore,
     }),
   };
@@ -276,7 +316,7 @@ async function lease(
 
 /** A read that fails leaves no lease. */
 async function readOrRelease(
-  { store, appId, name }: Place,
+  { store, appId, name }: Omit<Place, 'sql'>,
   { position, types, filter, epoch }: Lease,
   options: { readonly limit: number; readonly maxBytes: number },
 ): ReturnType<typeof readBatch> {
@@ -322,6 +362,27 @@ async function release(
   if (outcome === 'unknown') return notFound(name);
   if (outcome === 'old') return over();
   return { status: 200, body: '{"success":true,"data":{}}' };
+}
+
+/** How often a request looks at 100 events for the one that comes next. */
+const MOST_SKIP_STEPS = 20;
+
+async function skip(
+  { sql, store, appId, name }: Place,
+  { tokenId }: ResourceToken,
+  exchange: Exchange,
+): Promise<Outcome> {
+  const [token] = await sql<{ name: string }[]>`SELECT name FROM resource_tokens WHERE id = ${tokenId}`;
+  try {
+    const eventId = await skipInConsumer(sql, store, appId, {
+      ...{ name, by: { userId: null, email: token?.name ?? '' } },
+      ...{ mostSteps: MOST_SKIP_STEPS, isStopped: () => exchange.settled },
+    });
+    return done<{ eventId: string | null }>({ eventId });
+  } catch (error) {
+    if (error instanceof Refused) return error.rejection;
+    throw error;
+  }
 }
 
 function epochOf(text: string): number | null {

@@ -1,7 +1,7 @@
 /** Consumers: durable positions in an app's events in commit order, under names. */
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { nearest } from '../base/did-you-mean.ts';
-import { refused, WrongInput } from '../errors.ts';
+import { notYet, Refused, refused, WrongInput } from '../errors.ts';
 import { parseFilters, payloadFilter } from '../read/filter/payload-filter.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type {
@@ -15,6 +15,9 @@ import { stateOf } from '../storage/storage.ts';
 
 /** Length of names of consumers, webhooks and rules in characters. */
 const LONGEST_NAME = 100;
+const NOT_REACHED = notYet(
+  'Many events that the consumer does not want are before the next one: try again, and the next look continues.',
+);
 const CONTROL = /[\p{Cc}\p{Cs}]/u;
 
 /** What is wrong with a name, worded to follow its field; null: nothing. */
@@ -116,20 +119,24 @@ export async function seekConsumer(
 /**
  * Leaves out the one event that comes next, for a client that fails at it. Its lease ends.
  * @returns the id of the event; null: none waits
- * @throws Refused consumerNotFound; WrongInput where it is lost, or read at this moment
+ * @throws Refused consumerNotFound, consumerLost, consumerLeased, or unavailable where the steps were not enough
  */
 export async function skipInConsumer(
   sql: Sql,
   store: ConsumerStore,
   appId: number,
-  { name, by = COMMAND_LINE }: { readonly name: string; readonly by?: Actor },
+  { name, by = COMMAND_LINE, ...limits }: { readonly name: string; readonly by?: Actor } & SkipLimits,
 ): Promise<string | null> {
   await requireConsumer(store, appId, name);
-  const skipped = await skipNext(store, { appId, name, kind: 'consumer' });
+  const skipped = await skipNext(store, { appId, name, kind: 'consumer' }, limits);
   if (skipped === 'lost')
-    throw new WrongInput('the consumer is lost: "consumer seek" tells it where to go on');
-  if (typeof skipped === 'string')
-    throw new WrongInput('a client reads from the consumer: run it again once its lease has ended');
+    throw refused('consumerLost', 'the consumer is lost: "consumer seek" tells it where to go on');
+  if (skipped === 'leased')
+    throw refused(
+      'consumerLeased',
+      'a client reads from the consumer: run it again once its lease has ended',
+    );
+  if (skipped === 'later') throw new Refused(NOT_REACHED);
   if (skipped === null) return null;
   await audit(sql, { appId, by, action: 'consumer.skip', name });
   return skipped.id;
@@ -223,11 +230,22 @@ async function audit(
 
 /** A consumer, as commands and routes show it. */
 export function shownConsumer(consumer: Consumer, reachHours: number, now: number): ShownConsumer {
-  const { name, types, filter, createdAt, lostAt, leasedUntil, waitingSince, isInHistory } = consumer;
+  const { name, types, filter, createdAt, lostAt, leasedUntil, deliveries, waitingSince, isInHistory } =
+    consumer;
   const lagSeconds =
     waitingSince === null ? 0 : Math.max(0, Math.round((now - waitingSince.getTime()) / 1_000));
   const state = stateOf(lostAt !== null, lagSeconds, reachHours * 3_600_000);
-  return { name, state, lagSeconds, types, filter, createdAt, leasedUntil, readsHistory: isInHistory };
+  return {
+    name,
+    state,
+    lagSeconds,
+    types,
+    filter,
+    createdAt,
+    leasedUntil,
+    deliveries,
+    readsHistory: isInHistory,
+  };
 }
 
 export interface ShownConsumer extends EventChoice {
@@ -237,6 +255,8 @@ export interface ShownConsumer extends EventChoice {
   readonly lagSeconds: number;
   readonly createdAt: Date;
   readonly leasedUntil: Date | null;
+  /** How often a batch was handed out since events were acknowledged last. */
+  readonly deliveries: number;
   readonly readsHistory: boolean;
 }
 

@@ -381,12 +381,14 @@ export const EXAMPLES: Readonly<Record<string, Examples>> = {
         ...{ payload: PAYLOAD, createdAt: AT, position: POSITION },
       },
     ],
-    ...{ position: POSITION, lease: '17', leasedUntil: '2026-01-31T08:30:31.000Z', hasMore: false },
+    ...{ position: POSITION, lease: '17', leasedUntil: '2026-01-31T08:30:31.000Z' },
+    ...{ deliveries: 1, hasMore: false },
   }),
   acknowledgeEvents: {
     body: { [JSON_TYPE]: { lease: '17', position: POSITION } },
     ...data({ position: POSITION }),
   },
+  skipEvent: data({ eventId: EVENT_ID }),
   releaseEvents: { body: { [JSON_TYPE]: { lease: '17' } }, ...data({}) },
   exportEvents: {
     answers: {

@@ -18,6 +18,7 @@ interface BatchBody {
   }[];
   readonly position: string;
   readonly lease: string | null;
+  readonly deliveries: number;
   readonly hasMore: boolean;
 }
 
@@ -123,6 +124,51 @@ describe.each(availableEngines())('on %s', (engine) => {
     await run('remove', '--app', service.app.appId, '--name', 'fails');
   });
 
+  test('a batch says how often it was handed out, and the API leaves out the event that comes next', async () => {
+    await add('counted', '--type', 'counted');
+    const [first, second] = [await post(1, 'counted'), await post(2, 'counted')];
+    await until(async () => {
+      const { events, lease } = await read('counted');
+      if (lease !== null) await call('counted', '/release', { lease });
+      return events.length === 2;
+    }, 'both events');
+    await run('seek', '--app', service.app.appId, '--name', 'counted', '--to', 'start');
+    const released = async (query = ''): Promise<number> => {
+      const { deliveries, lease } = await next('counted', query);
+      expect((await call('counted', '/release', { lease })).status).toBe(200);
+      return deliveries;
+    };
+    expect([await released(), await released('?limit=1'), await released()]).toEqual([1, 2, 3]);
+    const list = await run('list', '--app', service.app.appId, '--json');
+    expect(JSON.parse(list.stdout).consumers).toContainEqual(
+      expect.objectContaining({ name: 'counted', deliveries: 3 }),
+    );
+    const before = await next('counted', '?limit=1');
+    expect((await call('counted', '/skip', {})).body).toBe(`{"success":true,"data":{"eventId":"${first}"}}`);
+    expect((await call('counted', '/ack', { lease: before.lease, position: before.position })).status).toBe(
+      409,
+    );
+    expect([await released(), await released()]).toEqual([1, 2]);
+    expect(JSON.parse((await call('counted', '/skip', {})).body).data).toEqual({ eventId: second });
+    expect(JSON.parse((await call('counted', '/skip', {})).body).data).toEqual({ eventId: null });
+    expect(await read('counted')).toMatchObject({ events: [], deliveries: 0 });
+    const [entry] = await service.sql`
+      SELECT actor, details FROM audit_entries WHERE action = 'consumer.skip' ORDER BY id DESC LIMIT 1`;
+    expect(entry).toEqual({ actor: 'test', details: { name: 'counted' } });
+    expect((await call('nobody', '/skip', {})).status).toBe(404);
+    expect(
+      (
+        await service.request({
+          method: 'POST',
+          path: `/v1/apps/${service.app.appId}/consumers/counted/skip`,
+        })
+      ).status,
+    ).toBe(401);
+    await service.sql`UPDATE consumers SET lost_at = now() WHERE name = 'counted'`;
+    expect(JSON.parse((await call('counted', '/skip', {})).body)).toMatchObject({ code: 'CONSUMER_LOST' });
+    await run('remove', '--app', service.app.appId, '--name', 'counted');
+  });
+
   test('types and filters choose events', async () => {
     await service.post({ typeId: undefined, typeName: 'other', payload: {} });
     expect((await add('chosen', '--type', 'other', '--filter', 'n>1')).code).toBe(0);
@@ -191,7 +237,7 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect((await run('remove', ...app, '--name', 'one')).code).toBe(0);
     expect((await call('one', '/events')).status).toBe(404);
     const [row] =
-      await service.sql`SELECT count(*)::integer AS count FROM audit_entries WHERE action LIKE 'consumer.%'`;
+      await service.sql`SELECT count(*)::integer AS count FROM audit_entries WHERE action LIKE 'consumer.%' AND details->>'name' <> 'counted'`;
     expect(row?.count).toBe(11);
   });
 });

@@ -23,6 +23,8 @@ export interface Consumer {
   readonly leasedUntil: Date | null;
   /** Events that were acknowledged. */
   readonly delivered: number;
+  /** How often a batch was handed out since events were acknowledged last. */
+  readonly deliveries: number;
   /** When the oldest events that are not acknowledged were seen; null: there are none. */
   readonly waitingSince: Date | null;
   /** Whether it still reads what was stored before it began. */
@@ -83,7 +85,7 @@ export class ConsumerStore {
       const { count } = await tx`
         UPDATE consumers
            SET tick = ${tick}::text::bigint, position = ${beginning(tick, from)}, lost_at = NULL,
-               lease = lease + 1, leased_until = NULL, leased_to = NULL
+               lease = lease + 1, leased_until = NULL, leased_to = NULL, deliveries = 0
          WHERE app_id = ${appId} AND name = ${name}`;
       return count > 0;
     });
@@ -98,7 +100,7 @@ export class ConsumerStore {
   async list(appId: number, kind: ConsumerKind): Promise<readonly Consumer[]> {
     const pool = await this.#pool(appId);
     const rows = await pool<Row[]>`
-      SELECT name, kind, types, filter, created_at AS "createdAt", lost_at AS "lostAt", delivered::float8, position,
+      SELECT name, kind, types, filter, created_at AS "createdAt", lost_at AS "lostAt", delivered::float8, deliveries, position,
              CASE WHEN leased_until > now() AND leased_to IS NOT NULL THEN leased_until END AS "leasedUntil",
              (SELECT min(at) FROM feed_ticks AS next
                WHERE next.app_id = consumers.app_id AND next.tick > consumers.tick AND next.minutes <> '{}') AS "waitingSince"
@@ -152,22 +154,22 @@ export class ConsumerStore {
 
   /**
    * Notes up to where a lease goes; without `keeps` the position moves there at once, and the lease is over.
-   * @returns false if the lease is not the newest any more
+   * @returns how often a batch was handed out since events were acknowledged last; null if the lease is not the newest any more
    */
   async granted(
     appId: number,
     name: string,
     epoch: number,
     { position, keeps }: { readonly position: FeedPosition; readonly keeps: boolean },
-  ): Promise<boolean> {
+  ): Promise<number | null> {
     const pool = await this.#pool(appId);
     const text = encodePosition(position);
-    const { count } = keeps
-      ? await pool`UPDATE consumers SET leased_to = ${text} WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch}`
-      : await pool`
-          UPDATE consumers SET tick = ${position.tick}::text::bigint, position = ${text}, leased_to = NULL, leased_until = NULL
-           WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch}`;
-    return count > 0;
+    const change = keeps
+      ? pool`leased_to = ${text}, deliveries = deliveries + 1`
+      : pool`tick = ${position.tick}::text::bigint, position = ${text}, leased_to = NULL, leased_until = NULL, deliveries = 0`;
+    const [row] = await pool<{ deliveries: number }[]>`
+      UPDATE consumers SET ${change} WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} RETURNING deliveries`;
+    return row?.deliveries ?? null;
   }
 
   /**
@@ -191,6 +193,7 @@ export class ConsumerStore {
     const { count } = await pool`
       UPDATE consumers
          SET tick = ${position.tick}::text::bigint, position = ${encodePosition(position)}, delivered = delivered + ${events},
+             deliveries = CASE WHEN position = ${encodePosition(position)} THEN deliveries ELSE 0 END,
              leased_to = ${extendsMs === undefined ? pool`NULL` : pool`leased_to`},
              leased_until = ${extendsMs === undefined ? pool`NULL` : pool`now() + make_interval(secs => ${extendsMs / 1_000})`}
        WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} AND leased_to IS NOT NULL AND lost_at IS NULL`;
