@@ -595,6 +595,7 @@ function openWritePath(
     browserLimits: { ofKeys: parts.limits.browserKey, ofNetworks: parts.limits.browserNetwork },
     onStored: parts.usage.stored,
     onRefused: parts.usage.refused,
+    onRefusedUnread: parts.usage.refusedUnread,
     journal: parts.journal,
     watch: parts.watch,
     log,

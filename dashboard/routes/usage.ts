@@ -30,6 +30,7 @@ export function UsagePage({ appId }: TabProps): VNode {
         <${Days} usage=${data} />
         <${Refused} usage=${data} />
       </div>
+      <${LastRefused} usage=${data} />
       <${Tokens} appId=${appId} usage=${data} />`
     }
   </section>`;
@@ -108,7 +109,35 @@ function Refused({ usage: { refused, refusedEvents, meanings } }: { readonly usa
       html`<p><b>${counted(events, 'event')}</b> <span class="muted">inside of requests that were accepted</span></p>
       <${Codes} meanings=${meanings} counts=${refusedEvents.map((one) => [one.code, one.events] as const)} />`
     }
-    <p class="hint">Requests whose token is not valid, or cannot be read because the body is not JSON, belong to no app and are not here.</p>
+    <p class="hint">Requests without a valid token belong to no app and are not here.</p>
+  </section>`;
+}
+
+function LastRefused({ usage: { lastRefused } }: { readonly usage: Usage }): VNode | null {
+  if (lastRefused.length === 0) return null;
+  return html`<section class="usage-tokens" aria-labelledby="usage-last-refused">
+    <h2 id="usage-last-refused">Last refused requests</h2>
+    ${table(
+      lastRefused.map((one, index) => ({ ...one, index })),
+      {
+        label: 'Last refused requests',
+        id: ({ index }) => String(index),
+        columns: [
+          ['When', ({ at }) => html`<${Ago} at=${at} />`],
+          ['Producer', ({ producer }) => producer ?? 'browser key'],
+          ['Path', ({ route }) => html`<code>${route}</code>`],
+          ['What is wrong', ({ code, details }) => html`<code>${code}</code> ${details}`],
+          [
+            'Body',
+            ({ body, isCut }) =>
+              body === null
+                ? html`<span class="muted">not shown</span>`
+                : html`<code class="usage-body">${body}${isCut && '…'}</code>`,
+          ],
+        ],
+      },
+    )}
+    <p class="hint">At most 20, of the last 7 days. Tokens are masked, and so are values that rules of redaction name; where there are such rules, a body that is no JSON or longer than 4 KB is not shown.</p>
   </section>`;
 }
 

@@ -86,6 +86,8 @@ export interface App {
   readonly total: number;
   readonly firstEventAt: string | null;
   readonly lastEventAt: string | null;
+  /** Whether requests with one of its tokens were refused in the last hour. */
+  readonly refusedLately: boolean;
 }
 
 export interface EventType {
@@ -697,6 +699,20 @@ export interface Usage {
   readonly refused: readonly { readonly code: string; readonly requests: number }[];
   /** Events that were refused inside of accepted requests. */
   readonly refusedEvents: readonly { readonly code: string; readonly events: number }[];
+  /** The latest requests with a valid token that were refused, at most 20, the last one first. */
+  readonly lastRefused: readonly {
+    readonly at: string;
+    /** Name of the producer; null: a browser key, or a producer that is gone. */
+    readonly producer: string | null;
+    /** The path. */
+    readonly route: string;
+    readonly code: string;
+    /** What is wrong, as the producer was told; of a batch the first event that is refused. */
+    readonly details: string;
+    /** The beginning of the body, tokens and redacted values masked; null: it is not shown. */
+    readonly body: string | null;
+    readonly isCut: boolean;
+  }[];
   /** What these codes mean to the owner of an app; those that are not here are in the documentation of the API. */
   readonly meanings: Readonly<Record<string, string>>;
   /** What comes near a limit or went beyond it, and what to do, which a command follows; null: nothing. */

@@ -37,7 +37,7 @@ export interface Producer {
 }
 
 /** The first producer, whose token the app was created with, has the id of its app with another prefix. */
-const FIRST_NAME = 'First token';
+export const FIRST_NAME = 'First token';
 /** Valid producers of an app, without the first one. */
 const MAX_PRODUCERS = 100;
 /** Revoked producers of an app that stay in lists; the earliest are removed. */

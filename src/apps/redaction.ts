@@ -4,6 +4,7 @@ import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { appNotFound, refused } from '../errors.ts';
 import { addEdit, type EditStep, editValues, newEditStep, type Replace } from '../json/edit.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
+import { forgetRefusals } from './refused-requests.ts';
 
 export const REDACTIONS = ['drop', 'mask', 'hmac'] as const;
 export type RedactionAction = (typeof REDACTIONS)[number];
@@ -108,6 +109,7 @@ export async function addRedaction(
       ON CONFLICT (type_id, path) DO UPDATE SET action = excluded.action
       RETURNING created_at AS "createdAt"`;
     if (made === undefined) throw new Error(`A rule of ${appId} was inserted and is not there.`);
+    await forgetRefusals(tx, type.appId);
     await writeAudit(tx, {
       ...{ appId: type.appId, by, action: 'redaction.add' },
       details: { typeId: type.typeId, name: type.typeName, path: stored, what: action },

@@ -10,6 +10,8 @@ import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import { errorCode, type Sql } from '../storage/database/connect.ts';
 import type { EventRow } from '../storage/write/accepted-event.ts';
+import type { LoggingToken } from './logging-token-lookup.ts';
+import { addRefusals, removeOldRefusals, WaitingRefusals } from './refused-requests.ts';
 import { addUsage, EVENT_PREFIX, LATE_MINUTES, removeOldRequests, type UsageDeltas } from './usage-store.ts';
 
 export interface UsageOptions {
@@ -90,6 +92,11 @@ class ProducerUse {
 /** The first producers of apps have no id of their own: theirs are those of their apps with a sign. */
 const producerKey = (appId: number, producerId: number): number => (producerId === 0 ? -appId : producerId);
 
+/** Whose request was refused. */
+interface RefusedSender extends Pick<Exchange, 'route' | 'refusedBody' | 'producerId'> {
+  readonly appId: number;
+}
+
 /** What is used in a minute. */
 class Period {
   /** By internal ids. */
@@ -140,6 +147,10 @@ export class Usage {
   #waiting: Periods = new Map();
   /** The last one that was counted in. */
   #current = { minute: Number.NaN, period: new Period() };
+  /** The latest requests that were refused: some of them are given up where the database does not take them. */
+  readonly #refusals = new WaitingRefusals();
+  /** Requests of which it is looked up whose they are. */
+  readonly #lookups = new Set<Promise<void>>();
   #writing: Promise<void> = Promise.resolve();
   #removedAt = Number.NEGATIVE_INFINITY;
   #failures = 0;
@@ -168,14 +179,60 @@ export class Usage {
 
   /** Counts a request that has ended, for the app or the token that it was admitted for. */
   readonly settled = (exchange: Exchange, outcome: Outcome | null): void => {
-    const { writerAppId, readerTokenId, producerId } = exchange;
+    const { writerAppId, readerTokenId, producerId, refusedEvent } = exchange;
     if (outcome === null || (writerAppId === null && readerTokenId === null)) return;
     const period = this.#period();
     if (writerAppId !== null) useOf(period.apps, writerAppId).add(outcome);
     if (writerAppId !== null && producerId !== null)
       period.producer(writerAppId, producerId).add(outcome, exchange.storedEvents);
     if (readerTokenId !== null) useOf(period.tokens, readerTokenId).add(outcome);
+    if (writerAppId === null) return;
+    const { route, refusedBody } = exchange;
+    const sent = { appId: writerAppId, producerId, route, refusedBody };
+    if (outcome instanceof Rejection) this.#noteRefusal(sent, outcome, '');
+    else if (refusedEvent !== null)
+      this.#noteRefusal(sent, refusedEvent.refusal, `event ${refusedEvent.place + 1}: `);
   };
+
+  /**
+   * Counts a request that was refused before its token was read, once it is known whose the token in its body is.
+   * @param writer the outcome of the lookup of that token
+   */
+  readonly refusedUnread = (
+    writer: LoggingToken | Rejection | Promise<LoggingToken | Rejection>,
+    refusal: Rejection,
+    request: Pick<Exchange, 'route' | 'refusedBody'>,
+  ): void => {
+    const counted = Promise.resolve(writer)
+      .then((known) => this.#countUnread(known, refusal, request))
+      .catch(() => undefined)
+      .finally(() => this.#lookups.delete(counted));
+    this.#lookups.add(counted);
+  };
+
+  #countUnread(
+    writer: LoggingToken | Rejection,
+    refusal: Rejection,
+    { route, refusedBody }: Pick<Exchange, 'route' | 'refusedBody'>,
+  ): void {
+    if (writer instanceof Rejection) return;
+    const { appId, producerId } = writer;
+    const period = this.#period();
+    useOf(period.apps, appId).add(refusal);
+    period.producer(appId, producerId).add(refusal, null);
+    this.#noteRefusal({ appId, producerId, route, refusedBody }, refusal, '');
+  }
+
+  /** What failed without a fault of the producer is not noted. */
+  #noteRefusal(
+    { appId, producerId, route, refusedBody: body }: RefusedSender,
+    { status, code, details }: Rejection,
+    place: string,
+  ): void {
+    if (status < 400 || status >= 500) return;
+    const at = this.#options.now();
+    this.#refusals.add({ appId, producerId, at, route, code, details: `${place}${details}`, body });
+  }
 
   /** Counts an event that was acknowledged. */
   readonly stored = ({ appId, typeId, createdAt, payload }: EventRow): void => {
@@ -197,13 +254,15 @@ export class Usage {
 
   /** Brings what was counted to the database. Never rejects: what fails is tried again with the next call. */
   write(): Promise<void> {
-    this.#writing = this.#writing.then(() => this.#write());
+    const lookups = [...this.#lookups];
+    this.#writing = this.#writing.then(() => Promise.all(lookups)).then(() => this.#write());
     return this.#writing;
   }
 
   /** Forgets what waits: the database has become another one, where the ids mean others. */
   forget(): void {
     this.#forgotten += 1;
+    this.#refusals.take();
     this.#wait(new Map());
   }
 
@@ -237,11 +296,15 @@ export class Usage {
     const { sql, log, now, judged = now } = this.#options;
     const periods = this.#waiting;
     const forgotten = this.#forgotten;
+    const refusals = this.#refusals.take();
     this.#wait(new Map());
     try {
       if (periods.size > 0) await addUsage(sql, deltasOf(periods));
+      periods.clear();
+      await addRefusals(sql, refusals);
       if (Math.abs(now() - this.#removedAt) >= REMOVE_EVERY_MS) {
         await removeOldRequests(sql, judged());
+        await removeOldRefusals(sql, judged());
         this.#removedAt = now();
       }
       this.#isFailing = false;
@@ -255,7 +318,7 @@ export class Usage {
       }
       this.#wait(periods);
       if (!this.#isFailing)
-        log.warn({ code: errorCode(error) }, 'usage: write failed, retrying every 5 seconds');
+        log.warn({ code: errorCode(error), err: error }, 'usage: write failed, retrying every 5 seconds');
       this.#isFailing = true;
     }
   }

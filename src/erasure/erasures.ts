@@ -1,5 +1,6 @@
 /** Erasures as the database keeps them: what was asked for, and the receipt of what was done. */
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import { forgetRefusals } from '../apps/refused-requests.ts';
 import type { Secret } from '../apps/secret.ts';
 import { seal, unseal } from '../base/sealed-text.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
@@ -111,6 +112,7 @@ export async function askErasure(sql: Sql, secret: Secret, asked: AskedErasure):
       INSERT INTO erasures (public_id, app_id, action, actor, reason, condition_hmac, sealed_conditions, asked_at, covers_until)
       VALUES (${erasureId}, ${app.id}, ${action}, ${nameOf(by)}, ${reason}, ${conditionHmac(secret, app.appId, conditions.texts)},
               ${sealed}, ${new Date(asked.askedAt)}, ${new Date(asked.coversUntil)})`;
+    await forgetRefusals(tx, app.id);
     const details = { erasureId, what: action, events: matching };
     await writeAudit(tx, { appId: app.id, by, action: 'erasure.ask', details });
   });

@@ -5,7 +5,13 @@ import type { LimitDecision } from '../limits/limiter.ts';
 import type { ArrivingLines } from './arriving-lines.ts';
 import type { BodyRoom } from './body-room.ts';
 import type { ListMember } from './intrusive-list.ts';
-import { type BodyOptions, type BodyOwner, type ReceivedBody, RequestBody } from './request-body.ts';
+import {
+  type BodyBeginning,
+  type BodyOptions,
+  type BodyOwner,
+  type ReceivedBody,
+  RequestBody,
+} from './request-body.ts';
 import { AnswerStream, type StreamAnswer, type StreamWire } from './stream.ts';
 
 export interface Answer {
@@ -124,6 +130,10 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
   storedEvents: number | null = null;
   /** Internal id of the resource token that was accepted; null: none. */
   readerTokenId: number | null = null;
+  /** The first event that was refused by itself, and its place from 0 on; null: none was. */
+  refusedEvent: { readonly place: number; readonly refusal: Rejection } | null = null;
+  /** The body of a request that was refused, or an event of it, or the beginning. Null: it was not read, or is accepted. */
+  refusedBody: BodyBeginning | null = null;
   /** Set by the step that asks the limiter; sent as RateLimit headers from then on. */
   rateLimit: LimitDecision | null = null;
   /** The response if the deadline passes now. A step after which the outcome may be unknown replaces it. */
@@ -389,6 +399,8 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
 
   #settle(outcome: Outcome | null): void {
     this.settled = true;
+    if (this.writerAppId !== null && (outcome instanceof Rejection || this.refusedEvent !== null))
+      this.refusedBody = this.#body?.beginning() ?? null;
     this.#body?.release();
     this.#onSettled(this, outcome);
     const listeners = this.#listeners;

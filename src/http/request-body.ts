@@ -1,5 +1,6 @@
 /** Receives the body of a request: limits, buffers, decompresses and decodes it. */
 import { isAscii } from 'node:buffer';
+import { ownText } from '../base/own-text.ts';
 import { decode } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from './arriving-lines.ts';
@@ -90,6 +91,23 @@ export type ReceivedBody = string | Buffer;
 /** Whether a body is so small that it may be parsed before its sender is authenticated. */
 export function isSmallBody(body: ReceivedBody): body is string {
   return typeof body === 'string' && body.length <= SMALL_BODY_BYTES;
+}
+
+/** The beginning of a body, for whoever has to correct it. */
+export interface BodyBeginning {
+  readonly text: string;
+  /** Whether it is the whole body. */
+  readonly isWhole: boolean;
+}
+
+/** Characters, or bytes, of a beginning. */
+const BEGINNING = 4_096;
+
+/** @param body text, or text in UTF-8 */
+export function beginningOf(body: ReceivedBody): BodyBeginning {
+  const isWhole = body.length <= BEGINNING;
+  if (typeof body !== 'string') return { text: body.toString('utf8', 0, BEGINNING), isWhole };
+  return { text: isWhole ? body : ownText(body.slice(0, BEGINNING)), isWhole };
 }
 
 export class RequestBody {
@@ -217,6 +235,13 @@ export class RequestBody {
       this.#refuseAtOnce(this.#refusal ?? TOO_SLOW);
     }
     return isTooSlow;
+  }
+
+  /** The beginning of a text that has arrived; null: there is none, or it is not held as a whole. */
+  beginning(): BodyBeginning | null {
+    const body = this.#result;
+    if (this.#isBinary || !(typeof body === 'string' || Buffer.isBuffer(body))) return null;
+    return beginningOf(body);
   }
 
   /** Releases all memory: the request has its response, or its client disconnected. */
@@ -530,8 +555,8 @@ export class RequestBody {
     this.#windowBytes = 0;
     // Who takes the lines learns of their end from them.
     if (this.#lines !== null) return;
-    if (this.#resolve === null) this.#result = body;
-    else this.#resolve(body);
+    this.#result = body;
+    this.#resolve?.(body);
   }
 
   #letGo(): void {

@@ -3,9 +3,10 @@
 import type { KeyObject } from 'node:crypto';
 import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
+import type { Usage } from '../apps/usage.ts';
 import { Rejection } from '../errors.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
-import { isSmallBody } from '../http/request-body.ts';
+import { beginningOf, isSmallBody, type ReceivedBody } from '../http/request-body.ts';
 import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
@@ -16,6 +17,7 @@ import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
+import { findTokens } from './parse/find-tokens.ts';
 import type { PayloadChecks } from './payload-checks.ts';
 import { startOfCurrentDay } from './queue/past-writer.ts';
 import type { WriteQueues } from './queue/write-queues.ts';
@@ -38,6 +40,8 @@ export interface CreateEventSteps extends ByteLimitSteps {
   readonly retentionBoundary: RetentionBoundary;
   /** Of the digests that take the place of redacted values. */
   readonly redactionKey: KeyObject;
+  /** Called for a request that is refused before its token is read, with the lookup of the token in its body. */
+  readonly onRefusedUnread: Usage['refusedUnread'];
   /** A new event id for an event of this time. */
   readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
@@ -56,13 +60,13 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     const stopwatch = steps.stageTimes.start();
     const key = exchange.header(IDEMPOTENCY_KEY);
     const keyProblem = idempotencyKeyProblem(key);
-    if (keyProblem !== null) return keyProblem;
+    if (keyProblem !== null) return unread(steps, exchange, received, keyProblem);
     const text = isSmallBody(received) ? received : await steps.tokenScreen.admit(received);
     if (text instanceof Rejection) return text;
     const parsed = parseEventBody(text);
     const body = parsed instanceof Promise ? await parsed : parsed;
     stopwatch?.lap('validate');
-    if (body instanceof Rejection) return body;
+    if (body instanceof Rejection) return unread(steps, exchange, text, body);
 
     // Cached values are not awaited: an await costs a promise and a turn of the microtask queue.
     const epoch = steps.epoch();
@@ -132,6 +136,24 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
     if (type.schema !== null && outcome === answer) steps.payloadChecks.note(appId, { type, payload });
     return outcome;
   };
+}
+
+/**
+ * A refusal of a body before its token is read. Where the body has one it is looked up all the same, so that its owner can see what
+ * is wrong: looked for in the beginning alone. The answer does not wait for that, and a token that nobody has costs what it does in a
+ * body that is right.
+ */
+function unread(
+  steps: CreateEventSteps,
+  { route }: Exchange,
+  body: ReceivedBody,
+  refusal: Rejection,
+): Rejection {
+  const refusedBody = beginningOf(body);
+  const [token] = findTokens(refusedBody.text).tokens;
+  if (token === undefined) return refusal;
+  steps.onRefusedUnread(steps.loggingTokens.writerOf(token), refusal, { route, refusedBody });
+  return refusal;
 }
 
 async function timeProblem(

@@ -15,6 +15,8 @@ export interface Refusing {
   readonly route: string;
   /** Grows by what was stored. */
   storedEvents: number | null;
+  /** The first that was refused. */
+  refusedEvent: { readonly place: number; readonly refusal: Rejection } | null;
   readonly writerAppId: number | null;
 }
 
@@ -31,12 +33,13 @@ export class RefusedEvents {
   count(exchange: Refusing, results: readonly Result[]): void {
     const { route, writerAppId } = exchange;
     let stored = 0;
-    for (const result of results) {
+    for (const [place, result] of results.entries()) {
       if (!(result instanceof Rejection)) {
         stored += 1;
         continue;
       }
       this.#add(route, result.reason);
+      exchange.refusedEvent ??= { place, refusal: result };
       if (writerAppId !== null) this.#onRefused(writerAppId, result.code);
     }
     exchange.storedEvents = (exchange.storedEvents ?? 0) + stored;

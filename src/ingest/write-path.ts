@@ -21,7 +21,7 @@ import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { BrowserLimits } from './browser/create-browser-events.ts';
 import { browserRoutes } from './browser/routes.ts';
 import { type CreateBatchSteps, createCreateBatch } from './create-batch.ts';
-import { createCreateEvent } from './create-event.ts';
+import { type CreateEventSteps, createCreateEvent } from './create-event.ts';
 import { CREATE_BATCH, CREATE_EVENT } from './declarations.ts';
 import { createEventIds } from './event-id.ts';
 import { FirstTimes } from './first-times.ts';
@@ -57,6 +57,7 @@ export interface WritePathOptions {
   readonly onStored: (event: AcceptedEvent) => void;
   /** Called with the app and the code of each event that is refused by itself. */
   readonly onRefused: (appId: number, code: string) => void;
+  readonly onRefusedUnread: CreateEventSteps['onRefusedUnread'];
   /** Null if events are refused while the database is unavailable. */
   readonly journal: Journal | null;
   /** Watches the connections to the database. */
@@ -187,6 +188,7 @@ export class WritePath {
       ...steps,
       tokenScreen: new TokenScreen(this.loggingTokens, monotonic),
       stageTimes: this.stageTimes,
+      onRefusedUnread: options.onRefusedUnread,
     });
     const batchSteps: CreateBatchSteps = {
       ...steps,

@@ -2,9 +2,10 @@
 import { gzipSync } from 'node:zlib';
 import { pino } from 'pino';
 import { afterEach, describe, expect, test } from 'vitest';
+import { addRedaction } from '../../src/apps/redaction.ts';
 import { Usage } from '../../src/apps/usage.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
-import { newOwnApp, newPerson, type Person } from '../support/person.ts';
+import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import {
   startTestService,
   TestClock,
@@ -22,6 +23,7 @@ interface UsageAnswer {
   minutes: { at: string; accepted: number; refused: number }[];
   refused: { code: string; requests: number }[];
   refusedEvents: { code: string; events: number }[];
+  lastRefused: { at: string; code: string; body: string | null }[];
   days: { day: string; events: number; bytes: number }[];
   tokens: { name: string; reads: number; refused: number; lastUsedAt: string | null }[];
 }
@@ -132,6 +134,103 @@ describe('the usage of an app', () => {
     expect(usage.refusedEvents).toEqual([{ code: 'INVALID_REQUEST', events: 10 }]);
     expect(usage.refused).toEqual([]);
     expect(usage.minutes.at(-1)).toMatchObject({ accepted: 5, refused: 0 });
+  });
+
+  test('has every refusal of a valid token, and the latest of them with reason, producer and the body', async () => {
+    const { service, clock } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 60 } });
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    const { data: made } = await owner.post(`${app.path}/producers`, { name: 'Billing' });
+    const token = String(made.loggingToken);
+    const sent = async (body: string, headers: Record<string, string> = {}, path = '/public/create_event') =>
+      (await service.request({ method: 'POST', path, headers, body })).status;
+    const post = (fields: object, headers = {}): Promise<number> =>
+      sent(JSON.stringify({ loggingToken: token, ...fields }), headers);
+    const bearer = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+    expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: false });
+
+    // What is refused before the token is read, and after it.
+    expect(await post({ typeName: '', payload: {} })).toBe(400);
+    expect(await post({ payload: {} })).toBe(400);
+    expect(await post({ typeName: 'a', payload: [1] })).toBe(400);
+    expect(await sent(`{"loggingToken":"${token}","payload":{"a":`)).toBe(400);
+    expect(await post({ typeName: 'a', payload: {} }, { 'Idempotency-Key': 'k'.repeat(300) })).toBe(400);
+    expect(await post({ typeId: 'typ_none', payload: { half: '\ud800', nul: '\0' } })).toBe(404);
+    expect(await sent('{"events":', bearer, '/v1/events')).toBe(400);
+    clock.advance(1_000);
+    expect(await sent('[{"typeName":"a","payload":{}},{"payload":{}}]', bearer, '/v1/events')).toBe(207);
+    const answer = await owner.get(`${app.path}/usage`);
+    const usage = answer.data as unknown as UsageAnswer;
+    expect(usage.refused).toEqual([
+      { code: 'INVALID_REQUEST', requests: 6 },
+      { code: 'EVENT_TYPE_NOT_FOUND', requests: 1 },
+    ]);
+    expect(usage.lastRefused).toHaveLength(8);
+    expect(usage.lastRefused[0]).toEqual({
+      at: new Date(NOON + 1_000).toISOString(),
+      ...{ producer: 'Billing', route: '/v1/events', code: 'INVALID_REQUEST', isCut: false },
+      details: 'event 2: One of the fields "typeId" and "typeName" is required.',
+      body: '[{"typeName":"a","payload":{}},{"payload":{}}]',
+    });
+    expect(usage.lastRefused.at(-1)).toMatchObject({
+      ...{ at: new Date(NOON).toISOString(), producer: 'Billing', route: '/public/create_event' },
+      body: '{"loggingToken":"tdl_***","typeName":"","payload":{}}',
+    });
+    expect(JSON.stringify(usage)).not.toContain(token.slice(4));
+    expect(JSON.stringify((await owner.get(app.path.concat('/producers'))).data)).toContain('"refused":7');
+    expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: true });
+
+    // The latest twenty; a limit that is exceeded is one of them, and the body is cut.
+    for (let n = 0; n < 100; n += 1) await post({ typeName: 'a', payload: [n], more: 'é'.repeat(5_000) });
+    for (let n = 0; n < 70; n += 1) await post({ typeName: 'a', payload: {} });
+    const { lastRefused } = await read(owner, app.path);
+    expect(lastRefused).toHaveLength(20);
+    expect(lastRefused.filter(({ code }) => code === 'RATE_LIMIT_EXCEEDED')).toHaveLength(1);
+    expect(lastRefused.at(-1)).toMatchObject({
+      isCut: true,
+      body: expect.stringContaining('"payload":[81]'),
+    });
+    expect(lastRefused.every(({ body }) => (body ?? '').length <= 1_000)).toBe(true);
+
+    clock.advance(2 * 60 * MINUTE_MS);
+    expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: false });
+    clock.advance(8 * DAY_MS);
+    await owner.signIn('owner@example.com');
+    await read(owner, app.path);
+    expect(await service.sql`SELECT FROM refused_requests`).toHaveLength(0);
+  });
+
+  test('shows no value that is redacted or erased in a body that was refused', async () => {
+    const { service } = await start();
+    const owner = await newPerson(service, 'owner@example.com');
+    const app = await newOwnApp(owner);
+    const { loggingToken } = app;
+    const post = async (body: string): Promise<void> => {
+      const { status } = await service.request({ method: 'POST', path: '/public/create_event', body });
+      expect(status).toBe(400);
+    };
+    const wrong = JSON.stringify({ loggingToken, typeName: 'a', paylod: { card: { number: 4111 } } });
+    await post(wrong);
+    const before = await read(owner, app.path);
+    expect(before.lastRefused[0]?.body).toContain('4111');
+
+    await service.post({ loggingToken, typeId: undefined, typeName: 'a' });
+    await addRedaction(service.sql, {
+      ...{ appId: app.appId, type: 'a', path: ['card', 'number'], action: 'mask' },
+    });
+    expect((await read(owner, app.path)).lastRefused).toEqual([]);
+    await post(wrong);
+    await post(wrong.slice(0, -1));
+    await post(`${wrong.slice(0, -1)},"long":"${'x'.repeat(5_000)}"}`);
+    const { lastRefused } = await read(owner, app.path);
+    expect(lastRefused.map(({ body }) => body)).toEqual([
+      null,
+      null,
+      '{"loggingToken":"tdl_***","typeName":"a","paylod":{"card":{"number":"***"}}}',
+    ]);
+    const erasure = { filter: ['a:1'], dryRun: false, password: PASSWORD };
+    expect((await owner.post(`${app.path}/erasures`, erasure)).status).toBe(202);
+    expect((await read(owner, app.path)).lastRefused).toEqual([]);
   });
 
   test('has the reads of its tokens', async () => {

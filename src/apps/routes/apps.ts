@@ -22,6 +22,7 @@ import type { Sql } from '../../storage/database/connect.ts';
 import { isTimezone } from '../../storage/storage.ts';
 import { createApp, renameApp } from '../apps.ts';
 import { createEventType, displayEventType, renameEventType, type TypeDisplay } from '../event-types.ts';
+import { wasRefusedLately } from '../refused-requests.ts';
 import { eraseRemovedApp, listRemovedApps, removeApp, restoreApp } from '../removed-apps.ts';
 import type { Secret } from '../secret.ts';
 
@@ -80,8 +81,15 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done<CreatedApp>(made, { status: 201 });
     }),
-    api.readInTurn('/api/apps/:appId', 'viewer', async ({ app: { id, suspendedAt: _, ...app }, events }) =>
-      done<App>({ ...app, ...(await events.appSpan(id)) }),
+    api.readInTurn(
+      '/api/apps/:appId',
+      'viewer',
+      async ({ app: { id, suspendedAt: _, ...app }, events, sql }) =>
+        done<App>({
+          ...app,
+          ...(await events.appSpan(id)),
+          refusedLately: await wasRefusedLately(sql, id, now()),
+        }),
     ),
     api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });

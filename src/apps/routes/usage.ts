@@ -7,6 +7,7 @@ import { done } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { type LimitSettings, readAppLimits } from '../app-limits.ts';
+import { readRefusals } from '../refused-requests.ts';
 import { type AppUsage, readUsage } from '../usage-store.ts';
 
 export interface UsageRouteOptions {
@@ -40,9 +41,10 @@ export function usageRoutes({ api, sql: accounts, writeUsage, settings, now }: U
     const { createPerMinute, bytesPerDay, types } = await readAppLimits(sql, settings, app.appId);
     const limits = { create: createPerMinute ?? 0, read: settings.READ_LIMIT_PER_MINUTE, bytesPerDay, types };
     const used = await readUsage(sql, app.id, now());
+    const lastRefused = await readRefusals(sql, app.id);
     const codes = [...used.refused, ...used.refusedEvents].map(({ code }) => code);
     const meanings = Object.fromEntries(Object.entries(MEANINGS).filter(([code]) => codes.includes(code)));
-    return done<Usage>({ limits, ...used, meanings, warning: warningOf(limits, used) });
+    return done<Usage>({ limits, ...used, lastRefused, meanings, warning: warningOf(limits, used) });
   });
   const limits = api.read('/api/apps/:appId/limits', 'owner', async ({ app }) =>
     done<AppLimits>(await readAppLimits(accounts, settings, app.appId)),
