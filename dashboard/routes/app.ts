@@ -94,7 +94,7 @@ export function AppPage({ params }: { readonly params: Readonly<Record<string, s
             href=${`/apps/${appId}${key && `/${key}`}${key === '' ? search : ''}`}
             aria-current=${key === tab ? 'page' : undefined}
             onPointerEnter=${key === '' && prepareExplore}
-          >${label}${key === 'usage' && data?.refusedLately && html`<span class="tab-mark" title="Requests were refused in the last hour"><span class="sr-only">: requests were refused in the last hour</span></span>`}</a>`,
+          >${label}${key === 'usage' && data?.refusedLately && html`<span class="tab-mark" role="img" aria-label="Requests were refused in the last hour" title="Requests were refused in the last hour"></span>`}</a>`,
         )}
       </nav>
     </div>

@@ -239,5 +239,24 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect
       .poll(async () => await shown(LIMIT))
       .toContain('3 requests of the last hour came beyond the limit.');
+
+    // What a producer has to correct, with a mark at the tab.
+    clock.advance(2 * MINUTE_MS);
+    expect((await service.post({ ...app, typeId: undefined, payload: [1] })).status).toBe(400);
+    const list = page.getByRole('region', { name: 'Last refused requests' });
+    await expect
+      .poll(async () => {
+        await shown(0);
+        return (await list.locator('tbody tr').allInnerTexts()).map((text) => text.replaceAll(/\s+/g, ' '));
+      })
+      .toHaveLength(2);
+    const [latest, limited] = await list.locator('tbody tr').allInnerTexts();
+    for (const text of ['First token', '/public/create_event', 'INVALID_REQUEST', '"payload":[1]'])
+      expect(latest).toContain(text);
+    expect(latest).not.toContain(app.loggingToken);
+    expect(limited).toContain('RATE_LIMIT_EXCEEDED');
+    await expect
+      .poll(() => page.getByRole('link', { name: /Usage.*refused in the last hour/ }).count())
+      .toBe(1);
   });
 });
