@@ -151,6 +151,11 @@ export class SignUp {
     if (way === 'invitation') {
       const invitation = await holdInvitation(tx, given.invitation ?? '', this.#options.wall());
       if (invitation === null) return NO_LINK;
+      // It tells whoever holds the link which addresses have accounts. The lock has one attempt after the other.
+      const link = given.invitation ?? '';
+      const wait = this.#ofLink.wait(link);
+      if (wait > 0) return throttled(wait);
+      this.#ofLink.begin(link);
       const user = await createUser(tx, { email, passwordHash, verified: false });
       await acceptInvitation(tx, invitation, user);
       return { user, invitation };

@@ -137,6 +137,30 @@ describe('invitations', () => {
     expect((await (await newPerson(service, anEmail())).post(accept)).code).toBe('LINK_NOT_VALID');
   });
 
+  test('tell their holder which addresses have accounts, slower and slower, until one has none', async () => {
+    const app = await newOwnApp(owner);
+    const invited = anEmail();
+    const invitation = await invite(app.path, invited);
+    const signUp = (email: string) =>
+      new Person(service).post('/api/users', { ...newAccount(email), invitation });
+    const known = await Promise.all(
+      Array.from({ length: 5 }, async () => {
+        const email = anEmail();
+        await newPerson(service, email);
+        return email;
+      }),
+    );
+    for (const email of known) expect((await signUp(email)).code).toBe('EMAIL_TAKEN');
+    for (const email of [known[0] ?? '', invited]) expect(await signUp(email)).toMatchObject({ status: 429 });
+    clock.advance(60_000);
+    expect((await signUp(known[0] ?? '')).code).toBe('EMAIL_TAKEN');
+    clock.advance(60_000);
+    expect((await signUp(invited)).status).toBe(201);
+    clock.advance(60_000);
+    for (const email of [known[0] ?? '', anEmail()])
+      expect((await signUp(email)).code).toBe('LINK_NOT_VALID');
+  });
+
   test('are in the audit log with the address that they were for', async () => {
     const app = await newOwnApp(owner);
     const invited = anEmail();
