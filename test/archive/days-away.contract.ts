@@ -7,6 +7,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { createApp } from '../../src/apps/apps.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { declareField } from '../../src/apps/fields.ts';
+import { setRetention } from '../../src/apps/retention.ts';
 import {
   archiveDueDays,
   bringDayBack,
@@ -206,6 +207,10 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
   /** Whatever has happened: each event is in one place, and counted once. */
   async function expectWhole(step = ''): Promise<void> {
     expect(await everything(), step).toEqual(model);
+    await expectCounted(step);
+  }
+
+  async function expectCounted(step = ''): Promise<void> {
     await withRun((sql) => storage.settleCounts(sql, Date.now() + DAY_MS));
     const rows = await database.sql<{ at: number; count: number }[]>`
       SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, sum(count)::float8 AS count FROM events_per_quarter_hour
@@ -566,6 +571,75 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
     for (let second = 0; second < 5; second += 1) await counts();
     expect(await run()).toMatchObject([{ day: DAY, events: 15 }, { day: '2026-03-30' }]);
     await expectWhole();
+    await close();
+  });
+
+  test('counts of a hidden type that an earlier release has added again are told and corrected', async () => {
+    const { sql } = database;
+    const next = START + DAY_MS;
+    // Each minute with an odd number is of the second type.
+    await fill(96);
+    await fill(32, next);
+    const hidden = [...model].filter(([, { at }]) => eventAt(at).typeId === typeIds[1]);
+    const archive = (own: Sql): Promise<boolean> =>
+      archiveDueDays({
+        ...{ ...options(own), filter: { app: app.publicId }, until: UNTIL, keepRows: true, reachMs: 0 },
+        onDay: ({ problem }) => expect(problem).toBeNull(),
+      });
+    await withRun(archive);
+    const settings = {
+      CHUNK_HOURS: 24,
+      COMPRESS_AFTER_DAYS: 0,
+      RETENTION_DAYS: 0,
+      CONSUMER_REACH_HOURS: 168,
+    };
+    await setRetention(sql, settings, { appId: app.publicId, type: 'order', days: 7, now: Date.now() });
+    const { upkeep, close } = openUpkeep();
+    const removeRows = async (): Promise<void> => {
+      await sql`UPDATE app_boundaries SET removed_until = '-infinity' WHERE app_id = ${app.id}`;
+      const left = model.size - hidden.length;
+      await until(async () => {
+        await upkeep.everySecond();
+        await upkeep.everyTenMinutes();
+        return (await localRows()) === left;
+      }, 'the rows of the type are removed');
+    };
+    await removeRows();
+    await expectCounted('before');
+    // As its `archive restore` did; of another day a part, which may be late events.
+    await write(hidden.filter(([, { at }]) => at < next).map(([id, { at }]) => eventAt(at, id)));
+    await write(
+      hidden
+        .filter(([, { at }]) => at >= next)
+        .slice(1)
+        .map(([id, { at }]) => eventAt(at, id)),
+    );
+    await removeRows();
+    await expect(expectCounted()).rejects.toThrow();
+    const told = async () => (await withRun((own) => storage.facts(own))).counts?.days ?? [];
+    const ofDay = hidden.filter(([, { at }]) => at < next).length;
+    const found = (await told()).filter(({ differing }) => differing > 0);
+    expect(found).toMatchObject([
+      { day: START, examples: [{ app: app.publicId, counted: 2 * ofDay, expected: ofDay }] },
+    ]);
+    const recount = async (): Promise<number[]> => {
+      const differing: number[] = [];
+      await withRun((own) =>
+        storage.recount(own, { from: START, until: START + 2 * DAY_MS }, (day) =>
+          differing.push(day.differing),
+        ),
+      );
+      return differing;
+    };
+    expect((await recount()).map((count) => count > 0)).toEqual([true, false]);
+    expect(await recount()).toEqual([0, 0]);
+    expect((await told()).filter(({ differing }) => differing > 0)).toEqual([]);
+    const [month] = await sql<{ count: number }[]>`
+      SELECT sum(count)::integer AS count FROM events_per_month WHERE app_id = ${app.id} AND type_id = 0`;
+    const again = hidden.length - ofDay - 1;
+    expect(month?.count).toBe(model.size + again);
+    const span = await storage.reader(sql).appSpan(app.id);
+    expect(span.total).toBe(model.size + again);
     await close();
   });
 

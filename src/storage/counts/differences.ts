@@ -227,7 +227,10 @@ interface Names {
 }
 
 /** Public ids of apps and types that still exist. */
-async function readNames(sql: Sql | Transaction, found: readonly FoundDifference[]): Promise<Names> {
+export async function readNames(
+  sql: Sql | Transaction,
+  found: readonly Pick<FoundDifference, 'appId' | 'typeId'>[],
+): Promise<Names> {
   if (found.length === 0) return { apps: new Map(), types: new Map() };
   const [appIds, typeIds] = [found.map(({ appId }) => appId), found.map(({ typeId }) => typeId)];
   const rows = await sql<{ isApp: boolean; id: number; publicId: string }[]>`

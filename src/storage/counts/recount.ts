@@ -1,9 +1,11 @@
 /** Compares the counts of days with their rows: the doctor shows what differs, a recount corrects it. */
 import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
 import { compareFieldDay, recountFieldDay } from '../fields/recount.ts';
+import type { ErasureSlice } from '../maintenance/erasing.ts';
 import { readSnapshot } from '../read/snapshot.ts';
 import { readBoundary } from '../retention.ts';
-import { compareDay, type DayComparison, EXAMPLES } from './differences.ts';
+import { findCountedAgain } from './counted-again.ts';
+import { compareDay, type DayComparison, EXAMPLES, readNames } from './differences.ts';
 import type { Interval } from './intervals.ts';
 import { ALL_TYPES, ceilTo, DAY_MS, DAYS, floorTo, type Level } from './levels.ts';
 
@@ -40,6 +42,10 @@ export interface CountingEngine {
   recountDay(sql: Sql, day: number): Promise<number>;
   /** The same for the counts of declared fields, if these are on other nodes. */
   recountFields?(sql: Sql, day: number): Promise<number>;
+  /** Where each app is. */
+  routes(sql: Sql): { at(appId: number): Promise<Sql> };
+  /** Takes counts away, beside others. */
+  erase(sql: Sql, slice: ErasureSlice): Promise<number>;
   /**
    * Compares the counts of a day with its rows, if that is not one statement over all apps; those of declared fields, too.
    * @returns null if it takes too long
@@ -73,8 +79,20 @@ export async function checkCounts(
     if (compared === null) unfinished.push(day);
     else days.push({ day, ...compared });
   }
-  return { days, unfinished };
+  const again = await findCountedAgain(sql, engine.routes(sql).at, null);
+  const names = await readNames(sql, again);
+  for (const { appId, typeId, day, counted, events, excess } of again) {
+    const [app, type] = [names.apps.get(appId) ?? String(appId), names.types.get(typeId) ?? String(typeId)];
+    const example = { level: DAYS.name, app, type, bucket: day, counted, expected: events };
+    const known = days.find((one) => one.day === day);
+    const found = { day, ...joined([known ?? NONE, { differing: excess.length, examples: [example] }]) };
+    if (known === undefined) days.push(found);
+    else days[days.indexOf(known)] = found;
+  }
+  return { days: days.sort((a, b) => a.day - b.day), unfinished };
 }
+
+const NONE: DayComparison = { differing: 0, examples: [] };
 
 /** The newest day and, by chance, others; in order of time. @param days in order of time */
 export function sampleOf(days: readonly number[], random: () => number): number[] {
@@ -177,7 +195,12 @@ export async function recount(
     }
     const ofEvents = await engine.recountDay(sql, day);
     const ofFields = await (engine.recountFields?.(sql, day) ?? recountFields(sql, day));
-    onDay({ day, differing: ofEvents + ofFields });
+    let again = 0;
+    for (const { appId, excess } of await findCountedAgain(sql, engine.routes(sql).at, day)) {
+      await engine.erase(sql, { appId, erasureId: 0, events: [], payloads: null, excess });
+      again += excess.length;
+    }
+    onDay({ day, differing: ofEvents + ofFields + again });
   }
   return { leftOut };
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { ALL_TYPES, countTable, DAY_MS, floorTo, LEVELS, MINUTE_MS } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { type ErasedValues, forgetValues, forgottenValues, recountMinutes } from '../fields/recount.ts';
+import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 
 /** Events of one transaction: some 50 ms. */
@@ -26,6 +27,8 @@ export interface ErasureSlice {
   readonly events: readonly ErasedEvent[];
   /** Their new payloads, which they keep; null: the events go. */
   readonly payloads: readonly string[] | null;
+  /** Counts of events without rows, which go in place of events. */
+  readonly excess?: readonly ErasedMinute[];
 }
 
 /** How many events of a type and minute were erased. */
@@ -47,9 +50,17 @@ export type NameOf = (table: string) => string;
 export async function eraseRows(
   tx: Transaction,
   { changes, changesOfErased }: Pick<EngineWrites, 'changes' | 'changesOfErased'>,
-  { appId, erasureId, events, payloads }: ErasureSlice,
+  { appId, erasureId, events, payloads, excess }: ErasureSlice,
   nameOf: NameOf = (table) => table,
 ): Promise<readonly ErasedMinute[]> {
+  if (excess !== undefined) {
+    await tx`
+      INSERT INTO ${tx(nameOf('count_deltas'))} (app_id, type_id, bucket, count, fields)
+      SELECT ${appId}::integer, type_id, minute, -count, ${EVERY_FIELD}::integer
+        FROM unnest(${excess.map(({ typeId }) => typeId)}::integer[], ${excess.map(({ minute }) => new Date(minute).toISOString())}::text[]::timestamptz[],
+                    ${excess.map(({ count }) => count)}::bigint[]) AS taken (type_id, minute, count)`;
+    return excess;
+  }
   const ids = events.map(({ id }) => id);
   const times = events.map(({ at }) => new Date(at).toISOString());
   const [first, last] = [times[0], times.at(-1)];

@@ -2,7 +2,7 @@
 
 import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { compareDay } from '../../counts/differences.ts';
-import { DAY_MS, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { DAY_MS, floorTo, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, NO_PLACE, noteTicks } from '../../feed/ticks.ts';
 import { ConsumerUpkeep } from '../../feed/upkeep.ts';
@@ -10,7 +10,13 @@ import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
 import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
-import { discardProfiles, type ErasureSlice, eraseRows, sumOf } from '../../maintenance/erasing.ts';
+import {
+  discardProfiles,
+  type ErasedMinute,
+  type ErasureSlice,
+  eraseRows,
+  sumOf,
+} from '../../maintenance/erasing.ts';
 import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
 import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
 import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
@@ -18,7 +24,13 @@ import { readSnapshot } from '../../read/snapshot.ts';
 import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, readBoundary } from '../../retention.ts';
 import { COMMAND_TIMEOUT_MS, underCountsLock, waitedInVain } from '../postgres/maintenance.ts';
 import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
-import { dropEmptyChunks, openColumnstore, removal, removeExpiredWith } from './app-removal.ts';
+import {
+  dropEmptyChunks,
+  openColumnstore,
+  removal,
+  removeExpiredWith,
+  takeFromOutlived,
+} from './app-removal.ts';
 import { Compression } from './compression.ts';
 import { aggregatesOf, applyPolicies, RETAINED, removeColumnstorePolicies } from './policies.ts';
 import {
@@ -338,6 +350,7 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
  */
 export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
   const erased = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+    if (slice.excess !== undefined) return await takeExcess(tx, slice.appId, slice.excess);
     await openColumnstore(tx);
     const minutes = await eraseRows(tx, writes, slice);
     if (slice.payloads === null && minutes.length > 0) await discardProfiles(tx, slice.appId, minutes);
@@ -345,6 +358,19 @@ export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number>
   });
   if (erased === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
   return erased;
+}
+
+/** Counts without rows are beside the aggregates. */
+async function takeExcess(tx: Transaction, appId: number, excess: readonly ErasedMinute[]): Promise<number> {
+  await tx`
+    CREATE TEMPORARY TABLE back ON COMMIT DROP AS
+    SELECT type_id, minute AS bucket, count
+      FROM unnest(${excess.map(({ typeId }) => typeId)}::integer[], ${excess.map(({ minute }) => new Date(minute).toISOString())}::text[]::timestamptz[],
+                  ${excess.map(({ count }) => count)}::bigint[]) AS taken (type_id, minute, count)`;
+  await takeFromOutlived(tx, appId, 'back');
+  await discardProfiles(tx, appId, excess);
+  await renewDays(tx, [...new Set(excess.map(({ minute }) => floorTo(minute, DAY_MS)))]);
+  return sumOf(excess);
 }
 
 /**
