@@ -1,5 +1,5 @@
 /** The results of a scenario: figures, ratios that can be judged, checks that must hold. */
-import { type Bound, spreadOf } from './judge.ts';
+import type { Bound } from './judge.ts';
 
 /** Something that was measured, once or once a round. */
 export interface Figure {
@@ -87,10 +87,4 @@ export class Findings {
       notes: this.#notes,
     };
   }
-}
-
-/** The median of a ratio of this name, for the judge. */
-export function ratioOf(result: ScenarioResult, name: string): ReturnType<typeof spreadOf> | undefined {
-  const ratio = result.ratios.find((one) => one.name === name);
-  return ratio === undefined ? undefined : spreadOf(ratio.values);
 }

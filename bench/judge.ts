@@ -1,4 +1,4 @@
-/** The arithmetic of judging: medians, spreads, ratios of interleaved rounds, and thresholds with their margins. */
+/** The arithmetic of judging: medians, spreads, and ratios of interleaved rounds. */
 
 /** What several rounds of one measurement come to. */
 export interface Spread {
@@ -87,71 +87,4 @@ export function keeps(value: number, { atLeast, atMost }: Bound): boolean {
     (atLeast === undefined || value >= atLeast) &&
     (atMost === undefined || value <= atMost)
   );
-}
-
-/** One line of thresholds.json. */
-export interface Threshold {
-  /** The scenario's name and the ratio's, as a result has them. */
-  readonly scenario: string;
-  readonly ratio: string;
-  /** What it was when the threshold was set, and whether more or less of it is better. */
-  readonly recorded: number;
-  readonly better: 'more' | 'less';
-  /** How much worse it may become, as a share of what was recorded: 0.25 is a quarter. */
-  readonly margin: number;
-}
-
-/** How many runs a threshold is made of. */
-export const RECORDED_RUNS = 10;
-/**
- * For ten values of a normal distribution: 99 % of all that follow lie above the mean less so many standard deviations, with a
- * confidence of 95 % (one-sided tolerance factor; NIST/SEMATECH e-Handbook of Statistical Methods, 7.2.6.3).
- */
-const TOLERANCE_FACTOR = 3.981;
-/** What runs on one machine do not show: another disk or kernel moved ratios of ours by 7 %. */
-const LEAST_MARGIN = 0.15;
-
-/**
- * A threshold that a further run of the same code misses once in a hundred times.
- * @param medians of {@link RECORDED_RUNS} runs; with any that was not measured the threshold stays as it is
- */
-export function thresholdOf(before: Threshold, medians: readonly number[]): Threshold {
-  if (medians.length !== RECORDED_RUNS || !medians.every((median) => median > 0)) return before;
-  const logs = medians.map(Math.log);
-  const mean = logs.reduce((sum, log) => sum + log, 0) / logs.length;
-  const deviation = Math.sqrt(logs.reduce((sum, log) => sum + (log - mean) ** 2, 0) / (logs.length - 1));
-  const most = Math.exp(TOLERANCE_FACTOR * deviation);
-  const margin = Math.max(LEAST_MARGIN, before.better === 'more' ? 1 - 1 / most : most - 1);
-  return {
-    ...before,
-    recorded: Number(Math.exp(mean).toPrecision(3)),
-    margin: Math.ceil(margin * 100) / 100,
-  };
-}
-
-export interface Verdict {
-  readonly threshold: Threshold;
-  /** The bound that the recorded ratio and its margin make. */
-  readonly bound: number;
-  /** Undefined where the run has no such ratio. */
-  readonly measured: Spread | undefined;
-  /** What the commit of the thresholds came to on the same machine; undefined where that was not asked. */
-  readonly control: Spread | undefined;
-  readonly passed: boolean;
-}
-
-/**
- * A ratio that was not measured fails: a guard that lost its eyes must not say that all is well.
- * @param control what the commit that the threshold was recorded with has come to on this machine. Where that is worse than what
- *                was recorded, the machine is another one, and the margin counts from there
- */
-export function judge(threshold: Threshold, measured: Spread | undefined, control?: Spread): Verdict {
-  const { better, margin } = threshold;
-  const [least, most] = [threshold.recorded, control?.median ?? threshold.recorded].sort((a, b) => a - b);
-  const recorded = (better === 'more' ? least : most) ?? Number.NaN;
-  const bound = better === 'more' ? recorded * (1 - margin) : recorded * (1 + margin);
-  const passed =
-    measured !== undefined &&
-    keeps(measured.median, better === 'more' ? { atLeast: bound } : { atMost: bound });
-  return { threshold, bound, measured, control, passed };
 }

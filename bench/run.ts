@@ -8,39 +8,31 @@
  *                                     5 to 20 minutes, by the machine; --events 1000000 takes less
  *   npm run bench -- explore          the page of 520,000 events in a browser: three minutes, with TIMESCALE_PG_HOME two more
  *   npm run bench -- --quick          shorter rounds and fewer, 12 minutes
- *   npm run bench:guard               the short set, judged by bench/thresholds.json; what misses a threshold is judged again by a
- *                                     control: the commit of the thresholds, on this machine
  *   npm run bench:smoke               what no noise excuses, in under two minutes
  *   npm run docs                      runs nothing: the generated parts of README.md, docs and bench/RESULTS.md
  *
- * Exit code 1 where a check of the work failed, or a ratio fell below its threshold; 2 where the bench itself failed.
+ * Exit code 1 where a check of the work failed; 2 where the bench itself failed.
  */
 import { mkdir } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { Command, InvalidArgumentError } from 'commander';
 import { OperatorError } from '../src/errors.ts';
-import { IS_CONTROL, runControl } from './control.ts';
-import { Findings, ratioOf, type ScenarioResult } from './findings.ts';
-import { judge as judgeOne, RECORDED_RUNS, type Threshold, type Verdict } from './judge.ts';
+import { Findings } from './findings.ts';
 import { writeDocuments } from './report/documents.ts';
 import { endProfile, profileOptions } from './report/profile.ts';
 import { circumstances, ROOT, type StoredResult, storeProfile, storeResult } from './report/results.ts';
-import { formatResult, formatVerdicts } from './report/table.ts';
+import { formatResult } from './report/table.ts';
 import type { Length, RunOptions, Scenario } from './scenario.ts';
 import { SCENARIOS } from './scenarios.ts';
-import { resolveCommit } from './servers/checkout.ts';
 import { stolenSince } from './servers/process-usage.ts';
 import { Workbench } from './servers/workbench.ts';
-import { readJudgedSet, record } from './thresholds.ts';
 
 interface Options {
   readonly json?: true;
   readonly quick?: true;
-  readonly judge?: true;
   readonly smoke?: true;
   readonly profile?: true;
   readonly events?: number;
-  readonly record?: true;
   readonly docs?: true;
   readonly store: boolean;
 }
@@ -109,51 +101,22 @@ async function runScenarios(
   if (failed.length > 0) throw new OperatorError(`could not be run: ${failed.join(', ')}`);
 }
 
-/** Enough for the judged and the short runs; the full one has what the goals speak of. */
+/** Enough for the short runs; the full one has what the goals speak of. */
 const EVENTS: Readonly<Record<Length, number>> = {
   full: 10_000_000,
   quick: 1_000_000,
-  guard: 1_000_000,
   smoke: 100_000,
 };
 
 /** What no noise excuses: statuses, the ledger, the limit. No figure is judged: `compare` does that for CPU. */
 const SMOKE = ['saturate', 'per-app-limit', 'over-limit'];
 
-function lengthOf({ judge, smoke, quick }: Options): Length {
-  if (judge === true) return 'guard';
+function lengthOf({ smoke, quick }: Options): Length {
   if (smoke === true) return 'smoke';
   return quick === true ? 'quick' : 'full';
 }
 
-function verdictsOf(limits: readonly Threshold[], results: ReadonlyMap<string, ScenarioResult>): Verdict[] {
-  return limits.map((threshold) => {
-    const result = results.get(threshold.scenario);
-    return judgeOne(threshold, result === undefined ? undefined : ratioOf(result, threshold.ratio));
-  });
-}
-
-/**
- * Judges what has missed its threshold once more, by what the commit of the thresholds comes to on this machine: a ratio may miss what
- * was recorded because the machine has another disk, kernel or processor.
- */
-async function judgeByControl(verdicts: readonly Verdict[], commit: string): Promise<readonly Verdict[]> {
-  const missed = verdicts.filter(({ passed, measured }) => !passed && measured !== undefined);
-  if (missed.length === 0) return verdicts;
-  const scenarios = [...new Set(missed.map(({ threshold }) => threshold.scenario))];
-  say(`\n${formatVerdicts(verdicts)}\n\nThe control, ${commit.slice(0, 8)}: ${scenarios.join(', ')}`);
-  const control = await runControl(commit, scenarios).catch((error: unknown) => {
-    say(`The control could not be run: ${error instanceof Error ? error.message : String(error)}`);
-    return new Map<string, ScenarioResult>();
-  });
-  return verdicts.map((verdict) => {
-    const { threshold, measured } = verdict;
-    const result = missed.includes(verdict) ? control.get(threshold.scenario) : undefined;
-    return result === undefined ? verdict : judgeOne(threshold, measured, ratioOf(result, threshold.ratio));
-  });
-}
-
-/** Scenarios that were asked for; those of the judged or the smoke set; or all. */
+/** Scenarios that were asked for; those of the smoke set; or all. */
 function chosen(names: readonly string[], set: readonly string[]): Scenario[] {
   const unknown = names.find((name) => !SCENARIOS.some((scenario) => scenario.name === name));
   if (unknown !== undefined) {
@@ -172,55 +135,25 @@ async function main(names: readonly string[], given: Options): Promise<number> {
   }
   if (given.json === true) audience = process.stderr;
   const length = lengthOf(given);
-  const set = given.judge === true ? await readJudgedSet() : null;
   const profileFolder = given.profile === true ? resolve(ROOT, '.bench', 'profiles') : null;
   if (profileFolder !== null) await mkdir(profileFolder, { recursive: true });
   const options: RunOptions = { length, events: given.events ?? EVENTS[length], profileFolder };
-  // What was only judged is no record of how fast the service is; a profile is one of where its time goes.
-  const store = given.store && given.judge !== true && given.smoke !== true;
-  const runOnce = async (): Promise<Map<string, StoredResult>> => {
-    const results = new Map<string, StoredResult>();
-    await runScenarios(
-      chosen(names, set?.scenarios ?? (given.smoke === true ? SMOKE : [])),
-      options,
-      async (result) => {
-        results.set(result.scenario, result);
-        if (!store) return;
-        if (profileFolder === null) await storeResult(result);
-        else await storeProfile(result);
-        await writeDocuments();
-      },
-    );
-    return results;
-  };
-  const judge = (results: ReadonlyMap<string, StoredResult>): Verdict[] => {
-    // Where only some scenarios were asked for, only they are judged.
-    const judged =
-      set?.thresholds.filter(({ scenario }) => names.length === 0 || results.has(scenario)) ?? [];
-    return verdictsOf(judged, results);
-  };
-  let results = await runOnce();
-  const runs = [judge(results)];
-  if (given.judge === true && given.record === true) {
-    for (; runs.length < RECORDED_RUNS; runs.push(judge(results))) {
-      say(`\nrun ${runs.length + 1} of ${RECORDED_RUNS}`);
-      results = await runOnce();
-    }
-    await record(runs, await resolveCommit('HEAD'));
-  }
-  const last = runs.at(-1) ?? [];
-  // The control itself asks for no other one.
-  const isControl = process.env[IS_CONTROL] !== undefined;
-  const verdicts = set === null || isControl ? last : await judgeByControl(last, set.control);
-  if (verdicts.length > 0) say(`\n${formatVerdicts(verdicts)}`);
-  if (given.json === true) {
-    process.stdout.write(`${JSON.stringify({ results: [...results.values()], verdicts }, null, 2)}\n`);
-  }
-  const failedChecks = [...results.values()].flatMap(({ scenario, checks }) =>
+  // A smoke is no record of how fast the service is; a profile is one of where its time goes.
+  const store = given.store && given.smoke !== true;
+  const results: StoredResult[] = [];
+  await runScenarios(chosen(names, given.smoke === true ? SMOKE : []), options, async (result) => {
+    results.push(result);
+    if (!store) return;
+    if (profileFolder === null) await storeResult(result);
+    else await storeProfile(result);
+    await writeDocuments();
+  });
+  if (given.json === true) process.stdout.write(`${JSON.stringify({ results }, null, 2)}\n`);
+  const failedChecks = results.flatMap(({ scenario, checks }) =>
     checks.filter(({ holds }) => !holds).map(({ claim, seen }) => `${scenario}: ${claim} (${seen})`),
   );
   for (const failure of failedChecks) say(`FAILED: ${failure}`);
-  return failedChecks.length > 0 || verdicts.some(({ passed }) => !passed) ? 1 : 0;
+  return failedChecks.length > 0 ? 1 : 0;
 }
 
 function count(text: string): number {
@@ -238,7 +171,7 @@ const program = new Command('bench')
   .option('--json', 'print one JSON object on standard output')
   .option(
     '--events <number>',
-    'events stored for the scenarios that read: 10000000, or 1000000 with --quick and --judge',
+    'events stored for the scenarios that read: 10000000, or 1000000 with --quick',
     count,
   )
   .option(
@@ -247,11 +180,6 @@ const program = new Command('bench')
   )
   .option('--docs', 'run nothing; renew the generated parts of README.md, docs and bench/RESULTS.md')
   .option('--no-store', 'leave bench/results and the documentation as they are')
-  .option(
-    '--record',
-    `with --judge: run ${RECORDED_RUNS} times, and judge later runs by the medians, with margins that their spread justifies`,
-  )
-  .option('--judge', 'run a short set and judge it by bench/thresholds.json')
   .option('--smoke', 'only check that the work is right, in under two minutes')
   .action(async (names: string[], options: Options) => {
     process.exitCode = await main(names, options).catch((error: unknown) => {

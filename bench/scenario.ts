@@ -2,8 +2,8 @@
 import type { Findings } from './findings.ts';
 import type { Workbench } from './servers/workbench.ts';
 
-/** How long a run may take: everything; shorter rounds and fewer; the short set of the guard; the least that proves the work. */
-export type Length = 'full' | 'quick' | 'guard' | 'smoke';
+/** How long a run may take: everything; shorter rounds and fewer; the least that proves the work. */
+export type Length = 'full' | 'quick' | 'smoke';
 
 export interface RunOptions {
   readonly length: Length;

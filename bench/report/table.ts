@@ -1,6 +1,6 @@
 /** A result as Markdown, which is also what the terminal shows. */
 import type { ScenarioResult } from '../findings.ts';
-import { type Bound, keeps, type Spread, spreadOf, type Verdict } from '../judge.ts';
+import { type Bound, keeps, type Spread, spreadOf } from '../judge.ts';
 
 /** Three significant digits, and no more than the number needs. */
 export function formatNumber(value: number): string {
@@ -67,17 +67,4 @@ export function formatResult(result: ScenarioResult): string {
 /** @param stolen see `Circumstances` */
 export function stolenText(stolen: number | undefined): string {
   return Number.isFinite(stolen) ? `, ${((stolen ?? 0) * 100).toFixed(1)} % of the CPU time stolen` : '';
-}
-
-export function formatVerdicts(verdicts: readonly Verdict[]): string {
-  const rows = verdicts.map(({ threshold, bound, measured, control, passed }) => [
-    `${threshold.scenario}: ${threshold.ratio}`,
-    measured === undefined ? 'not measured' : formatNumber(measured.median),
-    measured === undefined ? '' : formatSpread(measured),
-    `${threshold.better === 'more' ? '≥' : '≤'} ${formatNumber(bound)}`,
-    `${formatNumber(threshold.recorded)} and ${Math.round(threshold.margin * 100)} %`,
-    control === undefined ? '' : formatNumber(control.median),
-    passed ? 'passed' : 'FAILED',
-  ]);
-  return formatTable(['Ratio', 'Median', 'Spread', 'Threshold', 'Recorded, margin', 'Control', ''], rows);
 }

@@ -41,7 +41,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 5, rounds: 3 },
     quick: { seconds: 3, rounds: 1 },
-    guard: { seconds: 3, rounds: 1 },
     smoke: { seconds: 2, rounds: 1 },
   });
   const [bad, good] = [bench.startGenerator(), bench.startGenerator()];

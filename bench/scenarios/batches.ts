@@ -194,7 +194,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const length = byLength(options, {
     full: { rounds: 7, seconds: 2 },
     quick: { rounds: 3, seconds: 1 },
-    guard: { rounds: 3, seconds: 1 },
     smoke: { rounds: 1, seconds: 1 },
   });
   const [app, copied] = [await makeTypedApp(bench, 'batches'), await makeTypedApp(bench, 'copied')];

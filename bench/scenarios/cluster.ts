@@ -420,7 +420,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const length = byLength(options, {
     full: { rounds: 7, events: 100_000, calls: 40, stored: 200_000, apps: 600, seconds: 30 },
     quick: { rounds: 3, events: 20_000, calls: 20, stored: 100_000, apps: 300, seconds: 8 },
-    guard: { rounds: 3, events: 20_000, calls: 20, stored: 100_000, apps: 300, seconds: 8 },
     smoke: { rounds: 1, events: 5_000, calls: 5, stored: 20_000, apps: 150, seconds: 4 },
   });
   const ways = await waysOf(bench, ...sides);

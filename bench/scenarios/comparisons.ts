@@ -62,7 +62,6 @@ const seconds = (options: RunOptions): { seconds: number; rounds: number } =>
   byLength(options, {
     full: { seconds: 3, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 3, rounds: 5 },
     smoke: { seconds: 1, rounds: 3 },
   });
 

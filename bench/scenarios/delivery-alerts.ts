@@ -47,7 +47,7 @@ export async function measureAlerts(
 
 async function measureRounds(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   const { sql } = bench;
-  const rounds = byLength(options, { full: 8, quick: 5, guard: 3, smoke: 2 });
+  const rounds = byLength(options, { full: 8, quick: 5, smoke: 2 });
   findings.note(
     `${APPS * RULES_OF_APP} rules of ${APPS} apps on ${TYPES} types each: counts, ratios and absences over 5 minutes to an hour. One round judges all of them.`,
   );
@@ -101,7 +101,7 @@ async function measureRounds(bench: Workbench, findings: Findings, options: RunO
 
 async function measureYear(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   const { sql } = bench;
-  const rounds = byLength(options, { full: 9, quick: 5, guard: 3, smoke: 1 });
+  const rounds = byLength(options, { full: 9, quick: 5, smoke: 1 });
   const storage = await openStorage(sql);
   const until = Math.floor(Date.now() / DAY_MS) * DAY_MS;
   const from = until - 365 * DAY_MS;

@@ -82,7 +82,6 @@ async function measureEventCost(scene: Scene, options: RunOptions): Promise<void
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 10, rounds: 6 },
     quick: { seconds: 8, rounds: 4 },
-    guard: { seconds: 5, rounds: 3 },
     smoke: { seconds: 2, rounds: 1 },
   });
   findings.note(
@@ -149,7 +148,7 @@ async function storeEvents({ bench, service }: Scene, app: BenchApp, events: num
 /** How many events a second one consumer reads that has fallen behind: from ticks, and from what was stored before it began. */
 async function measureCatchUp(scene: Scene, options: RunOptions): Promise<void> {
   const { bench, findings, store, service } = scene;
-  const events = byLength(options, { full: 1_000_000, quick: 300_000, guard: 200_000, smoke: 50_000 });
+  const events = byLength(options, { full: 1_000_000, quick: 300_000, smoke: 50_000 });
   const app = await bench.makeApp('catch-up');
   const token = await bench.makeResourceToken([app]);
   findings.note(
@@ -264,7 +263,7 @@ async function hook(
 /** What a delivery costs, one after the other to one receiver. */
 async function measureDelivery(scene: Scene, options: RunOptions): Promise<void> {
   const { bench, findings, service } = scene;
-  const events = byLength(options, { full: 40_000, quick: 20_000, guard: 10_000, smoke: 2_000 });
+  const events = byLength(options, { full: 40_000, quick: 20_000, smoke: 2_000 });
   findings.note(
     `A delivery: ${events.toLocaleString('en')} events that wait for one webhook, each signed, posted and answered before the next.`,
   );
@@ -301,7 +300,6 @@ async function measureDeadEndpoints(scene: Scene, options: RunOptions): Promise<
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 60, rounds: 1 },
     quick: { seconds: 40, rounds: 1 },
-    guard: { seconds: 20, rounds: 1 },
     smoke: { seconds: 5, rounds: 1 },
   });
   findings.note(

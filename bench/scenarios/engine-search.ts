@@ -80,7 +80,7 @@ async function measureSide(
 
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   const { events } = options;
-  const rounds = byLength(options, { full: 3, quick: 2, guard: 1, smoke: 1 });
+  const rounds = byLength(options, { full: 3, quick: 2, smoke: 1 });
   const sides = await openSides(bench, findings, events);
   for (const side of sides) await measureSide(bench, findings, side, { events, rounds, suffix: '' });
   for (const side of sides.filter(isTimescale)) {

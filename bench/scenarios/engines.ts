@@ -216,7 +216,6 @@ async function measureReads(
   const round = byLength(options, {
     full: { seconds: 1, rounds: 5 },
     quick: { seconds: 0.5, rounds: 3 },
-    guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 0.5, rounds: 1 },
   });
   for (const { name, request } of readsOf(events)) {
@@ -240,7 +239,6 @@ async function measureWrites(
   const round = byLength(options, {
     full: { seconds: 4, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 2, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const contenders = sides.map((side) => ({ ...side, requests: [createRequest(side.written, 180)] }));

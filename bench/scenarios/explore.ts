@@ -368,8 +368,8 @@ async function openTimescale(bench: Workbench, home: string): Promise<Installati
 
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   if (!hasChromium) return findings.note('Skipped: there is no Chromium (CHROMIUM).');
-  const events = byLength(options, { full: EVENTS, quick: EVENTS, guard: EVENTS, smoke: 20_000 });
-  const rounds = byLength(options, { full: 7, quick: 7, guard: 7, smoke: 1 });
+  const events = byLength(options, { full: EVENTS, quick: EVENTS, smoke: 20_000 });
+  const rounds = byLength(options, { full: 7, quick: 7, smoke: 1 });
   findings.note(
     `${events.toLocaleString('en-GB')} events of ${TYPES} types over ${DAYS} days, five declared fields, by tidemark import. Drawn: chart, legend and list have been painted; after a change: the last of what it led to has been painted.`,
   );

@@ -198,7 +198,7 @@ async function runBesideWriters(work: Work, findings: Findings): Promise<void> {
 }
 
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
-  const rounds = byLength(options, { full: 3, quick: 5, guard: 3, smoke: 1 });
+  const rounds = byLength(options, { full: 3, quick: 5, smoke: 1 });
   const app = await seededApp(bench, options.events);
   const server = await bench.startService({ limits: 'lifted' });
   const token = await bench.makeResourceToken([app]);
@@ -242,7 +242,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
         name === 'NDJSON' ? { atLeast: COPY_GOAL } : undefined,
       );
   }
-  if (options.length !== 'guard') await runBesideWriters(work, findings);
+  await runBesideWriters(work, findings);
   findings.figure('Memory of the service, high-water mark', 'MB', [memoryOf(server.pid).highWater]);
 }
 

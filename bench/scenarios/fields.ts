@@ -266,7 +266,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const length = byLength(options, {
     full: { seconds: 2, rounds: 5 },
     quick: { seconds: 1, rounds: 3 },
-    guard: { seconds: 1, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   findings.note(

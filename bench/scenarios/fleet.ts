@@ -90,7 +90,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   findings.note(
     'At exactly its limit a producer whose request comes a moment early is refused: 429s are expected, and few.',
   );
-  const seconds = byLength(options, { full: 75, quick: 15, guard: 15, smoke: 5 });
+  const seconds = byLength(options, { full: 75, quick: 15, smoke: 5 });
   const generator = bench.startGenerator();
   const apps = await bench.makeApps(FLEET_APPS, 'fleet');
   const { port, pid } = await bench.startService({ limits: 'kept' });

@@ -202,7 +202,6 @@ async function measure(
   const { rounds, seconds } = byLength(options, {
     full: { rounds: 9, seconds: 1.5 },
     quick: { rounds: 5, seconds: 1 },
-    guard: { rounds: 3, seconds: 1 },
     smoke: { rounds: 1, seconds: 0.5 },
   });
   const { port, pid } = await bench.startService({ limits: 'lifted' });

@@ -822,7 +822,6 @@ export const runAccounts: Scenario['run'] = async (bench, findings, options: Run
   const { seconds, rounds, freshBatches } = byLength(options, {
     full: { seconds: 15, rounds: 3, freshBatches: 100 },
     quick: { seconds: 10, rounds: 1, freshBatches: 30 },
-    guard: { seconds: 10, rounds: 1, freshBatches: 30 },
     smoke: { seconds: 4, rounds: 1, freshBatches: 2 },
   });
   findings.note(

@@ -368,7 +368,6 @@ async function run(
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 15, rounds: 3 },
     quick: { seconds: 8, rounds: 1 },
-    guard: { seconds: 8, rounds: 1 },
     smoke: { seconds: 3, rounds: 1 },
   });
   const generators = [bench.startGenerator(), bench.startGenerator()] as const;

@@ -33,7 +33,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const { seconds, rounds, shares } = byLength(options, {
     full: { seconds: 8, rounds: 3, shares: SHARES },
     quick: { seconds: 4, rounds: 1, shares: [10, 50, 90] },
-    guard: { seconds: 4, rounds: 3, shares: [50] },
     smoke: { seconds: 2, rounds: 1, shares: [50] },
   });
   const app = await bench.makeApp('latency');

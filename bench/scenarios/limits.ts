@@ -44,7 +44,6 @@ async function runPerAppLimit(bench: Workbench, findings: Findings, options: Run
   const { rounds, seconds } = byLength(options, {
     full: { rounds: 5, seconds: 25 },
     quick: { rounds: 3, seconds: 10 },
-    guard: { rounds: 3, seconds: 10 },
     smoke: { rounds: 1, seconds: 15 },
   });
   const [generator, committer] = [bench.startGenerator(), bench.startGenerator()];
@@ -108,7 +107,7 @@ async function runOverLimit(bench: Workbench, findings: Findings, options: RunOp
   findings.note(
     'Open loop, 3,000 requests a minute; then a closed loop of 64 connections to an app that is over its limit.',
   );
-  const seconds = byLength(options, { full: 130, quick: 25, guard: 25, smoke: 23 });
+  const seconds = byLength(options, { full: 130, quick: 25, smoke: 23 });
   const generator = bench.startGenerator();
   const app = await bench.makeApp('over-limit');
   const refusedApp = await bench.makeApp('refused');
@@ -142,7 +141,6 @@ async function runOverLimit(bench: Workbench, findings: Findings, options: RunOp
   const rounds = byLength(options, {
     full: { seconds: 4, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 2, rounds: 5 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const results = await interleavedRounds(bench, generator, [ours, floor], { connections: 64, ...rounds });

@@ -44,7 +44,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
     {
       full: { seconds: 12, rounds: 5, sizes: [FEWEST, 3_000, 10_000] },
       quick: { seconds: 20, rounds: 2, sizes: [FEWEST, 3_000, 10_000] },
-      guard: { seconds: 8, rounds: 4, sizes: [FEWEST, 3_000] },
       smoke: { seconds: 2, rounds: 1, sizes: [FEWEST, 3_000] },
     },
   );

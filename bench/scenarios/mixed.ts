@@ -165,7 +165,7 @@ const ABOUT_LOAD = `Open loop: the fleet at its limits, ${READERS} readers with 
 
 async function runMixed(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   findings.note(ABOUT_LOAD);
-  const seconds = byLength(options, { full: 60, quick: 15, guard: 15, smoke: 5 });
+  const seconds = byLength(options, { full: 60, quick: 15, smoke: 5 });
   const { events } = options;
   const { slices, highWater } = await runMix(bench, findings, {
     fleetApps: FLEET_APPS,
@@ -184,7 +184,6 @@ async function runSoak(bench: Workbench, findings: Findings, options: RunOptions
   const length = byLength(options, {
     full: { slices: 20, seconds: 30 },
     quick: { slices: 6, seconds: 15 },
-    guard: { slices: 3, seconds: 10 },
     smoke: { slices: 3, seconds: 3 },
   });
   const fleetApps = Math.round(FLEET_APPS * SOAK_SHARE);

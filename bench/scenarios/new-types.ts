@@ -28,7 +28,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const round = byLength(options, {
     full: { seconds: 4, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 2, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const generator = bench.startGenerator();
@@ -143,7 +142,7 @@ async function runHerd(bench: Workbench, findings: Findings, options: RunOptions
   findings.note(
     `Closed loop by autocannon, ${HERD_CONNECTIONS} connections, each app sends one event. First events: of ${HERD_APPS} apps without types. After a restart: of ${KNOWN_APPS} apps that have the type, by a service that has just started. Busy: beside two processes that count in a loop.`,
   );
-  const rounds = byLength(options, { full: 5, quick: 2, guard: 2, smoke: 1 });
+  const rounds = byLength(options, { full: 5, quick: 2, smoke: 1 });
   const generator = bench.startGenerator();
   const { installation } = bench;
   const reports: LoadReport[] = [];

@@ -105,7 +105,6 @@ async function run(
   const round = byLength(options, {
     full: { seconds: 1, rounds: 5 },
     quick: { seconds: 0.5, rounds: 3 },
-    guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const app = await seededApp(bench, options.events);

@@ -56,7 +56,6 @@ async function runWriters(bench: Workbench, findings: Findings, options: RunOpti
   const { count, seconds, rounds } = byLength(options, {
     full: { count: 1_000, seconds: 6, rounds: 7 },
     quick: { count: 1_000, seconds: 4, rounds: 4 },
-    guard: { count: 1_000, seconds: 4, rounds: 3 },
     smoke: { count: 50, seconds: 1, rounds: 1 },
   });
   findings.note(
@@ -115,7 +114,7 @@ async function runWriters(bench: Workbench, findings: Findings, options: RunOpti
 
 async function runReaders(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   const { sql } = bench;
-  const windowSeconds = byLength(options, { full: 5, quick: 3, guard: 3, smoke: 1 });
+  const windowSeconds = byLength(options, { full: 5, quick: 3, smoke: 1 });
   const apps = await bench.makeApps(FILLED_APPS, 'retention of one');
   const types = await sql<{ id: number }[]>`
     SELECT id FROM event_types WHERE app_id = ANY(${apps.map(({ id }) => id)}) ORDER BY app_id`;

@@ -42,7 +42,6 @@ function cellsOf(options: RunOptions): Cell[] {
   const main = byLength(options, {
     full: { seconds: 4, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 2, rounds: 5 },
     smoke: { seconds: 2, rounds: 4 },
   });
   // The smoke run only checks the work.
@@ -53,7 +52,6 @@ function cellsOf(options: RunOptions): Cell[] {
   const rest = byLength(options, {
     full: { seconds: 2.5, rounds: 2 },
     quick: { seconds: 1, rounds: 1 },
-    guard: null,
     smoke: null,
   });
   if (rest === null) return compared;
@@ -117,7 +115,7 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
       reported.naive,
       await sumOfTable(bench.sql, 'bench_naive_events', [app.id]),
     );
-  const isShort = options.length === 'guard' || options.length === 'smoke';
+  const isShort = options.length === 'smoke';
   if (!isShort && options.profileFolder === null) await runByWrk(bench, findings, options, ours, servers);
 }
 
@@ -145,7 +143,6 @@ async function runByWrk(
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 3, rounds: 5 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 3, rounds: 5 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const contenders = [ours, ...servers.values()];

@@ -179,7 +179,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const length = byLength(options, {
     full: { seconds: 2, rounds: 5, asked: 1_000 },
     quick: { seconds: 1, rounds: 3, asked: 200 },
-    guard: { seconds: 1, rounds: 3, asked: 200 },
     smoke: { seconds: 1, rounds: 1, asked: 50 },
   });
   findings.note(

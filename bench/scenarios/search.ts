@@ -100,7 +100,7 @@ async function measure(
 
 async function run(bench: Workbench, findings: Findings, options: RunOptions): Promise<void> {
   // Of ten million events one round is long enough.
-  const rounds = byLength(options, { full: 1, quick: 3, guard: 2, smoke: 1 });
+  const rounds = byLength(options, { full: 1, quick: 3, smoke: 1 });
   const app = await seededApp(bench, options.events);
   findings.note(
     `${app.events.toLocaleString('en-GB')} events of one app over 30 days, about 190 bytes of payload; every search looks at all of them.`,

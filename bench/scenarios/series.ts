@@ -61,7 +61,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const round = byLength(options, {
     full: { seconds: 1, rounds: 5 },
     quick: { seconds: 0.5, rounds: 3 },
-    guard: { seconds: 0.5, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const sizes = [options.events / 10, options.events];

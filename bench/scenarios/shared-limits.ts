@@ -39,7 +39,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const length = byLength(options, {
     full: { seconds: 4, rounds: 7 },
     quick: { seconds: 2, rounds: 3 },
-    guard: { seconds: 2, rounds: 3 },
     smoke: { seconds: 1, rounds: 1 },
   });
   const generator = bench.startGenerator();

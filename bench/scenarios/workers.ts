@@ -43,7 +43,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const { seconds, rounds } = byLength(options, {
     full: { seconds: 6, rounds: 5 },
     quick: { seconds: 3, rounds: 3 },
-    guard: { seconds: 3, rounds: 3 },
     smoke: { seconds: 2, rounds: 1 },
   });
   const app = await bench.makeApp('workers');

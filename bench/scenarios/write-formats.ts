@@ -187,7 +187,6 @@ async function run(bench: Workbench, findings: Findings, options: RunOptions): P
   const { rounds, rows } = byLength(options, {
     full: { rounds: 7, rows: 60_000 },
     quick: { rounds: 3, rows: 30_000 },
-    guard: { rounds: 3, rows: 30_000 },
     smoke: { rounds: 1, rows: 10_000 },
   });
   const { sql } = bench;
