@@ -130,7 +130,7 @@ export class Journal {
 
   /**
    * Claims a folder in JOURNAL_DIR, and adopts segments that ended processes have left.
-   * @throws OperatorError if a segment belongs to another database or has an earlier format
+   * @throws OperatorError if a segment belongs to another database
    */
   static async open(options: JournalOptions): Promise<Journal> {
     const { files = SYSTEM_FILES } = options;

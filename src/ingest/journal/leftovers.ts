@@ -3,7 +3,7 @@ import { join } from 'node:path';
 import { OperatorError } from '../../errors.ts';
 import { errorCode } from '../../storage/database/connect.ts';
 import type { Entry, JournalFiles } from './files.ts';
-import { isOldFormat, readSegment } from './segment.ts';
+import { readSegment } from './segment.ts';
 
 export interface Leftover {
   readonly path: string;
@@ -66,7 +66,7 @@ export function nameOf({ kind }: Entry): string {
 /**
  * The segments of a folder. Reads them to count their events: about a second per GiB. What is no file, or too large to be one of the
  * journal, is set aside: it must not end the start, nor be waited for.
- * @throws OperatorError if one belongs to another installation or has an earlier format
+ * @throws OperatorError if one belongs to another installation
  */
 export async function leftoversOf(files: JournalFiles, folder: string, identity: string): Promise<Leftovers> {
   const names = (await files.list(folder)).sort();
@@ -114,11 +114,6 @@ async function leftover(
   const bytes = await files.read(path).catch((error: unknown) => {
     throw unusable(path, 'cannot be read', error);
   });
-  if (isOldFormat(bytes))
-    throw new OperatorError(
-      `JOURNAL_DIR: ${path} was written by an earlier version of Tidemark: start that version once, which stores its ` +
-        'events, then this one',
-    );
   const { header, end, events, tornBytes } = readSegment(bytes);
   if (header !== null && header.installation.identity !== identity && events > 0)
     throw new OperatorError(

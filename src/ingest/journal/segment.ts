@@ -4,8 +4,7 @@
  * Header, two copies at 0 and 4,096, so that no sector of a disk has both. A copy has 1,024 bytes, the rest of them zeros:
  *   magic (8), marker (8, random), installation (16), its generation (8), CRC-32 of these 40 bytes (4)
  *   at 512, once the file is complete: marker (8), bytes of the file (8), events (4), CRC-32 of these 20 bytes (4)
- * The records begin after the second copy, at 5,120. In the format before (magic TDMKJNL2) the copies have 44 bytes each and lie
- * one after the other, without an end; such files are read, too.
+ * The records begin after the second copy, at 5,120.
  * Record:
  *   marker (8), bytes of the body (4), events (4), CRC-32 of the body (4), CRC-32 of these 20 bytes (4), body
  * Body:
@@ -24,11 +23,6 @@ import type { Installation } from '../../storage/database/installation-id.ts';
 import type { EventSource, JournaledEvent } from '../../storage/write/accepted-event.ts';
 
 const MAGIC = Buffer.from('TDMKJNL3');
-/** Magic of the format before, which has the same records. */
-const COMPACT_MAGIC = Buffer.from('TDMKJNL2');
-/** Magic of the first format, which has internal ids. */
-const OLD_MAGIC = Buffer.from('TDMKJNL1');
-const OLD_HEADER_COPY_BYTES = 36;
 const MARKER_BYTES = 8;
 const INSTALLATION_BYTES = 16;
 const GENERATION_BYTES = 8;
@@ -39,8 +33,6 @@ const COPY_BYTES = 1_024;
 /** Where the end of the file stands in a copy. Written later than the rest of it, so in another sector of 512 bytes. */
 const END_AT = 512;
 const END_BYTES = MARKER_BYTES + 16;
-const COMPACT_COPIES_AT = [0, FACTS_BYTES] as const;
-const COMPACT_HEADER_BYTES = 2 * FACTS_BYTES;
 const FRAME_BYTES = MARKER_BYTES + 16;
 const SOURCES_BYTES = 4;
 const EVENT_BYTES = 16 + 8 + 4 + 4;
@@ -155,9 +147,9 @@ export interface SegmentContents {
  * longer than its end says is read up to there.
  */
 export function readSegment(bytes: Buffer): SegmentContents {
-  const { header, end, firstRecord, damagedBytes: damagedHeader } = readHeader(bytes);
+  const { header, end, damagedBytes: damagedHeader } = readHeader(bytes);
   const records = end === null ? bytes : bytes.subarray(0, end.length);
-  const found = header === null ? findMarker(records) : { marker: header.marker, at: firstRecord };
+  const found = header === null ? findMarker(records) : { marker: header.marker, at: HEADER_BYTES };
   const batches: JournaledEvent[][] = [];
   let damagedBytes = found === null ? bytes.length : damagedHeader;
   let tornBytes = 0;
@@ -183,20 +175,13 @@ export function readSegment(bytes: Buffer): SegmentContents {
 interface ReadHeader {
   readonly header: SegmentHeader | null;
   readonly end: SegmentEnd | null;
-  readonly firstRecord: number;
   readonly damagedBytes: number;
 }
 
 function readHeader(bytes: Buffer): ReadHeader {
-  const compact = COMPACT_COPIES_AT.map((at) => readFacts(bytes, at, COMPACT_MAGIC));
-  const compactHeader = compact.find((copy) => copy !== null) ?? null;
-  if (compactHeader !== null && bytes.length >= COMPACT_HEADER_BYTES) {
-    const damagedBytes = FACTS_BYTES * compact.filter((copy) => copy === null).length;
-    return { header: compactHeader, end: null, firstRecord: COMPACT_HEADER_BYTES, damagedBytes };
-  }
-  const copies = COPIES_AT.map((at) => readFacts(bytes, at, MAGIC));
+  const copies = COPIES_AT.map((at) => readFacts(bytes, at));
   const header = bytes.length < HEADER_BYTES ? null : (copies.find((copy) => copy !== null) ?? null);
-  if (header === null) return { header, end: null, firstRecord: HEADER_BYTES, damagedBytes: 0 };
+  if (header === null) return { header, end: null, damagedBytes: 0 };
   const end = ENDS_AT.map((at) => readEnd(bytes, at, header.marker)).find((one) => one !== null) ?? null;
   const expected = encodeHeader(header);
   let damagedBytes = 0;
@@ -209,12 +194,12 @@ function readHeader(bytes: Buffer): ReadHeader {
   }
   const gap = bytes.subarray(COPIES_AT[0] + COPY_BYTES, COPIES_AT[1]);
   if (!isZero(gap)) damagedBytes += gap.length;
-  return { header, end, firstRecord: HEADER_BYTES, damagedBytes };
+  return { header, end, damagedBytes };
 }
 
-function readFacts(bytes: Buffer, from: number, magic: Buffer): SegmentHeader | null {
+function readFacts(bytes: Buffer, from: number): SegmentHeader | null {
   const copy = bytes.subarray(from, from + FACTS_BYTES);
-  if (copy.length < FACTS_BYTES || !copy.subarray(0, magic.length).equals(magic)) return null;
+  if (copy.length < FACTS_BYTES || !copy.subarray(0, MAGIC.length).equals(MAGIC)) return null;
   const facts = copy.subarray(0, -4);
   if (crc32(facts) !== copy.readUInt32BE(facts.length)) return null;
   const afterMarker = MAGIC.length + MARKER_BYTES;
@@ -241,11 +226,6 @@ function findMarker(bytes: Buffer): { readonly marker: Buffer; readonly at: numb
     if (readRecord(bytes, at, marker) !== null) return { marker: Buffer.from(marker), at };
   }
   return null;
-}
-
-/** Whether a file was written in the format of an earlier release. */
-export function isOldFormat(bytes: Buffer): boolean {
-  return [0, OLD_HEADER_COPY_BYTES].some((at) => bytes.subarray(at, at + OLD_MAGIC.length).equals(OLD_MAGIC));
 }
 
 interface Frame {

@@ -595,15 +595,6 @@ test('a file whose header was not synced any more is removed: nothing in it was 
   expect((await readdir(join(folder, 'writer-1'))).filter((name) => !name.startsWith('owner-'))).toEqual([]);
 });
 
-test('a file of the earlier format ends the start with what to do', async () => {
-  const journal = await openJournal();
-  await journal.append(events(1));
-  await leftoverAfter((bytes) => Buffer.concat([Buffer.from('TDMKJNL1'), bytes.subarray(8)]));
-  await expect(openJournal()).rejects.toThrow(
-    /^JOURNAL_DIR: .*0000000001\.journal was written by an earlier version of Tidemark: start that version once/,
-  );
-});
-
 test('a damaged file keeps nothing else back: its other records are replayed, and it is kept for a person', async () => {
   const journal = await openJournal();
   const batches = [events(2), events(2), events(2)];

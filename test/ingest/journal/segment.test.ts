@@ -10,7 +10,6 @@ import {
   encodeFrame,
   encodeHeader,
   HEADER_BYTES,
-  isOldFormat,
   newHeader,
   readSegment,
   type SegmentHeader,
@@ -154,24 +153,6 @@ test('a header of another format is not read, even if its checksum is right', ()
   expect(readSegment(header).header).toBeNull();
 });
 
-test('a file of an earlier format is known by either copy of its header', () => {
-  const copies = (...magic: readonly string[]): Buffer =>
-    Buffer.concat(magic.map((text) => Buffer.concat([Buffer.from(text), Buffer.alloc(28, 7)])));
-  for (const old of [
-    copies('TDMKJNL1', 'TDMKJNL1'),
-    copies('TDMKJNL1', 'damaged!'),
-    copies('damaged!', 'TDMKJNL1'),
-  ])
-    expect(isOldFormat(old)).toBe(true);
-  for (const other of [
-    copies('damaged!', 'damaged!'),
-    segmentOf([]).bytes,
-    Buffer.from('TDMKJNL'),
-    Buffer.alloc(0),
-  ])
-    expect(isOldFormat(other)).toBe(false);
-});
-
 test('random bytes are no records and break nothing', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 500 }), (noise) => {
@@ -276,21 +257,6 @@ test('the records of a file without a header are found by their checksums', () =
     }),
     { numRuns: 20 },
   );
-});
-
-test('a file of the format before, whose header is compact, is read as it was written', () => {
-  const event = { id: newId(1), createdAt: 1, payload: '{}', source: SOURCE };
-  const { bytes } = segmentOf([[event]]);
-  const facts = Buffer.concat([Buffer.from('TDMKJNL2'), bytes.subarray(8, 40)]);
-  const sum = Buffer.alloc(4);
-  sum.writeUInt32BE(crc32(facts));
-  const compact = Buffer.concat([facts, sum, facts, sum, bytes.subarray(HEADER_BYTES)]);
-  const expected = { header: { installation: INSTALLATION }, end: null, batches: [[event]], tornBytes: 0 };
-  expect(readSegment(compact)).toMatchObject({ ...expected, damagedBytes: 0 });
-  for (const at of [0, 44]) {
-    const left = Buffer.from(compact).fill(0, at, at + 44);
-    expect(readSegment(left)).toMatchObject({ ...expected, damagedBytes: 44 });
-  }
 });
 
 test('a file that has lost its header is damaged, however much of it is left', () => {
