@@ -199,3 +199,18 @@ BEGIN
   EXECUTE format('CREATE TABLE %I (LIKE events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)', partition);
   EXECUTE format('ALTER TABLE events ATTACH PARTITION %I FOR VALUES FROM (%L) TO (%L)', partition, lower_bound, upper_bound);
 END $$;
+
+-- Of TimescaleDB, where counts of removed rows are kept apart. Here they stay where they are.
+CREATE VIEW outlived_counts AS
+  SELECT NULL::integer AS app_id, NULL::integer AS type_id, NULL::timestamptz AS bucket, NULL::bigint AS count WHERE false;
+
+-- Where a table lies whose rows belong to apps: each on the node of its app. What has no key is replicated by whole rows when a shard
+-- moves.
+CREATE FUNCTION beside_events(name regclass) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+  PERFORM set_config('citus.multi_shard_modify_mode', 'sequential', true);
+  IF NOT EXISTS (SELECT FROM pg_index WHERE indrelid = name AND indisprimary) THEN
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', name);
+  END IF;
+  PERFORM create_distributed_table(name, 'app_id', colocate_with => 'events');
+END $$;

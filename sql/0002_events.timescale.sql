@@ -27,7 +27,7 @@ ALTER TABLE events SET (
 );
 
 -- A server without the library of TimescaleDB, or with timescaledb.restoring on, would store rows in the table itself, where they are
--- never read again. New connections find that out (src/storage/connections/fitness.ts); this refuses it from the very moment on,
+-- never read again. New connections find that out (src/storage/database/fitness.ts); this refuses it from the very moment on,
 -- by the code of a server that cannot be written to.
 CREATE FUNCTION refuse_without_timescaledb() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -52,7 +52,7 @@ CREATE TABLE stale_buckets (
 -- New entries go to its end, beyond those of dead rows.
 CREATE INDEX stale_buckets_pending ON stale_buckets (written, bucket, level);
 COMMENT ON COLUMN stale_buckets.level IS '0 minute, 1 quarter-hour, 2 hour, 3 day; a bucket is stale where it or one inside it is marked.';
-COMMENT ON COLUMN stale_buckets.fields IS 'The generation up to which the writer knew declared fields of payloads (0003).';
+COMMENT ON COLUMN stale_buckets.fields IS 'The generation up to which the writer knew declared fields of payloads.';
 
 CREATE TABLE folds (
   only_row      boolean  PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -163,6 +163,22 @@ ALTER MATERIALIZED VIEW app_minute_counts SET (
   timescaledb.orderby = 'bucket'
 );
 
+-- A continuous aggregate knows no count without rows: its next refresh would remove it. So whoever removes rows moves their counts here, in
+-- the same transaction, and the views have both. They are kept by the quarter-hour, as those before the boundary of all apps.
+CREATE TABLE outlived_quarter_hour_counts (
+  app_id   integer      NOT NULL,
+  type_id  integer      NOT NULL,
+  bucket   timestamptz  NOT NULL,
+  count    bigint       NOT NULL,
+  PRIMARY KEY (app_id, type_id, bucket)
+);
+CREATE TABLE outlived_hour_counts (LIKE outlived_quarter_hour_counts, PRIMARY KEY (app_id, type_id, bucket));
+CREATE TABLE outlived_day_counts  (LIKE outlived_quarter_hour_counts, PRIMARY KEY (app_id, type_id, bucket));
+COMMENT ON TABLE outlived_quarter_hour_counts IS 'Counts of events whose rows the retention of their app or type has removed.';
+
+-- What charts add to a minute that they count from its rows, and to the minutes of a quarter-hour that they count from these.
+CREATE VIEW outlived_counts AS SELECT app_id, type_id, bucket, count FROM outlived_quarter_hour_counts;
+
 -- Readers take the counts from where the aggregates keep what they have materialised. Through a real-time aggregate every
 -- statement would be planned over the chunks of all finer levels and of the events too, eight times over: most of the
 -- time of a page. They need no real-time branch: what is not materialised yet is marked in stale_buckets, by the
@@ -176,9 +192,11 @@ BEGIN
     EXECUTE (
       SELECT format('CREATE VIEW events_per_%s AS
                       SELECT app_id, type_id, bucket, count FROM %s
-                       UNION ALL SELECT app_id, 0,       bucket, count FROM %s', level,
+                       UNION ALL SELECT app_id, 0,       bucket, count FROM %s
+                       UNION ALL SELECT app_id, type_id, bucket, count FROM %s', level,
                     max(kept) FILTER (WHERE view_name = level || '_counts'),
-                    max(kept) FILTER (WHERE view_name = 'app_' || level || '_counts'))
+                    max(kept) FILTER (WHERE view_name = 'app_' || level || '_counts'),
+                    format('outlived_%s_counts', CASE level WHEN 'minute' THEN 'quarter_hour' ELSE level END))
         FROM (SELECT view_name, format('%I.%I', materialization_hypertable_schema, materialization_hypertable_name) AS kept
                 FROM timescaledb_information.continuous_aggregates WHERE view_schema = current_schema()) aggregates);
   END LOOP;
@@ -197,8 +215,10 @@ CREATE TABLE month_counts (
 CREATE VIEW events_per_month AS SELECT app_id, type_id, bucket, count FROM month_counts;
 
 -- Counts without what is still to be settled: what profiles of days are made of.
-CREATE VIEW settled_day_counts          AS SELECT app_id, type_id, bucket, count FROM events_per_day;
-CREATE VIEW settled_quarter_hour_counts AS SELECT app_id, type_id, bucket, count FROM events_per_quarter_hour;
+CREATE VIEW settled_day_counts AS
+  SELECT app_id, type_id, bucket, sum(count)::bigint AS count FROM events_per_day GROUP BY 1, 2, 3;
+CREATE VIEW settled_quarter_hour_counts AS
+  SELECT app_id, type_id, bucket, sum(count)::bigint AS count FROM events_per_quarter_hour GROUP BY 1, 2, 3;
 
 -- A profile is one row per app, type and day with the running count after each of its quarter-hours. The count between
 -- any two quarter-hours of a day is then one subtraction in one row, so a year of days, weeks or twelve-hour buckets in
@@ -269,3 +289,6 @@ END $$;
 
 -- What reads of events need of their types. In a cluster it is a table beside the events of each app.
 CREATE VIEW type_names AS SELECT app_id, id, public_id, name FROM event_types;
+
+-- Where a table lies whose rows belong to apps: on one server as it is made.
+CREATE FUNCTION beside_events(name regclass) RETURNS void LANGUAGE sql AS '';

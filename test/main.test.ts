@@ -107,7 +107,7 @@ describe('on a server', () => {
     const empty = await testDatabase('postgres18', { empty: true });
     try {
       const { stdout } = await tidemark(['migrate', '--json'], { ...settings, DATABASE_URL: empty.url });
-      expect(JSON.parse(stdout).applied[0]).toBe('0001_people_and_apps.sql');
+      expect(JSON.parse(stdout).applied[0]).toBe('0001_accounts_and_apps.sql');
     } finally {
       await empty.drop();
     }

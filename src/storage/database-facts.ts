@@ -8,7 +8,7 @@ import type { CompressionFacts, StorageEngine } from './engines/storage-engine.t
 import { readOldestSnapshot, type SnapshotHolder } from './maintenance/oldest-snapshot.ts';
 import type { StrayCount } from './maintenance/stray-rows.ts';
 import { databaseClock } from './maintenance/time-judge.ts';
-import { readMigrations } from './migrate.ts';
+import { pendingMigrations, readMigrations } from './migrate.ts';
 
 export interface DatabaseFacts {
   /** Names and versions of the engine. */
@@ -83,7 +83,7 @@ export async function readDatabaseFacts(
   engine: StorageEngine,
   description: string,
 ): Promise<DatabaseFacts> {
-  const pending = await pendingMigrations(sql, engine.name);
+  const { length: pending } = await pendingMigrations(sql, engine.name, await readMigrations(engine.name));
   return {
     engine: engine.name,
     description,
@@ -98,12 +98,6 @@ export async function readDatabaseFacts(
     expiredApps: pending > 0 ? null : await readExpiredApps(sql),
     counts: pending > 0 ? null : await checkCounts(sql, engine, Date.now()),
   };
-}
-
-async function pendingMigrations(sql: Sql, engine: Engine): Promise<number> {
-  const applied = await sql<{ number: number }[]>`SELECT number FROM schema_migrations`;
-  const done = new Set(applied.map((row) => row.number));
-  return (await readMigrations(engine)).filter(({ number }) => !done.has(number)).length;
 }
 
 /** Rows of apps are removed within minutes: what waits for a day is kept by something. */

@@ -178,7 +178,7 @@ async function apply(tx: Transaction, engine: Engine, migration: Migration): Pro
  * The migrations that the database does not have yet, in order.
  * @throws OperatorError if the database does not match this release
  */
-async function pendingMigrations(
+export async function pendingMigrations(
   sql: Sql | Transaction,
   engine: Engine,
   known: readonly Migration[],
@@ -190,6 +190,14 @@ async function pendingMigrations(
       throw new OperatorError(
         `the database has the migration ${name}, which Tidemark ${readVersion()} does not know: ` +
           `use ${await releaseOf(sql)}, which applied it, or a newer one`,
+      );
+    }
+    // Its first file has another name.
+    if (migration.name !== name) {
+      throw new OperatorError(
+        'the database was made by a version of Tidemark before the first release: write a backup with that version ' +
+          '("tidemark backup"), and restore it with this one ("tidemark restore") into an empty database, with another ' +
+          'DATABASE_URL or DATA_DIR',
       );
     }
     if (migration.checksum !== checksum) {

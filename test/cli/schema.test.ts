@@ -95,6 +95,33 @@ describe.each(availableEngines())('on %s', (engine) => {
     }
   });
 
+  test('a schema of a version before the first release is refused with the way', async () => {
+    const database = await testDatabase(engine);
+    try {
+      await database.sql`UPDATE schema_migrations SET name = '0001_people_and_apps.sql', checksum = 'x' WHERE number = 1`;
+      const sentence =
+        'the database was made by a version of Tidemark before the first release: write a backup with that version ' +
+        '("tidemark backup"), and restore it with this one ("tidemark restore") into an empty database, with another ' +
+        'DATABASE_URL or DATA_DIR';
+      await expectRefusals(database, sentence);
+      expect(await run(database, ['migrate'])).toEqual({
+        code: 1,
+        stdout: '',
+        stderr: `tidemark: ${sentence}\n`,
+      });
+      const { stdout } = await run(database, ['doctor', '--json']);
+      expect(JSON.parse(stdout).findings).toContainEqual(
+        expect.objectContaining({
+          check: 'database',
+          level: 'problem',
+          found: expect.stringContaining(sentence),
+        }),
+      );
+    } finally {
+      await database.drop();
+    }
+  });
+
   test('a newer schema is refused with the release that made it', async () => {
     const database = await testDatabase(engine);
     const { sql } = database;

@@ -1,16 +1,16 @@
 /**
  * Two releases on one database under load: the new one migrates it while the old one serves, both serve, the old one stops.
- * The old one is built from the commit that the fixture of its release names.
+ * The old one is built from the commit that the fixture of its release names. The new one is this version with one more migration.
  */
 import { execFile, spawnSync } from 'node:child_process';
 import { readFileSync } from 'node:fs';
-import { mkdtemp, rm, symlink } from 'node:fs/promises';
+import { cp, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { ServerProcess } from '../e2e/server-process.ts';
-import { LAUNCHER, tidemark, tidemarkProcess } from '../support/command-line.ts';
+import { build, LAUNCHER, tidemarkProcess } from '../support/command-line.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
 import { Ledger } from '../support/ledger.ts';
 import { patient } from '../support/patience.ts';
@@ -21,23 +21,35 @@ const run = promisify(execFile);
 const REPOSITORY = dirname(LAUNCHER);
 const RELEASE = '0.1.0';
 const COMMIT = readFileSync(join(FIXTURES, RELEASE, 'COMMIT'), 'utf8').trim();
+/** What a later release may do: producers wait for each of these locks, and the old release goes on. */
+const MIGRATION = `-- Beside the previous release: yes
+ALTER TABLE event_types ADD COLUMN made_up text NOT NULL DEFAULT '';
+CREATE TABLE made_up (app_id integer NOT NULL, bucket timestamptz NOT NULL, PRIMARY KEY (app_id, bucket));
+SELECT beside_events('made_up');
+`;
 /** A clone without its history has no earlier release. */
 const isThere = spawnSync('git', ['cat-file', '-e', COMMIT], { cwd: REPOSITORY }).status === 0;
 
 let folder: string;
 let launcher: string;
+let nextLauncher: string;
 const servers: ServerProcess[] = [];
 
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-release-'));
   launcher = join(folder, 'tidemark.mjs');
   if (!isThere) return;
-  // Without its dashboard, whose packages are not those of this release. Its server needs prom-client, which is a package of
-  // development for its sake.
+  // Without its dashboard, whose packages are not those of this release.
   const archive = `git archive ${COMMIT} -- . ':!dashboard' | tar -x -C ${folder}`;
   await run('sh', ['-c', archive], { cwd: REPOSITORY });
   await symlink(join(REPOSITORY, 'node_modules'), join(folder, 'node_modules'));
   await run(process.execPath, [launcher, '--build-only']);
+  build();
+  const next = join(folder, 'next');
+  for (const part of ['dist', 'sql', 'package.json', 'tidemark.mjs'])
+    await cp(join(REPOSITORY, part), join(next, part), { recursive: true });
+  await writeFile(join(next, 'sql', '9001_made_up.sql'), MIGRATION);
+  nextLauncher = join(next, 'tidemark.mjs');
 }, 120_000);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 afterEach(async () => {
@@ -56,7 +68,11 @@ async function totalOf(
   settings: Record<string, string>,
   appId: string,
 ): Promise<number> {
-  const created = await tidemark(['token', 'create', '--name', 'Reader', '--app', appId, '--json'], settings);
+  const created = await tidemarkProcess(
+    ['token', 'create', '--name', 'Reader', '--app', appId, '--json'],
+    settings,
+    nextLauncher,
+  );
   const { resourceToken } = JSON.parse(created.stdout) as { resourceToken: string };
   const response = await fetch(`http://127.0.0.1:${server.port}/public/get_events?appId=${appId}&limit=1`, {
     headers: { Authorization: `Bearer ${resourceToken}` },
@@ -93,7 +109,9 @@ describe.skipIf(!isThere).each(availableEngines())(`from ${RELEASE} on %s`, (eng
     };
     ledger.start(8);
     await more(300, 'the old release serves');
-    const young = await start(settings);
+    const young = await start(settings, nextLauncher);
+    const migrated = database.sql`SELECT FROM schema_migrations WHERE name = '9001_made_up.sql'`;
+    expect(await migrated).toHaveLength(1);
     await more(300, 'the old release serves on the new schema');
     ports = [old.port, young.port];
     // Producers stay on their connections: new ones go to both.

@@ -33,7 +33,7 @@ export interface BackupTable {
 
 export const COUNT_COLUMNS = ['app_id', 'type_id', 'bucket', 'count'] as const;
 
-/** The counts of declared fields are restored if a backup has this table, and computed again if it is an older one without. */
+/** The counts of declared fields are restored if a backup has this table, and computed again if it is of an engine that has none to give. */
 export const FIELD_COUNTS = 'field_series';
 
 /** Whether a table has declared fields, or their counts. The generation of the newest field is no part of these. */

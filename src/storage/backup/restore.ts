@@ -56,7 +56,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
   await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
   const tables = await readTables(client);
-  await refuseUsed(client, tables);
+  await refuseUsed(client);
   await emptyTables(client, tables);
   let hasFieldCounts = false;
   return {
@@ -83,20 +83,16 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
     commit: async (sequences) => {
       await continueSequences(client, sequences);
       await startGeneration(client);
-      await endSessions(client, tables);
+      // Nobody stays signed in: a session may have been ended since, and a cookie of the original must not open a copy of it.
+      await client.query('DELETE FROM sessions');
       // A day may have been in the archive alone: it is to stay there, whatever events it has here.
-      if (tables.some(({ name }) => name === 'archived_days'))
-        await client.query('UPDATE archived_days SET counted = -2');
-      const hasFields = tables.some(({ name }) => name === 'declared_fields');
-      if (hasFields) await continueFields(client, hasFieldCounts);
-      const hasConsumers = tables.some(({ name }) => name === 'consumers');
-      if (hasConsumers) {
-        await continueConsumers(client);
-        await stopDeliveries(client);
-      }
+      await client.query('UPDATE archived_days SET counted = -2');
+      await continueFields(client, hasFieldCounts);
+      await continueConsumers(client);
+      await stopDeliveries(client);
       await client.query('COMMIT');
       await migrate(sql, engine.name);
-      if (hasConsumers) await anchorConsumers(engine, sql);
+      await anchorConsumers(engine, sql);
     },
   };
 }
@@ -114,10 +110,10 @@ function intervalOf({ from, until }: { readonly from: string; readonly until: st
   );
 }
 
-/** Migrates to exactly the schema of the backup; later migrations are applied after the restore. */
+/** Migrates to the schema of the backup; later migrations are applied after the restore, and fill in what the backup lacks. */
 async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<void> {
   const known = await readMigrations(engine.name);
-  if (!known.some(({ number }) => number === schema)) {
+  if (!known.some(({ number }) => number >= schema)) {
     throw new OperatorError(
       `the backup has the schema ${schema}, which this release of Tidemark does not know: use the newer release that wrote it`,
     );
@@ -143,10 +139,9 @@ async function prepareSchema({ sql, engine, schema }: RestoreOptions): Promise<v
  * Locks the database against its first use.
  * @throws OperatorError if it has been used
  */
-export async function refuseUsed(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
+export async function refuseUsed(client: pg.Client): Promise<void> {
   await client.query('LOCK TABLE apps, users IN SHARE ROW EXCLUSIVE MODE');
   for (const name of ['apps', 'users', 'deleted_apps', 'events']) {
-    if (name !== 'events' && !tables.some((table) => table.name === name)) continue;
     const { rows } = await client.query(`SELECT FROM ${name} LIMIT 1`);
     if (rows.length > 0) {
       throw new OperatorError(
@@ -231,14 +226,6 @@ export async function startGeneration(client: pg.Client): Promise<void> {
     'INSERT INTO installation (name, value) VALUES ($1, $2) ON CONFLICT (name) DO UPDATE SET value = EXCLUDED.value',
     [GENERATION, newGeneration()],
   );
-}
-
-/**
- * Nobody stays signed in: a session may have been ended since the backup, and a cookie of the original installation must not
- * open a copy of it.
- */
-async function endSessions(client: pg.Client, tables: readonly BackupTable[]): Promise<void> {
-  if (tables.some(({ name }) => name === 'sessions')) await client.query('DELETE FROM sessions');
 }
 
 /**

@@ -1,7 +1,7 @@
 /** The two databases of a copy: what each is, and the mark by which a copy that is not complete is told from a database in use. */
 import type pg from 'pg';
 import { OperatorError } from '../../errors.ts';
-import { OWN_FACTS, readTables } from '../backup/catalog.ts';
+import { OWN_FACTS } from '../backup/catalog.ts';
 import { refuseUsed } from '../backup/restore.ts';
 import { connect, type DatabaseAddress, endPool, type Sql } from '../database/connect.ts';
 import { openCopyClient } from '../database/copy-client.ts';
@@ -9,7 +9,7 @@ import { chooseEngine } from '../database/engine.ts';
 import { IDENTITY, MOVED_TO, movedMessage } from '../database/installation-id.ts';
 import { ENGINES } from '../engines/engines.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
-import { migrate, readMigrations } from '../migrate.ts';
+import { migrate, pendingMigrations, readMigrations } from '../migrate.ts';
 
 /** The row of `installation` that names whose copy a database is to become; it goes when the copy is complete. */
 export const COPIED_FROM = 'copied_from';
@@ -78,12 +78,8 @@ export async function refuseMoved(sql: Sql): Promise<void> {
 /** The source must have the schema of this release, because rows are copied as they are. @returns its identity */
 export async function checkSource({ sql, engine }: CopyEndpoint): Promise<string> {
   const { identity } = await readCopyState(sql);
-  const known = (await readMigrations(engine.name)).at(-1)?.number;
-  const last =
-    identity === null
-      ? []
-      : await sql<{ schema: number }[]>`SELECT max(number) AS schema FROM schema_migrations`;
-  if (identity === null || last[0]?.schema !== known)
+  const known = await readMigrations(engine.name);
+  if (identity === null || (await pendingMigrations(sql, engine.name, known)).length > 0)
     throw new OperatorError(
       'the database to copy from does not have the schema of this release: start this release there first',
     );
@@ -110,7 +106,7 @@ export async function prepareTarget(
     throw new OperatorError('the database to copy to has a part of another installation: use an empty one');
   await client.query('BEGIN ISOLATION LEVEL READ COMMITTED');
   if (engine.restoreSettings !== undefined) await client.query(engine.restoreSettings);
-  await refuseUsed(client, await readTables(client));
+  await refuseUsed(client);
   await client.query(`DELETE FROM installation WHERE NOT (${OWN_FACTS})`);
   await client.query('INSERT INTO installation (name, value) VALUES ($1, $3), ($2, $3)', [
     COPIED_FROM,

@@ -1,6 +1,6 @@
 /**
  * Ticks: snapshots that maintenance notes for the apps that have consumers, with the minutes in which events were committed since
- * the tick before (sql/0005). Writers know nothing of them.
+ * the tick before (sql/0004). Writers know nothing of them.
  *
  * Whoever notes a tick holds the lock of counts, so that of two ticks the later one has the later snapshot.
  */

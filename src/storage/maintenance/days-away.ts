@@ -1,6 +1,6 @@
 /**
  * Takes the rows of archived days away, and brings them back: a day of an app in one transaction, so that every snapshot has all of its
- * archived events either among its rows or among the objects of `archived_parts` (sql/0026). Counts stay what they are. What comes later
+ * archived events either among its rows or among the objects of `archived_parts` (sql/0004). Counts stay what they are. What comes later
  * for a day that is away is stored as its only rows, until the day is brought back.
  *
  * Whoever calls this is the only one to work on the archive. The objects hold what the caller has read back from them; that they hold

@@ -199,7 +199,7 @@ const NOBODY: Path = ['', 0];
 
 /**
  * Tells the views of counts by settings of the transaction which deltas are folded in this snapshot (sql/0002), so that they need not
- * be looked at; and those of an app that share rows with others (sql/0019), so that no statement need unpack them again.
+ * be looked at; and those of an app that share rows with others, so that no statement need unpack them again.
  */
 function tellViews(tx: Transaction, { groupsDeltas }: SnapshotRules, appId: number | null): Fragment {
   return groupsDeltas

@@ -31,7 +31,7 @@ export class DaysAway extends Error {
   }
 }
 
-/** The SQLSTATE of `refuse_days_away` (sql/0026). */
+/** The SQLSTATE of `refuse_days_away` (sql/0003). */
 const AWAY = 'TA001';
 
 /** The days for which an error says that they are away; null where it is another error. */

@@ -11,7 +11,7 @@ const REMOVED_EVENTS = 10_000;
 
 /**
  * Tables that folds change. Deltas come first: without them no fold adds to the counts again. Those that share rows with other apps'
- * (sql/0019) are folded within a minute, and a later call removes what they were added to: there are calls for an hour.
+ * (sql/0002) are folded within a minute, and a later call removes what they were added to: there are calls for an hour.
  */
 export const FOLDED_TABLES: readonly string[] = [
   'count_deltas',

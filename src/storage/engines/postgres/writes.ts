@@ -10,7 +10,7 @@ const DELTAS = 'count_deltas (app_id, type_id, bucket, count)';
 /** Several deltas in a row, of those of a minute and of one of some parts of all apps. */
 const GROUPED_DELTAS = 'grouped_deltas (part, bucket, apps, types, counts)';
 
-/** The number of parts (sql/0019). */
+/** The number of parts (sql/0002). */
 const PARTS = 4;
 /** Deltas to a row that are worth grouping: readers have to unpack it. */
 const WORTH_GROUPING = 6;

@@ -1,4 +1,0 @@
--- Beside the previous release: yes
---
--- Deltas that share rows are PostgreSQL's alone. TimescaleDB has marks in their place. In a cluster a row with the deltas of several
--- apps would belong to several shards.
