@@ -1,6 +1,6 @@
 /**
  * The data of a release, as a later one finds it: a dump of the database on each engine, and a journal with events that wait.
- * `MAKE_FIXTURE=1 npx vitest run --project slow test/upgrades` makes that of the running version; a released one is never made again.
+ * `MAKE_FIXTURE=1 npx vitest run --project slow --project postgres15 test/upgrades/upgrades` makes that of the running version; a released one is never made again.
  */
 import { execFile } from 'node:child_process';
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
