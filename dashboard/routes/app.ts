@@ -3,12 +3,13 @@ import { type FunctionComponent, h, type VNode } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import type { App, AppRow } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
+import { appPath, type TabProps } from '../app-tab.ts';
 import { ProblemBox } from '../components/problem.ts';
 import { type Load, Part, prepare } from '../components/waiting.ts';
 import { ago, amount, counted, exact } from '../format.ts';
 import { html } from '../html.ts';
 import { MOVED_TABS, TABS } from '../paths.ts';
-import { lastAnswer, type Resource, useResource } from '../resource.ts';
+import { lastAnswer, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { useTitle } from '../title.ts';
 import { viewSearch } from '../url.ts';
@@ -18,12 +19,6 @@ import { FieldsPage } from './fields.ts';
 import { SettingsPage } from './settings.ts';
 import { TypesPage } from './types.ts';
 import { UsagePage } from './usage.ts';
-
-export interface TabProps {
-  readonly appId: string;
-  /** The app's details, which a page may start without. */
-  readonly app: Resource<App>;
-}
 
 /** Loaded on demand. */
 const loadExplore: Load<TabProps> = async () => (await import('./explore.ts')).ExplorePage;
@@ -59,8 +54,6 @@ function Moved({ appId }: { readonly appId: string }): null {
 
 /** Starts loading what the page of the chart and the events needs. */
 export const prepareExplore = (): void => prepare(loadExplore);
-
-export const appPath = (appId: string): string => `/api/apps/${appId}`;
 
 export function AppPage({ params }: { readonly params: Readonly<Record<string, string>> }): VNode {
   const { appId = '', tab = '' } = params;

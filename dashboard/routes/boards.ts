@@ -13,6 +13,7 @@ import type {
 import { mergedList } from '../../src/base/merged-list.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
+import type { TabProps } from '../app-tab.ts';
 import Chart from '../charts/chart.ts';
 import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
 import { changeText } from '../charts/legend.ts';
@@ -43,7 +44,6 @@ import {
   type ViewAndChange,
   viewsPath,
 } from '../view.ts';
-import type { TabProps } from './app.ts';
 
 /** Bars of a chart that is one of several. */
 const BARS = 60;

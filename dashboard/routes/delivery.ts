@@ -9,6 +9,7 @@ import type {
   WebhookRow,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
+import { appPath, type TabProps } from '../app-tab.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { Copyable } from '../components/copy.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -23,7 +24,6 @@ import { html } from '../html.ts';
 import { type Action, type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { ownZone } from '../time-zone.ts';
-import { appPath, type TabProps } from './app.ts';
 import { NewAlert, Trial } from './delivery/new-alert.ts';
 
 /** How soon states are asked for again. */

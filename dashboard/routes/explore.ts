@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useCallback, useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Series } from '../../src/api-types/answers.ts';
+import type { TabProps } from '../app-tab.ts';
 import { EventSheet } from '../components/event-sheet.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Icon } from '../components/icon.ts';
@@ -27,7 +28,6 @@ import { useResource } from '../resource.ts';
 import { notify, now } from '../state.ts';
 import { type Bucket, misread, type View, viewSearch } from '../url.ts';
 import { asksForHidden, listScope, scopeQuery, seriesPath, useView, type ViewAndChange } from '../view.ts';
-import type { TabProps } from './app.ts';
 
 export { BoardsPage } from './boards.ts';
 export { DeliveryPage } from './delivery.ts';

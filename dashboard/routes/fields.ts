@@ -10,6 +10,7 @@ import type {
   SeenField,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
+import type { TabProps } from '../app-tab.ts';
 import { Ago } from '../components/ago.ts';
 import { Confirm } from '../components/confirm.ts';
 import { DeclareField } from '../components/declare-field.ts';
@@ -25,7 +26,6 @@ import { type Resource, useAction } from '../resource.ts';
 import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
-import type { TabProps } from './app.ts';
 
 /** How soon progress is asked for again. */
 const REFRESH_MS = 5_000;

@@ -1,6 +1,7 @@
 /** What an app does, at a glance: four numbers with their change, the week by hour, what moved most, and what fell silent. */
 import type { VNode } from 'preact';
 import type { NumberAndBefore, Overview } from '../../src/api-types/answers.ts';
+import type { TabProps } from '../app-tab.ts';
 import { changeText } from '../charts/legend.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { FirstEvent } from '../components/first-event.ts';
@@ -12,7 +13,6 @@ import { parseRange } from '../range.ts';
 import { useResource } from '../resource.ts';
 import { type View, viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
-import type { TabProps } from './app.ts';
 
 export function OverviewPage({ appId, app }: TabProps): VNode {
   const { view } = useView();

@@ -13,6 +13,7 @@ import type {
 } from '../../src/api-types/answers.ts';
 import { useAddress } from '../address.ts';
 import { call } from '../api.ts';
+import { appPath, type TabProps } from '../app-tab.ts';
 import { Copyable } from '../components/copy.ts';
 import { ConfirmName, Field, Form } from '../components/field.ts';
 import { ProblemBox } from '../components/problem.ts';
@@ -22,7 +23,6 @@ import { Skeleton } from '../components/waiting.ts';
 import { html } from '../html.ts';
 import { type Resource, useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
-import { appPath, type TabProps } from './app.ts';
 import { Activity } from './settings/activity.ts';
 import { BrowserKeys } from './settings/browser-keys.ts';
 import { LoggingTokenSection } from './settings/logging-token.ts';
@@ -30,13 +30,6 @@ import { Members } from './settings/members.ts';
 import { Producers } from './settings/producers.ts';
 import { ResourceTokens } from './settings/resource-tokens.ts';
 import { Erasure, Retention } from './settings/retention-erasure.ts';
-
-export interface SectionProps<T> {
-  readonly app: App;
-  readonly resource: Resource<T>;
-  /** Called after a change, which the activity then has. */
-  readonly onChanged: () => void;
-}
 
 export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const { data } = app;

@@ -9,6 +9,7 @@ import type {
   TypeActivity,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
+import type { TabProps } from '../app-tab.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Ago } from '../components/ago.ts';
 import { FormDialog } from '../components/confirm.ts';
@@ -24,7 +25,6 @@ import { useAction, useResource } from '../resource.ts';
 import { notify } from '../state.ts';
 import { viewSearch } from '../url.ts';
 import { useView } from '../view.ts';
-import type { TabProps } from './app.ts';
 import { SchemaDialog, schemaState } from './types/schema-dialog.ts';
 
 /** Rows that are shown before "more": an app may have thousands of types. */

@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { Usage } from '../../src/api-types/answers.ts';
+import { appPath, type TabProps } from '../app-tab.ts';
 import { Bars, NEAR } from '../charts/bars.ts';
 import { Ago } from '../components/ago.ts';
 import { Callout } from '../components/callout.ts';
@@ -11,7 +12,6 @@ import { byteSize, clock, count, counted, date } from '../format.ts';
 import { html } from '../html.ts';
 import { type Resource, useResource } from '../resource.ts';
 import { ownZone } from '../time-zone.ts';
-import { appPath, type TabProps } from './app.ts';
 
 /** The numbers are of the current minute. */
 const REFRESH_MS = 10_000;

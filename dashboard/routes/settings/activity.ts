@@ -3,13 +3,13 @@ import type { VNode } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { AuditEntry, AuditPage } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { Ago } from '../../components/ago.ts';
 import { ProblemBox } from '../../components/problem.ts';
 import { Section } from '../../components/section.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
-import type { SectionProps } from '../settings.ts';
 
 /** Filters of the list, by the prefix of the action. */
 const KINDS: readonly (readonly [kind: string, label: string, begins: RegExp])[] = [

@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, BrowserKey, BrowserKeyList } from '../../../src/api-types/answers.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
@@ -11,7 +12,6 @@ import { rowButton, table } from '../../components/table.ts';
 import { Waiting } from '../../components/waiting.ts';
 import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
-import type { SectionProps } from '../settings.ts';
 import { useRevocation } from './revocation.ts';
 
 const ABOUT =

@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { App, LoggingToken } from '../../../src/api-types/answers.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { Callout } from '../../components/callout.ts';
 import { FormDialog } from '../../components/confirm.ts';
 import { CopyButton } from '../../components/copy.ts';
@@ -11,7 +12,6 @@ import { Waiting } from '../../components/waiting.ts';
 import { dateTime, ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { ownZone } from '../../time-zone.ts';
-import type { SectionProps } from '../settings.ts';
 
 const ABOUT = 'Programs write with it. Keep it on servers: anyone who has it can write.';
 

@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Invitation, Member, MemberList, NewMember } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { Confirm } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
 import { Dialog } from '../../components/dialog.ts';
@@ -14,7 +15,6 @@ import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
 import { notify, session } from '../../state.ts';
-import type { SectionProps } from '../settings.ts';
 import { RemoveMember } from './remove-member.ts';
 
 interface Invited {

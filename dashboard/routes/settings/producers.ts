@@ -3,6 +3,7 @@ import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
 import type { NewProducer, Producer, ProducerList } from '../../../src/api-types/answers.ts';
 import { call } from '../../api.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { Ago } from '../../components/ago.ts';
 import { FormDialog } from '../../components/confirm.ts';
 import { Copyable } from '../../components/copy.ts';
@@ -14,7 +15,6 @@ import { Waiting } from '../../components/waiting.ts';
 import { count, ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useAction } from '../../resource.ts';
-import type { SectionProps } from '../settings.ts';
 import { Rotate } from './logging-token.ts';
 import { useRevocation } from './revocation.ts';
 

@@ -9,6 +9,7 @@ import type {
   ResourceToken,
   ResourceTokenList,
 } from '../../../src/api-types/answers.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { Ago } from '../../components/ago.ts';
 import { AppChoice } from '../../components/app-choice.ts';
 import { Callout } from '../../components/callout.ts';
@@ -24,7 +25,6 @@ import { ownDate } from '../../format.ts';
 import { html } from '../../html.ts';
 import { useResource } from '../../resource.ts';
 import { appsPath } from '../apps.ts';
-import type { SectionProps } from '../settings.ts';
 import { useRevocation } from './revocation.ts';
 
 const EXPIRY: readonly (readonly [string, string])[] = [

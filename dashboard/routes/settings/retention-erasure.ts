@@ -7,6 +7,7 @@ import type {
   RetentionAnswer,
   RetentionPreview,
 } from '../../../src/api-types/answers.ts';
+import type { SectionProps } from '../../app-tab.ts';
 import { FormDialog, type FormDialogProps } from '../../components/confirm.ts';
 import { CopyButton } from '../../components/copy.ts';
 import { Field, linesOf, Select } from '../../components/field.ts';
@@ -16,7 +17,6 @@ import { Waiting } from '../../components/waiting.ts';
 import { counted, ownDate } from '../../format.ts';
 import { type Children, html } from '../../html.ts';
 import type { Resource } from '../../resource.ts';
-import type { SectionProps } from '../settings.ts';
 
 type Values = Record<string, string>;
 type Asked = readonly [answer: never, body: never];
