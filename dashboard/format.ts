@@ -38,13 +38,31 @@ export const difference = (value: number, text: (value: number) => string): stri
 /** A tenfold number says little more than that there was hardly any before. */
 const MOST_PERCENT = 900;
 
-/** How a number has changed, such as `+12%`; null where a percentage says nothing: after nothing, or hardly any. */
+/** How a number has changed, such as `+12%`; null where a percentage says nothing: of negative numbers, after nothing, or hardly any. */
 export function change(value: number, before: number): string | null {
-  if (before === 0) return null;
+  if (before <= 0 || value < 0) return null;
   const percent = ((value - before) / before) * 100;
   const size = Math.abs(percent);
   if (size < 0.05) return '±0%';
   return size >= MOST_PERCENT ? null : `${signed[size < 10 ? 1 : 0]?.format(percent)}%`;
+}
+
+/** A percentage of fewer events says nothing: three more than one are 300 %. */
+export const LEAST_COMPARED = 10;
+
+/** How a number has changed, where a percentage says something. */
+export function changeText(total: number, before: number): string {
+  if (total === 0 && before === 0) return '';
+  if (before === 0) return 'new';
+  return (total === 0 || before < LEAST_COMPARED ? null : change(total, before)) ?? `from ${amount(before)}`;
+}
+
+/** Which part of the whole a number is: a negative one takes from it, and of less than nothing nothing is a part. */
+export function share(part: number, all: number): string {
+  if (part === 0 || all === 0 || (all < 0 && part > 0)) return '';
+  const percent = Math.abs(part / all) * 100;
+  const text = percent < 1 ? '<1%' : `${Math.round(percent)}%`;
+  return part < 0 && all > 0 ? `−${text}` : text;
 }
 
 /** `1 event`, `2 events` */

@@ -14,7 +14,7 @@ export {
   type Scale,
 } from '../src/base/view.ts';
 
-const COMPARES: readonly Compare[] = ['previous', 'week', 'segment', 'none'];
+const COMPARES: readonly Compare[] = ['previous', 'week', 'month', 'year', 'segment', 'none'];
 
 /** Which events of a range are meant. */
 export interface Segment {

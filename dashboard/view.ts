@@ -71,7 +71,7 @@ export function seriesPath(appId: string, view: View, span: Span, lines = TOP_LI
   if (view.by !== null) query.set('by', view.by);
   query.set('buckets', String(bucketsOf(view)));
   query.set('lines', String(lines));
-  const compared = comparedSpan(view.compare, view.range, span, view.zone);
+  const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
   if (compared?.from != null) {
     query.set('compareFrom', isoText(compared.from));
     query.set('compareTo', isoText(compared.to));

@@ -147,7 +147,7 @@ export function chartName(series: Series, stack: Stack, curve: Curve | null, zon
 const WHAT: Record<Mode, string> = {
   histogram: 'Events',
   accumulated: 'Events accumulated from 0',
-  running: 'Running total of events',
+  running: 'Total of events so far',
 };
 
 interface KeyboardCursor {

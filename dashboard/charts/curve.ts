@@ -1,5 +1,5 @@
 /** A line over the chart's buckets that is no number of events: a ratio, or a statistic, of all events and apart by types or values. */
-import type { MeasureStat, NumberStats, Series, StatColumns } from '../../src/api-types/answers.ts';
+import type { Compared, MeasureStat, NumberStats, Series, StatColumns } from '../../src/api-types/answers.ts';
 import { average } from '../format.ts';
 import { allOf, COLORS, comparedPlaces, freeColor, OTHER } from './series-data.ts';
 
@@ -12,7 +12,9 @@ export interface Curve {
   /** Of the whole interval: not an average of the buckets. */
   readonly overall: number | null;
   /** The same of the interval that is compared with, by the buckets of the chart; null: nothing is compared. */
-  readonly compared: { readonly values: Values; readonly overall: number | null } | null;
+  readonly compared:
+    | (Pick<Compared, 'interval'> & { readonly values: Values; readonly overall: number | null })
+    | null;
   /** A value as it is shown. */
   readonly text: (value: number) => string;
   /** Numbers that it is made of, with their names. */
@@ -65,6 +67,7 @@ export function ratioCurve(
       : {
           values: places.map((i) => (i === undefined ? null : ratio(earlierPart[i], earlierWhole[i]))),
           overall: ratio(sum(earlierPart), sum(earlierWhole)),
+          interval: whole.compared?.interval ?? null,
         };
   return {
     name: `${names.part} ÷ ${names.whole}`,
@@ -105,6 +108,7 @@ export function statCurve(
       : {
           values: places.map((i) => (i === undefined ? null : (earlier.stats[stat]?.[i] ?? null))),
           overall: earlier.overall[stat] ?? null,
+          interval: earlier.interval,
         };
   return {
     name,
@@ -145,8 +149,22 @@ function linesOf(
       shown: !hidden.includes(line.key),
     }),
   );
-  // The only type is all there is.
-  if (rest === null) return by === null && named.length === 1 ? [] : named;
+  if (rest === null) {
+    const known = new Set(named.map(({ key }) => key));
+    const silent = (earlier?.lines ?? []).filter(({ key }) => !known.has(key)).slice(0, COLORS);
+    // The only type is all there is.
+    if (by === null && named.length + silent.length === 1) return [];
+    return [
+      ...named,
+      ...silent.map(
+        ({ key, name }, place): CurveLine => ({
+          ...{ key, name, color: freeColor(numbers.get(key) ?? named.length + place, taken) },
+          ...{ values: series.starts.map(() => null), overall: null, count: 0 },
+          ...{ before: before.get(key) ?? null, shown: !hidden.includes(key) },
+        }),
+      ),
+    ];
+  }
   return [
     ...named,
     {
@@ -163,15 +181,16 @@ function linesOf(
   ];
 }
 
-/** The line of a measure whose numbers are on their way. */
-export const emptyCurve = (series: Series): Curve => ({
-  name: '',
+/** The line of a measure whose numbers are on their way, or cannot be read. */
+export const emptyCurve = (series: Series, name: string, by: string | null): Curve => ({
+  name,
   values: series.starts.map(() => null),
   overall: null,
   compared: null,
   text: measured,
   parts: [],
   ...WHOLE,
+  by,
 });
 
 /** Where the vertical axis begins and ends: always with 0 in it. */

@@ -1,8 +1,7 @@
 /** The lines of a chart by name and number: a click filters by a line, an eye leaves it out of the drawing alone. */
 import type { VNode } from 'preact';
 import { Icon } from '../components/icon.ts';
-import { LEAST_COMPARED } from '../explore/figures.ts';
-import { change, compact, count } from '../format.ts';
+import { change, changeText, compact, count, share } from '../format.ts';
 import { html } from '../html.ts';
 import { HIDDEN, type Mode } from '../url.ts';
 import type { Curve } from './curve.ts';
@@ -14,6 +13,8 @@ const NAME_LENGTH = 26;
 export interface LegendProps {
   readonly lines: readonly Line[];
   readonly mode: Mode;
+  /** What the lines are compared with; empty: nothing. */
+  readonly comparedTo: string;
   /** Whether the lines are of events that the view's filter leaves out: then their numbers would answer another question. */
   readonly isUnfiltered: boolean;
   /** Keys of the lines that the view is filtered by. */
@@ -26,7 +27,7 @@ export interface LegendProps {
 }
 
 export function Legend(props: LegendProps): VNode {
-  const { lines, mode, isUnfiltered } = props;
+  const { lines, mode, isUnfiltered, comparedTo } = props;
   const totals = lines.map((line) => totalOf(line, mode));
   const all = lines.reduce((sum, line, index) => (isCounted(line) ? sum + (totals[index] ?? 0) : sum), 0);
   // One format for all.
@@ -44,19 +45,20 @@ export function Legend(props: LegendProps): VNode {
         !isUnfiltered &&
         html`<span class="value" title=${count(total)}>${text(total)}</span>
         <span class="share">${isCounted(line) && share(total, all)}</span>
-        ${compared !== null && mode !== 'running' && html`<span class="change" title=${`Compared: ${count(compared.total)}`}>${changeText(total, compared.total)}</span>`}`
+        ${compared !== null && mode !== 'running' && html`<span class="change" title=${inDates(count(compared.total), comparedTo)}>${changeText(total, compared.total)}</span>`}`
       } />`;
     })}
   </ul>
   ${lines.some((line) => isCounted(line) && !line.shown) && html`<p class="hint" role="status">Lines with a closed eye are not drawn. The numbers and the list include them.</p>`}`;
 }
 
-export interface CurveRowsProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
+export interface CurveRowsProps
+  extends Pick<LegendProps, 'comparedTo' | 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
   readonly curve: Curve;
 }
 
 /** The lines of a measure: of each its own number, the share of all, and the change. */
-export function CurveRows({ curve, ...given }: CurveRowsProps): VNode {
+export function CurveRows({ curve, comparedTo, ...given }: CurveRowsProps): VNode {
   const { lines, text } = curve;
   const names = shortNames(
     lines.map(({ name }) => name),
@@ -67,10 +69,13 @@ export function CurveRows({ curve, ...given }: CurveRowsProps): VNode {
       (line, index) =>
         html`<${Row} key=${line.key} ...${given} line=${line} name=${names[index] ?? ''} numbers=${html`<span class="value">${line.overall === null ? '–' : text(line.overall)}</span>
         <span class="share" title=${shareTitle(curve)}>${shareOf(curve, line)}</span>
-        ${line.before !== null && html`<span class="change" title=${`Compared: ${text(line.before)}`}>${line.overall !== null && (change(line.overall, line.before) ?? `from ${text(line.before)}`)}</span>`}`} />`,
+        ${line.before !== null && html`<span class="change" title=${inDates(text(line.before), comparedTo)}>${(line.overall === null ? null : change(line.overall, line.before)) ?? `from ${text(line.before)}`}</span>`}`} />`,
     )}
   </ul>`;
 }
+
+/** `1,000 in the previous period, 1 – 7 Nov 2026` */
+const inDates = (text: string, comparedTo: string): string => `${text} in ${comparedTo}`;
 
 /** Which share a line has: of the sum, or of the events, as other statistics have none. */
 export function shareOf({ isSum, overall, parts }: Curve, line: Curve['lines'][number]): string {
@@ -114,17 +119,4 @@ function titleOf({ key, name, shown }: RowProps['line'], isPicked: boolean): str
   if (key === OTHER) return 'Show all of them';
   if (key === HIDDEN) return `${shown ? 'Leave out' : 'Show'} ${name} in chart and list`;
   return isPicked ? `No longer filter by ${name}` : `Only ${name}. With Alt: all but ${name}`;
-}
-
-/** How a number has changed, where a percentage says something. */
-export function changeText(total: number, before: number): string {
-  if (total === 0 && before === 0) return '';
-  if (before === 0) return 'new';
-  return (before < LEAST_COMPARED ? null : change(total, before)) ?? `from ${compact(before)}`;
-}
-
-export function share(part: number, all: number): string {
-  if (all === 0 || part === 0) return '';
-  const percent = (part / all) * 100;
-  return percent < 1 ? '<1%' : `${Math.round(percent)}%`;
 }

@@ -45,7 +45,7 @@ export interface Stack {
 }
 
 /** Lines with the most events first, the rest last. Hidden ones keep their colors. */
-export function linesOf(series: Series, view: Pick<View, 'hidden'>): Line[] {
+export function linesOf(series: Series, view: Pick<View, 'hidden'> & Partial<Pick<View, 'mode'>>): Line[] {
   const taken = new Set<number>();
   const shown = (key: string): boolean => view.hidden.includes(key) === (key === HIDDEN);
   const compared = comparison(series);
@@ -61,15 +61,19 @@ export function linesOf(series: Series, view: Pick<View, 'hidden'>): Line[] {
       shown: shown(key),
     }),
   );
-  if (series.other !== null) {
+  const before = Math.max(0, series.before.all - sum(lines.map((line) => line.before)));
+  const rest = restOf(compared?.(series.compared?.all ?? []) ?? null, lines);
+  // Others that have no event any more were counted once.
+  if (series.other !== null || (rest?.total ?? 0) > 0 || (view.mode === 'running' && before > 0)) {
+    const counts = series.other ?? series.starts.map(() => 0);
     lines.push({
       key: OTHER,
       name: series.by === null ? 'Other types' : 'All other events',
       color: COLORS,
-      counts: series.other,
-      total: sum(series.other),
-      before: Math.max(0, series.before.all - sum(lines.map(({ before }) => before))),
-      compared: restOf(compared?.(series.compared?.all ?? []) ?? null, lines),
+      counts,
+      total: sum(counts),
+      before,
+      compared: rest,
       shown: shown(OTHER),
     });
   }

@@ -1,10 +1,13 @@
 /** The tooltip of a bucket, next to the pointer. Writes to the DOM directly, because it moves every frame. */
-import { bucketSpan, change, clock, count, spanText } from '../format.ts';
+
+import type { Series } from '../../src/api-types/answers.ts';
+import { bucketSpan, change, clock, count, dayMonth, month, spanText, year } from '../format.ts';
 import { annotationsAt } from './annotation-marks.ts';
 import type { Curve } from './curve.ts';
 import type { PlotContent } from './plot.ts';
 import {
   bucketEnd,
+  comparedPlaces,
   countedPart,
   isPartial,
   type Line,
@@ -49,9 +52,7 @@ export class Tooltip {
         'when',
         bucketSpan(series.starts[index] ?? 0, bucketEnd(series, index), series.bucket, zone),
       ),
-      ...(content.curve === null
-        ? countRows(content, index)
-        : curveRows(content.curve, index, series.all[index] ?? 0)),
+      ...(content.curve === null ? countRows(content, index) : curveRows(content.curve, series, index)),
       ...notesOf(content, index, now).map((note) => text('div', 'note', note)),
     );
     element.hidden = false;
@@ -78,15 +79,15 @@ function countRows({ series, stack, found }: PlotContent, index: number): HTMLEl
       count(total),
     ),
     ...rows.map(({ line, value }, i) => row(`swatch c${line.color}`, names[i] ?? '', count(value))),
-    ...comparedRow(stack, index, total),
+    ...comparedRow(series, stack, index, total),
     ...(found === null ? [] : [row('swatch found', 'Found so far', count(found[index] ?? 0))]),
   ];
 }
 
 function curveRows(
   { name, values, compared, text: textOf, lines }: Curve,
+  series: Series,
   index: number,
-  events: number,
 ): HTMLElement[] {
   const value = values[index] ?? null;
   const before = compared?.values[index] ?? null;
@@ -104,19 +105,35 @@ function curveRows(
   return [
     row('', name, value === null ? 'none' : textOf(value)),
     ...drawn.map(({ line, own }, i) => row(`swatch c${line.color}`, names[i] ?? '', textOf(own))),
-    ...(before === null ? [] : [row('dashes', 'Compared', textOf(before))]),
-    row('swatch', 'Events', count(events)),
+    ...(before === null ? [] : [row('dashes', comparedName(series, index), textOf(before))]),
+    row('swatch', 'Events', count(series.all[index] ?? 0)),
   ];
 }
 
-const TOTALS = { histogram: 'Total', accumulated: 'Accumulated', running: 'Running total' } as const;
+const TOTALS = { histogram: 'Total', accumulated: 'Accumulated', running: 'Total so far' } as const;
 
-function comparedRow({ ghost, mode }: Stack, index: number, total: number): HTMLElement[] {
+function comparedRow(series: Series, { ghost, mode }: Stack, index: number, total: number): HTMLElement[] {
   const before = ghost?.[mode === 'histogram' ? index : index + 1];
   if (before === undefined) return [];
   const changed = change(total, before);
-  return [row('dashes', `Compared${changed === null ? '' : ` · ${changed}`}`, count(before))];
+  return [
+    row('dashes', `${comparedName(series, index)}${changed === null ? '' : ` · ${changed}`}`, count(before)),
+  ];
 }
+
+/** When the bucket begins that a bucket is compared with. */
+function comparedName(series: Series, index: number): string {
+  const { compared, bucket, timezone } = series;
+  if (compared?.interval == null) return 'Compared';
+  if (last?.series !== series) last = { series, places: comparedPlaces(series) ?? [] };
+  const start = compared.starts[last.places[index] ?? -1];
+  if (start === undefined) return 'Compared';
+  if (bucket === '1mo') return `${month(start, timezone)} ${year(start, timezone)}`;
+  return `${dayMonth(start, timezone)}${/[dw]$/.test(bucket) ? '' : ` ${clock(start, timezone)}`}`;
+}
+
+/** Of the series that the tooltip was shown of last: a pointer that moves asks for the same again. */
+let last: { readonly series: Series; readonly places: readonly (number | undefined)[] } | null = null;
 
 /** Notes about a bucket: whether it is partial, and its annotations. */
 function notesOf({ series, zone, annotations }: PlotContent, index: number, now: number): string[] {

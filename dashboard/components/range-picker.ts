@@ -42,9 +42,9 @@ function stepped(
   span: Span & { readonly from: number },
   direction: -1 | 1,
 ): Pick<View, 'range' | 'back'> {
-  const next = neighbor(span, direction, zone);
+  const next = neighbor(range, span, direction, zone);
   const home = isOpen(range) ? range : back;
-  const isHome = next.kind === 'between' && next.to > Date.now() - (next.to - next.from) / 2;
+  const isHome = next.to > Date.now() - (next.to - next.from) / 2;
   return direction > 0 && isHome && home !== null && isOpen(home)
     ? { range: home, back: null }
     : { range: next, back: home };

@@ -3,19 +3,19 @@ import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { NumberStats, Series } from '../../src/api-types/answers.ts';
 import { measured } from '../charts/curve.ts';
-import { changeText, share as shareText } from '../charts/legend.ts';
 import { linesOf, OTHER } from '../charts/series-data.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
 import { matches, Search } from '../components/search.ts';
 import { Waiting } from '../components/waiting.ts';
-import { change, count, counted, difference } from '../format.ts';
+import { change, changeText, count, counted, difference, share as shareText } from '../format.ts';
 import { html } from '../html.ts';
 import { measureLabel } from '../measure.ts';
 import { comparedSpan } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
+import { now } from '../state.ts';
 import { numbersPath, seriesPath, type ViewAndChange } from '../view.ts';
-import { COMPARED } from './figures.ts';
+import { comparedText } from './figures.ts';
 import type { Scan } from './scan.ts';
 import { secondOf } from './segment.ts';
 
@@ -63,6 +63,8 @@ interface Entries {
   /** Events of lines that have no entry. */
   readonly rest: number;
   readonly isCompared: boolean;
+  /** What with. */
+  readonly comparedTo: string;
   readonly text: (value: number) => string;
 }
 
@@ -124,6 +126,7 @@ function useCounts(
         })),
       rest: lines.find(({ key }) => key === OTHER)?.total ?? 0,
       isCompared: isSecond || data.compared != null,
+      comparedTo: comparedText(view.compare, data),
       text: count,
     };
   }, [data, other, isSecond]);
@@ -137,7 +140,7 @@ function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolea
   const { of, stat } = measure?.kind === 'stat' ? measure : ({ of: '', stat: 'sum' } as const);
   const numbers = { of, stat, by, isByType: by === null, lines: MOST_LINES };
   const path = numbersPath(appId, asked, span, numbers);
-  const compared = comparedSpan(view.compare, view.range, span, view.zone);
+  const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
   const earlierPath =
     view.compare === 'segment'
       ? numbersPath(appId, secondOf({ ...viewed, view: asked }).view, span, numbers)
@@ -162,6 +165,10 @@ function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolea
       }),
       rest: data.rest?.overall.count ?? 0,
       isCompared: earlier.data !== undefined,
+      comparedTo: comparedText(view.compare, {
+        timezone: data.timezone,
+        compared: earlier.data ?? null,
+      }),
       text: measured,
     };
   }, [data, earlier.data, stat]);
@@ -176,17 +183,7 @@ interface EntryTableProps extends AllLinesProps {
   readonly waiting: VNode;
 }
 
-function EntryTable({
-  viewed,
-  by,
-  picked,
-  onPick,
-  onClose,
-  what,
-  isCounts,
-  found,
-  waiting,
-}: EntryTableProps): VNode {
+function EntryTable({ by, picked, onPick, onClose, what, isCounts, found, waiting }: EntryTableProps): VNode {
   const [wanted, setWanted] = useState('');
   const [rows, setRows] = useState(ROWS);
   const [order, setOrder] = useState<{ readonly key: SortKey; readonly down: boolean }>({
@@ -203,7 +200,7 @@ function EntryTable({
   };
   const text = found?.text ?? count;
   const isCompared = found?.isCompared === true;
-  const since = `Since ${COMPARED[viewed.view.compare]}`;
+  const since = `Since ${found?.comparedTo}`;
   const columns: readonly (readonly [key: SortKey, label: string, isShown: boolean, title?: string])[] = [
     ['name', 'Name', true],
     ['value', found?.label ?? '', true],
@@ -253,7 +250,7 @@ function EntryTable({
     </table>`
     }
     ${entries.length > rows && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setRows(rows + ROWS)}>Show more of ${count(entries.length)}</button></div>`}
-    ${found && entries.length === 0 && html`<p class="hint" role="status">No name contains this text.</p>`}
+    ${found && entries.length === 0 && html`<p class="hint" role="status">${found.rest > 0 ? `None of the ${count(found.entries.length)} ${what} with the most events` : 'No name'} contains this text.</p>`}
     ${found !== null && found.rest > 0 && html`<p class="hint">${counted(found.rest, 'event')} ${by === null ? 'of other types' : `with other values of ${by}, or none`}.</p>`}`;
 }
 
@@ -287,14 +284,16 @@ function inOrder(
   );
 }
 
-/** How many lines there are in all, asked for once a view; null until that is known. */
-export function useLineCount(appId: string, viewed: ViewAndChange, series: Series): number | null {
+/** How many lines there are in all, such as `1,000+`, asked for once a view; null until that is known. */
+export function useLineCount(appId: string, viewed: ViewAndChange, series: Series): string | null {
   const { view, span } = viewed;
   const isAsked = series.other !== null && series.isScanned !== true;
-  const path = seriesPath(appId, { ...view, by: series.by, compare: 'none', detail: 1 }, span, MOST_LINES);
+  const path = seriesPath(appId, { ...view, by: series.by, detail: 1 }, span, MOST_LINES);
   // A live chart asks again each few seconds: how many values there are hardly changes.
   const asked = useMemo(() => path, [isAsked, path.replace(/(from|to)=[^&]*&/g, '')]);
   const { data } = useResource<Series>(isAsked ? asked : null, { scope: `count ${asked}` });
-  if (!isAsked) return series.isScanned === true ? null : series.lines.length;
-  return data === undefined ? null : data.lines.length;
+  if (!isAsked) return series.isScanned === true ? null : count(series.lines.length);
+  if (data === undefined) return null;
+  // Of values, those without any are others too.
+  return `${count(data.lines.length)}${data.lines.length >= MOST_LINES && data.other !== null ? '+' : ''}`;
 }

@@ -1,12 +1,11 @@
 /** The chart by producer: its events as each token counted them, which is all that is known of who sent what. */
 import type { VNode } from 'preact';
 import type { Series } from '../../src/api-types/answers.ts';
-import { share } from '../charts/legend.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
 import { table } from '../components/table.ts';
 import { Waiting } from '../components/waiting.ts';
-import { count } from '../format.ts';
+import { count, share } from '../format.ts';
 import { html } from '../html.ts';
 import { useResource } from '../resource.ts';
 import { ShownCharts } from '../routes/boards.ts';

@@ -35,7 +35,7 @@ import { CountHint } from './count-hint.ts';
 import { CrossTable } from './cross-table.ts';
 import { CurveFigures, CurveLegend } from './curve-figures.ts';
 import { Explain } from './explain.ts';
-import { COMPARED, Figures } from './figures.ts';
+import { comparedText, Figures } from './figures.ts';
 import { MeasurePicker } from './measure-picker.ts';
 import { fromRows, useMeasured } from './measured.ts';
 import { MissingOffer } from './missing.ts';
@@ -112,7 +112,7 @@ function ChartBody({
     series: isRatio ? second.series : given.series,
     types,
   });
-  const { curve, note, missing } = measured;
+  const { curve, state, note, missing } = measured;
   const series = curve === null ? second.series : measured.series;
   const found = curve === null ? scan.found : null;
   const noted = note ?? (curve === null || isRatio ? second.note : null);
@@ -140,9 +140,12 @@ function ChartBody({
   const [producing, setProducing] = useState(false);
   const offer =
     missing !== null && isOwner
-      ? html`<p><${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} /></p>`
+      ? html`<${MissingOffer} appId=${appId} view=${view} missing=${missing} types=${types} onDone=${onRetry} />`
       : null;
   const whole = wholeOf(viewed);
+  const { compared = null } = curve ?? series;
+  const comparedTo =
+    compared === null ? '' : comparedText(view.compare, { timezone: series.timezone, compared });
   // What the lines are by, which may not be what was asked for.
   const by = curve === null ? series.by : curve.by;
   const picking = pickingOf(view, by);
@@ -157,7 +160,7 @@ function ChartBody({
   const picked = view.at === null ? null : indexOf(series, view.at);
   return html`<div class="chart-layout">
     <div class="chart-head">
-      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} compare=${view.compare} />`}
+      ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} comparedTo=${comparedTo} isLoading=${state === 'loading'} />`}
       <div class="chart-controls">
         ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
@@ -186,25 +189,26 @@ function ChartBody({
           onMoved=${(edges: Edges) => change(moved(view, series, edges))}
           onLeaveZoom=${() => view.back !== null && change({ range: view.back, back: null })}
         />
-        ${summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
+        ${state === 'unread' && html`<div class="nothing" role="status"><p><b>${note}</b></p><div class="row-actions">${offer}${!isRatio && html`<button type="button" class="button" onClick=${() => setCrossing(true)}>Read anyway</button>`}<button type="button" class="button" onClick=${() => change({ measure: null })}>Show numbers of events</button></div></div>`}
+        ${state !== 'unread' && summary.total === 0 && html`<${NothingHere} lastEventAt=${lastEventAt} view=${view} change=${change} />`}
       </div>
       <${AnnotationList} appId=${appId} annotations=${shownMarks} zone=${zone} mayChange=${mayChange} onDone=${annotations.reload} />
-      ${noted !== null && html`<p class="hint" role="status">${noted}</p>`}
+      ${noted !== null && state !== 'unread' && html`<p class="hint" role="status">${noted}</p>`}
       ${second.scan.isStopped && html`<p><button type="button" class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
-      ${offer}
-      ${view.by !== null && missing !== null && !curve?.lines.length && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
-      ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${COMPARED[view.compare]}.</p>`}
-      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} hasGhost=${stack.ghost !== null} />`}
+      ${state !== 'unread' && offer && html`<p>${offer}</p>`}
+      ${state !== 'unread' && view.by !== null && missing !== null && !curve?.lines.length && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
+      ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${comparedTo}.</p>`}
+      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} comparedTo=${stack.ghost === null ? '' : comparedTo} />`}
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
       <${Breakdown} appId=${appId} viewed=${viewed} series=${series} curve=${curve} isOld=${isOld} scan=${scan} onProducers=${() => setProducing(true)} />
       ${
         curve === null
-          ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
-          : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
+          ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
+          : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} comparedTo=${comparedTo} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
       }
-      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${count(lineCount)}`} ${by === null ? 'types' : 'values'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>By two fields…</button>`}</div>`}
+      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${lineCount}`} ${by === null ? 'type' : 'value'}${lineCount === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
@@ -301,7 +305,7 @@ function usePeek(series: Series, onPeek: (bucket: Bucket | null) => void): (inde
 const MODE_NAMES: Record<Mode, string> = {
   histogram: 'Histogram',
   accumulated: 'Accumulated',
-  running: 'Running',
+  running: 'Total so far',
 };
 
 const MODE_TITLES: Record<Mode, string> = {
@@ -325,22 +329,22 @@ interface NotesProps {
   readonly found: Found | null;
   readonly zone: string;
   readonly view: View;
-  /** Whether what is compared with is drawn. */
-  readonly hasGhost: boolean;
+  /** What is compared with, where it is drawn. */
+  readonly comparedTo: string;
 }
 
 /** Notes about the chart's data that are not obvious. */
-function Notes({ series, found, zone, view: { mode, compare }, hasGhost }: NotesProps): VNode {
+function Notes({ series, found, zone, view: { mode }, comparedTo }: NotesProps): VNode {
   const { countsOnlyBefore, interval, starts } = series;
   const hasParts = [0, starts.length - 1].some((index) => isPartial(series, index, Date.now()));
   const key = [
-    hasGhost && `Dotted line: ${COMPARED[compare]}.`,
+    comparedTo !== '' && `Dotted line: ${comparedTo}.`,
     mode === 'histogram' && hasParts && 'Striped bars are incomplete.',
   ].filter(Boolean);
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
   ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
-  ${series.seconds !== undefined && html`<p class="hint">${fromRows(series.seconds)}</p>`}
+  ${series.seconds !== undefined && html`<p class="hint">${fromRows(series.looked ?? 0, series.seconds)}</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
 }

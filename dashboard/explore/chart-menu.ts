@@ -30,7 +30,9 @@ export interface ChartMenuProps {
 
 const COMPARES: readonly (readonly [Compare, string])[] = [
   ['previous', 'The period before'],
-  ['week', 'The same days a week before'],
+  ['week', 'The same weekdays before'],
+  ['month', 'The month before'],
+  ['year', 'The year before'],
   ['segment', 'Other events of the same time'],
   ['none', 'Nothing'],
 ];
@@ -72,7 +74,7 @@ export function ChartMenu({
           <button type="button" class="button" onClick=${() => {
             close();
             onAlert();
-          }}>Tell me when this…</button>`
+          }}>Alert…</button>`
         }
       </div>
       <div class="row-actions">

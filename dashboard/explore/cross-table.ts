@@ -70,9 +70,9 @@ export function CrossTable({ appId, viewed, offer, onClose }: CrossTableProps): 
   return html`<${Dialog} sheet title=${`${what} by fields`} onClose=${onClose}>
     <div class="toolbar">${choice('By', 0)}${choice('and', 1)}</div>
     <${ProblemBox} problem=${problem} />
-    ${by.length > 0 && problem === null && html`<p class="hint" role="status">${progressOf(line, view, seconds)}</p>`}
-    ${line !== null && by.length > 0 && html`<${Groups} line=${line} by=${by} stat=${stat} what=${what} />`}
-    ${by.length > 0 && line !== null && !line.counted && offer}
+    ${problem === null && html`<p class="hint" role="status">${progressOf(line, view, seconds)}</p>`}
+    ${line !== null && html`<${Groups} line=${line} by=${by} stat=${stat} what=${what} />`}
+    ${line !== null && !line.counted && offer}
   <//>`;
 }
 
@@ -80,7 +80,7 @@ function progressOf(line: QueryLine | null, { zone }: View, seconds: number): st
   if (line === null) return 'Asking…';
   if (line.counted) return `${counted(line.events, 'event')}, from counts.`;
   const took = `${seconds.toFixed(1)} s`;
-  if (line.complete) return `${counted(line.events, 'event')}, from rows, ${took}.`;
+  if (line.complete) return `Read from ${counted(line.looked ?? line.events, 'event')} in ${took}.`;
   const until =
     line.scannedFrom === undefined ? '' : ` back to ${dateTime(Date.parse(line.scannedFrom), zone)}`;
   return `${counted(line.events, 'event')} found so far${until}, ${took}${line.stopped === undefined ? '…' : ': the budget for reading is used up. Choose a shorter range, or try again in a minute.'}`;
@@ -111,7 +111,6 @@ function useQuery(appId: string, { view, span }: ViewAndChange, by: readonly str
   // A range that moves is asked for again when something else changes.
   const key = JSON.stringify({ ...body, from: null, to: null });
   useEffect(() => {
-    if (by.length === 0) return;
     const aborter = new AbortController();
     const begun = performance.now();
     const tell = (changes: Partial<Asked>): void =>
@@ -143,12 +142,13 @@ const OTHER = 'other';
 /** Texts that a number, true, false, null or a quoted text would look like, and the empty one. */
 const LIKE_JSON = /^(?:|-?\d[\d.eE+-]*|true|false|null|".*)$/s;
 
-export function Groups({ line, by: [first = '', second], stat, what }: GroupsProps): VNode {
+export function Groups({ line, by: [first, second], stat, what }: GroupsProps): VNode {
   const cells = new Map<string, string>();
   const [rows, columns] = [new Map<string, number>(), new Map<string, number>()];
   for (const group of line.groups) {
     const { other, count: events, of } = group;
-    const keyOf = (path: string): string => (other ? OTHER : keyAt(group, path));
+    const keyOf = (path?: string): string =>
+      other ? OTHER : path === undefined ? 'all events' : keyAt(group, path);
     const [row, column] = [keyOf(first), second === undefined ? what : keyOf(second)];
     rows.set(row, (rows.get(row) ?? 0) + events);
     columns.set(column, (columns.get(column) ?? 0) + events);
@@ -163,8 +163,8 @@ export function Groups({ line, by: [first = '', second], stat, what }: GroupsPro
   const nameOfColumn = (key: string): string => (second === undefined ? key : nameOf(key));
   const heads = busiest(columns);
   const shown = heads.slice(0, MOST_COLUMNS);
-  return html`<div class="scroll" tabindex="0" role="region" aria-label=${`${what} by ${first}${second === undefined ? '' : ` and ${second}`}`}><table class="list">
-    <thead><tr><th scope="col">${first}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${nameOfColumn(head)}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0" role="region" aria-label=${[what, first && `by ${first}`, second && `and ${second}`].filter(Boolean).join(' ')}><table class="list">
+    <thead><tr><th scope="col">${first ?? ''}</th>${shown.map((head) => html`<th key=${head} scope="col" class="number">${nameOfColumn(head)}</th>`)}</tr></thead>
     <tbody>${busiest(rows).map(
       (row) =>
         html`<tr key=${row}><th scope="row">${nameOf(row)}</th>${shown.map((head) => html`<td key=${head} class="number" data-label=${nameOfColumn(head)}>${cells.get(`${row}\n${head}`) ?? '–'}</td>`)}</tr>`,

@@ -3,23 +3,24 @@ import type { VNode } from 'preact';
 import type { Curve } from '../charts/curve.ts';
 import { change, count } from '../format.ts';
 import { html } from '../html.ts';
-import type { Compare } from '../range.ts';
-import { COMPARED } from './figures.ts';
 
 export function CurveFigures({
   curve,
-  compare,
+  comparedTo,
+  isLoading,
 }: {
   readonly curve: Curve;
-  readonly compare: Compare;
+  /** What it is compared with. */
+  readonly comparedTo: string;
+  readonly isLoading: boolean;
 }): VNode {
   const { name, overall, compared, text } = curve;
   const before = compared?.overall ?? null;
   const changed = overall === null || before === null ? null : change(overall, before);
   return html`<dl class="figures-row">
-    <div class="main-figure"><dt>${name}</dt><dd>${overall === null ? '–' : text(overall)}${
+    <div class="main-figure"><dt>${name}</dt><dd aria-busy=${isLoading}>${overall === null ? '–' : text(overall)}${isLoading && html` <small role="status">Reading…</small>`}${
       before !== null &&
-      html` <small title=${`${text(before)} before`}>${changed === null ? html`<b>${text(before)}</b> in ` : html`<b>${changed}</b> vs `}${COMPARED[compare]}</small>`
+      html` <small title=${`${text(before)} before`}>${changed === null ? html`<b>${text(before)}</b> in ` : html`<b>${changed}</b> vs `}${comparedTo}</small>`
     }</dd></div>
   </dl>`;
 }
@@ -32,7 +33,7 @@ export function CurveLegend({
   readonly curve: Curve;
   readonly rows: VNode;
 }): VNode | null {
-  if (name === '') return null;
+  if (parts.length === 0) return null;
   if (lines.length > 0) return rows;
   return html`<div class="curve-legend">
     <p><i class="swatch found"></i>${name}</p>

@@ -58,7 +58,7 @@ export function EventList(props: EventListProps): VNode {
       <${Exports} appId=${appId} view=${view} list=${list} columns=${style.columns} />
       <${ColumnPicker} appId=${appId} viewed=${viewed} columns=${style.columns} pages=${pages} layout=${layout} onLayout=${setLayout} />
     </header>
-    ${hasConditions(view) && series?.isFiltered !== true && html`<${SearchProgress} list=${list} scan=${scan} series=${series} view=${view} />`}
+    ${hasConditions(view) && series?.isFiltered !== true && !(list.complete && bucket === null) && html`<${SearchProgress} list=${list} scan=${scan} series=${series} view=${view} />`}
     ${
       // What is wrong with both is said once.
       problem === null && html`<${ProblemBox} problem=${scan.problem} retry=${scan.goOn} />`
@@ -173,7 +173,7 @@ function Amount({ list, scan, series, view, bucket }: AmountProps): VNode | null
   if (hasConditions(view) && series?.isFiltered !== true) {
     const listed = list.pages.reduce((sum, { events }) => sum + events.length, 0);
     if (bucket === null && scan.found !== null)
-      return html`<span>${count(scan.found.total)} found so far</span>`;
+      return html`<span>${count(scan.found.total)} found${list.complete ? '' : ' so far'}</span>`;
     return html`<span>${count(listed)} found${list.complete ? '' : ' so far'}</span>`;
   }
   if (series === undefined) return null;

@@ -1,12 +1,11 @@
 /** The fields that are counted, each with its top values: ticks filter the view. A rail beside it, or a sheet where there is no room. */
 import type { VNode } from 'preact';
 import { useState } from 'preact/hooks';
-import { share } from '../charts/legend.ts';
 import { Dialog } from '../components/dialog.ts';
 import { Icon } from '../components/icon.ts';
 import { Skeleton } from '../components/waiting.ts';
 import { allowedBy, equals, valueText } from '../filter-text.ts';
-import { amount } from '../format.ts';
+import { amount, share } from '../format.ts';
 import { html } from '../html.ts';
 import { countedPaths, pathKey, useDeclaredFields } from '../known-fields.ts';
 import type { ViewAndChange } from '../view.ts';

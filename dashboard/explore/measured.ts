@@ -2,7 +2,7 @@
 import { useRef } from 'preact/hooks';
 import type { EventType, MeasureStat, NumberStats, Series } from '../../src/api-types/answers.ts';
 import { type Curve, emptyCurve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { average } from '../format.ts';
+import { average, counted } from '../format.ts';
 import { isQuantile, type Measure, measureLabel, partText } from '../measure.ts';
 import { comparedSpan, rangeText } from '../range.ts';
 import { type Resource, useResource } from '../resource.ts';
@@ -22,8 +22,10 @@ import { secondOf } from './segment.ts';
 export interface Measured {
   /** The counts that the line goes with. */
   readonly series: Series;
-  /** Null: the numbers of events are shown. */
+  /** Null: the numbers of events are asked for. */
   readonly curve: Curve | null;
+  /** `unread`: its numbers cannot be had, and the note says why. */
+  readonly state: 'shown' | 'loading' | 'unread';
   /** A note about the line, or why there is none. */
   readonly note: string | null;
   /** The declaration that would answer; null: nothing is missing. */
@@ -43,7 +45,7 @@ export function useMeasured(options: MeasuredOptions): Measured {
   const parts = useParts(options);
   const numbers = useNumbers(options);
   const last = useRef<(Measured & { readonly meaning: string }) | null>(null);
-  if (measure === null) return { series, curve: null, note: null, missing: null };
+  if (measure === null) return { series, curve: null, state: 'shown', note: null, missing: null };
   const meaning = [meaningOf(viewed.view), JSON.stringify(measure)].join(' ');
   const made =
     measure.kind === 'ratio' ? ratioOf(options, measure, parts) : statOf(options, measure, numbers);
@@ -53,7 +55,33 @@ export function useMeasured(options: MeasuredOptions): Measured {
   }
   // While one of two answers is on its way, the line and the counts that belong together stay.
   if (last.current?.meaning === meaning) return last.current;
-  return { series, curve: emptyCurve(series), note: null, missing: null };
+  const curve = emptyCurve(series, nameOf(options, measure), viewed.view.by);
+  return { series, curve, state: 'loading', note: null, missing: null };
+}
+
+/** What a measure is called, with its parts. */
+function nameOf(options: MeasuredOptions, measure: Measure): string {
+  if (measure.kind === 'stat') return `${measureLabel(measure.stat)} of ${measure.of}`;
+  const { part, whole } = namesOf(options, measure);
+  return `${part} ÷ ${whole}`;
+}
+
+function namesOf(
+  { viewed: { view }, types }: MeasuredOptions,
+  { part }: Measure & { readonly kind: 'ratio' },
+): { readonly part: string; readonly whole: string } {
+  const nameOfType = (typeId: string): string => types.find((type) => type.typeId === typeId)?.name ?? typeId;
+  const [only, second] = chosenTypes(view);
+  const whole =
+    only === undefined
+      ? 'all events'
+      : second === undefined
+        ? nameOfType(only)
+        : `${view.types.length} types`;
+  return {
+    part: 'type' in part ? nameOfType(part.type) : part.filter,
+    whole: hasConditions(view) ? `${whole}, filtered` : whole,
+  };
 }
 
 const meaningOf = (view: View): string =>
@@ -79,7 +107,7 @@ function useParts({ appId, viewed }: MeasuredOptions): Resource<Series> {
   });
   if (!isSecond || first.data === undefined || second.data === undefined) return first;
   const { starts, all } = second.data;
-  return { ...first, data: { ...first.data, compared: { starts, all, byKey: {} } } };
+  return { ...first, data: { ...first.data, compared: { interval: null, starts, all, byKey: {} } } };
 }
 
 interface Numbers {
@@ -95,7 +123,7 @@ function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {
   const { view, span } = viewed;
   const asked = view.measure?.kind === 'stat' ? askedOf(view, view.measure) : null;
   const of = asked === null ? '' : `${asked.stat === 'distinct'} ${asked.of}`;
-  const compared = comparedSpan(view.compare, view.range, span, view.zone);
+  const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
   const path = asked && numbersPath(appId, view, span, asked);
   const earlierAsked = asked && { ...asked, lines: MOST_COMPARED };
   const earlier =
@@ -126,37 +154,35 @@ type Made = Omit<Measured, 'series'>;
 
 /** @returns null while it loads */
 function ratioOf(
-  { series, viewed: { view }, types }: MeasuredOptions,
-  { part }: Measure & { readonly kind: 'ratio' },
+  options: MeasuredOptions,
+  measure: Measure & { readonly kind: 'ratio' },
   { data, problem, isStale }: Resource<Series>,
 ): Made | null {
-  if (problem !== null)
-    return { curve: null, note: `The ratio is not shown: ${problem.details}`, missing: null };
+  const { series, viewed } = options;
+  const { view } = viewed;
+  const unread = (why: string): Made => ({
+    ...{ curve: emptyCurve(series, nameOf(options, measure), null), state: 'unread', missing: null },
+    note: `The ratio is not shown: ${why}`,
+  });
+  if (problem !== null) return unread(problem.details);
   if (data === undefined || isStale || !hasSameBuckets(series, data)) return null;
-  const hasFilter = 'filter' in part || hasConditions(view);
+  const hasFilter = 'filter' in measure.part || hasConditions(view);
   if (hasFilter && data.isFiltered !== true)
-    return {
-      curve: null,
-      note: 'The ratio is not shown: it needs exact counts, and conditions on fields that are not counted are searched for.',
-      missing: null,
-    };
-  const nameOf = (typeId: string): string => types.find((type) => type.typeId === typeId)?.name ?? typeId;
-  const [only, second] = chosenTypes(view);
-  const whole =
-    only === undefined ? 'all events' : second === undefined ? nameOf(only) : `${view.types.length} types`;
-  const names = {
-    part: 'type' in part ? nameOf(part.type) : part.filter,
-    whole: hasConditions(view) ? `${whole}, filtered` : whole,
-  };
-  return { curve: ratioCurve(series, data, asksForHidden(view), names), note: null, missing: null };
+    return unread('it needs exact counts, and conditions on fields that are not counted are searched for.');
+  const curve = ratioCurve(series, data, asksForHidden(view), namesOf(options, measure));
+  return { curve, state: 'shown', note: null, missing: null };
 }
 
 /** @returns null while it loads */
 function statOf(
-  { series, viewed: { view } }: MeasuredOptions,
-  { of, stat }: Measure & { readonly kind: 'stat' },
+  options: MeasuredOptions,
+  measure: Measure & { readonly kind: 'stat' },
   { shown, earlier, isCompared }: Numbers,
 ): Made | null {
+  const { series, viewed } = options;
+  const { view } = viewed;
+  const { of, stat } = measure;
+  const name = nameOf(options, measure);
   if (shown.problem !== null) {
     const { details, declare } = shown.problem;
     // The details of a refusal that names the parameter are about the address.
@@ -164,15 +190,16 @@ function statOf(
       ? `no event of this range has a number in ${of}`
       : firstSentence(details);
     const missing = missingOf(view, { of, stat }, declare !== null);
-    return { curve: null, note: `${of} is not shown: ${why.replace(/\.$/, '')}.`, missing };
+    const note = `${of} is not shown: ${why.replace(/\.$/, '')}.`;
+    return { curve: emptyCurve(series, name, view.by), state: 'unread', note, missing };
   }
   const { data } = shown;
   if (data === undefined || shown.isStale || !hasSameBuckets(series, data)) return null;
   // What is compared with may be from before the field was counted: then there is nothing to compare with.
   const before = isCompared && earlier.problem === null ? earlier : null;
   if (before !== null && (before.data === undefined || before.isStale)) return null;
-  const name = `${measureLabel(stat)} of ${of}`;
   return {
+    state: 'shown',
     curve: statCurve(series, data, before?.data ?? null, { stat, name, by: view.by, hidden: view.hidden }),
     note: statNote(view, stat, data),
     missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
@@ -185,14 +212,14 @@ const firstSentence = (details: string): string => details.replace(/ An owner de
 function statNote(
   view: View,
   stat: MeasureStat,
-  { leftOut, overall, lines, notBy, seconds }: NumberStats,
+  { leftOut, overall, lines, notBy, seconds, looked }: NumberStats,
 ): string | null {
   const notes = [
     isQuantile(stat) && 'A percentile is within 1% of the exact one.',
     stat === 'distinct' &&
       [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&
       'Beyond 1,024 different values their number is an estimate, within about 1%.',
-    seconds !== null && fromRows(seconds),
+    seconds !== null && fromRows(looked ?? 0, seconds),
     view.by !== null &&
       lines === null &&
       notBy !== null &&
@@ -204,8 +231,8 @@ function statNote(
 }
 
 /** How what counts do not answer was read. */
-export const fromRows = (seconds: number): string =>
-  `From rows, in ${average(seconds)} s: counts do not answer this.`;
+export const fromRows = (events: number, seconds: number): string =>
+  `Read from ${counted(events, 'event')} in ${average(seconds)} s.`;
 
 function hasSameBuckets(
   a: { readonly starts: readonly number[]; readonly bucket: string },

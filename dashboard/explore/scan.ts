@@ -22,8 +22,13 @@ import {
 import { type EventPages, searchedUntil } from './event-pages.ts';
 
 /** A scan that is not asked for goes on until it has read so many events and has taken so long. */
-const MOST_EVENTS = 100_000;
-const MOST_MS = 2_000;
+const MOST_EVENTS = 1_000_000;
+const MOST_MS = 5_000;
+/** What is compared with is read beside no more events, and no longer. */
+const MOST_COMPARED = 100_000;
+const MOST_COMPARED_MS = 4_000;
+/** Lines without events that had some in what is compared with, beside those that have. */
+const MOST_SILENT = 5;
 /** Values beyond which a field names single events: nothing can be broken down by it. */
 const MOST_VALUES = 2_000;
 /** While events arrive, a scan rests so many times as long as it took. */
@@ -90,7 +95,13 @@ const NOTHING: State = {
   problem: null,
 };
 
-export function useScan(appId: string, { view, span }: ViewAndChange, base: Resource<Series>): Scan {
+/** @param list the events of the same view, which is searched too; null: there is none, or it is of a part */
+export function useScan(
+  appId: string,
+  { view, span }: ViewAndChange,
+  base: Resource<Series>,
+  list: EventPages | null,
+): Scan {
   const counted = base.isStale ? undefined : base.data;
   const isWanted =
     counted !== undefined &&
@@ -110,6 +121,11 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
     aborter.current?.abort();
     refused.current = meaning;
     setState((known) => ({ ...known, meaning, isRunning: false, isStopped: true }));
+  };
+  const goOn = (): void => {
+    asked.current = meaning;
+    refused.current = '';
+    if (isWanted) start(state.meaning === meaning ? state.sums : null);
   };
   const start = (from: Sums | null): void => {
     aborter.current?.abort();
@@ -137,14 +153,15 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
         if (!isOver && !mayGoOn(sums)) return;
       } while (sums.frame.next !== null);
       rest.current = { meaning, until: performance.now() + REST * (performance.now() - begun) };
-      const series = { ...seriesOf(sums, view), seconds: (performance.now() - begun) / 1_000 };
+      const seconds = (performance.now() - begun) / 1_000;
+      const series = { ...seriesOf(sums, view), seconds, looked: sums.looked };
       tell({ sums, series, isRunning: false });
-      const before = comparedSpan(view.compare, view.range, span, view.zone);
-      if (before === null || counted?.compared == null || sums.looked > MOST_EVENTS) return;
+      const before = comparedSpan(view.compare, view.range, span, now.value, view.zone);
+      if (before === null || counted?.compared == null || sums.looked > MOST_COMPARED) return;
       let earlier: Sums | null = null;
       do earlier = added(earlier, await ask(before, earlier, sums.frame.bucket));
-      while (earlier.frame.next !== null && performance.now() - begun < 2 * MOST_MS);
-      if (earlier.frame.next === null) tell({ series: compared(series, sums, earlier) });
+      while (earlier.frame.next !== null && performance.now() - begun < MOST_COMPARED_MS);
+      if (earlier.frame.next === null) tell({ series: compared(series, view, sums, earlier) });
     })().catch((error: unknown) => {
       const problem =
         error instanceof Problem ? error : new Problem('The search failed', { details: String(error) });
@@ -168,6 +185,11 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
     return () => clearTimeout(timer);
   }, [isWanted && meaning, version, state.isRunning]);
   const own = isWanted && state.meaning === meaning ? state : NOTHING;
+  // What the list has found to its end is not asked for again whether it shall be found.
+  const isListed = isWanted && hasConditions(view) && list?.complete === true;
+  useEffect(() => {
+    if (isListed && own.isStopped && own.problem === null && refused.current !== meaning) goOn();
+  }, [isListed, own.isStopped]);
   const { sums, problem } = own;
   const notBy = notBrokenDown(sums, view);
   // A chart by a field that no event has shows no more than one of all events.
@@ -176,18 +198,32 @@ export function useScan(appId: string, { view, span }: ViewAndChange, base: Reso
     isWanted,
     series,
     all: series === null || sums === null ? null : seriesOf(sums, view, Infinity),
-    found: isWanted && own.series === null && hasConditions(view) ? foundIn(sums, counted, view) : null,
+    found:
+      isWanted && own.series === null && hasConditions(view)
+        ? isListed
+          ? foundInList(list, counted)
+          : foundIn(sums, counted, view)
+        : null,
     isRunning: isWanted && (own.isRunning || own === NOTHING) && refused.current !== meaning,
     isStopped: own.isStopped || refused.current === meaning,
     problem,
     notBy,
-    goOn: () => {
-      asked.current = meaning;
-      refused.current = '';
-      if (isWanted) start(state.meaning === meaning ? sums : null);
-    },
+    goOn,
     stop,
   };
+}
+
+/** The events of a list that has all of them. */
+function foundInList({ pages }: EventPages, { starts, interval }: Series): Found {
+  const counts = starts.map(() => 0);
+  const events = pages.flatMap((page) => page.events);
+  for (const { createdAt } of events) {
+    const at = Date.parse(createdAt);
+    const next = starts.findIndex((start) => start > at);
+    const index = next < 0 ? starts.length - 1 : next - 1;
+    counts[index] = (counts[index] ?? 0) + 1;
+  }
+  return { counts, total: events.length, until: interval.from };
 }
 
 const meaningOf = (view: View): string =>
@@ -263,14 +299,25 @@ function seriesOf(
   };
 }
 
-function compared(series: Series, { frame }: Sums, { frame: earlier, lines, rest, hidden }: Sums): Series {
+function compared(series: Series, view: View, { frame, lines: now }: Sums, before: Sums): Series {
+  const { frame: earlier, lines, rest, hidden } = before;
+  const none = series.starts.map(() => 0);
+  const shown = [
+    ...series.lines,
+    // What had events then, and has none now.
+    ...seriesOf({ ...before, lines: new Map([...lines].filter(([key]) => !now.has(key))) }, view)
+      .lines.slice(0, Math.max(MOST_SILENT, TOP_LINES - series.lines.length))
+      .map((line) => ({ ...line, counts: none, total: 0 })),
+  ];
   return {
     ...series,
+    lines: shown,
     compared: {
+      interval: earlier.interval,
       starts: earlier.starts,
       all: compact([rest, ...[...lines.values()].map(({ counts }) => counts)], earlier.starts),
       byKey: Object.fromEntries(
-        series.lines.map(({ key }) => [key, lines.get(key)?.counts ?? earlier.starts.map(() => 0)]),
+        shown.map(({ key }) => [key, lines.get(key)?.counts ?? earlier.starts.map(() => 0)]),
       ),
     },
     hidden: series.hidden == null || frame.hidden === null ? null : { ...series.hidden, compared: hidden },

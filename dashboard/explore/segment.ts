@@ -48,7 +48,7 @@ export function useSecond(appId: string, viewed: ViewAndChange, first: Series): 
     meaning: path.replace(/\b(from|to)=[^&]*&?/g, ''),
   });
   const counted = isAsked ? second.data : undefined;
-  const scan = useScan(appId, { ...own, view }, { ...second, data: counted });
+  const scan = useScan(appId, { ...own, view }, { ...second, data: counted }, null);
   const found = scan.isWanted ? scan.series : counted;
   const problem = second.problem ?? scan.problem;
   const none = { series: first, scan };
@@ -59,7 +59,7 @@ export function useSecond(appId: string, viewed: ViewAndChange, first: Series): 
   // While one of two answers is on its way, the two are of different times.
   if (starts.length !== first.starts.length || starts[0] !== first.starts[0]) return { ...none, note: null };
   const byKey = Object.fromEntries(lines.map(({ key, counts }) => [key, counts]));
-  return { series: { ...first, compared: { starts, all, byKey } }, note: null, scan };
+  return { series: { ...first, compared: { interval: null, starts, all, byKey } }, note: null, scan };
 }
 
 const READING = 'Not compared with the second filter yet: its events are read first.';

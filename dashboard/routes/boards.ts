@@ -16,7 +16,6 @@ import { call } from '../api.ts';
 import type { TabProps } from '../app-tab.ts';
 import Chart from '../charts/chart.ts';
 import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { changeText } from '../charts/legend.ts';
 import { countedPart, linesOf, stackOf, summaryOf } from '../charts/series-data.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { WeeklyMail } from '../components/digest.ts';
@@ -27,8 +26,9 @@ import { RangePicker } from '../components/range-picker.ts';
 import { ShareDialog } from '../components/share.ts';
 import { Waiting } from '../components/waiting.ts';
 import { marksOf } from '../explore/annotations.ts';
+import { datesOf } from '../explore/figures.ts';
 import { typedConditionsPath } from '../filter-text.ts';
-import { count } from '../format.ts';
+import { changeText, count } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
 import { measureLabel } from '../measure.ts';
@@ -189,7 +189,7 @@ function openedSearch(search: string, { range, zone, filters, live }: View): str
 function dataPath(appId: string, { boardId }: Board, { view, span }: ViewAndChange): string {
   const query = new URLSearchParams({ to: isoText(span.to), timezone: view.zone });
   if (span.from !== null) query.set('from', isoText(span.from));
-  const compared = comparedSpan('previous', view.range, span, view.zone);
+  const compared = comparedSpan('previous', view.range, span, now.value, view.zone);
   if (compared?.from != null) {
     query.set('compareFrom', isoText(compared.from));
     query.set('compareTo', isoText(compared.to));
@@ -282,7 +282,7 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
     return html`<p class="hint" role="status">${problem ?? 'There is nothing to show.'}</p>`;
   const { stack, summary, curve, marks } = drawn;
   const { total, compared } = summary;
-  return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small>${changeText(total, compared)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
+  return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small title=${`${count(compared)} then`}>${changeText(total, compared)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
     ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
     <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
       onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />`;

@@ -47,19 +47,22 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
       ' ',
     ),
   });
-  const list = useEventPages(appId, view, listScope(view, span, view.at ?? peek));
-  const scan = useScan(appId, viewed, series);
+  const part = view.at ?? peek;
+  const searched = useEventPages(appId, view, listScope(view, span, part));
+  const scan = useScan(appId, viewed, series, part === null ? searched : null);
+  // The two look for the same events: where one has found them all, the other has nothing to look for.
+  const list = part === null ? foundBy(searched, scan.series) : searched;
   const shown = scan.series ?? (series.isStale ? undefined : series.data);
   useArrival(isEmpty);
   const ignored = useMisread(view);
   useCanonicalAddress(viewed);
   const hidden = series.data?.hidden?.typeIds ?? NONE;
-  const part = view.measure?.kind === 'ratio' ? view.measure.part : null;
+  const ratio = view.measure?.kind === 'ratio' ? view.measure.part : null;
   const named = useMemo(
     () => [
       ...list.pages.flatMap(({ events }) => events.map(({ typeId }) => typeId)),
       ...[...view.types, ...(view.other?.types ?? [])].map((type) => type.replace(/^-/, '')),
-      ...(part !== null && 'type' in part ? [part.type] : hidden),
+      ...(ratio !== null && 'type' in ratio ? [ratio.type] : hidden),
     ],
     [list.pages, view, hidden],
   );
@@ -118,6 +121,14 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
 }
 
 const NONE: readonly string[] = [];
+
+/** A list that has as many events as a chart has counted to the end. */
+function foundBy(list: EventPages, counted: Series | null): EventPages {
+  if (counted === null || list.complete || list.problem !== null) return list;
+  const listed = list.pages.reduce((sum, { events }) => sum + events.length, 0);
+  const total = [...counted.all, ...(counted.hidden?.counts ?? [])].reduce((sum, count) => sum + count, 0);
+  return listed < total ? list : { ...list, loading: false, complete: true };
+}
 
 /** Says that an app that was empty has its first event. */
 function useArrival(isEmpty: boolean): void {

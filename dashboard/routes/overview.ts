@@ -2,12 +2,11 @@
 import type { VNode } from 'preact';
 import type { NumberAndBefore, Overview } from '../../src/api-types/answers.ts';
 import type { TabProps } from '../app-tab.ts';
-import { changeText } from '../charts/legend.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { FirstEvent } from '../components/first-event.ts';
 import { Waiting } from '../components/waiting.ts';
 import { pickingOf } from '../explore/picking.ts';
-import { average, count, dateTime } from '../format.ts';
+import { average, changeText, count, dateTime } from '../format.ts';
 import { type Children, html } from '../html.ts';
 import { parseRange } from '../range.ts';
 import { useResource } from '../resource.ts';

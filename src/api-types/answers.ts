@@ -772,8 +772,9 @@ export interface Series {
   readonly marks?: readonly EventMark[];
   /** Whether it was counted from rows: then nothing is known of what is before the interval. */
   readonly isScanned?: boolean;
-  /** How long that took. */
+  /** How long that took, and of how many events. */
   readonly seconds?: number;
+  readonly looked?: number;
 }
 
 /** An event that charts show as an annotation. */
@@ -821,6 +822,8 @@ export interface NumberStats
   readonly counted: boolean;
   /** How long it took to read what was not counted from rows; null: nothing was. */
   readonly seconds: number | null;
+  /** How many events that were. */
+  readonly looked: number | null;
   /** The same by the values of a field, or by event types, those with the most events first; null: not asked for, or neither counted nor read. */
   readonly lines: readonly StatLine[] | null;
   /** All other events; null where there are no lines. */
@@ -868,6 +871,8 @@ export interface SeriesRows {
 }
 
 export interface Compared {
+  /** What is compared with; null: other events of the same time. */
+  readonly interval: Series['interval'] | null;
   readonly starts: readonly number[];
   readonly all: readonly number[];
   readonly byKey: Readonly<Record<string, readonly number[]>>;
@@ -1015,6 +1020,7 @@ export interface AlertTrial {
   readonly from: number;
   readonly to: number;
   readonly stepMs: number;
+  /** Firings in all, of which the last ones are told. */
   readonly total: number;
   readonly firings: readonly {
     readonly series: string;
@@ -1026,6 +1032,8 @@ export interface AlertTrial {
   }[];
   /** The interval in equal parts, each with the value that is nearest to firing, and with what it was compared with. */
   readonly curve: Readonly<Record<'values' | 'low' | 'high', readonly (number | null)[]>>;
+  /** In which of these parts it fires. */
+  readonly fires: readonly boolean[];
 }
 
 /** Events that meet the conditions of an erasure, before anything is erased. */

@@ -54,14 +54,34 @@ export function addMonths(wall: number, months: number): number {
   return date.setUTCDate(Math.min(day, last));
 }
 
+const MONTHS = { month: 1, quarter: 3, year: 12 } as const;
+
 /** Where the period begins that has a day, on a wall clock. @param before how many periods earlier */
 function startOf(unit: CalendarUnit, day: number, before = 0): number {
   const date = new Date(day);
   // Sunday is day 0.
   if (unit === 'week') return day - ((date.getUTCDay() + 6) % 7) * DAY - before * 7 * DAY;
-  const months = { month: 1, quarter: 3, year: 12 }[unit];
+  const months = MONTHS[unit];
   return Date.UTC(date.getUTCFullYear(), (Math.floor(date.getUTCMonth() / months) - before) * months, 1);
 }
+
+/** Where a period ends that begins there, on a wall clock. */
+function endOf(period: Period, wall: number): number {
+  if (period === 'today' || period === 'yesterday') return wall + DAY;
+  const unit = unitOf(period);
+  return unit === 'week' ? wall + 7 * DAY : addMonths(wall, MONTHS[unit]);
+}
+
+/** How many whole months there are between two wall clocks; 0: other than whole ones. */
+function monthsOf(from: number, to: number): number {
+  const [first, last] = [new Date(from), new Date(to)];
+  const isWhole = [first, last].every((date) => date.getUTCDate() === 1 && date.getTime() % DAY === 0);
+  if (!isWhole) return 0;
+  return 12 * (last.getUTCFullYear() - first.getUTCFullYear()) + last.getUTCMonth() - first.getUTCMonth();
+}
+
+/** The end of the minute that is under way. */
+const wholeMinute = (now: number): number => Math.floor(now / MINUTE) * MINUTE + MINUTE;
 
 const unitOf = (period: Exclude<Period, 'today' | 'yesterday'>): CalendarUnit =>
   period.replace('last', '') as CalendarUnit; // What follows is a unit.
@@ -113,7 +133,10 @@ export function endsBefore(from: number, to: number, name = 'to='): string {
 }
 
 /** What a range is compared with. */
-export type Compare = 'previous' | 'week' | 'segment' | 'none';
+export type Compare = 'previous' | 'week' | 'month' | 'year' | 'segment' | 'none';
+
+/** Between two instants. */
+type Bounds = Extract<Range, { kind: 'between' }>;
 
 /** Wall clocks of time zones: what a clock shows, as the milliseconds at which UTC's clock shows the same. */
 export interface WallClock {
@@ -124,8 +147,19 @@ export interface WallClock {
 /** What ranges mean on the wall clocks of zones. */
 export interface Ranges {
   readonly resolveRange: (range: Range, now: number, zone: string) => Span;
-  readonly neighbor: (span: Span & { readonly from: number }, direction: -1 | 1, zone: string) => Range;
-  readonly comparedSpan: (compare: Compare, range: Range, span: Span, zone: string) => Span | null;
+  readonly neighbor: (
+    range: Range,
+    span: Span & { readonly from: number },
+    direction: -1 | 1,
+    zone: string,
+  ) => Bounds;
+  readonly comparedSpan: (
+    compare: Compare,
+    range: Range,
+    span: Span,
+    now: number,
+    zone: string,
+  ) => Span | null;
 }
 
 export function rangesOn(clock: WallClock): Ranges {
@@ -135,7 +169,7 @@ export function rangesOn(clock: WallClock): Ranges {
    */
   function resolveRange(range: Range, now: number, zone: string): Span {
     if (range.kind === 'between') return { from: range.from, to: range.to };
-    const to = Math.floor(now / MINUTE) * MINUTE + MINUTE;
+    const to = wholeMinute(now);
     if (range.kind === 'all') return { from: null, to };
     if (range.kind === 'since') return { from: range.from, to: Math.max(to, range.from + MINUTE) };
     if (range.kind === 'calendar') return resolvePeriod(range.period, now, to, zone);
@@ -160,36 +194,58 @@ export function rangesOn(clock: WallClock): Ranges {
   }
 
   /**
-   * The period of the same length before (-1) or after (+1). Spans of a day and more move by the zone's calendar: a week
-   * from midnight to midnight stays one when the clocks change.
+   * The period of the same length before (-1) or after (+1). Whole months move by months, other spans of a day and more by the
+   * zone's calendar: a week from midnight to midnight stays one when the clocks change. Of a current period, which has
+   * not ended, it is the whole one before.
    */
-  function neighbor(span: Span & { readonly from: number }, direction: -1 | 1, zone: string): Range {
-    const { from, to } = span;
-    if (to - from < DAY) {
-      const length = to - from;
-      return { kind: 'between', from: from + direction * length, to: to + direction * length };
-    }
-    const [wallFrom, wallTo] = [clock.toWall(from, zone), clock.toWall(to, zone)];
+  function neighbor(
+    range: Range,
+    { from, to }: Span & { readonly from: number },
+    direction: -1 | 1,
+    zone: string,
+  ): Bounds {
+    const wallFrom = clock.toWall(from, zone);
+    const wallTo = range.kind === 'calendar' ? endOf(range.period, wallFrom) : clock.toWall(to, zone);
     const length = wallTo - wallFrom;
+    const months = monthsOf(wallFrom, wallTo);
+    const moved = (at: number, wall: number): number => {
+      if (length < DAY) return at + direction * (to - from);
+      return clock.fromWall(
+        months > 0 ? addMonths(wall, direction * months) : wall + direction * length,
+        zone,
+      );
+    };
     return direction < 0
-      ? { kind: 'between', from: clock.fromWall(wallFrom - length, zone), to: from }
-      : { kind: 'between', from: to, to: clock.fromWall(wallTo + length, zone) };
+      ? { kind: 'between', from: moved(from, wallFrom), to: from }
+      : { kind: 'between', from: to, to: moved(to, wallTo) };
   }
 
   /**
    * The interval before a range that it is compared with. A relative range moves by its own length, a day by a day: so both
-   * begin at the same time of the clock, and their buckets match. Of the current month, quarter or year, as much of the one before
+   * begin at the same time of the clock, and their buckets match. Of what has not ended, as much of the one before
    * is compared, at most all of it.
    */
-  function comparedSpan(compare: Compare, range: Range, { from, to }: Span, zone: string): Span | null {
+  function comparedSpan(
+    compare: Compare,
+    range: Range,
+    { from, to }: Span,
+    now: number,
+    zone: string,
+  ): Span | null {
     if (compare === 'none' || compare === 'segment' || from === null) return null;
     const [wallFrom, wallTo] = [clock.toWall(from, zone), clock.toWall(to, zone)];
+    const isUnderWay = from < now && now < to;
+    const elapsed = isUnderWay ? clock.toWall(wholeMinute(now), zone) - wallFrom : Number.POSITIVE_INFINITY;
     const spanOf = (start: number, end: number): Span => ({
       from: clock.fromWall(start, zone),
-      to: clock.fromWall(end, zone),
+      to: clock.fromWall(Math.min(end, start + elapsed), zone),
     });
     const byDays = (days: number): Span => spanOf(wallFrom - days * DAY, wallTo - days * DAY);
     if (compare === 'week') return byDays(7 * Math.ceil((to - from) / (7 * DAY) - 0.02));
+    if (compare !== 'previous') {
+      const months = compare === 'month' ? -1 : -12;
+      return spanOf(addMonths(wallFrom, months), addMonths(wallTo, months));
+    }
     if (range.kind === 'calendar') {
       if (range.period === 'today' || range.period === 'yesterday') return byDays(1);
       const unit = unitOf(range.period);
@@ -205,8 +261,10 @@ export function rangesOn(clock: WallClock): Ranges {
       if (unit === 'm' || unit === 'h') return { from: from - length, to: to - length };
       return byDays(length / DAY);
     }
-    const before = neighbor({ from, to }, -1, zone);
-    return before.kind === 'between' ? { from: before.from, to: before.to } : null;
+    const before = neighbor(range, { from, to }, -1, zone);
+    return isUnderWay
+      ? spanOf(clock.toWall(before.from, zone), clock.toWall(before.to, zone))
+      : { from: before.from, to: before.to };
   }
 
   return { resolveRange, neighbor, comparedSpan };

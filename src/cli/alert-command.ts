@@ -215,8 +215,9 @@ async function test(session: Session, id: string | undefined, options: OneOption
     throw new OperatorError(
       'the counts of a declared field do not answer the rule for all of this time: see tidemark field list, or begin later',
     );
+  const { fires: _, ...told } = trial;
   const shown = {
-    ...trial,
+    ...told,
     from: iso(trial.from),
     to: iso(trial.to),
     firings: trial.firings.map((one) => ({
@@ -234,7 +235,8 @@ async function test(session: Session, id: string | undefined, options: OneOption
     String(one.threshold),
   ]);
   const head = ['From', 'To', 'Series', 'Value', 'Threshold'];
-  const text = formatTable(head, rows, `It would not have fired from ${shown.from} to ${shown.to}.`);
+  const table = formatTable(head, rows, `It would not have fired from ${shown.from} to ${shown.to}.`);
+  const text = trial.total > rows.length ? `The last ${rows.length} of ${trial.total}:\n${table}` : table;
   return { json: { alertId: found?.alertId ?? null, ...shown }, text };
 }
 

@@ -77,6 +77,8 @@ const NEW_ALERT = bodyOf(
   ['name', 'rule'],
 );
 const NO_ACTION = new Rejection('notFound', 'There is no such action.');
+/** Firings of a trial that are told one by one: the last ones. */
+const FIRINGS_SHOWN = 100;
 const DAYS_TRIED = 30;
 const COUNTING = notYet(
   'Events of the last 30 days are being counted by a field of the app: try again shortly.',
@@ -249,7 +251,7 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
             ? COUNTING
             : invalidField('rule', 'needs a field that is counted for all of the last 30 days');
         }
-        return done<AlertTrial>({ ...trial, firings: trial.firings.slice(0, 100) });
+        return done<AlertTrial>({ ...trial, firings: trial.firings.slice(-FIRINGS_SHOWN) });
       }),
     ),
     api.change('POST', '/api/apps/:appId/alerts', 'member', NEW_ALERT, (call, body) =>

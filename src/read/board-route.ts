@@ -13,6 +13,7 @@ import { type ChartRouteOptions, readChartOf, readMarks } from './chart-route.ts
 import { readNumbersOf } from './numbers-route.ts';
 import { findChartTypes } from './scope-query.ts';
 
+const NOT_BY = 'It is by a field that is not counted: open the view, which reads the events for it.';
 const NOT_COUNTED =
   'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
 
@@ -116,15 +117,18 @@ async function readBoardChart(
     asked.part === null ? null : ofChart(asked.part),
     asked.numbers === null ? null : ofNumbers(asked.numbers),
   ]);
-  const problem = [series, part, numbers].find((one) => one instanceof Rejection);
-  return {
-    ...view,
-    series: series instanceof Rejection ? null : series,
-    part: part instanceof Rejection ? null : part,
-    numbers: numbers instanceof Rejection ? null : numbers,
-    problem: problem instanceof Rejection ? problem.details : null,
-  };
+  const by = new URLSearchParams(asked.chart).get('by');
+  const isOfEvents = asked.part === null && asked.numbers === null;
+  // A chart never answers another question than that of its view.
+  if (series instanceof Rejection) return { ...view, ...NOTHING, problem: series.details };
+  if (part instanceof Rejection) return { ...view, ...NOTHING, problem: part.details };
+  if (numbers instanceof Rejection) return { ...view, ...NOTHING, problem: numbers.details };
+  if (by !== null && isOfEvents && series?.by === null) return { ...view, ...NOTHING, problem: NOT_BY };
+  const problem = by !== null && numbers?.lines === null ? (numbers.notBy?.details ?? null) : null;
+  return { ...view, series, part, numbers, problem };
 }
+
+const NOTHING = { series: null, part: null, numbers: null };
 
 interface ViewQueries {
   readonly chart: string;

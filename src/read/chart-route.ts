@@ -191,17 +191,20 @@ async function readChart(reading: Reading, request: SeriesRequest, asked: ChartO
   const same = { ...request, buckets: frame.bucket };
   const shown = lines.map((line) => ({ ...line, key: keyOf(line), total: sum(line.counts) }));
   shown.sort((a, b) => b.total - a.total);
-  const [numbers, hidden, compared] = await Promise.all([
+  const [hidden, compared] = await Promise.all([
+    readHidden(reading.events, same, asked),
+    asked.compared && readCompared(reading, { ...same, ...asked.compared }, { ...asked, lines: shown }),
+  ]);
+  if (compared !== null)
+    shown.push(...(await readSilent(reading, same, { ...asked, compared, lines: shown })));
+  const numbers =
     by === 'type'
-      ? numberTypes(
+      ? await numberTypes(
           reading.sql,
           request.appId,
           shown.map(({ key }) => key),
         )
-      : null,
-    readHidden(reading.events, same, asked),
-    asked.compared && readCompared(reading, { ...same, ...asked.compared }, { ...asked, lines: shown }),
-  ]);
+      : null;
   return {
     ...frame,
     lines: shown.map(({ key, type, counts, total, number = 0 }) => ({
@@ -262,33 +265,86 @@ async function readHidden(
   };
 }
 
-/** An earlier interval in the same buckets and by the same lines; null where such buckets are not kept. */
+type Shown = FieldLine & { readonly key: string; readonly total: number };
+
+/** An earlier interval in the same buckets, by the same lines and by its own; null where such buckets are not kept. */
 async function readCompared(
-  { sql, events }: Reading,
+  reading: Reading,
   request: SeriesRequest,
-  { by, filter, lines }: LinesQuery & { readonly lines: readonly (FieldLine & { readonly key: string })[] },
+  asked: LinesQuery & { readonly lines: readonly Shown[] },
 ): Promise<Compared | null> {
-  const keys = lines.map(({ key }) => key);
-  if (by !== 'type') {
-    const values = { values: keys, topTypes: keys.length, withBefore: false };
-    const earlier = await readLines(events, { ...request, ...values }, { by, filter });
-    return typeof earlier === 'string' ? null : comparedOf(earlier, earlier);
-  }
-  const typeIds = await findTypes(sql, request.appId, { typeId: keys, typeName: [] });
-  // A type may have been deleted since.
-  if (typeIds instanceof Rejection) return null;
-  const asked = { by, filter };
-  const [apart, all] = await Promise.all([
-    typeIds && readWithBefore(events, { ...request, typeIds, exceptTypes: [] }, asked),
-    request.typeIds === null ? readWithBefore(events, { ...request, topTypes: 0 }, asked) : null,
+  const isChosen = asked.by === 'type' && request.typeIds !== null;
+  const [apart, own] = await Promise.all([
+    readApart(
+      reading,
+      request,
+      asked,
+      asked.lines.map(({ key }) => key),
+    ),
+    isChosen ? null : readOwn(reading.events, request, asked),
   ]);
   // With a choice of types these are all there are.
-  const whole = request.typeIds === null ? all : apart;
-  if (whole === null || (typeIds !== null && apart === null)) return null;
-  return comparedOf(whole, apart);
+  const whole = isChosen ? apart : own;
+  if (apart === null || whole === null) return null;
+  const lines = [...whole.lines, ...apart.lines];
+  const byKey = Object.fromEntries(lines.map((line) => [keyOf(line), line.counts]));
+  return { interval: whole.interval, starts: whole.starts, all: whole.all.counts, byKey };
 }
 
-function comparedOf({ starts, all }: SeriesLines, apart: SeriesLines | null): Compared {
-  const byKey = Object.fromEntries((apart?.lines ?? []).map((line) => [keyOf(line), line.counts]));
-  return { starts, all: all.counts, byKey };
+/** The lines with the most events. */
+async function readOwn(
+  events: EventReader,
+  request: SeriesRequest,
+  asked: LinesQuery,
+): Promise<SeriesLines | null> {
+  const lines = await readLines(events, { ...request, withBefore: false }, asked);
+  return typeof lines === 'string' ? null : lines;
+}
+
+/** Lines by their keys; null where they are not counted, or a type has been deleted since. */
+async function readApart(
+  { sql, events }: Reading,
+  request: SeriesRequest,
+  { by, filter }: LinesQuery,
+  keys: readonly string[],
+): Promise<SeriesLines | null> {
+  if (by !== 'type') {
+    const values = { values: keys, topTypes: keys.length };
+    return await readWithBefore(events, { ...request, ...values }, { by, filter });
+  }
+  const typeIds = await findTypes(sql, request.appId, { typeId: keys, typeName: [] });
+  if (typeIds instanceof Rejection) return null;
+  return await readWithBefore(
+    events,
+    { ...request, typeIds: typeIds ?? [], exceptTypes: [] },
+    { by, filter },
+  );
+}
+
+/** Lines without any event that are shown beside as many with events as were asked for. */
+const MOST_SILENT = 5;
+
+/** What had events in the interval that is compared with, and has none now: the most first. */
+async function readSilent(
+  reading: Reading,
+  request: SeriesRequest,
+  asked: LinesQuery & { readonly compared: Compared; readonly lines: readonly Shown[] },
+): Promise<readonly Shown[]> {
+  const { byKey } = asked.compared;
+  const earlier = new Map(Object.entries(byKey).map(([key, counts]) => [key, sum(counts)]));
+  const known = new Set(asked.lines.map(({ key }) => key));
+  const missing = [...earlier].filter(([key, total]) => total > 0 && !known.has(key));
+  if (missing.length === 0) return [];
+  // Some may be among the others.
+  const now = await readApart(
+    reading,
+    request,
+    asked,
+    missing.map(([key]) => key),
+  );
+  return (now?.lines ?? [])
+    .map((line) => ({ ...line, key: keyOf(line), total: sum(line.counts) }))
+    .filter(({ total }) => total === 0)
+    .sort((a, b) => (earlier.get(b.key) ?? 0) - (earlier.get(a.key) ?? 0))
+    .slice(0, Math.max(MOST_SILENT, (request.topTypes ?? 0) - known.size));
 }

@@ -36,7 +36,7 @@ const NOT_COUNTED = new Rejection(
 );
 const TOO_MANY_ROWS = new Rejection(
   'invalidParameters',
-  'the range has more events than can be read for a statistic that is not counted: choose a shorter range',
+  'it is not counted, and the events of this range cannot be read in the time that a chart may take: choose a shorter range',
 );
 const NOT_BY_FILTER =
   'Counts are kept by the values of one other field, and not of the events that meet these conditions.';
@@ -128,7 +128,7 @@ export async function readNumbersOf(
   return {
     of: sent,
     counted: counted !== 'not counted',
-    seconds: ofRows?.seconds ?? null,
+    ...{ seconds: ofRows?.seconds ?? null, looked: ofRows?.looked ?? null },
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
     ...columnsOf(line),
     lines: apart?.lines ?? null,
@@ -226,6 +226,7 @@ interface StatsOfRows extends SeriesFrame, Pick<SummarySeries, 'lines' | 'leftOu
   /** Null: no event has any. */
   readonly apart: Lines | null | 'too many';
   readonly seconds: number;
+  readonly looked: number;
 }
 
 /** Statistics of the events themselves, with their lines. */
@@ -244,7 +245,7 @@ async function statsOfRows(
     ...{ starts: frame.starts, maxBytes: ROWS_BYTES, isOfMeasured: true },
   });
   const { appId, typeIds } = request;
-  const { next } = await searchThrough(
+  const { next, looked } = await searchThrough(
     events,
     { appId, typeIds, ...frame.interval, order: 'asc', after: null },
     rows ?? EVERY_ROW,
@@ -286,7 +287,7 @@ async function statsOfRows(
       : lines.length === 0
         ? null
         : { lines, rest: rest.overall.count === 0 ? null : columnsOf(rest) },
-    seconds: (monotonic() - begun) / 1_000,
+    ...{ seconds: (monotonic() - begun) / 1_000, looked },
   };
 }
 

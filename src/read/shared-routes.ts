@@ -207,7 +207,7 @@ async function readShare(options: SharedRoutesOptions, place: ReadPlace, share: 
 function queryOf({ range: text, timezone, filters, views }: Share, now: number): URLSearchParams {
   const range = parseRange(text) ?? { kind: 'all' };
   const span = resolveRange(range, now, timezone);
-  const compared = comparedSpan('previous', range, span, timezone);
+  const compared = comparedSpan('previous', range, span, now, timezone);
   const iso = (instant: number): string => new Date(instant).toISOString();
   const query = new URLSearchParams({ to: iso(span.to), timezone });
   if (span.from !== null) query.set('from', iso(span.from));

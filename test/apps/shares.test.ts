@@ -144,12 +144,20 @@ describe('shares', () => {
     expect(of.toSorted()).toEqual([...new URLSearchParams(told)].toSorted());
     const types = (await owner.get(`${app.path}/types`)).data.types as { name: string; typeId: string }[];
     const order = types.find(({ name }) => name === 'order')?.typeId ?? '';
-    const ratio = new URLSearchParams({ part: 'filter:country:DE', hide: order });
+    const ratio = new URLSearchParams({ part: `type:${order}`, hide: order });
     const parts = await owner.post(`${app.path}/views`, { name: 'Part', search: ratio.toString() });
     const { charts } = await see((await share({ viewId: parts.data.viewId })).secret);
     // A line that is shown may be left out, and a ratio drawn as one.
     expect(new URLSearchParams(charts[0]?.search).getAll('hide')).toEqual([order]);
-    expect(new URLSearchParams(charts[0]?.search).get('part')).toBe('filter:…');
+    expect(new URLSearchParams(charts[0]?.search).get('part')).toBe(`type:${order}`);
+    // One that cannot be counted is not shown as anything else.
+    const unread = await owner.post(`${app.path}/views`, {
+      name: 'Unread',
+      search: 'part=filter:country:DE',
+    });
+    const [chart] = (await see((await share({ viewId: unread.data.viewId })).secret)).charts;
+    expect(chart).toMatchObject({ series: null, part: null });
+    expect(new URLSearchParams(chart?.search).get('part')).toBe('filter:…');
   });
 
   test('move with the clock, on the calendar of their zone', async () => {

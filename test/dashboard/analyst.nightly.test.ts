@@ -287,7 +287,7 @@ describe.skipIf(withoutBrowser !== '')('an analyst', () => {
       `count(DISTINCT payload->>'customer')`,
     );
     await expect.poll(() => line('US').locator('.value').innerText(), SOON).toBe(String(exact));
-    await page.getByText(/From rows, in [\d.]+ s/).waitFor();
+    await page.getByText(/Read from [\d,]+ events? in [\d.]+ s/).waitFor();
   });
 
   test('lays the list out: moves and widens columns, wraps a stack trace, and copies rows selected with Shift', async () => {

@@ -152,7 +152,7 @@ describe.skipIf(withoutBrowser !== '')('the page of deliveries', () => {
   test('proposes an alert on what the chart shows', async () => {
     await page.goto(`/apps/${app.appId}?range=24h`);
     await button('Chart options').click();
-    await button('Tell me when this…').click();
+    await button('Alert…').click();
     await dialog().getByText('It would not have fired').waitFor();
     const shown = await dialog().getByLabel('the threshold').inputValue();
     expect(Number(shown)).toBe(3);

@@ -114,6 +114,113 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await expect.poll(() => main.count()).toBe(0);
   });
 
+  test('compares with what fell silent too, by name, and with the dates of it', async () => {
+    const whole = 'from=2026-09-10T00:00:00Z&to=2026-09-11T00:00:00Z&tz=UTC';
+    const other = await newOwnApp(owner);
+    const times = (day: string, count: number) =>
+      Array.from({ length: count }, (_, index) => ({
+        at: new Date(Date.parse(`${day}T01:00Z`) + index * MINUTE_MS).toISOString(),
+        payload: '{"shop":"north","amount":-3}',
+      }));
+    const silent = await createEventType(service.sql, {
+      appId: other.appId,
+      name: 'heartbeat',
+      maxTypes: 10,
+    });
+    const busy = await createEventType(service.sql, { appId: other.appId, name: 'order', maxTypes: 10 });
+    await addPastEvents(service, silent.typeId, times('2026-09-09', 90));
+    await addPastEvents(service, busy.typeId, [...times('2026-09-09', 20), ...times('2026-09-10', 22)]);
+    await page.goto(`/apps/${other.appId}?${whole}`);
+    const main = page.locator('.main-figure small');
+    await main.waitFor();
+    expect(await main.innerText()).toBe('-80% vs the previous period, 9 Sept 2026');
+    const line = page.getByRole('button', { name: /^heartbeat/ });
+    expect(await line.locator('.value').innerText()).toBe('0');
+    expect(await line.locator('.change').innerText()).toBe('from 90');
+    expect(await line.locator('.change').getAttribute('title')).toBe(
+      '90 in the previous period, 9 Sept 2026',
+    );
+    await page.getByText('Dotted line: the previous period, 9 Sept 2026.').waitFor();
+    await page.mouse.move(...(await point(1.5 / 24)));
+    await page.locator('.tooltip .dashes + .name', { hasText: /^9 Sept 01:\d\d/ }).waitFor();
+    // Also where the events are read, as no counts of the condition are kept, and by a value.
+    for (const query of ['filter=amount:-3', 'filter=amount:-3&by=shop']) {
+      await page.goto(`/apps/${other.appId}?${whole}&${query}`);
+      await expect
+        .poll(() => main.innerText().catch(() => ''))
+        .toBe('-80% vs the previous period, 9 Sept 2026');
+    }
+    await page.getByRole('button', { name: /^Chart options/ }).click();
+    await page.getByLabel('Compare with').selectOption('month');
+    await expect.poll(() => parameter('compare')).toEqual(['month']);
+  });
+
+  test('shows no number under the name of a statistic that it is not of, and ways to have it', async () => {
+    await open(`${WHOLE_DAY}&of=country&stat=sum`);
+    const why = page.locator('.nothing', {
+      hasText: 'country is not shown: no event of this range has a number in country.',
+    });
+    await why.waitFor();
+    const main = page.locator('.main-figure');
+    expect(await main.locator('dt').innerText()).toBe('Sum of country');
+    expect(await main.locator('dd').innerText()).toBe('–');
+    expect(await page.locator('.legend').count()).toBe(0);
+    expect(await page.locator('.chart-card').innerText()).not.toContain('156');
+    // One that takes too long is not given up: it is counted from now on, or read to its end.
+    await page.route(/\/numbers\?/, async (route) => {
+      const refusal = {
+        error: 'Invalid',
+        code: 'INVALID_PARAMETERS',
+        details: 'it is not counted, and cannot be read in time',
+        declare: 'x',
+      };
+      await route.fulfill({ status: 400, json: { success: false, ...refusal } });
+    });
+    await open(`${WHOLE_DAY}&of=order.total&stat=sum`);
+    await page.getByRole('button', { name: 'Count order.total from now on…' }).waitFor();
+    expect(await main.locator('dd').innerText()).toBe('–');
+    await page.getByRole('button', { name: 'Read anyway' }).click();
+    const [row] = await service.sql<{ sum: number }[]>`
+      SELECT sum((payload #>> '{order,total}')::integer)::integer AS sum FROM events
+       WHERE created_at >= ${`${DAY}T00:00Z`}::timestamptz AND created_at < ${`${DAY}T24:00Z`}::timestamptz`;
+    await page
+      .getByRole('dialog')
+      .getByRole('cell', { name: (row?.sum ?? 0).toLocaleString('en-US'), exact: true })
+      .waitFor();
+    await page.keyboard.press('Escape');
+    await page.unrouteAll();
+    await page.getByRole('button', { name: 'Show numbers of events' }).click();
+    await expect.poll(() => figure(page, 'In this range')).toBe(156);
+  });
+
+  test('is one search, chart and list: what one of them has found to the end the other says too', async () => {
+    // The search of the chart takes its time; the list has found the event, and there is no other.
+    let release = (): void => undefined;
+    const held = new Promise<void>((resolve) => {
+      release = resolve;
+    });
+    await page.route(/\/scan\?/, async (route) => {
+      await held;
+      await route.continue();
+    });
+    await open(`${WHOLE_DAY}&filter=n.o:7`.replace('n.o', encodeURIComponent('"n.o"')));
+    const main = page.locator('.main-figure');
+    await expect.poll(() => main.innerText()).toMatch(/^Found\s+2$/);
+    expect(await amount()).toBe('2 found');
+    expect(await page.getByRole('button', { name: 'Search the whole range' }).count()).toBe(0);
+    expect(await page.locator('.search-progress').count()).toBe(0);
+    release();
+    await expect.poll(() => figure(page, 'In this range')).toBe(2);
+    await page.unrouteAll();
+    // And the other way round: the chart is read to its end, while the list still looks.
+    await page.route(/\/events\?.*filter/, () => undefined);
+    await page.route(/\/scan\?/, (route) => route.continue());
+    await page.goto('about:blank');
+    await page.goto(`/apps/${appId}?${WHOLE_DAY}&filter=${encodeURIComponent('"n.o":no-such')}`);
+    await page.getByText('No events meet the filter').waitFor();
+    await page.unrouteAll({ behavior: 'ignoreErrors' });
+  });
+
   test('shows the ratio of a type to all events as a line, with its numbers, against SQL', async () => {
     await open(`${WHOLE_DAY}&table=1`);
     await page.getByRole('button', { name: /^What the chart shows/ }).click();
@@ -137,7 +244,7 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     // A condition that is not counted has no ratio, and the chart says so.
     await open(`${WHOLE_DAY}&part=filter:country:DE`);
     await page.getByText('The ratio is not shown').waitFor();
-    expect(await figure(page, 'In this range')).toBe(156);
+    expect(await main.innerText()).toMatch(/^country:DE ÷ all events\s+–$/);
   });
 
   test('is saved under a name, which members find in the list and in the palette, and removed', async () => {

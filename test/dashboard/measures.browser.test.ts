@@ -177,7 +177,7 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     const german = page.locator('.legend .line', { hasText: 'DE' });
     await expect
       .poll(() => german.locator('.change').getAttribute('title'), SOON)
-      .toBe(`Compared: ${three(before.get('DE') ?? 0).toLocaleString('en-GB')}`);
+      .toContain(`${three(before.get('DE') ?? 0).toLocaleString('en-GB')} in the previous period, `);
     await open('&of=amount&stat=sum');
     await expect.poll(shown, SOON).toEqual(rounded(await stored(sum, 'types.name')));
     expect(watched.complaints).toEqual([]);
@@ -221,9 +221,9 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     await expect
       .poll(shown, SOON)
       .toEqual(await stored('count(*)', `payload->>'country'`, `payload->>'plan' = 'pro'`));
-    expect(await page.getByText(/from rows|Searched/).count()).toBe(0);
+    expect(await page.getByText(/Read from|Searched/).count()).toBe(0);
     await open('&of=latency&stat=p95&by=plan');
-    await page.getByText(/From rows, in [\d.]+ s/).waitFor();
+    await page.getByText(/Read from [\d,]+ events? in [\d.]+ s/).waitFor();
     const exact = await stored(
       `percentile_disc(0.95) WITHIN GROUP (ORDER BY (payload->>'latency')::numeric)`,
       `payload->>'plan'`,
@@ -243,13 +243,13 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     await untilCounted();
     await open('&of=latency&stat=p95&by=plan');
     await expect.poll(async () => [...(await shown()).keys()].sort(), SOON).toEqual(PLANS);
-    expect(await page.getByText(/From rows/).count()).toBe(0);
+    expect(await page.getByText(/Read from/).count()).toBe(0);
     expect(watched.complaints).toEqual([]);
   });
 
   test('reads any measure from the rows where counts cannot tell: by a field, by type, under conditions', async () => {
     const users = `count(DISTINCT payload->>'user')`;
-    const isRead = page.getByText(/From rows, in [\d.]+ s/);
+    const isRead = page.getByText(/Read from [\d,]+ events? in [\d.]+ s/);
     await open('&of=user&stat=distinct&by=path');
     await isRead.waitFor();
     await expect.poll(shown, SOON).toEqual(await stored(users, `payload->>'path'`));
@@ -267,10 +267,10 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
 
   test('shows two fields as a table, from rows where they are not counted together', async () => {
     await open('&of=latency&stat=p95&by=path');
-    await page.getByRole('button', { name: 'By two fields…' }).click();
+    await page.getByRole('button', { name: 'Table by fields…' }).click();
     const sheet = page.getByRole('dialog');
     await sheet.getByLabel('Second field').selectOption('plan');
-    await sheet.getByText(/events, from rows, [\d.]+ s\./).waitFor();
+    await sheet.getByText(/Read from [\d,]+ events in [\d.]+ s\./).waitFor();
     const table = sheet.getByRole('table');
     const exact = await stored(
       `percentile_disc(0.95) WITHIN GROUP (ORDER BY (payload->>'latency')::numeric)`,
@@ -289,7 +289,7 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     }
     expect(await table.locator('tbody tr').count()).toBe(PATHS.length);
     await sheet.getByLabel('First field').selectOption('country');
-    await sheet.getByText(/events, from rows/).waitFor();
+    await sheet.getByText(/Read from [\d,]+ events/).waitFor();
     expect(watched.complaints).toEqual([]);
   });
 
@@ -306,7 +306,7 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
     );
     expect(
       await page.locator('.legend .line', { hasText: 'order' }).locator('.change').getAttribute('title'),
-    ).toBe(`Compared: ${ofOrders.get('order')}`);
+    ).toBe(`${ofOrders.get('order')} in the second filter`);
     expect(watched.complaints).toEqual([]);
   });
 
@@ -331,7 +331,9 @@ describe.skipIf(withoutBrowser !== '')('an app whose fields are counted together
       await expect.poll(() => change.getAttribute('title'), SOON).toBe(`${all} before`);
       expect(await shown()).toEqual(now);
       const german = page.locator('.legend .line', { hasText: 'DE' });
-      expect(await german.locator('.change').getAttribute('title')).toBe(`Compared: ${before.get('DE')}`);
+      expect(await german.locator('.change').getAttribute('title')).toBe(
+        `${before.get('DE')} in the second filter`,
+      );
       await page.getByRole('button', { name: /^All .*values/ }).click();
       const rows = page.getByRole('dialog').getByRole('table').locator('tbody tr');
       await expect.poll(() => rows.count(), SOON).toBe(COUNTRIES.length);

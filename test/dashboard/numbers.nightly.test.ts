@@ -225,7 +225,7 @@ describe.skipIf(withoutBrowser !== '')('the numbers of a view', () => {
       await expect.poll(shown, { message: query }).toBe(row?.sum);
     }
     await open('of=latency&stat=p95&by=path');
-    await page.getByText(/From rows, in [\d.]+ s/).waitFor();
+    await page.getByText(/Read from [\d,]+ events? in [\d.]+ s/).waitFor();
     for (const line of await page.locator('.legend .line').all()) {
       const path = await line.locator('.name').innerText();
       const own = Number((await line.locator('.value').innerText()).replaceAll(',', ''));

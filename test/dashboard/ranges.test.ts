@@ -10,7 +10,14 @@ import {
   withCondition,
 } from '../../dashboard/filter-text.ts';
 import { average, change } from '../../dashboard/format.ts';
-import { comparedSpan, parseRange, relativeOf, resolveRange, wider } from '../../dashboard/range.ts';
+import {
+  type Compare,
+  comparedSpan,
+  parseRange,
+  relativeOf,
+  resolveRange,
+  wider,
+} from '../../dashboard/range.ts';
 import { fromWall, isZone, toWall } from '../../dashboard/time-zone.ts';
 import { parseFilter } from '../../src/read/filter/parse-filter.ts';
 import { readConditions } from '../../src/read/typed/typed-conditions.ts';
@@ -145,7 +152,8 @@ describe('calendar periods, on every day of a leap year and of the one after it'
   test('are compared with as much of the one before, and rolling months with as much time', () => {
     const compared = (text: string, now: string): string | null => {
       const range = parseTyped(text, at(now), 'UTC');
-      const span = range && comparedSpan('previous', range, resolveRange(range, at(now), 'UTC'), 'UTC');
+      const span =
+        range && comparedSpan('previous', range, resolveRange(range, at(now), 'UTC'), at(now), 'UTC');
       return (
         span &&
         `${new Date(span.from ?? 0).toISOString()} ${new Date(span.to).toISOString()}`.replaceAll(
@@ -182,10 +190,10 @@ describe('days and weeks', () => {
   });
 
   test('are compared with the day, or the week, before, at the same time of the clock', () => {
-    const compared = (text: string, mode: 'previous' | 'week', now = '2026-10-26T12:00:30Z') => {
+    const compared = (text: string, mode: Compare, now = '2026-10-26T12:00:30Z') => {
       const range = parseRange(text);
       if (range === null) return null;
-      return comparedSpan(mode, range, resolveRange(range, at(now), BERLIN), BERLIN);
+      return comparedSpan(mode, range, resolveRange(range, at(now), BERLIN), at(now), BERLIN);
     };
     expect(compared('today', 'previous')).toEqual({
       from: at('2026-10-24T22:00Z'),
@@ -199,10 +207,34 @@ describe('days and weeks', () => {
       to: at('2026-10-25T12:01Z'),
     });
     expect(compared('all', 'previous')).toBeNull();
-    expect(compared('2026-10-25T23:00:00Z~2026-11-01T23:00:00Z', 'previous')).toEqual({
+    expect(compared('2026-10-25T23:00:00Z~2026-11-01T23:00:00Z', 'previous', '2026-11-02T12:00Z')).toEqual({
       from: at('2026-10-18T22:00Z'),
       to: at('2026-10-25T23:00Z'),
     });
+  });
+
+  test('are compared with the month or the year before, and what has not ended with as much of it', () => {
+    const compared = (from: string, to: string, mode: Compare, now: string) => {
+      const range = { kind: 'between', from: at(from), to: at(to) } as const;
+      const span = comparedSpan(mode, range, range, at(now), BERLIN);
+      return [span?.from ?? 0, span?.to ?? 0].map((end) => new Date(end).toISOString().slice(0, 16));
+    };
+    const november = ['2026-10-31T23:00Z', '2026-11-30T23:00Z'] as const;
+    const after = '2026-12-05T12:00Z';
+    expect(compared(...november, 'previous', after)).toEqual(['2026-09-30T22:00', '2026-10-31T23:00']);
+    expect(compared(...november, 'month', after)).toEqual(['2026-09-30T22:00', '2026-10-31T23:00']);
+    expect(compared(...november, 'year', after)).toEqual(['2025-10-31T23:00', '2025-11-30T23:00']);
+    expect(compared(...november, 'week', after)).toEqual(['2026-09-26T22:00', '2026-10-26T23:00']);
+    // On the 28th, 28 days of it.
+    const now = '2026-11-28T11:59Z';
+    expect(compared(...november, 'previous', now)).toEqual(['2026-09-30T22:00', '2026-10-28T12:00']);
+    expect(compared(...november, 'month', now)).toEqual(['2026-09-30T22:00', '2026-10-28T12:00']);
+    expect(compared(...november, 'year', now)).toEqual(['2025-10-31T23:00', '2025-11-28T12:00']);
+    // The day of 23 hours, with the whole day before it.
+    expect(compared('2026-03-28T23:00Z', '2026-03-29T22:00Z', 'previous', after)).toEqual([
+      '2026-03-27T23:00',
+      '2026-03-28T23:00',
+    ]);
   });
 
   test('of a range that is over lead back to a live one of the same length, and never into the future', () => {

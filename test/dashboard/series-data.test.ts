@@ -10,7 +10,16 @@ import {
   valueAt,
   verticalRange,
 } from '../../dashboard/charts/series-data.ts';
-import { ago, average, compact, counted, rangeLabel } from '../../dashboard/format.ts';
+import {
+  ago,
+  average,
+  change,
+  changeText,
+  compact,
+  counted,
+  rangeLabel,
+  share,
+} from '../../dashboard/format.ts';
 import { HIDDEN } from '../../dashboard/url.ts';
 import type { Series } from '../../src/api-types/answers.ts';
 
@@ -146,21 +155,63 @@ describe('a line of a measure', () => {
 
   test('is compared at the same time of the clock', () => {
     const starts = [-86_400_000, -82_800_000, -79_200_000];
-    const earlier = (all: number[]): Series['compared'] => ({ starts, all, byKey: {} });
+    const earlier = (all: number[]): Series['compared'] => ({ interval: null, starts, all, byKey: {} });
     const curve = ratioCurve(
       { ...series, compared: earlier([4, 0, 10]) },
       { ...part, compared: earlier([1, 0, 5]) },
       false,
       names,
     );
-    expect(curve.compared).toEqual({ values: [0.25, null, 0.5], overall: 6 / 14 });
+    expect(curve.compared).toEqual({ interval: null, values: [0.25, null, 0.5], overall: 6 / 14 });
   });
 
   test('has an axis with 0 in it, also for numbers below it', () => {
-    const range = (values: (number | null)[]) => curveRange({ ...emptyCurve(series), values });
+    const range = (values: (number | null)[]) => curveRange({ ...emptyCurve(series, '', null), values });
     expect(range([null, 5, 100])).toEqual([0, 106]);
     expect(range([-50, null, 100])).toEqual([-53, 106]);
     expect(range([null])).toEqual([0, 1]);
+  });
+});
+
+describe('changes and shares', () => {
+  test('know what has no event any more: its own line, or the others', () => {
+    const starts = [-10_800_000, -7_200_000, -3_600_000];
+    const compared = {
+      interval: null,
+      starts,
+      all: [10, 0, 110],
+      byKey: { typ_a: [10, 0, 10], silent: [0, 0, 70] },
+    };
+    const silent = { key: 'silent', name: 'silent', counts: [0, 0, 0], total: 0, number: 8 };
+    const lines = linesOf({ ...series, other: null, lines: [...series.lines, silent], compared }, all);
+    expect(lines.map(({ key, total, compared: then }) => [key, total, then?.total])).toEqual([
+      ['typ_a', 12, 20],
+      ['typ_b', 3, 0],
+      ['silent', 0, 70],
+      [OTHER, 0, 30],
+    ]);
+    expect(summaryOf(lines, 3).compared).toBe(120);
+    // What was before the range only is in the total until now.
+    const before = { all: 100, byKey: { typ_a: 60, typ_b: 30 } };
+    const running = linesOf({ ...series, other: null, before }, { hidden: [], mode: 'running' });
+    expect(summaryOf(running, 3).running).toBe(115);
+  });
+
+  test('say nothing of less than nothing, and no part is the whole', () => {
+    expect([changeText(0, 10_000), changeText(0, 3), changeText(5, 0), changeText(0, 0)]).toEqual([
+      'from 10,000',
+      'from 3',
+      'new',
+      '',
+    ]);
+    expect([change(-383, -230), change(5, -3), change(-5, 3)]).toEqual([null, null, null]);
+    expect([share(-801, 25_749), share(-1, 25_749), share(1, 25_749), share(30, 40)]).toEqual([
+      '−3%',
+      '−<1%',
+      '<1%',
+      '75%',
+    ]);
+    expect([share(-30, -40), share(30, -40), share(0, 5)]).toEqual(['75%', '', '']);
   });
 });
 

@@ -103,15 +103,42 @@ describe('relative ranges', () => {
 });
 
 describe('the neighboring period', () => {
+  const ALL = { kind: 'all' } as const;
+
+  test('of whole months is as many months, whatever their length, and of a current one the whole one before', () => {
+    const november = { from: at('2026-10-31T23:00Z'), to: at('2026-11-30T23:00Z') };
+    expect(neighbor(ALL, november, -1, BERLIN)).toMatchObject({
+      from: at('2026-09-30T22:00Z'),
+      to: november.from,
+    });
+    expect(neighbor(ALL, november, 1, BERLIN)).toMatchObject({
+      from: november.to,
+      to: at('2026-12-31T23:00Z'),
+    });
+    const quarter = { from: at('2026-06-30T22:00Z'), to: at('2026-09-30T22:00Z') };
+    expect(neighbor(ALL, quarter, -1, BERLIN)).toMatchObject({ from: at('2026-03-31T22:00Z') });
+    const soFar = { from: november.from, to: at('2026-11-28T12:00Z') };
+    const month = { kind: 'calendar', period: 'month' } as const;
+    expect(neighbor(month, soFar, -1, BERLIN)).toMatchObject({
+      from: at('2026-09-30T22:00Z'),
+      to: november.from,
+    });
+    const thisWeek = { from: at('2026-11-22T23:00Z'), to: at('2026-11-24T12:00Z') };
+    expect(neighbor({ kind: 'calendar', period: 'week' }, thisWeek, -1, BERLIN)).toMatchObject({
+      from: at('2026-11-15T23:00Z'),
+      to: thisWeek.from,
+    });
+  });
+
   test('of a week with a change of clocks is a week from midnight to midnight', () => {
     const week = { from: at('2026-10-18T22:00Z'), to: at('2026-10-25T23:00Z') }; // 169 hours in Berlin
-    expect(neighbor(week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
-    expect(neighbor(week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
+    expect(neighbor(ALL, week, -1, BERLIN)).toMatchObject({ from: at('2026-10-11T22:00Z'), to: week.from });
+    expect(neighbor(ALL, week, 1, BERLIN)).toMatchObject({ from: week.to, to: at('2026-11-01T23:00Z') });
   });
 
   test('of less than a day is as long as it', () => {
     const span = { from: at('2026-10-25T00:00Z'), to: at('2026-10-25T02:00Z') };
-    expect(neighbor(span, 1, BERLIN)).toMatchObject({ from: span.to, to: at('2026-10-25T04:00Z') });
+    expect(neighbor(ALL, span, 1, BERLIN)).toMatchObject({ from: span.to, to: at('2026-10-25T04:00Z') });
   });
 });
 

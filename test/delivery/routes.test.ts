@@ -1,7 +1,9 @@
 /** The routes of webhooks and alerts for sessions: who may, what is refused and why, limits, and apps in the bin. */
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
+import type { AlertTrial } from '../../src/api-types/answers.ts';
 import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
 import { ConsumerStore } from '../../src/storage/storage.ts';
+import { addPastEvents } from '../dashboard/past-events.ts';
 import { joinApp, newOwnApp, newPerson, type Person, type Reply } from '../support/person.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
 import { Receiver } from './receiver.ts';
@@ -151,6 +153,29 @@ test('bad input is refused with its field and what was expected', async () => {
   }
   expect(await webhooks()).toEqual([]);
   expect(await alerts()).toEqual([]);
+});
+
+test('a trial says how often a rule would have fired, and tells its last firings and when of all', async () => {
+  const quiet = JSON.stringify({ absent: true, type: 'test type', window: '5m' });
+  const begin = clock.wall();
+  // An event each hour for six days: it would have fired between any two.
+  const events = Array.from({ length: 144 }, (_, hour) => ({
+    at: new Date(begin - 3_600_000 * (hour + 1)).toISOString(),
+  }));
+  const [type] = await service.sql<{ typeId: string }[]>`
+    SELECT event_types.public_id AS "typeId" FROM event_types JOIN apps ON apps.id = app_id WHERE apps.public_id = ${app.appId}`;
+  await addPastEvents(service, type?.typeId ?? '', events);
+  const reply = await owner.get(`${app.path}/alerts/trial?${new URLSearchParams({ rule: quiet })}`);
+  const { total, firings, fires, from, to } = reply.data as unknown as AlertTrial;
+  expect(total).toBeGreaterThan(140);
+  expect(firings.length).toBe(100);
+  const last = Math.max(...firings.map((one) => one.from));
+  expect(firings.at(-1)?.from).toBe(last);
+  expect(last).toBeGreaterThan(begin - 2 * 3_600_000);
+  // Six of thirty days, until now.
+  const marked = fires.flatMap((isFiring, point) => (isFiring ? [point] : []));
+  expect(marked.at(-1)).toBe(fires.length - 1);
+  expect(marked.length).toBeGreaterThan(0.9 * fires.length * ((6 * 86_400_000) / (to - from)));
 });
 
 test('the limits of an app are exact, and said', async () => {

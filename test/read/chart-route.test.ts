@@ -1,6 +1,7 @@
 /** The columns of the dashboard's chart, against events that are counted by hand. */
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import type { Series } from '../../src/api-types/answers.ts';
+import { createEventType } from '../../src/apps/event-types.ts';
 import { markText } from '../../src/read/chart-route.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -146,4 +147,33 @@ test('a mark says what the payload says first, and is short', () => {
   expect(said({ sha: 'ab' })).toBe('deploy: {"sha":"ab"}');
   expect([said({}), said(null), said([1])]).toEqual(['deploy', 'deploy: null', 'deploy: [1]']);
   expect(said({ title: 'x'.repeat(500) })).toBe(`deploy: ${'x'.repeat(120)}…`);
+});
+
+test('types that had events in the compared interval and have none now are lines, with all of their events there', async () => {
+  const [one] = await service.sql<
+    { appId: number }[]
+  >`SELECT id AS "appId" FROM apps WHERE public_id = ${app.appId}`;
+  const silent = await createEventType(service.sql, { appId: app.appId, name: 'silent', maxTypes: 100 });
+  const [type] = await service.sql<
+    { id: number }[]
+  >`SELECT id FROM event_types WHERE public_id = ${silent.typeId}`;
+  const at = start + 3 * MINUTE_MS;
+  const time = at
+    .toString(16)
+    .padStart(12, '0')
+    .replace(/^(.{8})/, '$1-');
+  const rows = Array.from({ length: 40 }, (_, index) => ({
+    ...{ id: `${time}-7000-8000-${String(9_000 + index).padStart(12, '0')}`, at, payload: '{}' },
+    ...{ appId: one?.appId ?? 0, typeId: type?.id ?? 0 },
+  }));
+  await storeRows(service.sql, service.database.engine, rows);
+  for (const lines of ['2', '12']) {
+    const { lines: shown, compared, before } = await chart({ lines });
+    expect(shown.at(-1)).toMatchObject({ key: silent.typeId, name: 'silent', total: 0 });
+    expect(shown.length).toBe(Number(lines) === 2 ? 3 : 4);
+    expect(sum(compared?.byKey[silent.typeId] ?? [])).toBe(40);
+    expect(before.byKey[silent.typeId]).toBe(40);
+  }
+  await owner.patch(`/api/apps/${app.appId}/types/${silent.typeId}`, { hidden: true });
+  expect((await chart({})).lines.map(({ name }) => name)).not.toContain('silent');
 });

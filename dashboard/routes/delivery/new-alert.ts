@@ -147,7 +147,7 @@ export function Trial({ path, rule, zone }: TrialProps): VNode {
   );
   const { data, problem } = tried;
   if (data === undefined || problem !== null) return html`<${Waiting} for=${tried} lines=${3} />`;
-  const { from, to, firings, total, curve } = data;
+  const { to, firings, total, fires, curve } = data;
   const { values, low, high } = curve;
   const seen = [...values, ...low, ...high].map(Number);
   const [least, most] = [Math.min(0, ...seen), Math.max(1e-9, ...seen)];
@@ -160,11 +160,10 @@ export function Trial({ path, rule, zone }: TrialProps): VNode {
     });
     return path;
   };
-  const across = (at: number): number => ((at - from) / Math.max(1, to - from)) * WIDTH;
   const times = `${counted(total, 'time')} in the last 30 days`;
   return html`<div class="trial" aria-busy=${tried.loading}>
     <svg viewBox=${`0 0 ${WIDTH} ${HEIGHT}`} preserveAspectRatio="none" role="img" aria-label=${`Values of the last 30 days, up to ${average(most)}`}>
-      ${firings.map((one) => html`<rect x=${across(one.from)} width=${Math.max(1, across(one.to ?? to) - across(one.from))} height=${HEIGHT} />`)}
+      ${fires.map((isFiring, x) => isFiring && html`<rect key=${x} x=${x} width="1" height=${HEIGHT} />`)}
       <path d=${line(values)} /><path class="limit" d=${line(high)} /><path class="limit" d=${line(low)} />
     </svg>
     <p class="hint" role="status">${total === 0 ? 'It would not have fired in the last 30 days.' : `It would have fired ${times}, last on ${dateTime(firings.at(-1)?.from ?? to, ownZone())}.`}</p>

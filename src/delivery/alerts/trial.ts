@@ -13,9 +13,12 @@ export interface Trial {
   readonly to: number;
   /** Between two of them. */
   readonly stepMs: number;
-  /** In order of time; the first {@link MOST_SHOWN}. */
+  /** In order of time; the last {@link MOST_SHOWN}. */
   readonly firings: readonly TrialFiring[];
+  /** How many there are in all. */
   readonly total: number;
+  /** The points of the curve in which any of them fires. */
+  readonly fires: readonly boolean[];
   readonly curve: TrialCurve;
 }
 
@@ -68,7 +71,7 @@ export async function tryRule(
   const to = Math.floor(interval.until / stepMs) * stepMs;
   if (to - from > LONGEST_MS) throw new WrongField('from', 'must be at most 400 days before the end');
   const curve = new Curve(rule, { from, to });
-  if (to < from) return { from, to, stepMs, firings: [], total: 0, curve };
+  if (to < from) return { from, to, stepMs, firings: [], total: 0, fires: [], curve };
   let partMs = isOfCounts(rule) ? (rule.by === null ? LONGEST_MS : PART_BY_MS) : WINDOWS_AT_ONCE * stepMs;
   if ((to - from) / partMs > MOST_PARTS)
     throw new WrongField(
@@ -92,7 +95,10 @@ export async function tryRule(
     begin += partMs;
   }
   const all = [...firings, ...open.values()].sort((a, b) => a.from - b.from);
-  return { from, to, stepMs, firings: all.slice(0, MOST_SHOWN), total: all.length, curve };
+  return {
+    ...{ from, to, stepMs, curve },
+    ...{ firings: all.slice(-MOST_SHOWN), total: all.length, fires: curve.pointsOf(all, to) },
+  };
 }
 
 class Curve implements TrialCurve {
@@ -113,6 +119,17 @@ class Curve implements TrialCurve {
     (this.#isLow ? this.low : this.high).fill(threshold);
   }
 
+  pointsOf(firings: readonly TrialFiring[], end: number): readonly boolean[] {
+    const fires = new Array<boolean>(CURVE_POINTS).fill(false);
+    for (const { from, to } of firings)
+      fires.fill(true, this.#pointAt(from), this.#pointAt(Math.max(from, (to ?? end) - 1)) + 1);
+    return fires;
+  }
+
+  #pointAt(at: number): number {
+    return Math.min(CURVE_POINTS - 1, Math.floor((at - this.#from) / this.#pointMs));
+  }
+
   add(
     { values, limits }: SeriesValues,
     { first, begin, stepMs }: Pick<Collecting, 'first' | 'begin' | 'stepMs'>,
@@ -120,8 +137,7 @@ class Curve implements TrialCurve {
     for (let index = Math.round((begin - first) / stepMs); index < values.length; index += 1) {
       const value = values[index] ?? null;
       if (value === null) continue;
-      const offset = first + index * stepMs - this.#from;
-      const point = Math.min(CURVE_POINTS - 1, Math.floor(offset / this.#pointMs));
+      const point = this.#pointAt(first + index * stepMs);
       const known = this.values[point] ?? null;
       const limit = limits?.[index];
       if (known !== null && (this.#isLow ? value >= known : value <= known)) continue;

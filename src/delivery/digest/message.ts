@@ -119,7 +119,7 @@ function textOf({ digest, week, moved, silent, link, unsubscribe }: Shown): stri
     }),
     ...[listText('Moved most', moved, movedText), listText('Fell silent', silent, silentText)],
     link,
-    `Days are those of ${timezone}. Stop this mail: ${unsubscribe}`,
+    `Last week is ${datesOf(week, timezone)}. Days are those of ${timezone}. Stop this mail: ${unsubscribe}`,
   ];
   return `${sections.filter((section) => section !== false).join('\n\n')}\n`;
 }
@@ -161,14 +161,12 @@ const MUTED = 'color:#54636d';
 function htmlOf(shown: Shown): string {
   const { digest, week, moved, silent, link, unsubscribe } = shown;
   const { appName, timezone } = digest;
-  const { boardName, charts, starts, until } = week;
-  const last = dayOf(starts.at(-1) ?? until, timezone);
-  const dates = `${dayOf(week.from, timezone)} to ${last}`;
+  const { boardName, charts } = week;
   return `<!doctype html><html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark"><style>${STYLE}</style></head>
 <body style="margin:0;padding:20px 16px;font-family:-apple-system,'Segoe UI',Roboto,Helvetica,Arial,sans-serif;font-size:15px;line-height:1.45;color:#101b22">
 <div style="max-width:${PICTURE_WIDTH}px;margin:0 auto">
 <h1 style="margin:0;font-size:20px">${escaped(boardName ?? appName)}</h1>
-<p class="m" style="margin:2px 0 0;font-size:13px;${MUTED}">${boardName === null ? '' : `Board of ${escaped(appName)}. `}${escaped(dates)}. <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.week}">&#9632;</span> last week</span> <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.before}">&#9632;</span> the week before</span></p>
+<p class="m" style="margin:2px 0 0;font-size:13px;${MUTED}">${boardName === null ? '' : `Board of ${escaped(appName)}. `}${escaped(datesOf(week, timezone))}. <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.week}">&#9632;</span> last week</span> <span style="white-space:nowrap"><span style="color:${PICTURE_COLORS.before}">&#9632;</span> the week before</span></p>
 ${boardName !== null && charts.length === 0 ? `<p>${NO_CHARTS}</p>` : ''}
 ${charts.map((chart, index) => chartHtml(shown, chart, index)).join('\n')}
 ${listHtml('Moved most', moved, movedText)}
@@ -264,7 +262,8 @@ function changeOf({ total, before, unit }: Changed, lead: string): string {
   const sign = `${lead}${total > before ? '+' : '-'}`;
   const change = Math.abs(total - before);
   if (unit === 'ratio') return `${sign}${Number((change * 100).toPrecision(2))} points`;
-  if (before > 0) return `${sign}${number(Math.round((change / before) * 100))} %`;
+  // A percentage of a negative number says nothing.
+  if (before > 0 && total >= 0) return `${sign}${number(Math.round((change / before) * 100))} %`;
   return unit === 'events' ? `${lead}new` : '';
 }
 
@@ -275,6 +274,13 @@ function dayOf(at: number, timezone: string): string {
     day: '2-digit',
     month: 'short',
   }).format(at);
+}
+
+/** `Mon 16 Nov to Sun 22 Nov, the week before Mon 09 Nov to Sun 15 Nov` */
+function datesOf({ before, from, until }: WeekNumbers, timezone: string): string {
+  const days = (first: number, end: number): string =>
+    `${dayOf(first, timezone)} to ${dayOf(end - 1, timezone)}`;
+  return `${days(from, until)}, the week before ${days(before, from)}`;
 }
 
 function iso(ms: number): string {

@@ -279,8 +279,8 @@ async function firstHour(tx: Snapshot, appId: number): Promise<number | null> {
 
 /** Types that may become one of the top types of a long interval. */
 const CANDIDATES = 16;
-/** Most buckets of a type to rank by: 16,000 rows of a thousand types, 8 ms. */
-const MOST_RANKED_BUCKETS = 16;
+/** Most buckets of a type to rank by: hours of a day, which is 24,000 rows of a thousand types. */
+const MOST_RANKED_BUCKETS = 25;
 
 /**
  * The types with the most events, most first, as internal ids.
