@@ -265,6 +265,9 @@ async function readHidden(
   };
 }
 
+/** Lines without any event that are shown beside as many with events as were asked for. */
+const MOST_SILENT = 5;
+
 type Shown = FieldLine & { readonly key: string; readonly total: number };
 
 /** An earlier interval in the same buckets, by the same lines and by its own; null where such buckets are not kept. */
@@ -291,13 +294,14 @@ async function readCompared(
   return { interval: whole.interval, starts: whole.starts, all: whole.all.counts, byKey };
 }
 
-/** The lines with the most events. */
+/** The lines with the most events, and some more, which may be silent now. */
 async function readOwn(
   events: EventReader,
   request: SeriesRequest,
   asked: LinesQuery,
 ): Promise<SeriesLines | null> {
-  const lines = await readLines(events, { ...request, withBefore: false }, asked);
+  const topTypes = (request.topTypes ?? 0) + MOST_SILENT;
+  const lines = await readLines(events, { ...request, topTypes, withBefore: false }, asked);
   return typeof lines === 'string' ? null : lines;
 }
 
@@ -320,9 +324,6 @@ async function readApart(
     { by, filter },
   );
 }
-
-/** Lines without any event that are shown beside as many with events as were asked for. */
-const MOST_SILENT = 5;
 
 /** What had events in the interval that is compared with, and has none now: the most first. */
 async function readSilent(
