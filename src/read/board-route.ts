@@ -13,7 +13,8 @@ import { type ChartRouteOptions, readChartOf, readMarks } from './chart-route.ts
 import { readNumbersOf } from './numbers-route.ts';
 import { findChartTypes } from './scope-query.ts';
 
-const NOT_BY = 'It is by a field that is not counted: open the view, which reads the events for it.';
+const NOT_BY =
+  'No counts by its field answer it: open the view, which reads the events for it, or have the field counted.';
 const NOT_COUNTED =
   'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
 
