@@ -119,7 +119,7 @@ export class Retention {
                 (${boundaries}::timestamptz[])[array_position(${types}::integer[], type_id)], ${new Date(this.boundary)}))`;
   }
 
-  /** The same as text. */
+  /** The condition of readable rows as text. */
   readableText(): string {
     const first = `created_at >= ${literal(this.first())}`;
     if (this.own.size === 0) return first;

@@ -137,7 +137,7 @@ export interface Storage {
   migrationState(sql: Sql, pid: number): Promise<string | null>;
   /** Reads with the connections of a pool, and in the archive what is there alone. */
   reader(sql: Sql): EventReader;
-  /** The same of the rows that are in the database. Counts, and the totals that are made of them, are of all events. */
+  /** Reads the rows that are in the database alone. Counts, and the totals that are made of them, are of all events. */
   readerOfRows(sql: Sql): EventReader;
   /** Has several reads see one snapshot; in a cluster, each read has that of its app's node. */
   inSnapshot<T>(sql: Sql, read: (events: EventReader) => Promise<T>): Promise<T>;
@@ -164,7 +164,7 @@ export interface Storage {
    * @param now milliseconds since 1970
    */
   settleCounts(sql: Sql, now: number): Promise<void>;
-  /** The same while more is being stored; does nothing where that would make writers wait. */
+  /** Settles counts while more is being stored; does nothing where that would make writers wait. */
   settleBesideWriters(sql: Sql, now: number): Promise<void>;
   /** Takes a snapshot of everything that a backup holds. @param client a connection to the database for this alone */
   beginExport(client: pg.Client, database: Database): Promise<Export>;

@@ -76,7 +76,7 @@ export async function readFilteredSeries(
   });
 }
 
-/** The same with a line for each of the types with the most such events, or of those chosen, and one for all others. */
+/** A filtered series with a line for each of the types with the most such events, or of those chosen, and one for all others. */
 export async function readFilteredTypes(
   sql: Sql,
   request: FieldSeriesRequest,
@@ -265,7 +265,7 @@ interface ShownValue {
   /** As JSON. */
   readonly value: string;
   readonly number: number;
-  /** Those that are added up; the first one takes what rows say. */
+  /** The series that are added up; the first one takes what rows say. */
   readonly series: readonly { readonly id: number; readonly sign: number }[];
 }
 
@@ -414,7 +414,7 @@ function sumOf({ counts, before }: CountedSeries, ids: readonly number[]): Line 
   };
 }
 
-/** The same, where some of them are subtracted. */
+/** The sum of series of which some are subtracted. */
 function signedSum(counted: CountedSeries, series: ShownValue['series']): Line {
   const idsOf = (sign: number): number[] => series.filter((one) => one.sign === sign).map(({ id }) => id);
   return without(sumOf(counted, idsOf(1)), sumOf(counted, idsOf(-1)));

@@ -40,7 +40,7 @@ export interface CountingEngine {
    * @returns how many differed
    */
   recountDay(sql: Sql, day: number): Promise<number>;
-  /** The same for the counts of declared fields, if these are on other nodes. */
+  /** Counts the declared fields of a day again, if their counts are on other nodes. */
   recountFields?(sql: Sql, day: number): Promise<number>;
   /** Where each app is. */
   routes(sql: Sql): { at(appId: number): Promise<Sql> };

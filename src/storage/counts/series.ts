@@ -65,7 +65,7 @@ export interface Series {
   readonly end: number;
   /** The interval whose events are counted: with whole ends that of the buckets. */
   readonly interval: Interval;
-  /** Those with the most events first. */
+  /** The types with the most events come first. */
   readonly types: readonly TypeSeries[];
   /** All types asked for together; without a choice, all types of the app. */
   readonly all: readonly number[];

@@ -54,7 +54,7 @@ export class StaleBuckets {
     this.isExact = isExact;
   }
 
-  /** Those in and around an interval at least; read once for an interval and all that lie in it. */
+  /** The stale buckets in and around an interval at least; read once for an interval and all that lie in it. */
   within(interval: Interval): Promise<readonly StaleBucket[]> {
     const known = this.#known;
     if (known !== null && known.within.from <= interval.from && known.within.until >= interval.until)
@@ -101,7 +101,7 @@ export async function exactSources(
   return sourcesOf(await exactIntervals(tx, intervals, counted));
 }
 
-/** The same for an interval from as few counts as there are, those of whole months among them. */
+/** The sources of an interval from as few counts as there are, counts of whole months among them. */
 export async function coarseSources(
   tx: Snapshot,
   interval: Interval,

@@ -190,7 +190,7 @@ async function findDeclaration(
     if (field !== undefined)
       return { field, line: by === null ? null : 'by', filtered: filter === null ? null : 'by' };
     if (second !== null) return null;
-    // The same by the values of another path is all of it, too.
+    // A declaration that counts by the values of another path has all of it, too.
     const pair = (await readDeclarations(tx, asked, { kind, path: of, by: 'any' })).find((one) =>
       answersFor(one, asked),
     );
@@ -384,7 +384,7 @@ function partsOf({ buckets: { starts, end }, interval, whole }: SeriesPlan): Lev
   ];
 }
 
-/** The same with single minutes from rows, and the buckets around these from finer ones. @param minutes in order of time */
+/** A part with single minutes from rows, and the buckets around these from finer ones. @param minutes in order of time */
 function splitAround(part: LevelInterval, minutes: readonly number[]): LevelInterval[] {
   const { level, from, until } = part;
   if (level === null) return [part];
@@ -645,7 +645,7 @@ export function statsOf(summary: Summary | null, count: number): Stats {
   return { count };
 }
 
-/** Those of no events. */
+/** The statistics of no events. */
 export function noStats(kind: FieldKind): Stats {
   return statsOf(newSummary(kind), 0);
 }

@@ -230,7 +230,7 @@ async function readCells(
   const counted = tx`
     SELECT type_id AS id, ${cell} AS cell, count
       FROM (${countsIn(tx, scopeOf(tx, appId, ids, field), sources)}) AS rows`;
-  // Of counts a cell has a few at most, of rows any number.
+  // A cell has a few counts at most, and any number of rows.
   const hasRows = sources.some(({ view }) => view === null);
   const columns = await readSources(
     tx,

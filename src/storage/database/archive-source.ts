@@ -6,7 +6,7 @@ import { OperatorError } from '../../errors.ts';
 /** A row group of an object of the archive: events in order of time and id. */
 export interface ArchivedGroup {
   readonly key: string;
-  /** Of the whole object. */
+  /** The size of the whole object. */
   readonly objectBytes: number;
   /** Where the last group of the object ends: what follows it, the footer, says how groups are read. */
   readonly groupsEnd: number;
@@ -24,7 +24,7 @@ export interface ArchivedGroup {
   /** Its bytes in the object: from the first to before the last one. */
   readonly start: number;
   readonly end: number;
-  /** Of these bytes, in hexadecimal. */
+  /** The hash of these bytes, in hexadecimal. */
   readonly sha256: string;
 }
 

@@ -103,7 +103,7 @@ export class Database {
     return this.watch?.isDisconnecting === true;
   }
 
-  /** The same database on a node of its cluster: user, password, database and encryption are the same on all nodes. */
+  /** This database on a node of its cluster: user, password, database and encryption are the same on all nodes. */
   node({ host, port }: { readonly host: string; readonly port: number }): Database {
     const name = host.includes(':') ? `[${host}]:${port}` : `${host}:${port}`;
     const known = this.#nodes.get(name);

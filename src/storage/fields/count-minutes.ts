@@ -461,7 +461,7 @@ async function makeSeries(tx: Transaction, cells: readonly CountedCell[]): Promi
   for (const cell of cells) byName.set(seriesName(cell.field.id, cell.typeId, cell.value, cell.by), cell);
   const known = await findSeries(tx, [...byName.values()]);
   const missing = [...byName].filter(([name]) => !known.has(name)).map(([, cell]) => cell);
-  // Those of all types first: whether they are complete tells the same of those of single types.
+  // Series of all types come first: whether they are complete tells the same of those of single types.
   missing.sort((a, b) => Number(a.typeId !== ALL_TYPES) - Number(b.typeId !== ALL_TYPES));
   for (let from = 0; from < missing.length; from += WRITTEN_AT_ONCE) {
     const some = missing.slice(from, from + WRITTEN_AT_ONCE);
@@ -555,7 +555,7 @@ async function rebuildLevels(
 
 /** Series whose coarser buckets are made anew. */
 export interface RebuiltSeries {
-  /** Those of values: counts alone. */
+  /** Series of values, which have counts alone. */
   readonly plain: readonly number[];
   readonly withSummary: readonly number[];
   /** Whether finer buckets may be gone. */

@@ -60,7 +60,7 @@ export class DistinctValues {
     } else this.#unite(unpacked(view.subarray(HEAD_BYTES)));
   }
 
-  /** The same bytes for the same values, in whatever order they were added. */
+  /** Equal sets of values have the same bytes, in whatever order they were added. */
   toBytes(): Buffer {
     if (this.#hashes === null) {
       const bytes = Buffer.alloc(HEAD_BYTES + PACKED_BYTES);

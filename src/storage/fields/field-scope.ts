@@ -24,7 +24,7 @@ export interface FieldFilter {
   readonly path: readonly string[];
   /** The texts (value-text.ts) of the values of which the field must have one. */
   readonly values: readonly string[];
-  /** The same filter, for rows. */
+  /** This filter, for rows. */
   readonly rows: RowFilter;
 }
 
@@ -196,7 +196,7 @@ export async function readDeclarations(
   );
 }
 
-/** The same with the series of values: with all types, or with each of those that are asked for. */
+/** Finds a field with the series of values: with all types, or with each of those that are asked for. */
 async function findFieldWithSeries(
   tx: Transaction,
   request: FieldScopeRequest,
@@ -337,7 +337,7 @@ export async function minutesWithin(
              UNION ALL
             SELECT bucket, false FROM fields_per_minute
              WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}::integer[]) AND count > 0`;
-  // Those that stay first: whether they alone are too many tells whether it would help to wait.
+  // Minutes that stay come first: whether they alone are too many tells whether it would help to wait.
   const limit = mostMinutes(request) + 1;
   const key = JSON.stringify(['minutes', appId, field.generation, ambiguous, from, until, limit]);
   const read = async (): Promise<readonly UnsureMinute[]> =>

@@ -56,7 +56,7 @@ export async function* matchingRows(
     yield* mergedRows(local, archivedRows(tx, { ...scope, retention }, { intervals, groups, order }), order);
 }
 
-/** The same of the archive alone, group by group. */
+/** Matching rows of the archive alone, group by group. */
 function* archivedRows(
   tx: Snapshot,
   { appId, typeIds, filter, retention }: ReadableScope,
@@ -138,7 +138,7 @@ interface ReadableScope extends RowScope {
   readonly retention: Retention;
 }
 
-/** The same of the database alone. */
+/** Matching rows of the database alone. */
 async function* localRows(
   tx: Transaction,
   scope: ReadableScope,

@@ -18,9 +18,9 @@ interface Extreme {
 
 /** Events that have no place in the statistics. */
 export interface LeftOut {
-  /** Those with several numbers: an array leads to the field. */
+  /** Events with several numbers: an array leads to the field. */
   readonly several: number;
-  /** Those whose number has too many digits. */
+  /** Events whose number has too many digits. */
   readonly unrepresentable: number;
 }
 
@@ -114,7 +114,7 @@ export class NumberSummary {
     }
   }
 
-  /** The same bytes for equal summaries. */
+  /** Equal summaries have the same bytes. */
   toBytes(): Buffer {
     const into = new Bytes();
     into.byte(VERSION);

@@ -68,7 +68,7 @@ export async function compareFieldDay(
   const ofRows: Difference[] = [];
   const ofLevels = await differencesOfCounts(tx, states, day);
   for (const id of new Set(states.map((state) => state.appId))) {
-    // Of a part of the day there are no rows to compare with.
+    // A part of the day has no rows to compare with.
     if ((await readRetention(tx, id)).whole() > day) continue;
     if (await areRowsAway(tx, id, { from: day, until: day + DAY_MS })) continue;
     const ofApp = states.filter((state) => state.appId === id);
@@ -462,7 +462,7 @@ export async function forgetValues(
       await whenFree(sql, (tx) => renameValue(tx, appId, path, [text, JSON.stringify(`${name}:${index}`)]));
 }
 
-/** Those of some values that the counts of an app do not know, of paths whose values are counted. */
+/** Which of some values the counts of an app do not know, of paths whose values are counted. */
 export async function forgottenValues(
   sql: Transactions,
   appId: number,

@@ -35,7 +35,7 @@ export function stringValue(literal: string): string {
   return typeof text === 'string' ? valueOfString(text) : OTHER;
 }
 
-/** The same for what the string stands for. */
+/** The value text of a string. */
 export function valueOfString(text: string): string {
   // Well-formed: lone surrogates and NUL, which PostgreSQL's texts do not take, stay escapes.
   return text.length > MAX_VALUE_LENGTH ? OTHER : JSON.stringify(text);

@@ -274,7 +274,7 @@ export interface RecountOfErased {
   /** Internal ids. */
   readonly appId: number;
   readonly erasureId: number;
-  /** Of values of which counts alone are left. */
+  /** The text in place of values of which counts alone are left. */
   readonly name: string;
   /** Between two parts: others may work meanwhile. */
   readonly pass?: () => Promise<unknown>;

@@ -121,7 +121,7 @@ export class ExpiredRows {
         return false;
       });
       this.#due.shift();
-      // Those of other apps come first: this one may wait for a node, or for something that is changed all the time.
+      // Rows of other apps come first: this one may wait for a node, or for something that is changed all the time.
       if (!isDone) this.#due.push(due);
     }
   }

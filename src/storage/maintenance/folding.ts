@@ -37,7 +37,7 @@ const FEW_DELTAS = 2_000;
 const WORTH_FOLDING = 16;
 /** What a fold waits for at most: readers go through the deltas of their app. */
 const LONGEST_WAIT_MS = 10_000;
-/** The same of adding up: readers go through the deltas that share rows with those of their app. */
+/** What adding up waits for at most: readers go through the deltas that share rows with those of their app. */
 const LONGEST_WAIT_TO_ADD_UP_MS = 2_000;
 /** How often a round comes, in which deltas of few apps are folded. */
 const ROUND_MS = 1_000;

@@ -22,7 +22,7 @@ export interface TimeJudgeOptions {
   readonly wall: () => number;
   /** Milliseconds of a clock that nobody sets. */
   readonly elapsed: () => number;
-  /** The same, but for the time in which the machine sleeps: it costs a call of the system. Absent: it never sleeps. */
+  /** Milliseconds of that clock, but for the time in which the machine sleeps: it costs a call of the system. Absent: it never sleeps. */
   readonly uptime?: (() => number) | undefined;
   /** Asks the database; null: its clock is the wall clock, as in tests that move one, and nothing is noted. */
   readonly database: {
@@ -234,7 +234,7 @@ export function databaseClock(sql: Sql): NonNullable<TimeJudgeOptions['database'
 }
 
 /**
- * The same for a statement that ends or hides what has expired: no later than what a running process has noted in the last minute. Where
+ * The judged time for a statement that ends or hides what has expired: no later than what a running process has noted in the last minute. Where
  * none has run for a while what expired meanwhile stays until one does.
  */
 export function judgedTime(sql: Sql | Transaction): Fragment {

@@ -11,12 +11,12 @@ import { comesBefore, inOrderOf, merged, type Position } from './positions.ts';
 
 /** A row of the database that may be on the page. */
 interface LocalRow extends Position {
-  /** Of its payload. */
+  /** The size of its payload. */
   readonly bytes: number;
 }
 
 interface Found extends SkipInterval {
-  /** Those with events of the interval, in order of time. */
+  /** The groups with events of the interval, in order of time. */
   readonly groups: readonly ArchivedGroup[];
   /** Events of the page, at least 1. */
   readonly size: number;

@@ -213,7 +213,7 @@ export class ArchivedRows {
     return sum;
   }
 
-  /** The same by type (internal id). */
+  /** Counts rows by type (internal id). */
   async countByType(readable: Readable, scope: ArchivedScope): Promise<ReadonlyMap<number, number>> {
     const isWanted = wantedOf(readable, scope);
     const counts = new Map<number, number>();
@@ -271,6 +271,6 @@ function dateOf(ms: number): string {
   return new Date(Math.max(EARLIEST, Math.min(ms, LATEST))).toISOString().slice(0, 'YYYY-MM-DD'.length);
 }
 
-/** Of a year of four digits. */
+/** The bounds of years with four digits. */
 const EARLIEST = Date.UTC(1000, 0, 1);
 const LATEST = Date.UTC(9999, 11, 31);

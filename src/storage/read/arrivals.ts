@@ -78,7 +78,7 @@ export interface FeedSnapshot {
     since: FeedCursor,
     counts: { before: MinuteCounts; now: MinuteCounts },
   ): Promise<Arrivals | 'too many' | null>;
-  /** The same by a search without counts. @returns `too many` if it finds more than the limit, or takes too long */
+  /** Finds them by a search without counts. @returns `too many` if it finds more than the limit, or takes too long */
   missed(since: FeedCursor, now: number): Promise<Arrivals | 'too many'>;
   /** Count of all events: if it has grown by more than the new events, older events were stored. */
   total(): Promise<number>;

@@ -20,7 +20,6 @@ const CREATED_AT = 26;
 const TYPE_ID = 38;
 const PAYLOAD_BYTES = 42;
 const PAYLOAD = 46;
-const FIELDS = 4;
 /** 2000-01-01, from which PostgreSQL counts microseconds. */
 const EPOCH_MS = Date.UTC(2000, 0, 1);
 
@@ -138,27 +137,6 @@ export interface Copied {
   readonly rows: CopiedRows;
   /** False where there were more: beyond the limit of bytes, or when the time was over. */
   readonly isWhole: boolean;
-}
-
-/** A row that is not in a table: how {@link RowBuffer.addRow} takes it. @param id its 16 bytes @param at milliseconds since 1970 */
-export function tupleOf(row: {
-  readonly id: Uint8Array;
-  readonly at: number;
-  readonly typeId: number;
-  readonly payload: Uint8Array;
-}): Buffer {
-  const { id, at, typeId, payload } = row;
-  const tuple = Buffer.allocUnsafe(PAYLOAD + payload.length);
-  tuple.writeInt16BE(FIELDS, 0);
-  tuple.writeInt32BE(id.length, ID - 4);
-  tuple.set(id, ID);
-  tuple.writeInt32BE(8, CREATED_AT - 4);
-  tuple.writeBigInt64BE(BigInt(at - EPOCH_MS) * 1_000n, CREATED_AT);
-  tuple.writeInt32BE(4, TYPE_ID - 4);
-  tuple.writeInt32BE(typeId, TYPE_ID);
-  tuple.writeInt32BE(payload.length, PAYLOAD_BYTES);
-  tuple.set(payload, PAYLOAD);
-  return tuple;
 }
 
 /** Room for the rows of one statement after the other, and for what is made of them. */

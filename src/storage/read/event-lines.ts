@@ -78,7 +78,7 @@ class TypeHeads {
     this.#appId = appId;
   }
 
-  /** Those of all rows that have their payload. */
+  /** The lines of all rows that have their payload. */
   async of(rows: CopiedRows): Promise<ReadonlyMap<number, Buffer>> {
     const missing = new Set<number>();
     rows.rewind();
@@ -222,7 +222,7 @@ function replaceByte(bytes: Buffer, from: number, to: number): void {
 }
 
 const PAGE = { limit: 4_000, maxBytes: 2 * 1_048_576 };
-/** Of values with more events than one in so many, looking through all rows finds more in the same time. */
+/** For values with more events than one in so many, looking through all rows finds more in the same time. */
 const RARE_ONE_IN = 20;
 
 /** What reads the events of an app. */

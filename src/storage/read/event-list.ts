@@ -63,7 +63,7 @@ export async function readEventList(sql: Sql, request: EventListRequest): Promis
   return await readCounts(sql, request.appId, (tx) => readListIn(tx, request));
 }
 
-/** The same of events that pass a filter. */
+/** Reads a list of the events that pass a filter. */
 export async function readFilteredList(
   sql: Sql,
   request: EventListRequest,

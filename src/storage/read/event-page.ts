@@ -58,7 +58,7 @@ function isEmpty({ from, until, typeIds }: Scope): boolean {
 }
 
 /**
- * The same in the snapshot of a transaction.
+ * Reads a page in the snapshot of a transaction.
  * @param alsoSkipped further events to skip, which are counted meanwhile
  */
 export async function readPageIn(

@@ -69,13 +69,13 @@ export interface EventReader {
   page(request: PageRequest): Promise<EventPage>;
   /** A page from a cursor, in either order. */
   list(request: EventListRequest): Promise<EventList>;
-  /** The same of events that pass a filter; if counts of fields do not answer it, it must be searched for. */
+  /** A page of the events that pass a filter; if counts of fields do not answer it, it must be searched for. */
   filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | NotCounted>;
   /** A search for events whose payload passes a filter. It holds no connection between its steps. */
   search(request: ScanRequest, filter: RowFilter | null): EventSearch;
   /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   lines(request: ScanRequest, filter: RowFilter | null): LineReader;
-  /** The same of events that pass a filter, through the counts of a field as far as these answer it. */
+  /** Lines of the events that pass a filter, through the counts of a field as far as these answer it. */
   filteredLines(request: ScanRequest, filter: FieldFilter): LineReader;
   /** One event; null where the app has no such event that can be read. */
   event(appId: number, eventId: string): Promise<SingleEvent | null>;
@@ -88,7 +88,7 @@ export interface EventReader {
     request: FieldSeriesRequest,
     filter: FieldFilter,
   ): Promise<FieldSeries | BucketsProblem | NotCounted>;
-  /** The same by type. */
+  /** A filtered series by type. */
   filteredTypes(
     request: FieldSeriesRequest,
     filter: FieldFilter,

@@ -376,7 +376,7 @@ function beginOfRest(after: Position | null): number {
   return after.id === LAST_ID ? after.at + 1 : after.at;
 }
 
-/** The same for descending order: the end of what may hold rows, exclusive. */
+/** The end of what may hold rows in descending order, exclusive. */
 function endOfRest(after: Position | null): number {
   if (after === null) return Number.POSITIVE_INFINITY;
   return after.id === FIRST_ID ? after.at : after.at + 1;

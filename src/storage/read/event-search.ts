@@ -34,7 +34,7 @@ export interface EventSearch {
   /** @param mostRows most rows to look at, at least 1 */
   step(mostRows: number): Promise<SearchStep>;
   /**
-   * The same, where each event that matches is shown to a visitor, and other work of the event loop comes between them.
+   * A step in which each event that matches is shown to a visitor, and other work of the event loop comes between them.
    * @param holder whose computation it is
    * @param isOver whether nobody waits any more: then it ends early, and its outcome says nothing
    */

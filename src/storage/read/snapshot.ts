@@ -19,7 +19,7 @@ export async function readSnapshot<T>(sql: Sql, read: (tx: Snapshot) => Promise<
   return await beginSnapshot(sql, { appId: null, asksForPlans: false }, read);
 }
 
-/** The same for reads of one app's counts, which do not look at the pending deltas of others. @param appId internal id */
+/** A snapshot for reads of one app's counts, which do not look at the pending deltas of others. @param appId internal id */
 export async function readAppSnapshot<T>(
   sql: Sql,
   appId: number,
@@ -29,7 +29,7 @@ export async function readAppSnapshot<T>(
 }
 
 /**
- * The same for reads that find what they need in the counts, each statement of which costs more to plan than to run:
+ * A snapshot for reads that find what they need in the counts, each statement of which costs more to plan than to run:
  * {@link withKeptPlan} keeps the plans of those that ask for it.
  */
 export async function readCounts<T>(sql: Sql, appId: number, read: (tx: Snapshot) => Promise<T>): Promise<T> {
@@ -194,7 +194,7 @@ async function readGroups(
   }
 }
 
-/** Of commands and alerts. */
+/** The path of commands and alerts. */
 const NOBODY: Path = ['', 0];
 
 /**

@@ -119,7 +119,7 @@ export class CopyMessages {
   }
 
   /**
-   * The same row, of bytes.
+   * Adds a row that is given as bytes.
    * @param id of {@link UUID_BYTES}
    * @returns where it begins in {@link bytes}
    */

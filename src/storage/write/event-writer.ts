@@ -74,7 +74,7 @@ export interface GroupCounts {
   readonly groupEvents: Histogram;
   /** Seconds from a group's arrival to its outcome, retries included. */
   readonly groupSeconds: Histogram;
-  /** Of groups that are copied. */
+  /** The phases of groups that are copied. */
   readonly phases: CommitPhases;
 }
 

@@ -53,7 +53,7 @@ export function classify(error: unknown): Failure {
   if (error instanceof ConnectionLost) return error.sent ? 'lost' : 'unreachable';
   if (daysAwayOf(error) !== null) return 'away';
   if (!(error instanceof pg.DatabaseError) || error.code === undefined) return 'fault';
-  // The same SQLSTATE as a CHECK constraint's, but no constraint is named.
+  // A missing partition has the SQLSTATE of a CHECK constraint, but no constraint is named.
   if (error.code === '23514' && error.constraint === undefined) return 'missing-partition';
   const { code } = error;
   return FAILURES[code] ?? FAILURES[code.slice(0, 3)] ?? FAILURES[code.slice(0, 2)] ?? 'fault';

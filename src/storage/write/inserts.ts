@@ -91,7 +91,7 @@ export function insertMissing(
 }
 
 /**
- * The same for rows of which none can be stored yet: all of them are stored, or none. It is cheaper, because it does not look
+ * Inserts rows of which none can be stored yet: all of them are stored, or none. It is cheaper, because it does not look
  * for them. Its row count is the number of stored rows.
  */
 export function insertNew(engine: EngineWrites): InsertStatement {
@@ -172,7 +172,7 @@ function insertNewRequests(engine: EngineWrites): string {
          JOIN kept ON kept.app_id = request.app_id AND kept.key_digest = request.key_digest${after}`;
 }
 
-/** The same for requests of which some have no key (their events have the number 0), or events that may be stored already. */
+/** Inserts requests of which some have no key (their events have the number 0), or events that may be stored already. */
 function insertRequests(engine: EngineWrites): string {
   const kept = '(SELECT count(*)::integer FROM kept) AS kept';
   const { before, after } = insertMissing(engine, `${whatWasInserted('$7')}, ${kept}`);
@@ -218,7 +218,7 @@ export class Inserts {
     return await inTransaction(connection, () => this.#inSteps(connection, values, options));
   }
 
-  /** The same in a transaction that is open. */
+  /** Inserts what is missing in a transaction that is open. */
   async missingInside(
     connection: WriteConnection,
     values: Columns,

@@ -56,7 +56,7 @@ interface Declaration extends FieldState {
 /** A group of shards with what it knows of fields. */
 interface FieldGroup extends FieldShards {
   readonly sql: Sql;
-  /** Of `events`. */
+  /** The shard of `events`. */
   readonly shard: string;
   readonly states: readonly FieldState[];
 }
@@ -77,7 +77,7 @@ export class ClusterFields implements FieldStats {
   });
   /** Events that were counted as "other" in shards that have been moved since. */
   #othersBefore = 0;
-  /** Those of the last round. */
+  /** The upkeeps of the last round. */
   #current: readonly FieldUpkeep[] = [];
 
   /**

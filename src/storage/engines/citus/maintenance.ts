@@ -307,7 +307,7 @@ async function nobodyReadsBefore(sql: Sql): Promise<boolean> {
   return free.every((isFree) => isFree);
 }
 
-/** The same for the boundaries of apps. */
+/** Whether no snapshot of any node is older than the boundaries of apps. */
 async function nobodyReadsRemoved(sql: Sql): Promise<boolean> {
   const free = await onEveryNode(sql, async (pool) => {
     for (const group of await shardGroups(pool))

@@ -47,7 +47,7 @@ export async function recountDayOfCluster(sql: Sql, day: number): Promise<number
   return sumOf(differing);
 }
 
-/** The same for the counts of declared fields. */
+/** Counts the declared fields of a day again, on every node. */
 export async function recountFieldsOfCluster(sql: Sql, day: number): Promise<number> {
   const differing = new Map<string, number>();
   await withNames(sql, (names) =>
@@ -131,7 +131,7 @@ async function appsOf(sql: Sql, day: number, timeoutMs: number): Promise<Counted
   ];
 }
 
-/** Those of some apps that have rows of a time, by one look at the index of each; and those whose shards are just being moved. */
+/** Which of some apps have rows of a time, by one look at the index of each; and those whose shards are just being moved. */
 async function appsWithRows(
   sql: Sql,
   ids: readonly number[],

@@ -15,7 +15,7 @@ import { KEEP_ROWS } from '../../maintenance/expired-rows.ts';
 const REWRITE_MS = 1_000;
 /** Whoever waits for the partition keeps those waiting that come later. */
 const LOCK_TIMEOUT_MS = 200;
-/** Those of one call, the largest first. */
+/** Partitions that one call rewrites at most, the largest first. */
 const MOST_AT_ONCE = 10;
 /** Smaller ones are not worth a lock. */
 const LEAST_BYTES = 1_048_576;
@@ -23,7 +23,7 @@ const LEAST_BYTES = 1_048_576;
 const MOST_BYTES = 1_073_741_824;
 /** Bytes of a partition for each byte that its rows need, beyond which it is rewritten. */
 const LARGEST_RATIO = 1.25;
-/** Of a page of 8,192 bytes, without its header; and of a row without its columns, with its pointer. */
+/** Bytes of a page of 8,192, without its header; and bytes of a row without its columns, with its pointer. */
 const PAGE_BYTES = 8_168;
 const ROW_BYTES = 28;
 

@@ -53,7 +53,7 @@ function deltasOf(events: readonly EventRow[]): readonly Delta[] {
   return deltas;
 }
 
-/** The same by minute and part of the apps. */
+/** Deltas by minute and part of the apps. */
 function groupsOf(deltas: readonly Delta[]): readonly (readonly Delta[])[] {
   const groups = new Map<number, Delta[]>();
   for (const delta of deltas) {

@@ -301,7 +301,7 @@ export async function settleCounts(sql: Sql, now: number): Promise<void> {
   }
 }
 
-/** The same in a session that keeps others from refreshing. */
+/** Settles all marks in a session that keeps others from refreshing. */
 export async function settleMarks(sql: Sql, now: number): Promise<void> {
   const marks = new Marks(sql, sql);
   await marks.merge();
