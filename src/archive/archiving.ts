@@ -2,9 +2,16 @@
 import { createHash } from 'node:crypto';
 import { listFields } from '../apps/fields.ts';
 import { DAY_MS } from '../base/time-units.ts';
+import { OperatorError } from '../errors.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { readDaysAway, readRetention, readWantedDays, type Storage } from '../storage/storage.ts';
+import {
+  countDaysAway,
+  readDaysAway,
+  readRetention,
+  readWantedDays,
+  type Storage,
+} from '../storage/storage.ts';
 import type { EventRow } from '../storage/write/accepted-event.ts';
 import {
   type ArchivedDay,
@@ -77,6 +84,7 @@ const ROWS_AT_ONCE = 5_000;
  * @param options.reachMs  how long they stay for a consumer that has not had them
  * @param options.onDay called after each day
  * @returns false where another process archives
+ * @throws OperatorError where the archive is another one than before
  */
 export async function archiveDueDays(
   options: ArchivingOptions & {
@@ -84,12 +92,17 @@ export async function archiveDueDays(
     readonly until: number;
     readonly keepRows: boolean;
     readonly reachMs: number;
+    /** Whether days are archived again whose rows are in the database and whose files are not there. */
+    readonly again?: boolean;
     readonly onDay: (outcome: DayOutcome) => void;
     readonly isStopped?: () => boolean;
   },
 ): Promise<boolean> {
-  const { sql, filter, until, onDay, isStopped = () => false } = options;
+  const { sql, filter, until, onDay, again = false, isStopped = () => false } = options;
   const ended = await alone(sql, async () => {
+    const problem = again ? null : await problemOfPlace(options);
+    if (problem !== null) throw new OperatorError(problem);
+    if (again) await noteMissing(options);
     await removeObsolete(options);
     const apps = await appsOf(sql, filter);
     const wanted = new WantedDays(options, apps, onDay);
@@ -107,6 +120,57 @@ export async function archiveDueDays(
     return true;
   });
   return ended === true;
+}
+
+/** Archived days whose files are looked for, at most. */
+const LOOKED_FOR = 16;
+
+/**
+ * Whether the archive has none of the days that were archived: it is another place than before. To go on there would leave days behind
+ * that are nowhere else, and files that an erasure is to remove.
+ * @returns what is wrong, and what to do; null: it has some, or none was archived
+ */
+export async function problemOfPlace({
+  sql,
+  store,
+}: Pick<ArchivingOptions, 'sql' | 'store'>): Promise<string | null> {
+  const days = await filedDays(sql, {});
+  const step = Math.ceil(days.length / LOOKED_FOR);
+  if (days.length === 0) return null;
+  for (let at = 0; at < days.length; at += step) if (!(await isMissing(store, days[at]))) return null;
+  const away = await countDaysAway(sql);
+  const only = away === 0 ? '' : `, and the rows of ${away} days are there alone`;
+  return `ARCHIVE_URL: ${store.place} has no file of the ${days.length} days that were archived${only}: it is another place than before. Copy all files to it, with the paths that they have, or set ARCHIVE_URL to the place where they are. Where they are lost, "tidemark archive run --again" archives the days again whose rows are in the database.`;
+}
+
+/** Days that the archive should have. */
+async function filedDays(sql: Sql, filter: DayFilter): Promise<readonly ArchivedDay[]> {
+  return (await listArchivedDays(sql, filter)).filter(
+    ({ publicId, parts, counted }) => publicId !== null && parts.length > 0 && counted !== CHANGED,
+  );
+}
+
+/** Whether the store says that it does not have the first file of a day. */
+async function isMissing(store: ArchiveStore, day: ArchivedDay | undefined): Promise<boolean> {
+  try {
+    for (const { key } of day?.parts.slice(0, 1) ?? []) await store.get(key, { start: 0, end: 1 });
+    return false;
+  } catch (error) {
+    if (error instanceof ArchiveError) return error.isMissing;
+    throw error;
+  }
+}
+
+/** Has the days archived again whose files are missing, and whose rows are there. */
+async function noteMissing({
+  sql,
+  store,
+  filter,
+}: ArchivingOptions & { readonly filter: DayFilter }): Promise<void> {
+  for (const archived of await filedDays(sql, filter)) {
+    const isAway = (await readDaysAway(sql, archived.appId)).some(({ day }) => day === archived.day);
+    if (!isAway && (await isMissing(store, archived))) await noteChanged(sql, archived.appId, archived.day);
+  }
 }
 
 /** The days that somebody needs, each of which a run brings back, or tries to, once. */

@@ -38,6 +38,7 @@ interface Options {
   readonly app?: string;
   readonly from?: string;
   readonly to?: string;
+  readonly again?: true;
 }
 
 const FROM_OPTION = ['--from <day>', 'the first day, such as 2026-01-31', parseDay] as const;
@@ -54,6 +55,7 @@ export function addArchiveCommands(program: Command): void {
     .option(...APP_OPTION)
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
+    .option('--again', 'also days whose files are lost, and whose rows are in the database')
     .option(...JSON_OPTION)
     .action((options: Options) => withArchive(options, (opened) => run(opened, options)));
   archive
@@ -139,6 +141,7 @@ async function run(opened: Opened, options: Options): Promise<void> {
   const wasFree = await archiveDueDays({
     ...opened,
     ...{ filter: filterOf(options), until, keepRows: opened.config.ARCHIVE_KEEP_ROWS },
+    again: options.again === true,
     reachMs: opened.config.CONSUMER_REACH_HOURS * HOUR_MS,
     ...{ onDay: (day) => days.push(day), isStopped: () => isStopped },
   });

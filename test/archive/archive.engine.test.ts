@@ -496,6 +496,38 @@ describe('tidemark archive', () => {
     ]);
   });
 
+  test('another place than before is refused while it has nothing of what was archived', async () => {
+    const { sql } = world;
+    expect((await run('run')).code).toBe(0);
+    const from = join(folder, 'archive');
+    const to = join(folder, 'before');
+    await rename(from, to);
+    // What an erasure is to remove is not forgotten.
+    await sql`UPDATE archived_days SET obsolete = '["old"]'`;
+    const refused = await run('run');
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringMatching(
+        /has no file of the 2 days that were archived: .* set ARCHIVE_URL to the place where they are/,
+      ),
+    ]);
+    expect(await sql`SELECT FROM archived_days WHERE obsolete = '["old"]'`).toHaveLength(2);
+    const doctor = archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) });
+    expect(doctor).toMatchObject([
+      { level: 'problem', found: refused.stderr.replace(/^tidemark: |\n$/g, '') },
+    ]);
+    // Where all files are there it goes on; where they are lost their rows are archived again.
+    await rm(from, { recursive: true });
+    await rename(to, from);
+    expect(await run('run')).toMatchObject({ code: 0, answer: { days: [] } });
+    await rm(from, { recursive: true });
+    expect(await run('run', '--again')).toMatchObject({
+      code: 0,
+      answer: { days: [{ events: 30 }, { events: 12 }] },
+    });
+    expect(await run('verify')).toMatchObject({ code: 0, answer: { problems: 0, days: [{}, {}] } });
+  });
+
   test('a restore stores nothing that retention hides: its events stay counted once', async () => {
     const { database, sql, app } = world;
     await run('run');

@@ -11,7 +11,7 @@ export interface ArchiveFacts {
   readonly away: number;
   /** Days whose attempts have not ended, or that changed since. */
   readonly unfinished: number;
-  /** Null: it can be written and read back. */
+  /** Null: it can be written and read back, and has what was archived. */
   readonly trouble: string | null;
 }
 
@@ -23,10 +23,13 @@ export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFac
     const missing = `ARCHIVE_URL is not set, and ${away} days are in the archive alone`;
     return { days: away, bytes: 0, unfinished: 0, away, trouble: missing };
   }
+  const { problemOfPlace } = await import('../../archive/archiving.ts');
   const { openArchiveStore, probeArchive } = await import('../../archive/store.ts');
   let trouble: string | null = null;
   try {
-    await probeArchive(openArchiveStore(config));
+    const store = openArchiveStore(config);
+    await probeArchive(store);
+    trouble = await problemOfPlace({ sql, store });
   } catch (error) {
     trouble = error instanceof Error ? error.message : String(error);
   }

@@ -15,7 +15,7 @@ import { type Finding, problem } from './finding.ts';
 import { type MachineFacts, machineFacts } from './machine-facts.ts';
 import { oidcFacts } from './oidc-facts.ts';
 import { redisFacts } from './redis-facts.ts';
-import { serviceFacts } from './service-facts.ts';
+import { oneAddress, serviceFacts } from './service-facts.ts';
 
 /** @throws OperatorError if a setting is invalid that the checks need: the service could not start either */
 export async function examine(
@@ -63,7 +63,7 @@ async function database(
   config: Config,
   { inImage }: MachineFacts,
   log: { info(message: string): void; warn(message: string): void },
-): Promise<Pick<Facts, 'database' | 'deliveries' | 'erasures' | 'archive'>> {
+): Promise<Pick<Facts, 'database' | 'deliveries' | 'erasures' | 'archive' | 'oneAddress'>> {
   try {
     if (config.DATABASE_URL === '' && !inImage && !(await hasCluster(config.DATA_DIR)))
       return { database: null };
@@ -78,7 +78,8 @@ async function database(
       const deliveries = facts.pendingMigrations > 0 ? null : await deliveryFacts(sql, storage.reader(sql));
       const erasures = facts.pendingMigrations > 0 ? null : await leftErasures(sql);
       const archive = facts.pendingMigrations > 0 ? null : await archiveFacts(config, sql);
-      return { archive, database: facts, deliveries, erasures };
+      const address = facts.pendingMigrations > 0 ? null : await oneAddress(sql, Date.now());
+      return { archive, database: facts, deliveries, erasures, oneAddress: address };
     } finally {
       await sql.end({ timeout: 5 });
       await opened.close();

@@ -7,7 +7,7 @@ import type { LeftErasure } from './erasure-facts.ts';
 import type { MachineFacts } from './machine-facts.ts';
 import type { OidcFacts } from './oidc-facts.ts';
 import type { RedisFacts } from './redis-facts.ts';
-import type { ServiceFacts } from './service-facts.ts';
+import type { OneAddress, ServiceFacts } from './service-facts.ts';
 
 export interface Facts {
   readonly config: Config;
@@ -24,6 +24,8 @@ export interface Facts {
   readonly deliveries?: DeliveryFacts | null;
   /** The same. */
   readonly erasures?: readonly LeftErasure[] | null;
+  /** Null: the clients of the last hour have several; absent where it was not looked at. */
+  readonly oneAddress?: OneAddress | null;
   /** Null without ARCHIVE_URL; absent where it was not looked at. */
   readonly archive?: ArchiveFacts | null;
   /** Milliseconds since the Unix epoch. */

@@ -1,7 +1,8 @@
 /** Facts of the running service, asked locally and through PUBLIC_URL. */
 import { connect as tlsConnect } from 'node:tls';
-import { DAY_MS } from '../../base/time-units.ts';
+import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
 import { type Config, localOrigin } from '../../config.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 
 export interface ServiceFacts {
   /** Status of GET /readyz at HOST and PORT; null if there is no answer. */
@@ -18,6 +19,22 @@ export interface PublicUrlFacts {
   readonly hasStrictTransport: boolean;
   /** Days until the certificate expires; null without https. */
   readonly certificateDays: number | null;
+}
+
+/** The one address that all accounts of the last hour have signed in from. */
+export interface OneAddress {
+  readonly address: string;
+  readonly accounts: number;
+}
+
+/** @returns null where they have several addresses, or there is one account alone */
+export async function oneAddress(sql: Sql, now: number): Promise<OneAddress | null> {
+  const [row] = await sql<{ address: string | null; addresses: number; accounts: number }[]>`
+    SELECT min(address) AS address, count(DISTINCT coalesce(address, ''))::integer AS addresses,
+           count(DISTINCT user_id)::integer AS accounts
+      FROM sessions WHERE last_seen_at > ${new Date(now - HOUR_MS)}`;
+  if (row === undefined || row.address === null || row.addresses > 1 || row.accounts < 2) return null;
+  return { address: row.address, accounts: row.accounts };
 }
 
 const TIMEOUT_MS = 5_000;

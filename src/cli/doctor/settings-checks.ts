@@ -1,4 +1,5 @@
 /** Findings about settings, machine and running service: pure functions of the collected facts. */
+import { isPublicAddress } from '../../delivery/addresses.ts';
 import { isLoopbackName } from '../../http/client-address.ts';
 import type { Facts } from './facts.ts';
 import { type Finding, note, ok, problem, warning } from './finding.ts';
@@ -143,7 +144,7 @@ function certificate(status: number, days: number, hasStrictTransport: boolean):
     : [ok('tls', `PUBLIC_URL answers; its certificate expires in ${Math.floor(days)} days`)];
 }
 
-function proxy({ config, machine: { inImage } }: Facts): Finding[] {
+function proxy({ config, machine: { inImage }, oneAddress = null }: Facts): Finding[] {
   // In a container HOST is always 0.0.0.0 or ::, and the container network controls access.
   if (config.TRUST_PROXY > 0 && !isLoopbackName(config.HOST) && !inImage) {
     return [
@@ -160,6 +161,18 @@ function proxy({ config, machine: { inImage } }: Facts): Finding[] {
         'proxy',
         'PUBLIC_URL is https, so there is a proxy, and with TRUST_PROXY=0 all users share its address and its sign-in limits',
         'Set TRUST_PROXY to the number of your own proxies in front, usually 1.',
+      ),
+    ];
+  }
+  const address = oneAddress?.address.split('/', 1)[0] ?? '';
+  // Without PUBLIC_URL people of this machine need no proxy.
+  const isOfThisMachine = config.PUBLIC_URL === '' && isLoopbackName(address);
+  if (oneAddress !== null && !isPublicAddress(address) && !isOfThisMachine) {
+    return [
+      warning(
+        'proxy',
+        `all ${oneAddress.accounts} accounts of the last hour have one private address, ${oneAddress.address}: it is that of a proxy that TRUST_PROXY=${config.TRUST_PROXY} does not count, and they share its limits`,
+        'Set TRUST_PROXY to the number of your own proxies in front, each of which adds an address to X-Forwarded-For. Where they do share that address, as behind a VPN, nothing is wrong.',
       ),
     ];
   }

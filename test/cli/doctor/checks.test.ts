@@ -5,7 +5,7 @@ import type { Level } from '../../../src/cli/doctor/finding.ts';
 import type { MachineFacts } from '../../../src/cli/doctor/machine-facts.ts';
 import type { OidcFacts } from '../../../src/cli/doctor/oidc-facts.ts';
 import type { RedisFacts } from '../../../src/cli/doctor/redis-facts.ts';
-import type { ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
+import type { OneAddress, ServiceFacts } from '../../../src/cli/doctor/service-facts.ts';
 import { readConfig, type SettingName } from '../../../src/config.ts';
 import type { DatabaseFacts } from '../../../src/storage/storage.ts';
 
@@ -91,6 +91,7 @@ interface Changes {
   readonly redis?: Partial<RedisFacts>;
   readonly oidc?: Partial<OidcFacts>;
   readonly fingerprint?: string | null;
+  readonly oneAddress?: OneAddress;
 }
 
 function installation({
@@ -101,6 +102,7 @@ function installation({
   oidc,
   database,
   fingerprint = 'a1',
+  oneAddress,
 }: Changes): Facts {
   return {
     config: readConfig({ ...SETTINGS, ...settings }),
@@ -110,6 +112,7 @@ function installation({
     oidc: oidc === undefined ? null : { ...OIDC, ...oidc },
     secretFingerprint: fingerprint,
     database: { ...DATABASE, ...database },
+    ...(oneAddress !== undefined && { oneAddress }),
     now: NOW,
   };
 }
@@ -313,6 +316,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     /^PUBLIC_URL is http/,
   ],
   ['a proxy nobody trusts', { settings: { TRUST_PROXY: '0' } }, 'warning', 'proxy', /share its address/],
+  [
+    'clients that all are a proxy',
+    { oneAddress: { address: '10.0.0.9', accounts: 2 } },
+    'warning',
+    'proxy',
+    /^all 2 accounts of the last hour have one private address, 10\.0\.0\.9: .* TRUST_PROXY=1 does not count/,
+  ],
   ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /bypass the proxy/],
   [
     'an address that is not there',

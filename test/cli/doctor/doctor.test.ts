@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { tidemark } from '../../support/command-line.ts';
 import { availableEngines, testDatabase } from '../../support/database.ts';
+import { newPerson } from '../../support/person.ts';
 import { withTestService } from '../../support/service.ts';
 import { storeRows } from '../../support/stored-events.ts';
 import { upkeepOf } from '../../support/upkeep.ts';
@@ -115,6 +116,27 @@ test.each([
   expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
   expect(stderr).toContain(text);
 });
+
+test('accounts that all have the address of a proxy are found, and those with several addresses are none', async () => {
+  await withTestService({}, async (service) => {
+    const people = ['a', 'b'].map((name) => newPerson(service, `${name}@example.com`));
+    await Promise.all(people);
+    const proxy = async (): Promise<string[]> =>
+      about(await examine({ DATABASE_URL: service.database.url, DATA_DIR: join(folder, 'none') }), 'proxy');
+    // All are on this machine.
+    expect(await proxy()).toEqual(['ok: none is trusted']);
+    await service.sql`UPDATE sessions SET address = '10.0.0.9'`;
+    expect(await proxy()).toEqual([
+      expect.stringMatching(
+        /^warning: all 2 accounts of the last hour have one private address, 10\.0\.0\.9/,
+      ),
+    ]);
+    await service.sql`UPDATE sessions SET address = '10.0.0.10' WHERE user_id = (SELECT min(user_id) FROM sessions)`;
+    expect(await proxy()).toEqual(['ok: none is trusted']);
+    await service.sql`UPDATE sessions SET address = '10.0.0.9', last_seen_at = now() - interval '2 hours'`;
+    expect(await proxy()).toEqual(['ok: none is trusted']);
+  });
+}, 60_000);
 
 test('an empty database stays empty', async () => {
   const database = await testDatabase('postgres18', { empty: true });
