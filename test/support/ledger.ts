@@ -1,7 +1,7 @@
 /** Producers that keep a ledger of what they were told, to be compared with the table. */
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { openStorage } from '../../src/storage/storage.ts';
-import { HttpConnection } from './http-client.ts';
+import { HttpConnection, type HttpRequest, request } from './http-client.ts';
 
 /** What a producer knows of one event. */
 type Told =
@@ -145,4 +145,92 @@ export class Ledger {
       miscounted: Math.abs(counted - (table?.stored ?? 0)),
     };
   }
+}
+
+/** An event of a {@link KeyedLedger}. */
+export interface KeyedEvent {
+  /** Its key, and the number in its payload. */
+  readonly n: number;
+  readonly typeName: string;
+  /** Of the past; null: of now, with an `Idempotency-Key`. */
+  readonly at: number | null;
+  /** Whether an event of the past has a key: without one it is sent once alone. */
+  readonly hasKey: boolean;
+}
+
+/** A producer that sends each event until it is acknowledged, as queues of clients do: what it has sent is stored, once. */
+export class KeyedLedger {
+  /** Acknowledged, in that order. */
+  readonly events: KeyedEvent[] = [];
+  readonly #loggingToken: string;
+  /** Where the server is now; null while it is known to be down. */
+  readonly #port: () => number | null;
+
+  constructor(options: { loggingToken: string; port: () => number | null }) {
+    this.#loggingToken = options.loggingToken;
+    this.#port = options.port;
+  }
+
+  get numbers(): number[] {
+    return this.events.map(({ n }) => n).sort((a, b) => a - b);
+  }
+
+  async send(
+    typeName: string,
+    at: number | null,
+    { n = this.events.length + 1, hasKey = true }: { readonly n?: number; readonly hasKey?: boolean } = {},
+  ): Promise<void> {
+    const event = { n, typeName, at, hasKey };
+    await this.repeat(event);
+    this.events.push(event);
+  }
+
+  /** The same request again, to the byte. */
+  async repeat(event: KeyedEvent): Promise<void> {
+    for (;;) {
+      const port = this.#port();
+      const response = port === null ? null : await request(port, this.#requestOf(event)).catch(() => null);
+      if (response?.status === 200 || response?.status === 201) return;
+      if (response !== null && response.status !== 503 && response.status !== 207)
+        throw new Error(`The event ${event.n} is refused: ${response.body}`);
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
+  #requestOf({ n, typeName, at, hasKey }: KeyedEvent): HttpRequest {
+    const [token, payload] = [this.#loggingToken, { n }];
+    if (at === null)
+      return {
+        ...{ method: 'POST', path: '/public/create_event', headers: { 'Idempotency-Key': `key-${n}` } },
+        body: JSON.stringify({ loggingToken: token, typeName, payload }),
+      };
+    const event = {
+      typeName,
+      payload,
+      createdAt: new Date(at).toISOString(),
+      ...(hasKey && { key: `key-${n}` }),
+    };
+    return {
+      ...{ method: 'POST', path: '/v1/events', headers: { Authorization: `Bearer ${token}` } },
+      body: JSON.stringify({ events: [event] }),
+    };
+  }
+}
+
+/** The numbers in the payloads of all events of an app, as readers get them page by page. */
+export async function readNumbers(port: number, appId: string, resourceToken: string): Promise<number[]> {
+  const found: number[] = [];
+  for (let cursor = '', hasMore = true; hasMore; ) {
+    const path = `/v1/apps/${appId}/events?limit=1000${cursor === '' ? '' : `&cursor=${cursor}`}`;
+    const { status, body } = await request(port, {
+      path,
+      headers: { Authorization: `Bearer ${resourceToken}` },
+    });
+    if (status !== 200) throw new Error(body);
+    const { data } = JSON.parse(body);
+    found.push(...data.events.map(({ payload }: { payload: { n: number } }) => payload.n));
+    cursor = data.pagination.nextCursor ?? '';
+    hasMore = cursor !== '';
+  }
+  return found.sort((a, b) => a - b);
 }

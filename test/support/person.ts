@@ -109,7 +109,10 @@ function isRecord(value: unknown): value is Record<string, unknown> {
 }
 
 /** Makes an account whose email counts as verified, as the command line does, and signs in. */
-export async function newPerson(service: TestService, email: string): Promise<Person> {
+export async function newPerson(
+  service: Pick<TestService, 'request' | 'url' | 'sql'>,
+  email: string,
+): Promise<Person> {
   await createVerifiedUser(service.sql, passwords, { email: requireEmail(email), password: PASSWORD });
   return await new Person(service).signIn(email);
 }
