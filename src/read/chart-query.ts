@@ -1,4 +1,5 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
+import { endsBefore } from '../base/ranges.ts';
 import { Rejection } from '../errors.ts';
 import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
 import { decodeCursor, type FieldFilter, type RowFilter, WIDTHS } from '../storage/storage.ts';
@@ -74,7 +75,7 @@ export function checkChart(query: {
 }): string | null {
   const { compareFrom, compareTo } = query;
   if (compareFrom !== null && compareTo !== null && compareFrom >= compareTo)
-    return 'compareFrom must be before compareTo.';
+    return `compareFrom must be before compareTo${endsBefore(compareFrom, compareTo, 'compareTo=')}.`;
   return checkScope(query);
 }
 

@@ -206,6 +206,14 @@ test('a rule with a delay is judged that much later, so that late events are in 
       found: expect.stringMatching(/"late" is corrected by late events: 3 times in a day/),
     },
   ]);
+  const day = await run(
+    ...['alert', 'test', '--app', service.app.appId, '--rule', JSON.stringify(late)],
+    ...['--from', '2026-01-31', '--to', '2026-01-31'],
+  );
+  expect([day.code, day.stderr]).toEqual([
+    2,
+    expect.stringMatching(/--from must be before --to: --to is exclusive, .* choose --to 2026-02-01/),
+  ]);
   const refused = await run(
     'alert',
     'add',

@@ -58,6 +58,48 @@ async function get(path: string) {
   return { status, ...JSON.parse(body) };
 }
 
+test('a value that is a number alone says so where it is given as a text', async () => {
+  const app = await service.newApp();
+  const other = await createResourceToken(service.sql, {
+    name: 'n',
+    appIds: [app.appId],
+    expiresInSeconds: null,
+  });
+  for (const n of [
+    '12345678901234567890',
+    '"12345678901234567890"',
+    '12345678901234567890',
+    '12345678901234567890',
+    '"12345678901234567890"',
+    '7',
+  ]) {
+    const body = `{"loggingToken":"${app.loggingToken}","typeName":"n","payload":{"n":${n}}}`;
+    expect((await service.request({ method: 'POST', path: '/public/create_event', body })).status).toBe(201);
+  }
+  const { body } = await service.request({
+    path: `/v1/apps/${app.appId}/fields/values?path=n`,
+    headers: { Authorization: `Bearer ${other.resourceToken}` },
+  });
+  expect(JSON.parse(body).data.values).toEqual([
+    { value: '12345678901234567890', valueIsNumber: true, events: 3 },
+    { value: '12345678901234567890', events: 2 },
+    { value: 7, events: 1 },
+  ]);
+});
+
+test('an interval that is compared with and ends where it begins says that its end is exclusive', async () => {
+  const chart = async (from: string, to: string) =>
+    await owner.get(
+      `/api/apps/${appId}/series?from=2026-01-02T00:00:00Z&to=2026-01-03T00:00:00Z&compareFrom=${from}&compareTo=${to}`,
+    );
+  const [day, next] = ['2026-01-01T00:00:00Z', '2026-01-02T00:00:00Z'];
+  expect((await chart(day, day)).text).toMatch(
+    /compareFrom must be before compareTo: compareTo is exclusive, .* choose compareTo=2026-01-02\./,
+  );
+  expect((await chart(next, day)).text).toContain('compareFrom must be before compareTo.');
+  expect((await chart(day, next)).status).toBe(200);
+});
+
 test.each<[unknown, string, RegExp]>([
   [{ by: 'order..country' }, 'by', /"order..country" is wrong at column 7/],
   [{ by: ['a', 'b', 'c', 'd'] }, 'by', /at most 3 paths, and has 4/],
