@@ -38,11 +38,12 @@ export function readEventPage(text: string): EventPage {
   };
 }
 
-/** The events of a message of the live feed; null if the message is not complete. */
-export function readNews(news: string): readonly EventRow[] | null {
-  if (!news.endsWith('"skipped":0}') || news.includes('"payloadBytes":')) return null;
-  return readEventPage(`{"data":${news}}`).events;
-}
+/** The events of a message of the live feed, some without their payload perhaps; null if it does not have all of them. */
+export const readNews = (news: string): readonly EventRow[] | null =>
+  news.endsWith('"skipped":0}') ? readEventPage(`{"data":${news}}`).events : null;
+
+/** Whether a message leaves out a payload. */
+export const lacksPayloads = (news: string): boolean => news.includes('"payloadBytes":');
 
 /** Reads `{"success":true,"data":{"id":…}}`. */
 export function readEvent(text: string): EventRow {

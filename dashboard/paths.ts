@@ -7,7 +7,7 @@ export const TABS = [
   ['boards', 'Boards'],
   ['types', 'Types'],
   ['fields', 'Fields'],
-  ['delivery', 'Delivery'],
+  ['delivery', 'Alerts & webhooks'],
   ['usage', 'Usage'],
   ['settings', 'Settings'],
 ] as const;

@@ -110,17 +110,39 @@ export function useResource<T>(key: string | null, options: ResourceOptions<T> =
   }, [key, turn, options.version]);
 
   const usable = state.scope === scope;
+  const reload = (): void => setTurn((count) => count + 1);
+  useAgain(usable && key !== null ? state.problem : null, reload);
   return {
     data: usable ? state.data : key === null ? undefined : (answers.get(key) as T | undefined),
     problem: usable ? state.problem : null,
     loading: usable ? state.loading : true,
     isStale: usable && state.data !== undefined && state.meaning !== meaning,
-    reload: () => setTurn((count) => count + 1),
+    reload,
     replace: (data) => {
       if (key !== null) remember(key, data);
       setState({ scope, meaning, data, problem: null, loading: false });
     },
   };
+}
+
+/** How soon what failed is asked for again, where the server does not say. */
+const AGAIN_MS = 10_000;
+
+/** Asks again for what has failed for a reason that passes: no connection, a server that is busy or starts. */
+export function useAgain(problem: Problem | null, again: () => void): void {
+  const latest = useRef(again);
+  latest.current = again;
+  useEffect(() => {
+    if (problem === null || (problem.status > 0 && problem.status < 500 && problem.status !== 429)) return;
+    const ask = (): void => latest.current();
+    const { retryAfterSeconds } = problem;
+    const timer = setTimeout(ask, retryAfterSeconds === null ? AGAIN_MS : retryAfterSeconds * 1_000);
+    addEventListener('online', ask);
+    return () => {
+      clearTimeout(timer);
+      removeEventListener('online', ask);
+    };
+  }, [problem]);
 }
 
 function remember(key: string, data: unknown): void {

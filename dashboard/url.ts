@@ -61,6 +61,8 @@ export interface View {
   readonly columns: readonly string[] | null;
   /** The one event that is open. */
   readonly event: string | null;
+  /** The event whose row stands out: that whose neighbors are listed. */
+  readonly mark: string | null;
 }
 
 export const DETAILS = [100, 250, 500, 1000];
@@ -104,6 +106,7 @@ export function parseView(search: string, ownZone: string): View {
     table: text('table') === '1',
     columns: columns.length === 0 ? null : listOf(query, 'column'),
     event: text('event') || null,
+    mark: text('mark') || null,
   };
 }
 
@@ -172,6 +175,7 @@ export function viewSearch(view: View): string {
   if (view.columns !== null)
     for (const column of view.columns.length === 0 ? [''] : view.columns) query.append('column', column);
   if (view.event !== null) query.set('event', view.event);
+  if (view.mark !== null) query.set('mark', view.mark);
   if (view.back !== null) query.set('back', rangeText(view.back));
   // Readable in the address bar; none of these has a meaning in a query.
   return `?${query.toString().replaceAll('%3A', ':').replaceAll('%2F', '/').replaceAll('%7E', '~')}`;

@@ -87,7 +87,7 @@ function Chunk({ events, before, selected, style, isFar }: EventChunkProps): VNo
         const isNext = own !== day;
         day = own;
         const { id } = event;
-        const row = html`<${Row} key=${id} event=${event} open=${open.has(id)} isSelected=${selected.has(id)} onToggle=${onToggle} style=${style} />`;
+        const row = html`<${Row} key=${id} event=${event} open=${open.has(id)} isSelected=${selected.has(id) || id === style.viewed.view.mark} onToggle=${onToggle} style=${style} />`;
         // In one list by their keys: rows within rows would be made anew with each that comes before them.
         return isNext ? [html`<h2 class="day" key=${own}>${own}</h2>`, row] : row;
       })

@@ -4,7 +4,7 @@ import type { EventRow } from '../event-rows.ts';
 import { ago, precise } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR } from '../range.ts';
-import { viewSearch } from '../url.ts';
+import { NO_SEGMENT, viewSearch } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { Copyable, CopyButton } from './copy.ts';
 import { JsonTree, type OnFilter } from './json-tree.ts';
@@ -23,7 +23,7 @@ export function EventDetail({ appId, event, viewed, names, onFilter }: EventDeta
   const instant = Date.parse(createdAt);
   const around = { kind: 'between', from: instant - HOUR / 2, to: instant + HOUR / 2 } as const;
   const here = `/apps/${appId}${viewSearch({ ...viewed.view, event: id })}`;
-  const chart = `/apps/${appId}${viewSearch({ ...viewed.view, range: around, back: viewed.view.range, at: null, event: null })}`;
+  const chart = `/apps/${appId}${viewSearch({ ...viewed.view, ...NO_SEGMENT, range: around, back: viewed.view.range, at: null, event: null, mark: id })}`;
   return html`<dl class="facts">
     <div><dt>Type</dt><dd>${names.get(typeId) ?? ''}<${Copyable} text=${typeId} label="Copy the type identifier" /></dd></div>
     <div><dt>Event</dt><dd><${Copyable} text=${id} label="Copy the event identifier" /></dd></div>

@@ -1,8 +1,9 @@
 /** The choice of what the chart's lines are: event types, or the values of a field. */
 import type { VNode } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 import type { DeclaredField, Series } from '../../src/api-types/answers.ts';
 import type { Curve } from '../charts/curve.ts';
+import { counted } from '../format.ts';
 import { html } from '../html.ts';
 import { pathKey, scalarPaths, useCatalog, useDeclaredFields } from '../known-fields.ts';
 import type { Measure } from '../measure.ts';
@@ -24,6 +25,8 @@ export interface BreakdownProps {
   readonly onProducers: () => void;
 }
 
+/** How long after the chart the fields of recent events are asked for. */
+const CALM_MS = 300;
 /** No path is spelled so. */
 const PRODUCER = ':producer';
 
@@ -38,6 +41,11 @@ export function Breakdown({
 }: BreakdownProps): VNode | null {
   const { view, change } = viewed;
   const [isNear, setNear] = useState(false);
+  // After what the page is opened for: a menu that is open does not grow.
+  useEffect(() => {
+    const timer = setTimeout(() => setNear(true), CALM_MS);
+    return () => clearTimeout(timer);
+  }, []);
   const declared = useDeclaredFields(appId).data?.fields ?? [];
   const seen = useCatalog(appId, isNear).data?.fields ?? [];
   if (view.measure?.kind === 'ratio') return null;
@@ -55,13 +63,13 @@ export function Breakdown({
     else change({ by: select.value || null, hidden: [] });
     select.value = shown;
   };
-  const approach = (): void => setNear(true);
+  const rows = series.all.reduce((sum, count) => sum + count, 0);
   const option = (path: string): VNode => html`<option key=${path} value=${path}>${path}</option>`;
-  return html`<label class="breakdown" onPointerEnter=${approach} onFocusIn=${approach}><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
+  return html`<label class="breakdown"><span>By</span><select aria-label="Break down by" value=${shown} onChange=${pick}>
       <option value="">event type</option>
       ${paths.map(option)}
       <option value=${PRODUCER}>producer…</option>
-      ${others.length > 0 && html`<optgroup label="Not counted: read from the events">${others.map(option)}</optgroup>`}
+      ${others.length > 0 && html`<optgroup label=${`From rows: ${counted(rows, 'event')} to read`}>${others.map(option)}</optgroup>`}
     </select></label>
     ${
       view.by !== null &&

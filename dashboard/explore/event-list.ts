@@ -1,6 +1,6 @@
 /** The events of the view, newest first, loaded while scrolling. */
 import type { VNode } from 'preact';
-import { useEffect, useMemo, useRef } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Series } from '../../src/api-types/answers.ts';
 import { allOf, linesOf } from '../charts/series-data.ts';
 import { CopyButton } from '../components/copy.ts';
@@ -152,10 +152,24 @@ function Exports({
   const path = (format: string): string => `/api/apps/${appId}/export?${query}&format=${format}`;
   const lines = path('ndjson');
   for (const column of columns) query.append('column', column);
+  const [form, setForm] = useState<Readonly<Record<string, string>>>({});
+  for (const [name, value] of Object.entries(form)) query.set(name, value);
+  const chosen = (name: string, value: string) => (event: Event) => {
+    const { checked } = event.currentTarget as HTMLInputElement; // The handler is on the box.
+    const { [name]: _, ...others } = form;
+    setForm(checked ? { ...others, [name]: value } : others);
+  };
   return html`<${Popover} atEnd label="Export the events" text="Export">
-    ${() => html`<div class="row-actions">
-      <a class="button" download href=${lines}>As NDJSON</a>
-      <a class="button" download href=${path('csv')}>As CSV</a>
+    ${() => html`<div class="options">
+      <label>Columns of the CSV file are separated by<select value=${form.separator ?? 'comma'} onChange=${(event: Event) => setForm({ ...form, separator: (event.currentTarget as HTMLSelectElement).value })}>
+        ${['comma', 'semicolon', 'tab'].map((name) => html`<option key=${name}>${name}</option>`)}
+      </select></label>
+      <label class="check"><input type="checkbox" checked=${'bom' in form} onChange=${chosen('bom', 'true')} />Byte order mark, for Excel</label>
+      <label class="check"><input type="checkbox" checked=${'texts' in form} onChange=${chosen('texts', 'quoted')} />Texts like 00123 stay texts, for spreadsheets</label>
+      <div class="row-actions">
+        <a class="button" download href=${lines}>As NDJSON</a>
+        <a class="button" download href=${path('csv')}>As CSV</a>
+      </div>
     </div>`}
   <//>`;
 }

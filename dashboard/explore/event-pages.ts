@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText, Problem } from '../api.ts';
 import { type EventPage, type EventRow, readEventPage } from '../event-rows.ts';
 import { rangeText } from '../range.ts';
-import { sentEarly } from '../resource.ts';
+import { sentEarly, useAgain } from '../resource.ts';
 import type { View } from '../url.ts';
 import { eventsQuery, type ListScope, listPath, picks } from '../view.ts';
 
@@ -88,6 +88,7 @@ export function useEventPages(appId: string, view: View, scope: ListScope): Even
   }, [key, picks.value]);
 
   const current = state.key === key ? state : empty;
+  useAgain(current.problem, () => void load(current.pages));
   return {
     ...current,
     pages: since(current.pages, scope.from),

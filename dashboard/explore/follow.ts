@@ -1,7 +1,7 @@
 /** One live feed for the chart and the list: both show committed events, or count new ones while paused. */
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { callText } from '../api.ts';
-import { type EventRow, readEventPage, readNews } from '../event-rows.ts';
+import { type EventRow, lacksPayloads, readEventPage, readNews } from '../event-rows.ts';
 import { countNews, isWanted, useLive } from '../live.ts';
 import { isOpen, rangeText } from '../range.ts';
 import { now } from '../state.ts';
@@ -17,8 +17,10 @@ const MOST_ROWS = 2_000;
 const TOP = 80;
 /** Delay before an arrival is searched for, so that a burst is one search. */
 const SEARCH_MS = 1_000;
-/** How far back an arrival may be dated. */
+/** Arrivals are searched for as far back as this, and further where one of them is dated back. */
 const LATE_MS = 60_000;
+/** A list with arrivals that are dated back further is asked for again. */
+const MOST_LATE_MS = 86_400_000;
 
 export interface Follow {
   /** Events that are new and not in the list. */
@@ -131,14 +133,18 @@ function useHeldEvents({ appId, viewed, list, isRead, unwanted }: FollowOptions)
     tell: (news) => {
       // A bucket that is over gets no new events.
       if (list.scope.to !== null && list.scope.to < Date.now()) return;
+      const found = news === null ? null : readNews(news);
+      const shown = found && wanted(found, chosenTypes(view), unwanted, list.scope);
       if (hasConditions(view)) {
+        const dated = shown?.map(({ createdAt }) => Date.parse(createdAt));
         if (news === null) take(null, 0);
-        else search();
+        // Of what is not told one by one nobody knows its time.
+        else if (dated === undefined) search(null);
+        else if (dated.length > 0) search(Math.min(...dated));
         return;
       }
-      const found = news === null ? null : readNews(news);
       take(
-        found === null ? null : wanted(found, chosenTypes(view), unwanted, list.scope),
+        news === null || lacksPayloads(news) ? null : shown,
         news === null ? 0 : countNews(news, chosenTypes(view), unwanted),
       );
     },
@@ -149,13 +155,15 @@ function useHeldEvents({ appId, viewed, list, isRead, unwanted }: FollowOptions)
   };
 }
 
-/** Whether what arrives meets the conditions only the server can say: it is asked for the last minute alone. */
+/** Whether what arrives meets the conditions only the server can say: it is asked for the time of the arrivals alone. */
 function useArrivalSearch(
   appId: string,
   { view }: ViewAndChange,
   take: (found: readonly EventRow[] | null, count: number) => void,
-): () => void {
+): (from: number | null) => void {
   const timer = useRef(0);
+  /** Where the next search begins; null: nobody knows, and the list is asked for again. */
+  const since = useRef<number | null>(Infinity);
   const known = useRef(new Set<string>());
   const latest = useRef(take);
   latest.current = take;
@@ -167,11 +175,15 @@ function useArrivalSearch(
       timer.current = 0;
     };
   }, [query]);
-  return () => {
+  return (dated) => {
+    const recent = Math.min(since.current ?? 0, Date.now() - LATE_MS);
+    since.current = dated === null || since.current === null ? null : Math.min(recent, dated);
     if (timer.current !== 0) return;
-    const from = Date.now() - LATE_MS;
     timer.current = setTimeout(async () => {
       timer.current = 0;
+      const from = since.current;
+      since.current = Infinity;
+      if (from === null || Date.now() - from > MOST_LATE_MS) return latest.current(null, 0);
       const path = `/api/apps/${appId}/events?${eventsQuery(view, { from, to: null })}&order=desc&limit=200`;
       const events = await readArrivals(path).catch(() => null);
       const found = events?.filter(({ id }) => !known.current.has(id)) ?? null;

@@ -7,7 +7,7 @@ import type { ScanPart, Series } from '../../src/api-types/answers.ts';
 import { call, Problem } from '../api.ts';
 import { allOf, countedPart } from '../charts/series-data.ts';
 import { comparedSpan, rangeText, type Span } from '../range.ts';
-import type { Resource } from '../resource.ts';
+import { type Resource, useAgain } from '../resource.ts';
 import { now } from '../state.ts';
 import { chosenTypes, type View } from '../url.ts';
 import {
@@ -185,6 +185,7 @@ export function useScan(
     return () => clearTimeout(timer);
   }, [isWanted && meaning, version, state.isRunning]);
   const own = isWanted && state.meaning === meaning ? state : NOTHING;
+  useAgain(own.problem, () => goOn());
   // What the list has found to its end is not asked for again whether it shall be found.
   const isListed = isWanted && hasConditions(view) && list?.complete === true;
   useEffect(() => {

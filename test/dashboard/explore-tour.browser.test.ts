@@ -221,6 +221,75 @@ describe.skipIf(withoutBrowser !== '')('the page of an app', () => {
     await page.unrouteAll({ behavior: 'ignoreErrors' });
   });
 
+  test('shows the events around one of them, without the filter that it was found by, and marks it', async () => {
+    await open(`${WHOLE_DAY}&filter=${encodeURIComponent('"n.o":7')}`);
+    await page.locator('article .event-row').first().click();
+    await page.getByRole('link', { name: 'Show surrounding events' }).click();
+    await expect.poll(() => parameter('filter')).toEqual([]);
+    const marked = page.locator('article[data-selected=true]');
+    await marked.waitFor();
+    expect(parameter('mark')).toEqual([await marked.getAttribute('data-id')]);
+    expect(await listed()).toBeGreaterThan(3);
+    expect(parameter('back')).not.toEqual([]);
+  });
+
+  test('offers every path that events have to break down by, and what it costs', async () => {
+    await open(WHOLE_DAY);
+    const undeclared = page.locator('[aria-label="Break down by"] optgroup');
+    await undeclared.waitFor({ state: 'attached' });
+    expect(await undeclared.getAttribute('label')).toBe('From rows: 156 events to read');
+    expect(await undeclared.locator('option').allTextContents()).toContain('order.total');
+    await page.getByRole('button', { name: 'Table by fields…' }).waitFor();
+  });
+
+  test('saves events as CSV for the spreadsheet that is chosen', async () => {
+    await open(WHOLE_DAY);
+    await page.getByRole('button', { name: 'Export the events' }).click();
+    const link = page.getByRole('link', { name: 'As CSV' });
+    expect(await link.getAttribute('href')).not.toMatch(/separator|bom|texts/);
+    await page.getByLabel('Columns of the CSV file are separated by').selectOption('semicolon');
+    await page.getByLabel('Byte order mark, for Excel').check();
+    await page.getByLabel('Texts like 00123 stay texts, for spreadsheets').check();
+    expect(await link.getAttribute('href')).toContain(
+      '&separator=semicolon&bom=true&texts=quoted&format=csv',
+    );
+    const text = await (await page.request.get((await link.getAttribute('href')) ?? '')).text();
+    expect(text.slice(0, 3)).toBe('\ufeffid');
+    expect(text.split('\r\n')[0]).toContain(';');
+  });
+
+  test('asks again by itself for what failed, once there is a connection', async () => {
+    await open(WHOLE_DAY);
+    await page.route(/\/(series|events)\?/, (route) => route.abort());
+    await page.getByRole('button', { name: 'Previous period' }).click();
+    await page.getByText('The server cannot be reached').first().waitFor();
+    await page.unrouteAll();
+    await page.evaluate(`dispatchEvent(new Event('online'))`);
+    await expect.poll(() => page.locator('.problem').count()).toBe(0);
+    expect(await figure(page, 'In this range')).toBe(
+      await countBetween(`${DAY_BEFORE}T00:00Z`, `${DAY}T00:00Z`),
+    );
+  });
+
+  test('lists an event that arrives now and is dated back, under a condition too', async () => {
+    const late = await newOwnApp(owner);
+    const send = async (payload: object, createdAt?: string): Promise<void> => {
+      const events = [{ typeName: 'import', payload, createdAt }];
+      const { status } = await service.request({
+        ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+        headers: { Authorization: `Bearer ${late.loggingToken}`, 'Content-Type': 'application/json' },
+      });
+      expect(status).toBe(200);
+    };
+    await send({ shop: 'south' });
+    await page.goto(`/apps/${late.appId}?range=24h&tz=UTC&filter=shop:north`);
+    await page.getByText('No events meet the filter').waitFor();
+    await send({ shop: 'north' });
+    await expect.poll(listed).toBe(1);
+    await send({ shop: 'north' }, new Date(Date.now() - 3 * 60 * MINUTE_MS).toISOString());
+    await expect.poll(listed).toBe(2);
+  });
+
   test('shows the ratio of a type to all events as a line, with its numbers, against SQL', async () => {
     await open(`${WHOLE_DAY}&table=1`);
     await page.getByRole('button', { name: /^What the chart shows/ }).click();

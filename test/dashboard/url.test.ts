@@ -55,6 +55,7 @@ const single: fc.Arbitrary<View> = fc.record({
   table: fc.boolean(),
   columns: fc.option(fc.uniqueArray(text)),
   event: fc.option(text),
+  mark: fc.option(text),
 });
 const segment = fc.record({
   types: fc.uniqueArray(text),
