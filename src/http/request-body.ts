@@ -1,6 +1,5 @@
 /** Receives the body of a request: limits, buffers, decompresses and decodes it. */
 import { isAscii } from 'node:buffer';
-import { ownText } from '../base/own-text.ts';
 import { decode } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from './arriving-lines.ts';
@@ -106,8 +105,9 @@ const BEGINNING = 4_096;
 /** @param body text, or text in UTF-8 */
 export function beginningOf(body: ReceivedBody): BodyBeginning {
   const isWhole = body.length <= BEGINNING;
-  if (typeof body !== 'string') return { text: body.toString('utf8', 0, BEGINNING), isWhole };
-  return { text: isWhole ? body : ownText(body.slice(0, BEGINNING)), isWhole };
+  // Copied: a substring keeps the whole text in memory.
+  const copied = typeof body === 'string' && !isWhole ? Buffer.from(body.slice(0, BEGINNING)) : body;
+  return { text: typeof copied === 'string' ? copied : copied.toString('utf8', 0, BEGINNING), isWhole };
 }
 
 export class RequestBody {
