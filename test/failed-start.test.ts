@@ -118,7 +118,7 @@ test('a start that waits for the lock of migrations answers with who holds it, s
     await until(() => lines.some(({ msg }) => String(msg).includes(waits)), 'the line of the log');
     expect(extended).toContain(60_000);
     await holder`SELECT pg_advisory_unlock_all()`;
-    expect((await work).applied.length).toBeGreaterThan(10);
+    expect((await work).applied.length).toBeGreaterThan(3);
     // The port is the service's now.
     expect((await get('/livez'))[0]).toBe(0);
   } finally {

@@ -135,7 +135,7 @@ test('tokens are refused by scope, when they have ended, and where they do not b
     'The management token was revoked.',
   );
   const old = await make('apply');
-  await service.sql`UPDATE management_tokens SET expires_at = now() WHERE public_id = ${old.tokenId}`;
+  await service.sql`UPDATE management_tokens SET expires_at = now() - interval '1 second' WHERE public_id = ${old.tokenId}`;
   expect((await ask('GET', '/v1/config', old.managementToken)).body.details).toBe(
     'The management token has expired.',
   );
