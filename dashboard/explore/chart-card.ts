@@ -158,6 +158,9 @@ function ChartBody({
   const lineCount = useLineCount(appId, viewed, series);
   const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
+  // Where the view has picked some, or the chart is by something else, the number would be of others.
+  const numberOfLines =
+    picking.picked.length === 0 && (curve === null || by === series.by) ? lineCount : null;
   return html`<div class="chart-layout">
     <div class="chart-head">
       ${curve === null ? html`<${Figures} series=${series} summary=${summary} view=${view} found=${found} />` : html`<${CurveFigures} curve=${curve} comparedTo=${comparedTo} isLoading=${state === 'loading'} />`}
@@ -208,7 +211,7 @@ function ChartBody({
           ? html`<${Legend} lines=${named(lines, series, types)} mode=${view.mode} comparedTo=${comparedTo} isUnfiltered=${found !== null} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(lines, key), true)} onFocus=${setFocus} />`
           : html`<${CurveLegend} curve=${curve} rows=${html`<${CurveRows} curve=${curve} comparedTo=${comparedTo} picked=${picking.picked} onPick=${pick} onToggle=${(key: string) => change(toggled(curve.lines, key), true)} onFocus=${setFocus} />`} />`
       }
-      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${picking.picked.length === 0 && lineCount !== null && (curve === null || by === series.by) && ` ${lineCount}`} ${by === null ? 'type' : 'value'}${lineCount === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
+      ${(curve === null || curve.lines.length > 0) && html`<div class="row-actions"><button type="button" class="button quiet" onClick=${() => setListing(true)}>All${numberOfLines !== null && ` ${numberOfLines}`} ${by === null ? 'type' : 'value'}${numberOfLines === '1' ? '' : 's'} →</button>${view.measure?.kind !== 'ratio' && html`<button type="button" class="button quiet" onClick=${() => setCrossing(true)}>Table by fields…</button>`}</div>`}
     </div>
     ${crossing && html`<${CrossTable} appId=${appId} viewed=${viewed} offer=${offer} onClose=${() => setCrossing(false)} />`}
     ${producing && html`<${ByProducer} appId=${appId} viewed=${viewed} onClose=${() => setProducing(false)} />`}
