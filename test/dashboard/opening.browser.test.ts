@@ -13,7 +13,7 @@ const TYPES = 3;
 /** What is sent with the first script, while the one that draws is still on its way. */
 const EARLY = ['', '/events', '/series', '/types'];
 /** What the page asks for when it is drawn: each has its place in it. */
-const LATER = ['/annotations', '/declared-fields', '/live', '/views'];
+const LATER = ['/annotations', '/declared-fields', '/fields', '/live', '/views'];
 const FILES = [
   'explore.js',
   'favicon.svg',
