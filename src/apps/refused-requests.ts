@@ -67,7 +67,7 @@ export async function addRefusals(sql: Sql, requests: readonly RefusedRequest[])
 }
 
 async function addAndTrim(tx: Transaction, requests: readonly RefusedRequest[]): Promise<void> {
-  // A rule that is made meanwhile waits, and then forgets what is written here.
+  // Rules and erasures that are made meanwhile wait, and then forget what is written here.
   await tx`LOCK TABLE redaction_rules IN SHARE MODE`;
   const apps = [...new Set(requests.map(({ appId }) => appId))];
   const rules = await tx<{ appId: number; paths: readonly (readonly string[])[] }[]>`
@@ -89,7 +89,9 @@ async function addAndTrim(tx: Transaction, requests: readonly RefusedRequest[]):
       FROM ROWS FROM (json_to_recordset(${JSON.stringify(rows)}::text::json)
              AS ("appId" int, "producerId" int, at float8, route text, code text, details text, body text, "isCut" bool))
              WITH ORDINALITY AS new ("appId", "producerId", at, route, code, details, body, "isCut", place)
-      JOIN apps ON apps.id = "appId" ORDER BY place`;
+      JOIN apps ON apps.id = "appId"
+     WHERE NOT EXISTS (SELECT FROM erasures WHERE erasures.app_id = apps.id AND asked_at >= to_timestamp(at / 1000))
+     ORDER BY place`;
   await tx`
     DELETE FROM refused_requests
      WHERE id IN (SELECT id FROM (SELECT id, row_number() OVER (PARTITION BY app_id ORDER BY at DESC, id DESC) AS place
@@ -104,6 +106,7 @@ export async function removeOldRefusals(sql: Sql, now: number): Promise<void> {
 
 /** Forgets the refused requests of an app: what is redacted or erased from now on may be in them. @param appId internal id */
 export async function forgetRefusals(tx: Transaction, appId: number): Promise<void> {
+  await tx`LOCK TABLE redaction_rules IN ROW EXCLUSIVE MODE`;
   await tx`DELETE FROM refused_requests WHERE app_id = ${appId}`;
 }
 

@@ -318,7 +318,7 @@ export class Usage {
       }
       this.#wait(periods);
       if (!this.#isFailing)
-        log.warn({ code: errorCode(error), err: error }, 'usage: write failed, retrying every 5 seconds');
+        log.warn({ code: errorCode(error) }, 'usage: write failed, retrying every 5 seconds');
       this.#isFailing = true;
     }
   }

@@ -228,6 +228,8 @@ describe('the usage of an app', () => {
       null,
       '{"loggingToken":"tdl_***","typeName":"a","paylod":{"card":{"number":"***"}}}',
     ]);
+    // Also one that waits to be written.
+    await post(wrong);
     const erasure = { filter: ['a:1'], dryRun: false, password: PASSWORD };
     expect((await owner.post(`${app.path}/erasures`, erasure)).status).toBe(202);
     expect((await read(owner, app.path)).lastRefused).toEqual([]);
