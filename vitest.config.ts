@@ -12,23 +12,31 @@ import { patient } from './test/support/patience.ts';
  *   x.test.ts            in a process that it shares with others, on PostgreSQL 18
  *   x.isolated.test.ts   replaces modules or timers of the process: in one of its own
  *   x.dom.test.ts        components of the dashboard in a document of happy-dom, likewise
- *   x.contract.ts        once on every engine: PostgreSQL 18 and 15, TimescaleDB, a Citus cluster
- *   x.engine.test.ts     once on every engine of one server
+ *   x.contract.ts        once on every engine: PostgreSQL 18 and 15, TimescaleDB, a Citus cluster (before a merge {@link ON_CITUS})
+ *   x.engine.test.ts     on PostgreSQL 18, and at night ({@link FIRST_OF_ENGINE}: always) on every engine of one server
  *   x.timescale.test.ts, x.citus.test.ts   on that engine alone
  *   x.browser.test.ts    in Chromium
  *   x.slow.test.ts       starts, stops and kills processes
  *   x.nightly.test.ts, x.nightly.contract.ts   campaigns, not before a merge
  *
  * `npm test` runs `fast` and `isolated`; .ci/run what a merge needs; `npm run test:nightly` everything, with tests of a size at
- * their full one (test/support/fuzz.ts).
+ * their full one and those that are for the night in files of other kinds (`atNight`, `first` and `sized` of test/support/fuzz.ts).
  */
 type Kind = 'isolated' | 'dom' | 'engine' | 'timescale' | 'citus' | 'browser' | 'slow' | 'nightly';
 
 const ofKind = (...kinds: readonly Kind[]): string[] => kinds.map((kind) => `test/**/*.${kind}.test.ts`);
 const CONTRACTS = 'test/**/*.contract.ts';
-const ENGINE = [CONTRACTS, ...ofKind('engine')];
 
 const isNightly = process.env.TEST_NIGHTLY === 'true';
+/** What of one server's suites tells its engines apart: the schema, how rows are written, read and counted. */
+const FIRST_OF_ENGINE = ['migrate', 'event-writer', 'event-page', 'series'].map(
+  (part) => `test/storage/**/${part}.engine.test.ts`,
+);
+const ENGINE = [CONTRACTS, ...(isNightly ? ofKind('engine') : FIRST_OF_ENGINE)];
+/** One contract of each part that a cluster distributes: events, counts, fields, erasing, the feed, questions. */
+const ON_CITUS = ['storage', 'consumers', 'field-counts', 'erasing', 'query'].map(
+  (part) => `test/**/${part}.contract.ts`,
+);
 const NIGHTLY = isNightly ? [] : ['test/**/*.nightly.contract.ts'];
 
 type ProjectOptions = NonNullable<TestProjectInlineConfiguration['test']>;
@@ -75,7 +83,9 @@ export default defineConfig({
       }),
       project('isolated', 2, 'postgres18', ofKind('isolated', 'dom'), { isolate: true }),
       ...(hasTimescale ? [project('timescale', 3, 'timescale', [...ENGINE, ...ofKind('timescale')])] : []),
-      ...(hasCitus ? [project('citus', 2, 'citus', [CONTRACTS, ...ofKind('citus')])] : []),
+      ...(hasCitus
+        ? [project('citus', 2, 'citus', [...(isNightly ? [CONTRACTS] : ON_CITUS), ...ofKind('citus')])]
+        : []),
       ...(hasPostgres15 ? [project('postgres15', 3, 'postgres15', ENGINE)] : []),
       project('browser', 2, 'postgres18', ofKind('browser')),
       project('slow', 2, 'postgres18 timescale', ofKind('slow')),

@@ -1,4 +1,7 @@
-/** axe-core on every route: light and dark, with data, empty, loading and in error, on a small phone and in forced colors. */
+/**
+ * axe-core on every route: light and dark, with data, empty, loading and in error, on a small phone and in forced colors. A page is
+ * loaded once for all of them, because loading takes longer than the rest.
+ */
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import type { Browser, Page } from 'playwright-core';
@@ -7,6 +10,7 @@ import { createEventType } from '../../src/apps/event-types.ts';
 import { codeAt } from '../support/authenticator.ts';
 import { launchBrowser, type Watched, withoutBrowser } from '../support/browser.ts';
 import { build } from '../support/command-line.ts';
+import { sized } from '../support/fuzz.ts';
 import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService } from '../support/service.ts';
@@ -23,6 +27,10 @@ const REFUSAL = {
   headers: { 'X-Request-Id': 'request-7' },
   body: '{"success":false,"error":"Service unavailable","details":"The database cannot be reached; try again shortly.","code":"UNAVAILABLE"}',
 };
+
+const WINDOW = { width: 1280, height: 900 };
+/** Of the pages of an app. */
+const SHAPES = new Set(['an empty range', 'one event', 'types', 'fields', 'settings']);
 
 /** Cumulative layout shift: the share of the window that moves, times how far; below 0.1 counts as good. */
 const MOST_SHIFT = 0.03;
@@ -43,7 +51,7 @@ interface Violation {
   readonly nodes: readonly { readonly html: string; readonly failureSummary?: string }[];
 }
 
-describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(180_000) }, () => {
+describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(400_000) }, () => {
   let service: TestService;
   let browser: Browser;
   let owner: Person;
@@ -117,13 +125,10 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(180_000)
     account: ['/account', '.activity li'],
     'no such app': ['/apps/app_nowhere', '.empty'],
   });
-  /** Pages to be seen while they load or fail. In the dark some: the colors of what loads and of what failed are the same on all. */
-  const unfinished = (
-    scheme: 'light' | 'dark',
-  ): [name: string, page: readonly [path: string, ready: string]][] =>
+  /** Pages to be seen while they load or fail, but for the account, which asks for nothing of an app: one of each shape, at night all. */
+  const unfinished = (): [name: string, page: readonly [path: string, ready: string]][] =>
     Object.entries(routes()).filter(
-      // The account asks for nothing of an app.
-      ([name]) => name !== 'account' && (scheme === 'light' || ['apps', 'chart', 'types'].includes(name)),
+      ([name], index) => name !== 'account' && (index < sized(2, Infinity) || SHAPES.has(name)),
     );
   const visitors = (): Record<string, readonly [path: string, ready: string]> => ({
     'sign in': ['/sign-in', 'form'],
@@ -137,30 +142,27 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(180_000)
     'no such page': ['/nowhere', '.narrow h1'],
   });
 
-  /** The theme decides nothing of what there is, so that the dark one is looked at on a phone where a page loads or fails. */
-  const WIDTHS = { light: 1280, dark: 390 } as const;
-
-  /** In the dark only colors differ: what else may be wrong is found in the light. */
-  async function violations(page: Page, scheme: 'light' | 'dark'): Promise<string[]> {
+  /** What is wrong in the light, and what of the colors is wrong in the dark, where nothing else differs. */
+  async function violations(
+    page: Page,
+    schemes: readonly ('dark' | 'light')[] = ['dark', 'light'],
+  ): Promise<string[]> {
     if (await page.evaluate(() => !('axe' in window))) await page.evaluate(AXE);
-    const run =
-      scheme === 'light' ? 'axe.run()' : "axe.run({ runOnly: ['color-contrast', 'link-in-text-block'] })";
-    const found = (await page.evaluate(run)) as { violations: Violation[] }; // Its documented result.
-    return found.violations.flatMap(({ id, nodes }) =>
-      nodes.map(({ html, failureSummary }) => `${id}: ${html.slice(0, 200)} ${failureSummary ?? ''}`),
-    );
+    const found: string[] = [];
+    for (const scheme of schemes) {
+      const run =
+        scheme === 'light' ? 'axe.run()' : "axe.run({ runOnly: ['color-contrast', 'link-in-text-block'] })";
+      await page.emulateMedia({ colorScheme: scheme });
+      const { violations } = (await page.evaluate(run)) as { violations: Violation[] }; // Its documented result.
+      for (const { id, nodes } of violations)
+        for (const { html, failureSummary } of nodes)
+          found.push(`${scheme}, ${id}: ${html.slice(0, 200)} ${failureSummary ?? ''}`);
+    }
+    return found;
   }
 
-  async function open(
-    person: Person | null,
-    colorScheme: 'light' | 'dark',
-    width = 1280,
-    forcedColors: 'active' | 'none' = 'none',
-  ): Promise<Watched> {
-    const viewport = { width, height: 900 };
-    const options = { colorScheme, forcedColors, viewport, reducedMotion: 'reduce' as const };
-    return visit(browser, service, person, options);
-  }
+  const open = (person: Person | null): Promise<Watched> =>
+    visit(browser, service, person, { viewport: WINDOW, colorScheme: 'light', reducedMotion: 'reduce' });
 
   /** Where a page is wider than the window, with the name of what is. */
   const overflow = (page: Page): Promise<string | null> =>
@@ -172,189 +174,154 @@ describe.skipIf(withoutBrowser !== '')('every page', { timeout: patient(180_000)
       return wide.map((element) => `${element.tagName}.${element.className}`).join(' ');
     });
 
-  describe.each(['light', 'dark'] as const)('in %s', (scheme) => {
-    test('has no violations with data, empty, and for visitors', async () => {
-      for (const [person, pages] of [
-        [owner, routes()],
-        [null, visitors()],
-      ] as const) {
-        const { page, complaints } = await open(person, scheme);
-        for (const [name, [path, ready]] of Object.entries(pages)) {
-          await page.goto(path);
-          await page.locator(ready).first().waitFor();
-          expect(await violations(page, scheme), name).toEqual([]);
-        }
-        expect(complaints).toEqual([]);
-        await page.context().close();
-      }
-    });
-
-    test('has no violations while loading, and nothing jumps when the answer comes', async () => {
-      const { page } = await open(owner, scheme, WIDTHS[scheme]);
-      await page.addInitScript(watchShifts);
-      for (const [name, [path, ready]] of unfinished(scheme)) {
-        let release = (): void => undefined;
-        const held = new Promise<void>((resolve) => {
-          release = resolve;
-        });
-        await page.route(/\/api\/apps/, async (route) => {
-          await held;
-          await route.continue().catch(() => undefined); // The page may have gone on.
-        });
+  test.each(['an owner', 'a visitor'] as const)(
+    'has no violations for %s, with data or without, and fits windows of 320 px in forced colors to 3,840 px',
+    async (who) => {
+      const { page, complaints } = await open(who === 'an owner' ? owner : null);
+      for (const [name, [path, ready]] of Object.entries(who === 'an owner' ? routes() : visitors())) {
         await page.goto(path);
-        await page.locator('main .skeleton, main [aria-busy=true]').first().waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-        release();
         await page.locator(ready).first().waitFor();
-        await page.unroute(/\/api\/apps/);
-        expect(await page.evaluate(() => Reflect.get(window, 'shifted')), name).toBeLessThan(MOST_SHIFT);
+        expect(await violations(page), name).toEqual([]);
+        // 720 is a laptop at a zoom of 200 %.
+        for (const width of [3_840, 720, 390, 320]) {
+          await page.emulateMedia({ forcedColors: width === 320 ? 'active' : 'none' });
+          await page.setViewportSize({ ...WINDOW, width });
+          // Charts are drawn again in a later frame.
+          await expect.poll(() => overflow(page), { message: `${name}, ${width}` }).toBeNull();
+          if (width === 320) expect(await violations(page, ['light']), `${name}, ${width}`).toEqual([]);
+        }
+        await page.emulateMedia({ forcedColors: 'none' });
+        await page.setViewportSize(WINDOW);
       }
-    });
-
-    test('has no violations in error, says the request and offers another try', async () => {
-      const { page } = await open(owner, scheme, WIDTHS[scheme]);
-      await page.route(/\/api\/apps/, (route) => route.fulfill(REFUSAL));
-      for (const [name, [path]] of unfinished(scheme)) {
-        await page.goto(path);
-        const alert = page.getByRole('alert').first();
-        await alert.getByText('request-7').waitFor();
-        await alert.getByRole('button', { name: 'Try again' }).waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-      }
-    });
-
-    test('has no violations in its dialogs and panels', async () => {
-      const { page } = await open(owner, scheme);
-      await page.goto(`/apps/${full}`);
-      for (const name of [/^Time range/, /^Chart options/, /^Columns/]) {
-        await page.getByRole('button', { name }).click();
-        await page.locator('.panel :is(input, select)').first().waitFor();
-        expect(await violations(page, scheme), String(name)).toEqual([]);
-        await page.keyboard.press('Escape');
-      }
-      await page.getByRole('button', { name: /^All .*types →$/ }).click();
-      await page.locator('.all-lines tbody tr').first().waitFor();
-      expect(await violations(page, scheme), 'all types').toEqual([]);
-      await page.keyboard.press('Escape');
-      await page.locator('.event-row').first().click();
-      await page.locator('.event-body .json').waitFor();
-      expect(await violations(page, scheme), 'an open event').toEqual([]);
-      await page.goto(`/apps/${full}/fields`);
-      for (const types of await page.locator('.types-of summary').all()) await types.click();
-      expect(await violations(page, scheme), 'the types of a field').toEqual([]);
-      for (const [tab, name] of [
-        ['fields', 'Count index'],
-        ['fields', 'Remove nested.list'],
-        ['types', 'Schema of type 0: Warns'],
-      ] as const) {
-        await page.goto(`/apps/${full}/${tab}`);
-        await page.getByRole('button', { name, exact: true }).click();
-        await page.locator('dialog :is(input, textarea, b)').first().waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-      }
-      await page.goto(`/apps/${full}/settings`);
-      for (const name of [
-        ...['Rotate…', 'New resource token…', 'New browser key…', 'Script tag of Web shop'],
-        'Remove helper@example.com',
-      ]) {
-        await page.getByRole('button', { name }).click();
-        await page.getByRole('dialog').waitFor();
-        if (name.startsWith('Remove')) await page.getByLabel(/^Keep Of the helper too/).waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-        await page.keyboard.press('Escape');
-        await page.getByRole('dialog').waitFor({ state: 'detached' });
-        // The focus is back where it was.
-        expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('BUTTON');
-      }
-      // Done at once, and undone.
-      for (const name of ['Revoke Export', 'Revoke Web shop']) {
-        await page.getByRole('button', { name }).click();
-        await page.getByRole('button', { name: 'Undo' }).waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-        // What it says of it leaves after some seconds; the list has the same.
-        await page.getByRole('button', { name: name.replace('Revoke', 'Restore') }).click();
-        await page.getByRole('button', { name }).waitFor();
-      }
-      await page.getByLabel('Add a member by email').fill(`new-${scheme}@example.com`);
-      await page.getByRole('button', { name: 'Add', exact: true }).click();
-      await page.getByRole('dialog', { name: 'The invitation' }).waitFor();
-      expect(await violations(page, scheme), 'an invitation').toEqual([]);
-      await page.getByRole('button', { name: 'I have copied it' }).click();
-      await page.context().clearCookies();
-      await page.getByRole('button', { name: 'Rename' }).click();
-      await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
-      expect(await violations(page, scheme), 'the end of a session').toEqual([]);
-    });
-  });
-
-  test.each(['light', 'dark'] as const)(
-    'has no violations while a second factor is set up and used, in %s',
-    async (scheme) => {
-      const email = `careful-${scheme}@example.com`;
-      const { page, complaints } = await open(await newPerson(service, email), scheme);
-      const check = async (name: string, selector: string): Promise<void> => {
-        await page.locator(selector).first().waitFor();
-        expect(await violations(page, scheme), name).toEqual([]);
-      };
-      await page.goto('/account');
-      await page.getByRole('button', { name: 'Turn on…' }).click();
-      await check('the question', 'dialog input');
-      await page.getByRole('dialog').getByLabel('Password').fill(PASSWORD);
-      await page.keyboard.press('Enter');
-      await check('the QR code', 'dialog .qr');
-      const secret = (await page.getByRole('dialog').locator('code').textContent()) ?? '';
-      await page.getByRole('textbox', { name: 'Code' }).fill(codeAt(secret, Date.now()));
-      await page.keyboard.press('Enter');
-      await check('the recovery codes', 'dialog .recovery-codes');
-      await page.getByRole('button', { name: 'I have stored them' }).click();
-      await check('the account', '.activity li');
-      await page.getByRole('button', { name: 'Sign out everywhere…' }).click();
-      await check('the end of all sessions', 'dialog .danger');
-      await page.getByRole('dialog').getByRole('button', { name: 'Sign out everywhere' }).click();
-      await page.getByRole('heading', { name: 'Sign in' }).waitFor();
-      await signIn(page, email, PASSWORD);
-      await page.getByRole('heading', { name: 'Enter your code' }).waitFor();
-      await check('the second step', '.narrow input');
       expect(complaints).toEqual([]);
       await page.context().close();
     },
   );
 
-  const everyPage = (): (readonly [Person | null, ReturnType<typeof routes>])[] => [
-    [owner, routes()],
-    [null, visitors()],
-  ];
-
-  // A page is loaded once and made wider, because loading takes longer than the rest. 720 is a laptop at a zoom of 200 %.
-  test('fits windows of 390, 720 and 3,840 px, and has no violations in the narrow ones', async () => {
-    for (const [person, pages] of everyPage()) {
-      const { page } = await open(person, 'light', 390);
-      for (const [name, [path, ready]] of Object.entries(pages)) {
-        await page.setViewportSize({ width: 390, height: 900 });
-        await page.goto(path);
-        await page.locator(ready).first().waitFor();
-        for (const width of [390, 720, 3_840]) {
-          await page.setViewportSize({ width, height: 900 });
-          // Charts are drawn again in a later frame.
-          await expect.poll(() => overflow(page), { message: `${name}, ${width}` }).toBeNull();
-          if (width < 3_840) expect(await violations(page, 'light'), `${name}, ${width}`).toEqual([]);
-        }
-      }
-      await page.context().close();
+  test('has no violations while loading, and nothing jumps when the answer comes', async () => {
+    const { page } = await open(owner);
+    await page.addInitScript(watchShifts);
+    for (const [name, [path, ready]] of unfinished()) {
+      let release = (): void => undefined;
+      const held = new Promise<void>((resolve) => {
+        release = resolve;
+      });
+      await page.route(/\/api\/apps/, async (route) => {
+        await held;
+        await route.continue().catch(() => undefined); // The page may have gone on.
+      });
+      await page.goto(path);
+      await page.locator('main .skeleton, main [aria-busy=true]').first().waitFor();
+      expect(await violations(page), name).toEqual([]);
+      release();
+      await page.locator(ready).first().waitFor();
+      await page.unroute(/\/api\/apps/);
+      expect(await page.evaluate(() => Reflect.get(window, 'shifted')), name).toBeLessThan(MOST_SHIFT);
     }
   });
 
-  // There is nothing that only the width or only the colors could break.
-  test('fits a window of 320 px in forced colors, and has no violations there', async () => {
-    for (const [person, pages] of everyPage()) {
-      const { page } = await open(person, 'light', 320, 'active');
-      for (const [name, [path, ready]] of Object.entries(pages)) {
-        await page.goto(path);
-        await page.locator(ready).first().waitFor();
-        expect(await overflow(page), name).toBeNull();
-        expect(await violations(page, 'light'), name).toEqual([]);
-      }
-      await page.context().close();
+  test('has no violations in error, says the request and offers another try', async () => {
+    const { page } = await open(owner);
+    await page.route(/\/api\/apps/, (route) => route.fulfill(REFUSAL));
+    for (const [name, [path]] of unfinished()) {
+      await page.goto(path);
+      const alert = page.getByRole('alert').first();
+      await alert.getByText('request-7').waitFor();
+      await alert.getByRole('button', { name: 'Try again' }).waitFor();
+      expect(await violations(page), name).toEqual([]);
     }
+  });
+
+  test('has no violations in its dialogs and panels', async () => {
+    const { page } = await open(owner);
+    await page.goto(`/apps/${full}`);
+    for (const name of [/^Time range/, /^Chart options/, /^Columns/]) {
+      await page.getByRole('button', { name }).click();
+      await page.locator('.panel :is(input, select)').first().waitFor();
+      expect(await violations(page), String(name)).toEqual([]);
+      await page.keyboard.press('Escape');
+    }
+    await page.getByRole('button', { name: /^All .*types →$/ }).click();
+    await page.locator('.all-lines tbody tr').first().waitFor();
+    expect(await violations(page), 'all types').toEqual([]);
+    await page.keyboard.press('Escape');
+    await page.locator('.event-row').first().click();
+    await page.locator('.event-body .json').waitFor();
+    expect(await violations(page), 'an open event').toEqual([]);
+    await page.goto(`/apps/${full}/fields`);
+    for (const types of await page.locator('.types-of summary').all()) await types.click();
+    expect(await violations(page), 'the types of a field').toEqual([]);
+    for (const [tab, name] of [
+      ['fields', 'Count index'],
+      ['fields', 'Remove nested.list'],
+      ['types', 'Schema of type 0: Warns'],
+    ] as const) {
+      await page.goto(`/apps/${full}/${tab}`);
+      await page.getByRole('button', { name, exact: true }).click();
+      await page.locator('dialog :is(input, textarea, b)').first().waitFor();
+      expect(await violations(page), name).toEqual([]);
+    }
+    await page.goto(`/apps/${full}/settings`);
+    for (const name of [
+      ...['Rotate…', 'New resource token…', 'New browser key…', 'Script tag of Web shop'],
+      'Remove helper@example.com',
+    ]) {
+      await page.getByRole('button', { name }).click();
+      await page.getByRole('dialog').waitFor();
+      if (name.startsWith('Remove')) await page.getByLabel(/^Keep Of the helper too/).waitFor();
+      expect(await violations(page), name).toEqual([]);
+      await page.keyboard.press('Escape');
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+      // The focus is back where it was.
+      expect(await page.evaluate(() => document.activeElement?.tagName)).toBe('BUTTON');
+    }
+    // Done at once, and undone.
+    for (const name of ['Revoke Export', 'Revoke Web shop']) {
+      await page.getByRole('button', { name }).click();
+      await page.getByRole('button', { name: 'Undo' }).waitFor();
+      expect(await violations(page), name).toEqual([]);
+      // What it says of it leaves after some seconds; the list has the same.
+      await page.getByRole('button', { name: name.replace('Revoke', 'Restore') }).click();
+      await page.getByRole('button', { name }).waitFor();
+    }
+    await page.getByLabel('Add a member by email').fill('new@example.com');
+    await page.getByRole('button', { name: 'Add', exact: true }).click();
+    await page.getByRole('dialog', { name: 'The invitation' }).waitFor();
+    expect(await violations(page), 'an invitation').toEqual([]);
+    await page.getByRole('button', { name: 'I have copied it' }).click();
+    await page.context().clearCookies();
+    await page.getByRole('button', { name: 'Rename' }).click();
+    await page.getByRole('dialog', { name: 'Your session has ended' }).waitFor();
+    expect(await violations(page), 'the end of a session').toEqual([]);
+  });
+
+  test('has no violations while a second factor is set up and used', async () => {
+    const email = 'careful@example.com';
+    const { page, complaints } = await open(await newPerson(service, email));
+    const check = async (name: string, selector: string): Promise<void> => {
+      await page.locator(selector).first().waitFor();
+      expect(await violations(page), name).toEqual([]);
+    };
+    await page.goto('/account');
+    await page.getByRole('button', { name: 'Turn on…' }).click();
+    await check('the question', 'dialog input');
+    await page.getByRole('dialog').getByLabel('Password').fill(PASSWORD);
+    await page.keyboard.press('Enter');
+    await check('the QR code', 'dialog .qr');
+    const secret = (await page.getByRole('dialog').locator('code').textContent()) ?? '';
+    await page.getByRole('textbox', { name: 'Code' }).fill(codeAt(secret, Date.now()));
+    await page.keyboard.press('Enter');
+    await check('the recovery codes', 'dialog .recovery-codes');
+    await page.getByRole('button', { name: 'I have stored them' }).click();
+    await check('the account', '.activity li');
+    await page.getByRole('button', { name: 'Sign out everywhere…' }).click();
+    await check('the end of all sessions', 'dialog .danger');
+    await page.getByRole('dialog').getByRole('button', { name: 'Sign out everywhere' }).click();
+    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    await signIn(page, email, PASSWORD);
+    await page.getByRole('heading', { name: 'Enter your code' }).waitFor();
+    await check('the second step', '.narrow input');
+    expect(complaints).toEqual([]);
+    await page.context().close();
   });
 });

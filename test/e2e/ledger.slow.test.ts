@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { dirname } from 'node:path';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
 import { LAUNCHER } from '../support/command-line.ts';
+import { first } from '../support/fuzz.ts';
 import { HttpConnection } from '../support/http-client.ts';
 import { Ledger } from '../support/ledger.ts';
 import { patient } from '../support/patience.ts';
@@ -78,7 +79,7 @@ test('security 26: SIGTERM under load: every request in flight is answered, what
   expect(await installation.compare(ledger)).toEqual(FLAWLESS);
 });
 
-test.each(['SIGTERM', 'SIGINT', 'SIGHUP'] as const)(
+test.each(first(['SIGTERM', 'SIGINT', 'SIGHUP'] as const))(
   'security 26: %s to the process group of npm start under load, which npm passes on: all are answered, and PostgreSQL ends',
   async (signal) => {
     for (let round = 0; round < 3; round += 1) {

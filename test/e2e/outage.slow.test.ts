@@ -4,6 +4,7 @@ import { appendFile, readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { afterAll, beforeAll, expect, test, vi } from 'vitest';
+import { atNight } from '../support/fuzz.ts';
 import { request } from '../support/http-client.ts';
 import { type Comparison, Ledger } from '../support/ledger.ts';
 import { patient } from '../support/patience.ts';
@@ -119,37 +120,43 @@ test('security 22: PostgreSQL is killed and stays away, the server is killed mea
   expect(await compare(ledger)).toEqual(FLAWLESS);
 });
 
-test('security 22: PostgreSQL is killed and comes back, again and again: producers only ever see 201', async () => {
-  await run();
-  const ledger = ledgerOf('only 201');
-  ledger.start(PRODUCERS);
-  await progress(ledger, 300);
-  for (let round = 0; round < 2; round += 1) {
-    await postgres.kill();
+atNight(
+  'security 22: PostgreSQL is killed and comes back, again and again: producers only ever see 201',
+  async () => {
+    await run();
+    const ledger = ledgerOf('only 201');
+    ledger.start(PRODUCERS);
     await progress(ledger, 300);
-    await postgres.start();
-    await progress(ledger, 300);
-  }
-  await ledger.stop();
-  await replayed();
-  expect([...ledger.statuses.keys()]).toEqual([201]);
-  expect(await compare(ledger)).toEqual(FLAWLESS);
-});
+    for (let round = 0; round < 2; round += 1) {
+      await postgres.kill();
+      await progress(ledger, 300);
+      await postgres.start();
+      await progress(ledger, 300);
+    }
+    await ledger.stop();
+    await replayed();
+    expect([...ledger.statuses.keys()]).toEqual([201]);
+    expect(await compare(ledger)).toEqual(FLAWLESS);
+  },
+);
 
-test('security 22: PostgreSQL is paused and resumed: producers go on, and a commit that was only late stores nothing twice', async () => {
-  await run();
-  const ledger = ledgerOf('paused');
-  ledger.start(PRODUCERS);
-  await progress(ledger, 300);
-  await postgres.pause();
-  await until(async () => (await waitingEvents()) > 500, 'events go to the journal', 10_000);
-  await postgres.resume();
-  await progress(ledger, 500);
-  await ledger.stop();
-  await replayed();
-  expect([...ledger.statuses.keys()]).toEqual([201]);
-  expect(await compare(ledger)).toEqual(FLAWLESS);
-});
+atNight(
+  'security 22: PostgreSQL is paused and resumed: producers go on, and a commit that was only late stores nothing twice',
+  async () => {
+    await run();
+    const ledger = ledgerOf('paused');
+    ledger.start(PRODUCERS);
+    await progress(ledger, 300);
+    await postgres.pause();
+    await until(async () => (await waitingEvents()) > 500, 'events go to the journal', 10_000);
+    await postgres.resume();
+    await progress(ledger, 500);
+    await ledger.stop();
+    await replayed();
+    expect([...ledger.statuses.keys()]).toEqual([201]);
+    expect(await compare(ledger)).toEqual(FLAWLESS);
+  },
+);
 
 test.each([
   ['looks its first token up', /^tidemark lookups/],

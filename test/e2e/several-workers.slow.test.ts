@@ -5,6 +5,7 @@ import { describe, expect, test, vi } from 'vitest';
 import { readConfig } from '../../src/config.ts';
 import { connectionsOf } from '../../src/service.ts';
 import { type Outcome, tidemarkProcess } from '../support/command-line.ts';
+import { atNight, first, isLong } from '../support/fuzz.ts';
 import { request } from '../support/http-client.ts';
 import { patient } from '../support/patience.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
@@ -60,7 +61,7 @@ describe('a start with workers that fails prints one line, and its exit code say
     }
   });
 
-  test.skipIf(REDIS_SERVER === undefined)('other workers have the port', async () => {
+  test.runIf(REDIS_SERVER !== undefined && isLong)('other workers have the port', async () => {
     const server = await servers.start({ WORKERS: '2', LOG_LEVEL: 'fatal' });
     expect(oneLine(await serve({ PORT: String(server.port) }), MAY_PASS)).toMatch('in use');
   });
@@ -91,7 +92,7 @@ describe('a start with workers that fails prints one line, and its exit code say
 });
 
 describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
-  describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+  describe.each(first(['uws', 'node'] as const))('over %s,', (transport) => {
     test('all of them serve, their logs name them, and SIGTERM drains them all under load', async () => {
       const server = await servers.start({ WORKERS: '2', HTTP_TRANSPORT: transport });
       await until(async () => (await processesOf(server.port, 20)) === 2, 'both have answered');
@@ -112,7 +113,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     });
   });
 
-  test('a stop does not wait for a worker that has just died for longer than for the others', async () => {
+  atNight('a stop does not wait for a worker that has just died for longer than for the others', async () => {
     const server = await servers.start({ WORKERS: '3', LOG_LEVEL: 'debug' });
     await until(() => pidsOf(server).length === 3, 'three serve');
     const workers = pidsOf(server);
@@ -132,7 +133,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
   });
 });
 
-test('two servers on one database without Redis each say that limits are per process', async () => {
+atNight('two servers on one database without Redis each say that limits are per process', async () => {
   const without = { REDIS_URL: '' };
   const neighbors = (server: ServerProcess): number =>
     linesOf(server).filter(({ msg }) => msg.includes('limits are per process')).length;

@@ -1,6 +1,7 @@
 /** Several real processes that are killed, restarted and cut off from Redis under load. */
 import { describe, expect, test, vi } from 'vitest';
 import { tidemark } from '../support/command-line.ts';
+import { atNight } from '../support/fuzz.ts';
 import { HttpConnection, request } from '../support/http-client.ts';
 import { patient } from '../support/patience.ts';
 import { REDIS_SERVER } from '../support/redis-server.ts';
@@ -39,7 +40,7 @@ describe.skipIf(REDIS_SERVER === undefined)('workers on one port:', () => {
     expect(replaced.map(({ level }) => level)).toEqual(['info', 'info', 'info', 'warn', 'warn', 'warn']);
   });
 
-  test('a worker that keeps ending is started again less and less often', async () => {
+  atNight('a worker that keeps ending is started again less and less often', async () => {
     const server = await servers.start({ WORKERS: '2' });
     await until(() => pidsOf(server).length === 2, 'both serve');
     for (let round = 0; round < 4; round += 1) {
@@ -79,21 +80,24 @@ describe.skipIf(REDIS_SERVER === undefined)('three servers on one database and o
     expect(row?.events).toBe(1_000);
   });
 
-  test('of 45 passwords tried at once for one account few more are checked than by one of them', async () => {
-    const ports = (await servers.startThree()).map(({ port }) => port);
-    const body = JSON.stringify({ email: 'owner@example.com', password: 'a guess of this password' });
-    const answers = await Promise.all(
-      Array.from({ length: 45 }, (_, index) =>
-        request(ports[index % 3] ?? 0, { method: 'POST', path: '/api/session', body }),
-      ),
-    );
-    const statuses = answers.map(({ status }) => status);
-    expect(new Set(statuses)).toEqual(new Set([401, 429]));
-    const checked = statuses.filter((status) => status === 401).length;
-    // Five, and one more after each wait: of 1, 2, 4, 8 and 16 s, in which even a slow machine has accepted all. Alone each checks five.
-    expect(checked).toBeGreaterThanOrEqual(5);
-    expect(checked).toBeLessThan(10);
-  });
+  atNight(
+    'of 45 passwords tried at once for one account few more are checked than by one of them',
+    async () => {
+      const ports = (await servers.startThree()).map(({ port }) => port);
+      const body = JSON.stringify({ email: 'owner@example.com', password: 'a guess of this password' });
+      const answers = await Promise.all(
+        Array.from({ length: 45 }, (_, index) =>
+          request(ports[index % 3] ?? 0, { method: 'POST', path: '/api/session', body }),
+        ),
+      );
+      const statuses = answers.map(({ status }) => status);
+      expect(new Set(statuses)).toEqual(new Set([401, 429]));
+      const checked = statuses.filter((status) => status === 401).length;
+      // Five, and one more after each wait: of 1, 2, 4, 8 and 16 s, in which even a slow machine has accepted all. Alone each checks five.
+      expect(checked).toBeGreaterThanOrEqual(5);
+      expect(checked).toBeLessThan(10);
+    },
+  );
 
   test('a token that is revoked or rotated by the command line is refused by all of them', async () => {
     const all = await servers.startThree();

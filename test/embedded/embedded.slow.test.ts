@@ -30,6 +30,7 @@ import { completeLinks, platformPackage, usableBinaries } from '../../src/embedd
 import { type EmbeddedPostgres, openEmbedded } from '../../src/embedded/embedded.ts';
 import { canReach, unprivilegedUser } from '../../src/embedded/user.ts';
 import { OperatorError } from '../../src/errors.ts';
+import { atNight } from '../support/fuzz.ts';
 
 const repository = join(import.meta.dirname, '../..');
 const root = process.getuid?.() === 0;
@@ -92,7 +93,7 @@ test('the second start finds the data of the first', async () => {
   expect(await query(second.connection, 'SELECT answer FROM kept')).toEqual([{ answer: 42 }]);
 });
 
-test('settings at the end of postgresql.conf win over ours', async () => {
+atNight('settings at the end of postgresql.conf win over ours', async () => {
   await (await open()).close();
   const path = join(dataDir, 'postgres', 'postgresql.conf');
   await writeFile(path, `${await readFile(path, 'utf8')}\nmax_connections = 37\n`);
@@ -123,7 +124,7 @@ test('a start after kill -9 of PostgreSQL brings back what was committed', async
   expect(await query(second.connection, 'SELECT answer FROM kept')).toEqual([{ answer: 42 }]);
 });
 
-test('a start waits for a session that survived kill -9 of PostgreSQL', async () => {
+atNight('a start waits for a session that survived kill -9 of PostgreSQL', async () => {
   const { connection } = await open();
   // Busy without a pause, it does not notice that PostgreSQL is gone.
   const busy = `DO $$ DECLARE until timestamptz := clock_timestamp() + interval '3 s';
@@ -152,7 +153,7 @@ test('after kill -9 of its only user PostgreSQL is stopped in order, with what w
   expect(log).not.toContain('was not properly shut down');
 });
 
-test('a user that ends during its start leaves no PostgreSQL running', async () => {
+atNight('a user that ends during its start leaves no PostgreSQL running', async () => {
   await (await open()).close();
   const child = startChild();
   await until(async () => isAlive(await postmaster().catch(() => 0)));
@@ -161,7 +162,7 @@ test('a user that ends during its start leaves no PostgreSQL running', async () 
   await until(() => !isAlive(pid));
 });
 
-test('after kill -9 of its only user the next one takes PostgreSQL over and stops it', async () => {
+atNight('after kill -9 of its only user the next one takes PostgreSQL over and stops it', async () => {
   const child = await openInChild();
   const pid = await postmaster();
   await kill(child);
@@ -171,22 +172,25 @@ test('after kill -9 of its only user the next one takes PostgreSQL over and stop
   await until(() => !isAlive(pid));
 });
 
-test('of users that are killed and followed by others, some while PostgreSQL is being stopped, the last one has all', async () => {
-  await query((await open()).connection, 'CREATE TABLE kept (round int)');
-  await users[0]?.close();
-  for (let round = 0; round < 4; round++) {
-    const child = await openInChild();
-    const pid = await postmaster();
-    await kill(child);
-    // The odd ones come when the lock file of PostgreSQL goes, at the end of its stop.
-    if (round % 2 === 1) await until(async () => (await postmaster().catch(() => 0)) !== pid);
+atNight(
+  'of users that are killed and followed by others, some while PostgreSQL is being stopped, the last one has all',
+  async () => {
+    await query((await open()).connection, 'CREATE TABLE kept (round int)');
+    await users[0]?.close();
+    for (let round = 0; round < 4; round++) {
+      const child = await openInChild();
+      const pid = await postmaster();
+      await kill(child);
+      // The odd ones come when the lock file of PostgreSQL goes, at the end of its stop.
+      if (round % 2 === 1) await until(async () => (await postmaster().catch(() => 0)) !== pid);
+      const user = await open();
+      await query(user.connection, `INSERT INTO kept VALUES (${round})`);
+      await user.close();
+    }
     const user = await open();
-    await query(user.connection, `INSERT INTO kept VALUES (${round})`);
-    await user.close();
-  }
-  const user = await open();
-  expect(await query(user.connection, 'SELECT count(*)::int FROM kept')).toEqual([{ count: 4 }]);
-});
+    expect(await query(user.connection, 'SELECT count(*)::int FROM kept')).toEqual([{ count: 4 }]);
+  },
+);
 
 test('a guard leaves PostgreSQL to others, whose sessions and work go on', async () => {
   const child = await openInChild();
@@ -206,7 +210,7 @@ test('a guard leaves PostgreSQL to others, whose sessions and work go on', async
   expect(isAlive(pid)).toBe(false);
 });
 
-test('the last one out stops PostgreSQL, and nobody before', async () => {
+atNight('the last one out stops PostgreSQL, and nobody before', async () => {
   const [first, second] = [await open(), await open()];
   const pid = await postmaster();
   await first.close();
@@ -215,14 +219,14 @@ test('the last one out stops PostgreSQL, and nobody before', async () => {
   expect(isAlive(pid)).toBe(false);
 });
 
-test('of users that all leave at once, one stops PostgreSQL', async () => {
+atNight('of users that all leave at once, one stops PostgreSQL', async () => {
   const all = await Promise.all([open(), open(), open(), open()]);
   const pid = await postmaster();
   await Promise.all(all.map((user) => user.close()));
   expect(isAlive(pid)).toBe(false);
 });
 
-test('a command that started PostgreSQL leaves it to those who came later', async () => {
+atNight('a command that started PostgreSQL leaves it to those who came later', async () => {
   const child = await openInChild();
   const pid = await postmaster();
   const user = await open();
@@ -248,7 +252,7 @@ test('three processes at once on a fresh folder make one database and all use it
   expect(await query(all[2].connection, holders)).toEqual([{ count: 3 }]);
 });
 
-test('kill -9 in the middle of making the database leaves nothing in the way', async () => {
+atNight('kill -9 in the middle of making the database leaves nothing in the way', async () => {
   const child = startChild();
   await until(async () => (await readdir(dataDir).catch(() => [])).some((name) => name.includes('.new-')));
   await kill(child);
@@ -256,7 +260,7 @@ test('kill -9 in the middle of making the database leaves nothing in the way', a
   expect(await query(connection, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
 });
 
-test('what killed processes left behind is cleared away in time', async () => {
+atNight('what killed processes left behind is cleared away in time', async () => {
   const [old, fresh] = [join(dataDir, 'postgres.new-old'), join(dataDir, 'postgres.new-fresh')];
   await mkdir(old, { recursive: true });
   await mkdir(fresh);
@@ -282,7 +286,7 @@ test('a lock file whose pid now is another process does not keep PostgreSQL from
   expect(await query(connection, 'SELECT 1 AS one')).toEqual([{ one: 1 }]);
 });
 
-test('lock files that a power cut left empty do not keep PostgreSQL from starting', async () => {
+atNight('lock files that a power cut left empty do not keep PostgreSQL from starting', async () => {
   await (await open()).close();
   const cluster = join(dataDir, 'postgres');
   const { uid, gid } = await stat(cluster);
@@ -312,7 +316,7 @@ test('a lock file of garbage is named with what to do, and its bytes are not pri
   expect(reason).not.toMatch(/[\p{Cc}\uFFFD]/u);
 });
 
-test('another major version is refused with what to do', async () => {
+atNight('another major version is refused with what to do', async () => {
   await (await open()).close();
   await writeFile(join(dataDir, 'postgres', 'PG_VERSION'), '17\n');
   await expectRefusal(open(), /made by PostgreSQL 17 .* PostgreSQL 18: .*tidemark backup/);
@@ -362,21 +366,21 @@ test('a broken database is refused with the reason and a log that says it', asyn
   expect(await readFile(log, 'utf8')).toContain(reason);
 });
 
-test('a folder that others may write to is refused with the command that closes it', async () => {
+atNight('a folder that others may write to is refused with the command that closes it', async () => {
   await (await open()).close();
   const cluster = join(dataDir, 'postgres');
   await chmod(cluster, 0o777);
   await expectRefusal(open(), new RegExp(`invalid permissions.*: chmod 700 ${cluster} `));
 });
 
-test('a failure after the log was taken over is told from that log', async () => {
+atNight('a failure after the log was taken over is told from that log', async () => {
   await (await open()).close();
   const wal = join(dataDir, 'postgres', 'pg_wal');
   for (const name of await readdir(wal)) if (/^[0-9A-F]{24}$/.test(name)) await rm(join(wal, name));
   await expectRefusal(open(), /PANIC: .*checkpoint record.*its log: .*postgres\/log\/postgresql-/);
 });
 
-test('a path too long for a socket works, and the socket stays where it is over restarts', async () => {
+atNight('a path too long for a socket works, and the socket stays where it is over restarts', async () => {
   const long = join(dataDir, 'long'.repeat(25));
   const first = await open(long);
   const { host } = first.connection;
@@ -409,7 +413,7 @@ test('supervision starts PostgreSQL again after kill -9, in the same place, with
   expect(isAlive(pid)).toBe(false);
 });
 
-test('two who supervise one PostgreSQL end up with one, and the last one out stops it', async () => {
+atNight('two who supervise one PostgreSQL end up with one, and the last one out stops it', async () => {
   const [first, second] = [await open(dataDir, true), await open(dataDir, true)];
   process.kill(await postmaster(), 'SIGKILL');
   await until(() => said.info.filter((line) => line.includes('is back')).length === 2);
@@ -420,7 +424,7 @@ test('two who supervise one PostgreSQL end up with one, and the last one out sto
   expect(isAlive(pid)).toBe(false);
 });
 
-test('supervision holds its share again after only its session was ended', async () => {
+atNight('supervision holds its share again after only its session was ended', async () => {
   const { connection } = await open(dataDir, true);
   const pid = await postmaster();
   const end =
@@ -432,7 +436,7 @@ test('supervision holds its share again after only its session was ended', async
   expect(await postmaster()).toBe(pid);
 });
 
-test('supervision never begins empty in place of a database that vanished', async () => {
+atNight('supervision never begins empty in place of a database that vanished', async () => {
   const user = await open(dataDir, true);
   const pid = await postmaster();
   await rename(join(dataDir, 'postgres'), join(dataDir, 'away'));
@@ -454,7 +458,7 @@ test('nothing is started again after close, even in the middle of a recovery', a
   expect(pid === 0 || !isAlive(pid)).toBe(true);
 });
 
-test('close can be called twice', async () => {
+atNight('close can be called twice', async () => {
   const user = await open();
   await Promise.all([user.close(), user.close()]);
 });

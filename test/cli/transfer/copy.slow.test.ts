@@ -13,6 +13,7 @@ import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import { moveBoundary } from '../../../src/storage/retention.ts';
 import { build, LAUNCHER, type Outcome, tidemark } from '../../support/command-line.ts';
 import { everyEngine, type TestDatabase, testDatabase } from '../../support/database.ts';
+import { atNight } from '../../support/fuzz.ts';
 import { insertSelected } from '../../support/insert-selected.ts';
 import { Ledger } from '../../support/ledger.ts';
 import { FaultyProxy } from '../../support/proxy.ts';
@@ -213,24 +214,27 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     await service.database.drop();
   });
 
-  test('by a role that does not see whose sessions there are is not switched, and the original goes on', async () => {
-    const { database: source, sql } = service;
-    const target = await testDatabase('postgres18', { empty: true });
-    const role = `mover_${randomBytes(6).toString('hex')}`;
-    try {
-      await sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'secret';
+  atNight(
+    'by a role that does not see whose sessions there are is not switched, and the original goes on',
+    async () => {
+      const { database: source, sql } = service;
+      const target = await testDatabase('postgres18', { empty: true });
+      const role = `mover_${randomBytes(6).toString('hex')}`;
+      try {
+        await sql.unsafe(`CREATE ROLE ${role} LOGIN PASSWORD 'secret';
         GRANT ALL ON ALL TABLES IN SCHEMA public TO ${role}; GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO ${role}`);
-      const url = new URL(source.url);
-      [url.username, url.password] = [role, 'secret'];
-      const { stderr } = await copy({ ...source, url: url.href }, target, '--switch');
-      expect(stderr).toContain('this role may not end the sessions of the services');
-      const [left] = await sql`SELECT FROM installation WHERE name = 'moved_to'`;
-      expect(left).toBeUndefined();
-    } finally {
-      await target.drop();
-      await sql.unsafe(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
-    }
-  });
+        const url = new URL(source.url);
+        [url.username, url.password] = [role, 'secret'];
+        const { stderr } = await copy({ ...source, url: url.href }, target, '--switch');
+        expect(stderr).toContain('this role may not end the sessions of the services');
+        const [left] = await sql`SELECT FROM installation WHERE name = 'moved_to'`;
+        expect(left).toBeUndefined();
+      } finally {
+        await target.drop();
+        await sql.unsafe(`DROP OWNED BY ${role}; DROP ROLE ${role}`);
+      }
+    },
+  );
 
   test('that is killed goes on where it was; late events come after, and a row that was removed from it is found', async () => {
     const { database: source, sql } = service;
@@ -288,7 +292,7 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     }
   });
 
-  test('of a minute to which producers add sends only the seconds that differ', async () => {
+  atNight('of a minute to which producers add sends only the seconds that differ', async () => {
     await withTestService({}, async ({ database: source, sql, type }) => {
       const target = await testDatabase('postgres18', { empty: true });
       const proxy = await FaultyProxy.start({ url: target.url });
@@ -323,150 +327,159 @@ describe('a copy from PostgreSQL to PostgreSQL', () => {
     });
   });
 
-  test('keeps the counts of what retention takes meanwhile, and is not switched where it lacks some of them', async () => {
-    const { database: source, sql } = service;
-    const [target, other] = [
-      await testDatabase('postgres18', { empty: true }),
-      await testDatabase('postgres18', { empty: true }),
-    ];
-    try {
-      await copied(source, target);
-      const now = Date.now();
-      const last = new Date(Math.floor(now / DAY - 20) * DAY);
-      // Of a day that retention takes before the copy sees it.
-      await insertSelected(
-        sql,
-        source.engine,
-        sql`SELECT gen_random_uuid(), app_id, type_id, created_at + interval '2 ms', '{"lost":true}'::json FROM events
-             WHERE created_at >= ${last} ORDER BY created_at LIMIT 1`,
-      );
-      await moveBoundary(sql, { days: 19, now });
-      const refused = await copy(source, target, '--switch');
-      expect(refused.stderr).toContain('the copy is not equal');
-      expect(refused.stderr).toContain(last.toISOString().slice(0, 10));
-      expect(await marksOf(source)).toEqual([]);
-      await postUntilStored(service, 'after-a-refused-switch');
-      // A new one begins with the counts, and keeps those of days that end while it is made.
-      await copied(source, other);
-      await moveBoundary(sql, { days: 17, now });
-      await copied(source, other);
-      const boundary = await sql`SELECT readable_from FROM retention`;
-      expect(await other.sql`SELECT readable_from FROM retention`).toEqual(boundary);
-      expect(await countedUntil(other, last)).toBe(await countedUntil(source, last));
-      const until17 = new Date(last.getTime() + 2 * DAY);
-      expect(await countedUntil(other, until17)).toBe(await countedUntil(source, until17));
-      expect(await countedUntil(other, until17)).toBeGreaterThan(EVENTS / 2);
-    } finally {
-      await target.drop();
-      await other.drop();
-    }
-  });
-
-  test('takes what an import stores meanwhile, which is refused from the switch on and run again on the copy', async () => {
-    await withTestService({}, async ({ database: source, app }) => {
-      const target = await testDatabase('postgres18', { empty: true });
-      // Counts how often the import connects.
-      const proxy = await FaultyProxy.start({ url: source.url });
-      let attempts = 0;
-      proxy.onSent = (sent) => {
-        if (sent.includes('application_name\0tidemark import\0')) attempts += 1;
-      };
-      if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
-      const start = Date.now() - 2 * 3_600_000;
-      const lines: string[] = [];
-      build();
-      const args = [LAUNCHER, 'import', '--app', app.appId, '-'];
-      const env = { PATH: process.env.PATH, DATA_DIR: folder, DATABASE_URL: proxy.address.url };
-      const running = spawn(process.execPath, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
-      running.stdin.on('error', () => undefined); // It is killed.
-      // As many as the import stores at once.
-      const feed = (): void => {
-        const more = Array.from({ length: 10_000 }, (_, at) => {
-          const createdAt = new Date(start + (lines.length + at) * 20).toISOString();
-          return `{"type":"imported","createdAt":"${createdAt}","payload":{"n":${lines.length + at}}}`;
-        });
-        lines.push(...more);
-        running.stdin.write(`${more.join('\n')}\n`);
-      };
+  atNight(
+    'keeps the counts of what retention takes meanwhile, and is not switched where it lacks some of them',
+    async () => {
+      const { database: source, sql } = service;
+      const [target, other] = [
+        await testDatabase('postgres18', { empty: true }),
+        await testDatabase('postgres18', { empty: true }),
+      ];
       try {
-        feed();
-        await until(async () => (await eventsIn(source)) > 0, 'the import stores events');
-        const [first] = await Promise.all([copied(source, target), feed()]);
-        expect(first).toMatchObject({ repaired: [] });
-        const [switched] = await Promise.all([copied(source, target, '--switch'), feed()]);
-        expect(switched).toMatchObject({ switched: true, repaired: [] });
-        const [kept, before] = [await eventsIn(target), attempts];
-        expect(kept).toBeGreaterThan(0);
-        feed();
-        await until(() => attempts >= before + 2, 'the import is refused');
-        expect(await eventsIn(source)).toBe(kept);
-        running.kill('SIGKILL');
-        await once(running, 'exit');
-        const file = join(folder, 'imported.ndjson');
-        await writeFile(file, lines.join('\n'));
-        const settings = { DATABASE_URL: target.url, DATA_DIR: folder };
-        const again = await tidemark(['import', '--app', app.appId, file, '--json'], settings);
-        expect(JSON.parse(again.stdout)).toMatchObject({ imported: lines.length - kept, skipped: kept });
-        expect(await eventsIn(target)).toBe(lines.length);
-        expect(await countedUntil(target, new Date())).toBe(lines.length);
+        await copied(source, target);
+        const now = Date.now();
+        const last = new Date(Math.floor(now / DAY - 20) * DAY);
+        // Of a day that retention takes before the copy sees it.
+        await insertSelected(
+          sql,
+          source.engine,
+          sql`SELECT gen_random_uuid(), app_id, type_id, created_at + interval '2 ms', '{"lost":true}'::json FROM events
+             WHERE created_at >= ${last} ORDER BY created_at LIMIT 1`,
+        );
+        await moveBoundary(sql, { days: 19, now });
+        const refused = await copy(source, target, '--switch');
+        expect(refused.stderr).toContain('the copy is not equal');
+        expect(refused.stderr).toContain(last.toISOString().slice(0, 10));
+        expect(await marksOf(source)).toEqual([]);
+        await postUntilStored(service, 'after-a-refused-switch');
+        // A new one begins with the counts, and keeps those of days that end while it is made.
+        await copied(source, other);
+        await moveBoundary(sql, { days: 17, now });
+        await copied(source, other);
+        const boundary = await sql`SELECT readable_from FROM retention`;
+        expect(await other.sql`SELECT readable_from FROM retention`).toEqual(boundary);
+        expect(await countedUntil(other, last)).toBe(await countedUntil(source, last));
+        const until17 = new Date(last.getTime() + 2 * DAY);
+        expect(await countedUntil(other, until17)).toBe(await countedUntil(source, until17));
+        expect(await countedUntil(other, until17)).toBeGreaterThan(EVENTS / 2);
       } finally {
-        running.kill('SIGKILL');
+        await target.drop();
+        await other.drop();
+      }
+    },
+  );
+
+  atNight(
+    'takes what an import stores meanwhile, which is refused from the switch on and run again on the copy',
+    async () => {
+      await withTestService({}, async ({ database: source, app }) => {
+        const target = await testDatabase('postgres18', { empty: true });
+        // Counts how often the import connects.
+        const proxy = await FaultyProxy.start({ url: source.url });
+        let attempts = 0;
+        proxy.onSent = (sent) => {
+          if (sent.includes('application_name\0tidemark import\0')) attempts += 1;
+        };
+        if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
+        const start = Date.now() - 2 * 3_600_000;
+        const lines: string[] = [];
+        build();
+        const args = [LAUNCHER, 'import', '--app', app.appId, '-'];
+        const env = { PATH: process.env.PATH, DATA_DIR: folder, DATABASE_URL: proxy.address.url };
+        const running = spawn(process.execPath, args, { env, stdio: ['pipe', 'ignore', 'ignore'] });
+        running.stdin.on('error', () => undefined); // It is killed.
+        // As many as the import stores at once.
+        const feed = (): void => {
+          const more = Array.from({ length: 10_000 }, (_, at) => {
+            const createdAt = new Date(start + (lines.length + at) * 20).toISOString();
+            return `{"type":"imported","createdAt":"${createdAt}","payload":{"n":${lines.length + at}}}`;
+          });
+          lines.push(...more);
+          running.stdin.write(`${more.join('\n')}\n`);
+        };
+        try {
+          feed();
+          await until(async () => (await eventsIn(source)) > 0, 'the import stores events');
+          const [first] = await Promise.all([copied(source, target), feed()]);
+          expect(first).toMatchObject({ repaired: [] });
+          const [switched] = await Promise.all([copied(source, target, '--switch'), feed()]);
+          expect(switched).toMatchObject({ switched: true, repaired: [] });
+          const [kept, before] = [await eventsIn(target), attempts];
+          expect(kept).toBeGreaterThan(0);
+          feed();
+          await until(() => attempts >= before + 2, 'the import is refused');
+          expect(await eventsIn(source)).toBe(kept);
+          running.kill('SIGKILL');
+          await once(running, 'exit');
+          const file = join(folder, 'imported.ndjson');
+          await writeFile(file, lines.join('\n'));
+          const settings = { DATABASE_URL: target.url, DATA_DIR: folder };
+          const again = await tidemark(['import', '--app', app.appId, file, '--json'], settings);
+          expect(JSON.parse(again.stdout)).toMatchObject({ imported: lines.length - kept, skipped: kept });
+          expect(await eventsIn(target)).toBe(lines.length);
+          expect(await countedUntil(target, new Date())).toBe(lines.length);
+        } finally {
+          running.kill('SIGKILL');
+          await proxy.stop();
+          await target.drop();
+        }
+      });
+    },
+  );
+
+  // The last one: the original is left.
+  atNight(
+    'is not reopened beside its last step, stays closed while the outcome of that is not known, and is switched then',
+    async () => {
+      const { database: source } = service;
+      const target = await testDatabase('postgres18', { empty: true });
+      const proxy = await FaultyProxy.start({ url: target.url });
+      const holder = connect(target.address, { connections: 1, name: 'test lock' });
+      if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
+      const reached = { ...target, url: proxy.address.url };
+      try {
+        await copied(source, reached);
+        // Those that write, too, have the names by which the switch finds them.
+        expect((await service.post()).status).toBe(201);
+        const hidden = source.sql`
+        SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name IN ('mine', 'ours')`;
+        expect(await hidden).toHaveLength(0);
+        const switching = await holder.begin(async (tx) => {
+          await tx`SELECT FROM installation WHERE name = 'copied_from' FOR UPDATE`;
+          const running = copy(source, reached, '--switch');
+          let pid: number | undefined;
+          await until(async () => {
+            const [step] = await target.sql<{ pid: number }[]>`
+            SELECT pid FROM pg_stat_activity
+             WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'DELETE FROM installation%'`;
+            pid = step?.pid;
+            return pid !== undefined;
+          }, 'the last step waits');
+          const reopened = await copy(source, reached, '--reopen');
+          expect(reopened.stderr).toContain('another copy into this database is under way');
+          expect(await marksOf(source)).toEqual(['moved_to']);
+          // The connection is lost in the last step.
+          await target.sql`SELECT pg_terminate_backend(${pid ?? 0})`;
+          return await running;
+        });
+        expect(switching.stderr).toContain('the original stays closed: run the switch again');
+        expect([await marksOf(source), await marksOf(target)]).toEqual([['moved_to'], ['copied_from']]);
+        expect((await service.post()).status).toBe(503);
+        // Once more: now it is done, and only the answer is lost.
+        const lost = proxy.next(
+          (sent) => sent.includes('copied_from') && !sent.includes('moved_to'),
+          'lose-answer',
+        );
+        expect(await copied(source, reached, '--switch')).toMatchObject({ switched: true });
+        expect(lost()).toBe(1);
+        expect([await marksOf(source), await marksOf(target)]).toEqual([['moved_to'], []]);
+        const ready = await service.request({ method: 'GET', path: '/readyz' });
+        expect(JSON.parse(ready.body).details).toContain('moved to another one');
+      } finally {
+        await holder.end({ timeout: 1 });
         await proxy.stop();
         await target.drop();
       }
-    });
-  });
-
-  // The last one: the original is left.
-  test('is not reopened beside its last step, stays closed while the outcome of that is not known, and is switched then', async () => {
-    const { database: source } = service;
-    const target = await testDatabase('postgres18', { empty: true });
-    const proxy = await FaultyProxy.start({ url: target.url });
-    const holder = connect(target.address, { connections: 1, name: 'test lock' });
-    if (!('url' in proxy.address)) throw new Error('The proxy has no URL.');
-    const reached = { ...target, url: proxy.address.url };
-    try {
-      await copied(source, reached);
-      // Those that write, too, have the names by which the switch finds them.
-      expect((await service.post()).status).toBe(201);
-      const hidden = source.sql`
-        SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name IN ('mine', 'ours')`;
-      expect(await hidden).toHaveLength(0);
-      const switching = await holder.begin(async (tx) => {
-        await tx`SELECT FROM installation WHERE name = 'copied_from' FOR UPDATE`;
-        const running = copy(source, reached, '--switch');
-        let pid: number | undefined;
-        await until(async () => {
-          const [step] = await target.sql<{ pid: number }[]>`
-            SELECT pid FROM pg_stat_activity
-             WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'DELETE FROM installation%'`;
-          pid = step?.pid;
-          return pid !== undefined;
-        }, 'the last step waits');
-        const reopened = await copy(source, reached, '--reopen');
-        expect(reopened.stderr).toContain('another copy into this database is under way');
-        expect(await marksOf(source)).toEqual(['moved_to']);
-        // The connection is lost in the last step.
-        await target.sql`SELECT pg_terminate_backend(${pid ?? 0})`;
-        return await running;
-      });
-      expect(switching.stderr).toContain('the original stays closed: run the switch again');
-      expect([await marksOf(source), await marksOf(target)]).toEqual([['moved_to'], ['copied_from']]);
-      expect((await service.post()).status).toBe(503);
-      // Once more: now it is done, and only the answer is lost.
-      const lost = proxy.next(
-        (sent) => sent.includes('copied_from') && !sent.includes('moved_to'),
-        'lose-answer',
-      );
-      expect(await copied(source, reached, '--switch')).toMatchObject({ switched: true });
-      expect(lost()).toBe(1);
-      expect([await marksOf(source), await marksOf(target)]).toEqual([['moved_to'], []]);
-      const ready = await service.request({ method: 'GET', path: '/readyz' });
-      expect(JSON.parse(ready.body).details).toContain('moved to another one');
-    } finally {
-      await holder.end({ timeout: 1 });
-      await proxy.stop();
-      await target.drop();
-    }
-  });
+    },
+  );
 });

@@ -17,6 +17,7 @@ import {
   type FieldTime,
 } from '../../../support/field-database.ts';
 import { fieldFilter } from '../../../support/field-oracle.ts';
+import { atNight } from '../../../support/fuzz.ts';
 import { until } from '../../../support/service.ts';
 
 const DAY = Math.floor(Date.now() / DAY_MS) * DAY_MS - 2 * DAY_MS;
@@ -128,49 +129,52 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       expect(shards?.count).toBe(0);
     });
 
-    test('shards are moved while fields are counted and read: nothing is lost, nothing doubled', async () => {
-      await write(60);
-      await declare(1);
-      await fields.sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
-      // Like another process, which has not heard of a move when it reads.
-      const late = connect({ ...fields.database.address }, { connections: 1, name: 'test late reader' });
-      const lateReader = (await openStorage(late)).reader(late);
-      for (const toCoordinator of [true, false]) {
-        await expectExact(1, lateReader);
-        let isMoving = true;
-        const moving = move(1, toCoordinator).finally(() => {
-          isMoving = false;
-        });
-        while (isMoving) {
+    atNight(
+      'shards are moved while fields are counted and read: nothing is lost, nothing doubled',
+      async () => {
+        await write(60);
+        await declare(1);
+        await fields.sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
+        // Like another process, which has not heard of a move when it reads.
+        const late = connect({ ...fields.database.address }, { connections: 1, name: 'test late reader' });
+        const lateReader = (await openStorage(late)).reader(late);
+        for (const toCoordinator of [true, false]) {
+          await expectExact(1, lateReader);
+          let isMoving = true;
+          const moving = move(1, toCoordinator).finally(() => {
+            isMoving = false;
+          });
+          while (isMoving) {
+            await write(15);
+            await fields.settle();
+            await fields.upkeep.everySecond();
+            await expectExact();
+          }
+          await moving;
           await write(15);
+          await expectExact(1, lateReader);
+          await expectExact();
+          await clusterOf(fields.database.sql.pool.database).renew();
+          expect(fields.nodes.nodeOf(1) === fields.nodes.home).toBe(toCoordinator);
+          await expectExact();
           await fields.settle();
           await fields.upkeep.everySecond();
           await expectExact();
+          await fields.sql`CALL citus_cleanup_orphaned_resources()`;
         }
-        await moving;
-        await write(15);
-        await expectExact(1, lateReader);
-        await expectExact();
-        await clusterOf(fields.database.sql.pool.database).renew();
-        expect(fields.nodes.nodeOf(1) === fields.nodes.home).toBe(toCoordinator);
-        await expectExact();
-        await fields.settle();
-        await fields.upkeep.everySecond();
-        await expectExact();
-        await fields.sql`CALL citus_cleanup_orphaned_resources()`;
-      }
-      await late.end();
-      const engine = ENGINES[fields.database.engine];
-      expect(await engine.compareApps?.(fields.alone, DAY, ALL)).toMatchObject({ differing: 0 });
-      // Schemas of shards that have left are gone, the others there.
-      await fields.upkeep.everyTenMinutes();
-      const [found] = await fields.sql`
+        await late.end();
+        const engine = ENGINES[fields.database.engine];
+        expect(await engine.compareApps?.(fields.alone, DAY, ALL)).toMatchObject({ differing: 0 });
+        // Schemas of shards that have left are gone, the others there.
+        await fields.upkeep.everyTenMinutes();
+        const [found] = await fields.sql`
         SELECT sum(result::int)::int AS schemas FROM run_command_on_all_nodes(
           $$SELECT count(*) FROM pg_namespace WHERE starts_with(nspname, 'tidemark_shards_')$$)`;
-      expect(found?.schemas).toBe(1);
-    });
+        expect(found?.schemas).toBe(1);
+      },
+    );
 
-    test('a node that is away keeps nothing but its own fields waiting', async () => {
+    atNight('a node that is away keeps nothing but its own fields waiting', async () => {
       const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
       if (place(1)?.node === place(2)?.node) await move(2);
       await clusterOf(fields.database.sql.pool.database).renew();
@@ -204,99 +208,108 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       await expectExact(1);
     });
 
-    test('a backfill tells how much is left, and counts that are wrong are found and recounted', async () => {
-      const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
-      if (place(1)?.node === place(2)?.node) await move(2);
-      await clusterOf(fields.database.sql.pool.database).renew();
-      await write(60, 1);
-      await write(30, 2);
-      await declareField(fields.sql, { ...FIELD, appId: 1, backfill: true });
-      expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
-        { completeFrom: null, eventsLeft: null },
-      ]);
-      await fields.upkeep.everySecond();
-      const [begun] = await listFieldProgress(fields.sql, 1);
-      expect(begun?.backfill).toBe(true);
-      expect(begun?.eventsLeft).toBe(ofApp(1).filter(({ at }) => at < Number(begun?.completeFrom)).length);
-      expect(begun?.eventsLeft).toBeGreaterThan(0);
-      await completed(1);
-      expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
-        { backfill: false, eventsLeft: 0, values: 3 },
-      ]);
-      await declare(2);
-      await fields.settle();
-      // Until then readers count these minutes from rows, whatever their counts are.
-      await fields.upkeep.everySecond();
-      await expectExact();
-      const { sql, alone, database } = fields;
-      await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
-      await sql`DELETE FROM field_day_counts WHERE app_id = 1`;
-      const found = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
-      expect(found?.examples[0]).toMatchObject({
-        level: 'minute',
-        app: 'app1',
-        field: { path: ['country'] },
-      });
-      const storage = await openStorage(sql);
-      const days: number[] = [];
-      const interval = { from: DAY, until: DAY + DAY_MS };
-      await storage.recount(alone, interval, ({ differing }) => days.push(differing));
-      expect(days).toEqual([found?.differing]);
-      // Those of several nodes are summed.
-      await sql`DELETE FROM field_day_counts`;
-      const ofBoth = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
-      await storage.recount(alone, interval, ({ differing }) => days.push(differing));
-      expect(days).toEqual([found?.differing, ofBoth?.differing]);
-      await expectExact(1);
-      await expectExact(2);
-      expect(await ENGINES[database.engine].compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
-    });
-
-    test('a check compares as many apps as its limits allow, and says which days it could not finish', async () => {
-      await write(200, 1);
-      await write(20, 2);
-      await fields.settle();
-      const { sql, alone } = fields;
-      await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
-      // All that is known of app 2 is its rows.
-      for (const table of ['minute', 'quarter_hour', 'hour', 'day', 'month'])
-        await sql`DELETE FROM ${sql(`${table}_counts`)} WHERE app_id = 2`;
-      const check = (events: number, ms: number) =>
-        checkCounts(alone, ENGINES[fields.database.engine], DAY + DAY_MS - 1, {
-          limits: { events, ms },
-          random: () => 0.5,
+    atNight(
+      'a backfill tells how much is left, and counts that are wrong are found and recounted',
+      async () => {
+        const place = (appId: number) => clusterOf(fields.database.sql.pool.database).placeOf(appId);
+        if (place(1)?.node === place(2)?.node) await move(2);
+        await clusterOf(fields.database.sql.pool.database).renew();
+        await write(60, 1);
+        await write(30, 2);
+        await declareField(fields.sql, { ...FIELD, appId: 1, backfill: true });
+        expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
+          { completeFrom: null, eventsLeft: null },
+        ]);
+        await fields.upkeep.everySecond();
+        const [begun] = await listFieldProgress(fields.sql, 1);
+        expect(begun?.backfill).toBe(true);
+        expect(begun?.eventsLeft).toBe(ofApp(1).filter(({ at }) => at < Number(begun?.completeFrom)).length);
+        expect(begun?.eventsLeft).toBeGreaterThan(0);
+        await completed(1);
+        expect(await listFieldProgress(fields.sql, 1)).toMatchObject([
+          { backfill: false, eventsLeft: 0, values: 3 },
+        ]);
+        await declare(2);
+        await fields.settle();
+        // Until then readers count these minutes from rows, whatever their counts are.
+        await fields.upkeep.everySecond();
+        await expectExact();
+        const { sql, alone, database } = fields;
+        await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
+        await sql`DELETE FROM field_day_counts WHERE app_id = 1`;
+        const found = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
+        expect(found?.examples[0]).toMatchObject({
+          level: 'minute',
+          app: 'app1',
+          field: { path: ['country'] },
         });
-      const appsOf = async (events: number): Promise<readonly string[]> => {
-        const { days, unfinished } = await check(events, 60_000);
-        expect([days.map(({ day }) => day), unfinished]).toEqual([[DAY], []]);
-        return [...new Set(days.flatMap(({ examples }) => examples.map(({ app }) => app)))];
-      };
-      expect(await appsOf(1_000)).toContain('app1');
-      expect(await appsOf(100)).toEqual(['app2']);
-      expect(await check(1_000, 0)).toEqual({ days: [], unfinished: [DAY] });
-      const found = await ENGINES[fields.database.engine].compareApps?.(alone, DAY, ALL);
-      expect(found?.differing).toBeGreaterThan((await check(100, 60_000)).days[0]?.differing ?? 0);
-    });
+        const storage = await openStorage(sql);
+        const days: number[] = [];
+        const interval = { from: DAY, until: DAY + DAY_MS };
+        await storage.recount(alone, interval, ({ differing }) => days.push(differing));
+        expect(days).toEqual([found?.differing]);
+        // Those of several nodes are summed.
+        await sql`DELETE FROM field_day_counts`;
+        const ofBoth = await ENGINES[database.engine].compareApps?.(alone, DAY, ALL);
+        await storage.recount(alone, interval, ({ differing }) => days.push(differing));
+        expect(days).toEqual([found?.differing, ofBoth?.differing]);
+        await expectExact(1);
+        await expectExact(2);
+        expect(await ENGINES[database.engine].compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
+      },
+    );
 
-    test('counts that are wrong are named with one connection, also of an app that the coordinator holds', async () => {
-      await write(30);
-      await declare(1);
-      await fields.settle();
-      await fields.upkeep.everySecond();
-      const { sql, database } = fields;
-      await sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
-      await move(1, true);
-      await clusterOf(database.sql.pool.database).renew();
-      await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
-      await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
-      const one = connect(database.sql.pool.database, { connections: 1, name: 'test command' });
-      const found = await ENGINES[database.engine].compareApps?.(one, DAY, ALL);
-      await one.end();
-      const apps = new Set(found?.examples.map(({ app }) => app));
-      expect([...apps]).toEqual(['app1']);
-    });
+    atNight(
+      'a check compares as many apps as its limits allow, and says which days it could not finish',
+      async () => {
+        await write(200, 1);
+        await write(20, 2);
+        await fields.settle();
+        const { sql, alone } = fields;
+        await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
+        // All that is known of app 2 is its rows.
+        for (const table of ['minute', 'quarter_hour', 'hour', 'day', 'month'])
+          await sql`DELETE FROM ${sql(`${table}_counts`)} WHERE app_id = 2`;
+        const check = (events: number, ms: number) =>
+          checkCounts(alone, ENGINES[fields.database.engine], DAY + DAY_MS - 1, {
+            limits: { events, ms },
+            random: () => 0.5,
+          });
+        const appsOf = async (events: number): Promise<readonly string[]> => {
+          const { days, unfinished } = await check(events, 60_000);
+          expect([days.map(({ day }) => day), unfinished]).toEqual([[DAY], []]);
+          return [...new Set(days.flatMap(({ examples }) => examples.map(({ app }) => app)))];
+        };
+        expect(await appsOf(1_000)).toContain('app1');
+        expect(await appsOf(100)).toEqual(['app2']);
+        expect(await check(1_000, 0)).toEqual({ days: [], unfinished: [DAY] });
+        const found = await ENGINES[fields.database.engine].compareApps?.(alone, DAY, ALL);
+        expect(found?.differing).toBeGreaterThan((await check(100, 60_000)).days[0]?.differing ?? 0);
+      },
+    );
 
-    test('a recount waits for a node that does not answer', async () => {
+    atNight(
+      'counts that are wrong are named with one connection, also of an app that the coordinator holds',
+      async () => {
+        await write(30);
+        await declare(1);
+        await fields.settle();
+        await fields.upkeep.everySecond();
+        const { sql, database } = fields;
+        await sql`SELECT citus_set_node_property('127.0.0.1', ${cluster.coordinator.port}, 'shouldhaveshards', true)`;
+        await move(1, true);
+        await clusterOf(database.sql.pool.database).renew();
+        await sql`UPDATE field_minute_counts SET count = count + 3 WHERE app_id = 1`;
+        await sql`UPDATE minute_counts SET count = count + 3 WHERE app_id = 1`;
+        const one = connect(database.sql.pool.database, { connections: 1, name: 'test command' });
+        const found = await ENGINES[database.engine].compareApps?.(one, DAY, ALL);
+        await one.end();
+        const apps = new Set(found?.examples.map(({ app }) => app));
+        expect([...apps]).toEqual(['app1']);
+      },
+    );
+
+    atNight('a recount waits for a node that does not answer', async () => {
       const { sql, alone, database } = fields;
       const place = (appId: number) => clusterOf(database.sql.pool.database).placeOf(appId);
       if (place(1)?.node === place(2)?.node) await move(2);
@@ -322,7 +335,7 @@ describe.runIf(hasCitus)('declared fields in a Citus cluster', () => {
       expect(await engine.compareApps?.(alone, DAY, ALL)).toMatchObject({ differing: 0 });
     });
 
-    test('a field is counted until its node knows that it is removed', async () => {
+    atNight('a field is counted until its node knows that it is removed', async () => {
       await declare(1);
       await write(30);
       await fields.settle();
