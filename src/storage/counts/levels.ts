@@ -1,5 +1,6 @@
 /** The levels of the counts, and the units of time that storage computes with. */
 import { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 
 export { DAY_MS, HOUR_MS, MINUTE_MS, QUARTER_HOUR_MS };
 
@@ -34,6 +35,14 @@ export const ALL_TYPES = 0;
 /** What holds the counts of a level: a table, or a continuous aggregate. */
 export function countTable(level: Level['name']): string {
   return `${level}_counts`;
+}
+
+/** The start of the bucket that a time (an expression) lies in. */
+export function startIn(tx: Transaction, level: Level['name'] | 'month', time: Fragment): Fragment {
+  const ms = LEVELS.find(({ name }) => name === level)?.ms;
+  return ms === undefined
+    ? tx`date_trunc('month', ${time}, 'UTC')`
+    : tx`date_bin(${`${ms} ms`}::interval, ${time}, 'epoch')`;
 }
 
 /** The next finer level; null for minutes, which consist of rows. */

@@ -15,9 +15,10 @@ import {
   LEVELS,
   type Level,
   MINUTE_MS,
+  startIn,
 } from '../counts/levels.ts';
 import { bytesArray } from '../database/array-types.ts';
-import type { Transaction } from '../database/connect.ts';
+import type { Fragment, Transaction } from '../database/connect.ts';
 import { readRetention, utcDay } from '../retention.ts';
 import type { DeclaredField, FieldState } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
@@ -200,21 +201,32 @@ export async function cellsOfRows(
   tx: Transaction,
   appId: number,
   fields: readonly DeclaredField[],
-  { from, until }: Interval,
+  interval: Interval,
 ): Promise<{ readonly cells: readonly CountedCell[]; readonly rows: number }> {
   const minutes = new MinuteCells(fields);
-  let count = 0;
   const retention = await readRetention(tx, appId);
+  const rows = await addRows(tx, minutes, appId, interval, retention.readable(tx));
+  return { cells: minutes.list(), rows };
+}
+
+/** Adds the rows of an interval that meet a condition. @returns how many there are */
+async function addRows(
+  tx: Transaction,
+  minutes: MinuteCells,
+  appId: number,
+  { from, until }: Interval,
+  condition: Fragment,
+): Promise<number> {
+  let count = 0;
   const rows = tx<{ typeId: number; at: number; payload: string }[]>`
     SELECT type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, payload::text AS payload
       FROM events
-     WHERE app_id = ${appId} AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)}
-       AND ${retention.readable(tx)}`;
+     WHERE app_id = ${appId} AND created_at >= ${new Date(from)} AND created_at < ${new Date(until)} AND ${condition}`;
   for await (const page of rows.cursor(ROWS_AT_ONCE)) {
     count += page.length;
     for (const row of page) minutes.addRow(row);
   }
-  return { cells: minutes.list(), rows: count };
+  return count;
 }
 
 export interface CountedMinutes {
@@ -295,14 +307,8 @@ async function hiddenCells(
     return [{ field, bucket, typeId: found.typeId, value: found.value, by: found.by, count, summary }];
   });
   const ofRows = new MinuteCells(fields);
-  if (hasHiddenRows) {
-    const rows = tx<{ typeId: number; at: number; payload: string }[]>`
-      SELECT type_id AS "typeId", (extract(epoch FROM created_at) * 1000)::float8 AS at, payload::text AS payload
-        FROM events
-       WHERE app_id = ${appId} AND created_at >= ${new Date(from)} AND created_at < ${new Date(end)}
-         AND NOT ${retention.readable(tx)}`;
-    for await (const page of rows.cursor(ROWS_AT_ONCE)) for (const row of page) ofRows.addRow(row);
-  }
+  if (hasHiddenRows)
+    await addRows(tx, ofRows, appId, { from, until: end }, tx`NOT ${retention.readable(tx)}`);
   const groups = new Map<string, { known: CountedCell[]; rows: CountedCell[] }>();
   const groupOf = ({ field, typeId, bucket }: CountedCell) => {
     const key = `${field.id} ${typeId} ${bucket}`;
@@ -589,20 +595,6 @@ interface Tables {
   readonly finer: Level['name'];
 }
 
-const WIDTHS = {
-  minute: '1 minute',
-  quarter_hour: '15 minutes',
-  hour: '1 hour',
-  day: '1 day',
-  month: '1 month',
-} as const;
-
-function startOf(tx: Transaction, level: Tables['level']) {
-  return level === 'month'
-    ? tx`date_trunc('month', bucket, 'UTC')`
-    : tx`date_bin(${WIDTHS[level]}::interval, bucket, 'epoch')`;
-}
-
 async function rebuildCounts(
   tx: Transaction,
   appId: number,
@@ -613,7 +605,7 @@ async function rebuildCounts(
   await tx`
     INSERT INTO ${tx(`field_${level}_counts`)} AS known (app_id, series_id, bucket, count)
     SELECT ${appId}::integer, series_id, start, sum(count)::bigint
-      FROM (SELECT series_id, ${startOf(tx, level)} AS start, count FROM ${tx(`field_${finer}_counts`)}
+      FROM (SELECT series_id, ${startIn(tx, level, tx`bucket`)} AS start, count FROM ${tx(`field_${finer}_counts`)}
              WHERE app_id = ${appId} AND series_id = ANY(${[...ids]}::integer[])
                AND bucket >= ${new Date(from)} AND bucket < ${new Date(until)}) AS finer
      GROUP BY series_id, start ORDER BY series_id, start
@@ -628,13 +620,14 @@ async function deleteEmpty(
   { from, until }: Interval,
   ids: readonly number[],
 ): Promise<void> {
+  const width = level === 'quarter_hour' ? '15 minutes' : `1 ${level}`;
   await tx`
     DELETE FROM ${tx(`field_${level}_counts`)} AS known
      WHERE app_id = ${appId} AND series_id = ANY(${[...ids]}::integer[])
        AND bucket >= ${new Date(from)} AND bucket < ${new Date(until)}
        AND NOT EXISTS (SELECT FROM ${tx(`field_${finer}_counts`)} AS finer
                         WHERE finer.app_id = known.app_id AND finer.series_id = known.series_id
-                          AND finer.bucket >= known.bucket AND finer.bucket < known.bucket + ${WIDTHS[level]}::interval)`;
+                          AND finer.bucket >= known.bucket AND finer.bucket < known.bucket + ${width}::interval)`;
 }
 
 async function rebuildSummaries(

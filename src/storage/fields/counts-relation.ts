@@ -1,4 +1,5 @@
 /** The relations of the counts of values, with what they lack. */
+import { type Level, startIn } from '../counts/levels.ts';
 import type { Fragment, Transaction } from '../database/connect.ts';
 
 /** Events of a series that its counts lack, or have too many of. */
@@ -20,14 +21,6 @@ export interface FieldCounts {
   readonly rows: readonly Correction[];
 }
 
-/** Widths of the buckets, for date_bin; a month has none. */
-const WIDTHS: Readonly<Record<string, string>> = {
-  minute: '1 minute',
-  quarter_hour: '15 minutes',
-  hour: '1 hour',
-  day: '1 day',
-};
-
 /** A relation of counts of events, or the same of fields with corrections. @param view such as `events_per_hour` */
 export function countsRelation(
   tx: Transaction,
@@ -35,16 +28,14 @@ export function countsRelation(
   field: Pick<FieldCounts, 'appId' | 'corrections'> | undefined,
 ): Fragment {
   if (field === undefined) return tx`${tx(view)}`;
-  const level = view.slice('events_per_'.length);
+  // The cast: views have names of levels, or of months.
+  const level = view.slice('events_per_'.length) as Level['name'] | 'month';
   const counts = tx`${tx(`fields_per_${level}`)}`;
   if (field.corrections.length === 0) return counts;
-  const width = WIDTHS[level];
-  const bucket =
-    width === undefined ? tx`date_trunc('month', at, 'UTC')` : tx`date_bin(${width}::interval, at, 'epoch')`;
   return tx`
     (SELECT app_id, type_id, bucket, count FROM ${counts}
       UNION ALL
-     SELECT ${field.appId}::integer, id, ${bucket}, count FROM ${unnested(tx, field.corrections)}) AS corrected`;
+     SELECT ${field.appId}::integer, id, ${startIn(tx, level, tx`at`)}, count FROM ${unnested(tx, field.corrections)}) AS corrected`;
 }
 
 /** Counts of single rows, as a relation (app_id, type_id, bucket, count). */

@@ -1,9 +1,9 @@
 /** Compares and corrects counts of a cluster: app by app, each in a snapshot of its node, or all apps of a shard in one statement. */
 
 import { compareDay, correctDay, type DayComparison, type RelationOf } from '../../counts/differences.ts';
-import { ALL_TYPES, DAY_MS, LEVELS } from '../../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, LEVELS, startIn } from '../../counts/levels.ts';
 import { type CheckOptions, joined, recountFields } from '../../counts/recount.ts';
-import { connect, type Sql, type Transaction } from '../../database/connect.ts';
+import { connect, type Fragment, type Sql, type Transaction } from '../../database/connect.ts';
 import { compareFieldDay } from '../../fields/recount.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
 import { clusterOf } from './cluster.ts';
@@ -67,12 +67,11 @@ function sumOf(ofGroups: ReadonlyMap<string, number>): number {
 /** The shards of a group in place of tables, and SELECTs over them in place of the coordinator's views. @param deleted apps that are being removed */
 function relationsOf(tx: Transaction, { nameOf }: ShardGroup, deleted: readonly number[]): RelationOf {
   const deltas = tx(nameOf('count_deltas'));
-  const both = (table: string, bucket: RelationOf): ReturnType<RelationOf> => tx`
+  const both = (table: string, bucket: Fragment): ReturnType<RelationOf> => tx`
     (SELECT app_id, type_id, bucket, count FROM ${tx(nameOf(table))}
       UNION ALL
-     SELECT app_id, kind, ${bucket('bucket')}, count FROM ${deltas} CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind))`;
+     SELECT app_id, kind, ${bucket}, count FROM ${deltas} CROSS JOIN LATERAL (VALUES (type_id), (${ALL_TYPES})) AS kinds (kind))`;
   const views: Record<string, () => ReturnType<RelationOf>> = {
-    events_per_month: () => both('month_counts', () => tx`date_trunc('month', bucket, 'UTC')`),
     stale_buckets: () => tx`(SELECT 0 AS level, NULL::timestamptz AS bucket WHERE false)`,
     deleted_apps: () => tx`(SELECT unnest(${[...deleted]}::integer[]) AS app_id)`,
     ready_profiles: () => tx`
@@ -80,8 +79,8 @@ function relationsOf(tx: Transaction, { nameOf }: ShardGroup, deleted: readonly 
         WHERE NOT EXISTS (SELECT FROM ${deltas} AS pending
                            WHERE pending.app_id = made.app_id AND date_bin('1 day', pending.bucket, 'epoch') = day))`,
   };
-  for (const { name, view, ms } of LEVELS)
-    views[view] = () => both(`${name}_counts`, () => tx`date_bin(${ms} * interval '1 ms', bucket, 'epoch')`);
+  for (const name of [...LEVELS.map((level) => level.name), 'month'] as const)
+    views[`events_per_${name}`] = () => both(`${name}_counts`, startIn(tx, name, tx`bucket`));
   return (name) => views[name]?.() ?? tx`${tx(nameOf(name))}`;
 }
 
