@@ -55,16 +55,14 @@ export class ConsumerUpkeep implements ConsumerStats {
   /**
    * @param reachMs    how far back a consumer may lag
    * @param now        milliseconds since 1970
-   * @param everywhere runs a transaction on each part of the tables; on one server there is one
+   * @param everywhere runs a transaction on each part of the tables
    */
   constructor(
     sql: Sql,
     reachMs: number,
     now: () => number,
     judged: () => number,
-    everywhere: (prune: Prune) => Promise<void> = async (prune) => {
-      await sql.begin('isolation level read committed', (tx) => prune(tx));
-    },
+    everywhere: (prune: Prune) => Promise<void>,
   ) {
     this.#sql = sql;
     this.#reachMs = reachMs;

@@ -3,7 +3,7 @@
  * declared fields follows; until then readers count the minutes from their rows.
  */
 import { createHash } from 'node:crypto';
-import { ALL_TYPES, countTable, DAY_MS, floorTo, LEVELS, MINUTE_MS } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, floorTo, LEVELS, MINUTE_MS, startIn } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { type ErasedValues, forgetValues, forgottenValues, recountMinutes } from '../fields/recount.ts';
 import { EVERY_FIELD } from '../fields/uncounted-minutes.ts';
@@ -47,11 +47,11 @@ export type NameOf = (table: string) => string;
  * @param tx read committed
  * @returns what was there
  */
-export async function eraseRows(
+async function eraseRows(
   tx: Transaction,
   { changes, changesOfErased }: Pick<EngineWrites, 'changes' | 'changesOfErased'>,
   { appId, erasureId, events, payloads, excess }: ErasureSlice,
-  nameOf: NameOf = (table) => table,
+  nameOf: NameOf,
 ): Promise<readonly ErasedMinute[]> {
   if (excess !== undefined) {
     await tx`
@@ -121,27 +121,46 @@ export async function discardProfiles(
 }
 
 /** Removes counts of nothing that a slice has left. @param tx with the lock of counts, after a fold */
-export async function dropEmptyCounts(
+async function dropEmptyCounts(
   tx: Transaction,
   appId: number,
   minutes: readonly ErasedMinute[],
-  nameOf: NameOf = (table) => table,
+  nameOf: NameOf,
 ): Promise<void> {
   const types = minutes.flatMap(({ typeId }) => [typeId, ALL_TYPES]);
   const times = minutes
     .flatMap(({ minute }) => [minute, minute])
     .map((minute) => new Date(minute).toISOString());
-  const tables: [string, Fragment][] = LEVELS.map(({ name, ms }) => [
-    countTable(name),
-    tx`date_bin(${`${ms} ms`}::interval, minute, 'epoch')`,
-  ]);
-  tables.push(['month_counts', tx`date_trunc('month', minute, 'UTC')`]);
-  for (const [table, bucket] of tables)
+  for (const level of [...LEVELS.map(({ name }) => name), 'month'] as const)
     await tx`
-      DELETE FROM ${tx(nameOf(table))} AS known
-       USING (SELECT DISTINCT type_id, ${bucket} AS bucket
+      DELETE FROM ${tx(nameOf(`${level}_counts`))} AS known
+       USING (SELECT DISTINCT type_id, ${startIn(tx, level, tx`minute`)} AS bucket
                 FROM unnest(${types}::integer[], ${times}::text[]::timestamptz[]) AS erased (type_id, minute)) AS erased
        WHERE known.app_id = ${appId} AND known.type_id = erased.type_id AND known.bucket = erased.bucket AND known.count = 0`;
+}
+
+/**
+ * Erases a slice, with what is computed from the counts of its days.
+ * @param tx     with the lock of counts
+ * @param settle brings the changes into the counts, so that none is below zero; null: they are counted from the rows until later
+ * @returns how many events there were
+ */
+export async function eraseIn(
+  tx: Transaction,
+  writes: Pick<EngineWrites, 'changes' | 'changesOfErased'>,
+  slice: ErasureSlice,
+  settle: (() => Promise<unknown>) | null,
+  nameOf: NameOf = (table) => table,
+): Promise<number> {
+  const minutes = await eraseRows(tx, writes, slice, nameOf);
+  if (slice.payloads === null && minutes.length > 0) {
+    await discardProfiles(tx, slice.appId, minutes, nameOf);
+    if (settle !== null) {
+      await settle();
+      await dropEmptyCounts(tx, slice.appId, minutes, nameOf);
+    }
+  }
+  return sumOf(minutes);
 }
 
 /** What an erasure has done so far. */

@@ -1,6 +1,7 @@
 /** The table of idempotency keys beside what the writer does: expired keys are removed, and a lock on it is noticed. */
 import { errorCode, SQLSTATE, type Sql } from '../database/connect.ts';
 import { KEY_LIFE_MS } from '../write/inserts.ts';
+import type { Step } from './steps.ts';
 
 /** Limit of rows per call: a call takes about 50 ms. */
 const MAX_ROWS = 10_000;
@@ -62,6 +63,12 @@ export class ExpiredKeys {
       throw error;
     }
   }
+}
+
+/** The step that removes them on one server. */
+export function expiredKeysStep(sql: Sql, now: () => number): Step {
+  const keys = new ExpiredKeys(sql);
+  return { name: 'expired keys', every: 'second', run: () => keys.remove(now()) };
 }
 
 /** Whether another session has a lock on the table of keys, or asks for one, that keeps rows out. It does not wait. */

@@ -1,6 +1,6 @@
 /** A Citus cluster: events and counts distributed by app over its nodes, everything else on its coordinator. */
 
-import { countTable, HOUR_MS } from '../../counts/levels.ts';
+import { countTable } from '../../counts/levels.ts';
 import type { Sql } from '../../database/connect.ts';
 import { movesBesideCounts } from '../../maintenance/days-away.ts';
 import { createPartitions } from '../postgres/maintenance.ts';
@@ -22,13 +22,7 @@ export const citus: StorageEngine = {
   nodesOf: clusterOf,
   routes: clusterRoutes,
   placeOf,
-  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now, judged) =>
-    clusterMaintenance(pools, {
-      retentionDays: RETENTION_DAYS,
-      reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
-      now,
-      judged,
-    }),
+  maintenance: clusterMaintenance,
   removal,
   erase: eraseSlice,
   days: {

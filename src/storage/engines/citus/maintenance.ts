@@ -3,27 +3,17 @@
  * by the coordinator on all of them. A node that is away keeps the others from nothing but new partitions.
  */
 
-import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
-import { DAY_MS, MINUTES } from '../../counts/levels.ts';
+import { MINUTES } from '../../counts/levels.ts';
 import { isUnavailable, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
-import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { TABLES_OF_APP } from '../../fields/removal.ts';
 import { noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
-import { type AppRemoval, removeDeletedApps } from '../../maintenance/deleted-apps.ts';
-import {
-  discardProfiles,
-  dropEmptyCounts,
-  type ErasureSlice,
-  eraseRows,
-  sumOf,
-} from '../../maintenance/erasing.ts';
-import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
+import type { AppRemoval } from '../../maintenance/deleted-apps.ts';
+import { type ErasureSlice, eraseIn } from '../../maintenance/erasing.ts';
 import { type Folded, FoldPace } from '../../maintenance/folding.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { removeRowsOfApp } from '../../maintenance/slices.ts';
-import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary } from '../../retention.ts';
+import { type EveryPlace, maintenanceTasks } from '../../maintenance/steps.ts';
 import { KEY_LIFE_MS } from '../../write/inserts.ts';
 import {
   FOLDED_TABLES,
@@ -33,24 +23,15 @@ import {
 } from '../postgres/app-removal.ts';
 import {
   COMMAND_TIMEOUT_MS,
-  COUNTS_TIMEOUT_MS,
-  clip,
-  clipOnce,
-  DAYS_AHEAD,
-  DAYS_BEHIND,
-  dropEmptyPartitions,
-  dropPartition,
-  ExpiredMinutes,
-  ensurePartitions,
-  expiredParts,
   FoldLock,
   intoCounts,
-  partitionsBefore,
-  type RetentionResult,
+  type PartitionedServers,
+  partitionSteps,
   underCountsLock,
+  VACUUM_AFTER_DELTAS,
   waitedInVain,
 } from '../postgres/maintenance.ts';
-import type { MaintenancePools } from '../storage-engine.ts';
+import type { StorageEngine } from '../storage-engine.ts';
 import { clusterOf } from './cluster.ts';
 import { ClusterFields } from './fields.ts';
 import { poolOfApp } from './reads.ts';
@@ -68,9 +49,6 @@ import {
   untilAllAreReached,
 } from './shards.ts';
 import { writes } from './writes.ts';
-
-/** Folded deltas after which their dead rows are vacuumed. */
-const VACUUM_AFTER_DELTAS = 2_000;
 
 /** Moves the deltas of a group of shards into the counts, in one statement, so that every snapshot sees each of them once. */
 function foldStatement({ nameOf }: ShardGroup): string {
@@ -216,16 +194,9 @@ export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number>
     const outcome =
       group === undefined
         ? MOVED
-        : await changeCounts(pool, group, COMMAND_TIMEOUT_MS, async (tx) => {
-            const { nameOf } = group;
-            const minutes = await eraseRows(tx, writes, slice, nameOf);
-            if (slice.payloads === null && minutes.length > 0) {
-              await discardProfiles(tx, appId, minutes, nameOf);
-              await foldIn(tx, group);
-              await dropEmptyCounts(tx, appId, minutes, nameOf);
-            }
-            return sumOf(minutes);
-          });
+        : await changeCounts(pool, group, COMMAND_TIMEOUT_MS, (tx) =>
+            eraseIn(tx, writes, slice, () => foldIn(tx, group), group.nameOf),
+          );
     if (outcome === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
     if (outcome === MOVED) await cluster.renew();
     else erased = outcome;
@@ -239,120 +210,41 @@ export async function settleCluster(sql: Sql): Promise<void> {
   await changeAllCounts(sql, foldIn);
 }
 
-/** Changes every group of shards of every node, one after the other on each. Those that are being moved are left out. */
-async function changeAllShards(
-  sql: Sql,
-  change: (tx: Transaction, group: ShardGroup) => Promise<void>,
-): Promise<void> {
-  await onEveryNode(sql, async (pool) => {
-    for (const group of await shardGroups(pool))
-      await changeShards(pool, group, async (tx) => {
-        await change(tx, group);
-        return true;
+/** The shards of some apps are a place. Those that are being moved are left out. */
+const everyGroup: EveryPlace = async (sql, work) => {
+  const ofNodes = await onEveryNode(sql, async (pool) => {
+    for (const group of await shardGroups(pool)) {
+      const isDone = await work({
+        sql: pool,
+        nameOf: group.nameOf,
+        change: (change) => changeShards(pool, group, change),
+        changeCounts: async (waitMs, change) => {
+          const outcome = await changeCounts(pool, group, waitMs, change);
+          return outcome === MOVED ? null : outcome;
+        },
       });
-  });
-}
-
-/** Removes expired Idempotency-Keys. @param now milliseconds since 1970 */
-async function removeExpiredKeys(sql: Sql, now: number): Promise<void> {
-  await changeAllShards(sql, async (tx, { nameOf }) => {
-    await tx`DELETE FROM ${tx(nameOf('idempotency_keys'))} WHERE created_at <= ${new Date(now - KEY_LIFE_MS)}`;
-  });
-}
-
-/**
- * Moves the retention boundary on all nodes, and removes what an earlier call has made unreadable. Counts by quarter-hour and
- * coarser stay.
- */
-export async function applyRetention(
-  sql: Sql,
-  options: { days: number; now: number },
-  expiredMinutes = new ExpiredMinutes(),
-): Promise<RetentionResult> {
-  const boundary = await moveBoundary(sql, options);
-  await expiredMinutes.remove(sql, boundary, async (...interval) => {
-    const removed = await onEveryNode(sql, async (pool) => {
-      for (const group of await shardGroups(pool)) {
-        // Not while a fold adds to the same minutes: the two could deadlock.
-        const underLock = async (work: (tx: Transaction) => Promise<unknown>): Promise<boolean> => {
-          const outcome = await changeCounts(pool, group, COUNTS_TIMEOUT_MS, work);
-          return outcome !== null && outcome !== MOVED;
-        };
-        const minutes = group.nameOf('minute_counts');
-        if (!(await expiredMinutes.removeFrom(pool, minutes, interval, underLock))) return false;
-      }
-      return true;
-    });
-    return removed.every((isRemoved) => isRemoved);
-  });
-  const dropped: string[] = [];
-  const postponed: string[] = [];
-  for (const partition of await partitionsBefore(sql, boundary)) {
-    const free =
-      (await nobodyReadsBefore(sql)) && (await dropPartition(sql, partition, { prepare: ON_ALL_NODES }));
-    (free ? dropped : postponed).push(partition);
-  }
-  return { dropped, postponed };
-}
-
-/** Settings of a transaction are those of its parts on other nodes, too: no session waits there for a lock either. */
-const ON_ALL_NODES = "SET LOCAL citus.propagate_set_commands = 'local'";
-
-/** Whether no snapshot of any node is older than the boundary. */
-async function nobodyReadsBefore(sql: Sql): Promise<boolean> {
-  const free = await onEveryNode(sql, async (pool) => {
-    const [group] = await shardGroups(pool);
-    return group === undefined || (await hasNoOlderSnapshot(pool, group.nameOf('retention')));
-  });
-  return free.every((isFree) => isFree);
-}
-
-/** Whether no snapshot of any node is older than the boundaries of apps. */
-async function nobodyReadsRemoved(sql: Sql): Promise<boolean> {
-  const free = await onEveryNode(sql, async (pool) => {
-    for (const group of await shardGroups(pool))
-      if (!(await hasNoOlderSnapshot(pool, group.nameOf('app_boundaries')))) return false;
+      if (!isDone) return false;
+    }
     return true;
   });
-  return free.every((isFree) => isFree);
-}
+  return ofNodes.every((isDone) => isDone);
+};
 
-/** A lock on a distributed table is one on each node, where writers take theirs. It cannot leave out its partitions. */
-const LOCKS_OF_CLUSTER: readonly string[] = ['events'];
-
-/** Removes rows before the boundary from the partition that it lies in. Nobody reads them. @returns how many were removed */
-export async function clipPartitions(sql: Sql): Promise<number> {
-  let removed = 0;
-  for (const part of await expiredParts(sql))
-    await onEveryNode(sql, async (pool) => {
-      for (const group of await shardGroups(pool)) {
-        const clipped = await clip(
-          async () =>
-            (await changeShards(pool, group, (tx) => clipOnce(tx, group.nameOf('events'), part))) ?? 0,
-        );
-        removed += clipped;
-      }
-    });
-  return removed;
-}
+export const CLUSTER: PartitionedServers = {
+  everyPlace: everyGroup,
+  // Settings of a transaction are those of its parts on other nodes, too: no session waits there for a lock either.
+  prepare: "SET LOCAL citus.propagate_set_commands = 'local'",
+  // A lock on a distributed table is one on each node, where writers take theirs. It cannot leave out its partitions.
+  locks: ['events'],
+};
 
 /** @param pools of one connection: with each of them one on each node is used */
-export function clusterMaintenance(
-  { sql, slow }: MaintenancePools,
-  options: {
-    retentionDays: number;
-    reachMs: number;
-    now: () => number;
-    judged?: (() => number) | undefined;
-  },
-): MaintenanceTasks {
-  const { retentionDays, reachMs, now, judged = now } = options;
-  const expiredMinutes = new ExpiredMinutes();
-  const expiredRows = new ExpiredRows(
-    sql,
-    async (_, part, isOver) => await removeExpired(await poolOfApp(sql, part.appId), part, isOver),
-    now,
-  );
+export const clusterMaintenance: StorageEngine['maintenance'] = (
+  { sql, slow },
+  settings,
+  now,
+  judged = now,
+) => {
   const folds = new Map<Sql, NodeFolds>();
   const foldsOf = (pool: Sql): NodeFolds => {
     const known = folds.get(pool) ?? { lock: new FoldLock(), pace: new FoldPace(now) };
@@ -360,21 +252,21 @@ export function clusterMaintenance(
     return known;
   };
   const deadDeltas = new ByShard<DeadRows>();
-  const profiler = new PrefixSumBuilder(sql, now, (appId) => poolOfApp(sql, appId));
-  const fields = new ClusterFields(sql, now, slow);
-  const consumers = new ConsumerUpkeep(sql, reachMs, now, judged, async (prune) => {
-    await changeAllShards(sql, async (tx, { nameOf }) => prune(tx, nameOf));
-  });
-  const prepare = (): Promise<void> =>
-    ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
-  return {
-    fields,
-    consumers,
-    prepare,
-    everySecond: () =>
-      runSteps({
-        fold: async () => {
-          await foldCluster(sql, foldsOf, async (pool, table, deltas) => {
+  const options = { sql, settings, now, judged };
+  const partitions = partitionSteps(options, CLUSTER);
+  return maintenanceTasks(options, {
+    ...partitions,
+    fields: new ClusterFields(sql, now, slow),
+    poolOf: (appId) => poolOfApp(sql, appId),
+    removal,
+    removeExpired,
+    withAll: (work) => unlessAway(sql, work),
+    first: [
+      {
+        name: 'fold',
+        every: 'second',
+        run: () =>
+          foldCluster(sql, foldsOf, async (pool, table, deltas) => {
             const dead = deadDeltas.of(
               pool,
               table,
@@ -382,44 +274,24 @@ export function clusterMaintenance(
             );
             dead.deleted(deltas);
             await dead.vacuumIfDue();
-          });
-        },
-        fields: () => fields.everySecond(),
-        consumers: () => unlessAway(sql, () => consumers.look()),
-        profiles: () => profiler.profileSome(),
-        'expired rows': () => expiredRows.removeSome(now() + REMOVE_ROWS_MS),
-      }),
-    everyTenMinutes: async () => {
-      let dropped: readonly string[] = [];
-      await runSteps({
-        partitions: () => unlessAway(sql, prepare),
-        'expired keys': () => removeExpiredKeys(sql, judged()),
-        profiles: () => unlessAway(sql, () => profiler.look()),
-        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()),
-        retention: async () => {
-          const options = { days: retentionDays, now: judged() };
-          const applied = await unlessAway(sql, () => applyRetention(sql, options, expiredMinutes));
-          dropped = applied?.dropped ?? [];
-        },
-        'retained partitions': () => clipPartitions(sql),
-        'retention of apps': async () => {
-          await unlessAway(sql, async () => {
-            await moveAppBoundaries(sql, judged());
-            await expiredRows.look();
-          });
-          await expiredRows.removeSome(now() + REMOVE_APPS_MS);
-          const options = { prepare: ON_ALL_NODES, locks: LOCKS_OF_CLUSTER };
-          const empty = await unlessAway(sql, () =>
-            dropEmptyPartitions(sql, () => nobodyReadsRemoved(sql), options),
-          );
-          dropped = [...dropped, ...(empty ?? [])];
-        },
-        fields: () => fields.everyTenMinutes(),
-      });
-      return dropped;
-    },
-  };
-}
+          }),
+      },
+      { name: 'partitions', every: 'ten minutes', run: () => unlessAway(sql, partitions.prepare) },
+      {
+        name: 'expired keys',
+        every: 'ten minutes',
+        run: () =>
+          everyGroup(sql, async ({ nameOf, change }) => {
+            await change(
+              (tx) => tx`
+                DELETE FROM ${tx(nameOf('idempotency_keys'))} WHERE created_at <= ${new Date(judged() - KEY_LIFE_MS)}`,
+            );
+            return true;
+          }),
+      },
+    ],
+  });
+};
 
 /** Does what needs all nodes. While one is away it fails, and is due again in ten minutes: nothing else waits for that. */
 async function unlessAway<T>(sql: Sql, task: () => Promise<T>): Promise<T | null> {

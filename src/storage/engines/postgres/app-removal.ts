@@ -66,10 +66,12 @@ export const removeExpired: RemoveExpired = (sql, part, isOver) =>
   });
 
 /** Not while a fold adds to the same counts. */
-export function withCountsLock(sql: Sql): (work: (tx: Transaction) => Promise<number>) => Promise<number> {
-  return (work) =>
-    sql.begin('isolation level read committed', async (tx) => {
+export function withCountsLock(sql: Sql): <T>(work: (tx: Transaction) => Promise<T>) => Promise<T> {
+  return async (work) => {
+    const { value } = await sql.begin('isolation level read committed', async (tx) => {
       await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
-      return await work(tx);
+      return { value: await work(tx) };
     });
+    return value;
+  };
 }

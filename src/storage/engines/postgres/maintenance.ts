@@ -3,31 +3,28 @@
  * Everything here may run in several processes at once and be interrupted at any point.
  */
 import { OperatorError } from '../../../errors.ts';
-import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { correctDay } from '../../counts/differences.ts';
 import type { Interval } from '../../counts/intervals.ts';
 import { countTable, DAY_MS, finerThan, LEVELS, type Level, MINUTES } from '../../counts/levels.ts';
 import { errorCode, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import { hasConsumers, noteTicks } from '../../feed/ticks.ts';
-import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
-import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
-import {
-  discardProfiles,
-  dropEmptyCounts,
-  type ErasureSlice,
-  eraseRows,
-  sumOf,
-} from '../../maintenance/erasing.ts';
-import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
-import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
+import { type ErasureSlice, eraseIn } from '../../maintenance/erasing.ts';
+import { expiredKeysStep } from '../../maintenance/expired-keys.ts';
 import { type AddedUp, type DeltaSource, Folding } from '../../maintenance/folding.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
 import { bucketSlices } from '../../maintenance/slices.ts';
-import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, utcDay } from '../../retention.ts';
-import type { MaintenancePools } from '../storage-engine.ts';
+import {
+  type EngineSteps,
+  type EveryPlace,
+  type MaintenanceOptions,
+  maintenanceTasks,
+  type Place,
+  type Step,
+} from '../../maintenance/steps.ts';
+import { hasNoOlderSnapshot, moveBoundary, utcDay } from '../../retention.ts';
+import type { StorageEngine } from '../storage-engine.ts';
 import { removal, removeExpired } from './app-removal.ts';
 import { Rewriting } from './rewriting.ts';
 import { writes } from './writes.ts';
@@ -150,9 +147,7 @@ export const COMMAND_TIMEOUT_MS = 60_000;
  * @throws OperatorError where it has waited in vain
  */
 export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise<number> {
-  const folded = await underCountsLock(sql, waitMs, (tx) => onlyByIndex(tx, FOLD));
-  if (folded === null) throw waitedInVain(waitMs);
-  return folded.deltas;
+  return (await changeCounts(sql, waitMs, (tx) => onlyByIndex(tx, FOLD))).deltas;
 }
 
 /**
@@ -162,12 +157,10 @@ export async function foldCounts(sql: Sql, waitMs = COMMAND_TIMEOUT_MS): Promise
  * @throws OperatorError where it has waited in vain
  */
 export async function recountDay(sql: Sql, day: number): Promise<number> {
-  const differing = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+  return await changeCounts(sql, COMMAND_TIMEOUT_MS, async (tx) => {
     await tx`SET LOCAL statement_timeout = 0`;
     return await correctDay(tx, day);
   });
-  if (differing === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
-  return differing;
 }
 
 /**
@@ -177,17 +170,23 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
  * @throws OperatorError where it has waited in vain for the lock of counts
  */
 export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
-  const erased = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
-    const minutes = await eraseRows(tx, writes, slice);
-    if (slice.payloads === null && minutes.length > 0) {
-      await discardProfiles(tx, slice.appId, minutes);
-      await onlyByIndex(tx, FOLD);
-      await dropEmptyCounts(tx, slice.appId, minutes);
-    }
-    return sumOf(minutes);
-  });
-  if (erased === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
-  return erased;
+  return await changeCounts(sql, COMMAND_TIMEOUT_MS, (tx) =>
+    eraseIn(tx, writes, slice, () => onlyByIndex(tx, FOLD)),
+  );
+}
+
+/**
+ * Changes counts in a transaction, for a command.
+ * @throws OperatorError where it has waited in vain
+ */
+export async function changeCounts<T>(
+  sql: Sql,
+  waitMs: number,
+  work: (tx: Transaction) => Promise<T>,
+): Promise<T> {
+  const outcome = await underCountsLock(sql, waitMs, async (tx) => ({ value: await work(tx) }));
+  if (outcome === null) throw waitedInVain(waitMs);
+  return outcome.value;
 }
 
 /** What a command says that has waited so long for the lock of counts. */
@@ -304,14 +303,11 @@ export interface RetentionResult {
 }
 
 /** How long retention waits for the lock of counts. */
-export const COUNTS_TIMEOUT_MS = 1_000;
+const COUNTS_TIMEOUT_MS = 1_000;
 /** Interval of counts by the minute that is looked at in one step. */
 const REMOVED_MINUTES_MS = 6 * 3_600_000;
 /** Transactions of one call. */
 const REMOVALS = 100;
-
-/** Runs a transaction under the lock of counts. @returns false where it could not */
-type UnderLock = (work: (tx: Transaction) => Promise<unknown>) => Promise<boolean>;
 
 /**
  * Counts by the minute before the retention boundary, removed in slices. What was removed is remembered, so that a boundary that has
@@ -326,7 +322,7 @@ export class ExpiredMinutes {
   /**
    * Removes some; the next call goes on.
    * @param boundary as PostgreSQL's text; minutes before it are removed
-   * @param remove   removes those of an interval from each table, by {@link removeFrom}; false if some are left
+   * @param remove   removes those of an interval everywhere, by {@link removeFrom}; false if some are left
    */
   async remove(
     sql: Sql,
@@ -349,26 +345,49 @@ export class ExpiredMinutes {
   }
 
   /** @returns false if some are left in the interval: the lock was not free, or the call has done enough */
-  async removeFrom(
-    sql: Sql,
-    table: string,
-    [from, until]: readonly [Date, Date],
-    underLock: UnderLock,
-  ): Promise<boolean> {
+  async removeFrom(place: Place, [from, until]: readonly [Date, Date]): Promise<boolean> {
+    const table = place.nameOf(countTable(MINUTES.name));
     const interval = { from: from.toISOString(), until: until.toISOString() };
-    for (const slice of await bucketSlices(sql, table, interval)) {
+    for (const slice of await bucketSlices(place.sql, table, interval)) {
       if (this.#removals === 0) return false;
       this.#removals -= 1;
-      const isRemoved = await underLock(
+      // Not while a fold adds to the same minutes: the two could deadlock.
+      const removed = await place.changeCounts(
+        COUNTS_TIMEOUT_MS,
         (tx) => tx`
           DELETE FROM ${tx(table)}
            WHERE bucket BETWEEN ${slice.from}::text::timestamptz AND ${slice.to}::text::timestamptz`,
       );
-      if (!isRemoved) return false;
+      if (removed === null) return false;
     }
     return true;
   }
 }
+
+/** Where partitions are, and how they are dropped. */
+export interface PartitionedServers {
+  readonly everyPlace: EveryPlace;
+  /** A statement before all others of a transaction that drops a partition. */
+  readonly prepare: string;
+  /** What keeps rows from coming, beside a lock on the partition. */
+  readonly locks: readonly string[];
+}
+
+/** The tables of one server. */
+export const everyPlace: EveryPlace = (sql, work) =>
+  work({
+    sql,
+    nameOf: (table) => table,
+    change: async (change) => {
+      const { value } = await sql.begin('isolation level read committed', async (tx) => ({
+        value: await change(tx),
+      }));
+      return value;
+    },
+    changeCounts: (waitMs, change) => underCountsLock(sql, waitMs, change),
+  });
+
+const ONE_SERVER: PartitionedServers = { everyPlace, prepare: '', locks: ['ONLY events'] };
 
 /**
  * Moves the retention boundary, and removes what an earlier call has made unreadable: by then no older snapshot reads it.
@@ -380,28 +399,29 @@ export async function applyRetention(
   sql: Sql,
   options: { days: number; now: number },
   expiredMinutes = new ExpiredMinutes(),
+  servers = ONE_SERVER,
 ): Promise<RetentionResult> {
   const boundary = await moveBoundary(sql, options);
   await expiredMinutes.remove(sql, boundary, (...interval) =>
-    // Not while a fold adds to the same minutes: the two could deadlock.
-    expiredMinutes.removeFrom(
-      sql,
-      countTable(MINUTES.name),
-      interval,
-      async (work) => (await underCountsLock(sql, COUNTS_TIMEOUT_MS, work)) !== null,
-    ),
+    servers.everyPlace(sql, (place) => expiredMinutes.removeFrom(place, interval)),
   );
   const dropped: string[] = [];
   const postponed: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary)) {
-    const free = (await hasNoOlderSnapshot(sql)) && (await dropPartition(sql, partition));
+    const free =
+      (await nobodyReadsBefore(sql, servers, 'retention')) && (await dropPartition(sql, partition, servers));
     (free ? dropped : postponed).push(partition);
   }
   return { dropped, postponed };
 }
 
+/** Whether no snapshot is older than the boundaries of a table. */
+async function nobodyReadsBefore(sql: Sql, servers: PartitionedServers, table: string): Promise<boolean> {
+  return await servers.everyPlace(sql, (place) => hasNoOlderSnapshot(place.sql, place.nameOf(table)));
+}
+
 /** Partitions of `events` that end at or before the boundary, oldest first. */
-export async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
+async function partitionsBefore(sql: Sql, boundary: string): Promise<string[]> {
   const rows = await sql<{ name: string }[]>`
     SELECT relname AS name
       FROM events_partitions JOIN pg_class ON pg_class.oid = partition
@@ -413,22 +433,14 @@ export async function partitionsBefore(sql: Sql, boundary: string): Promise<stri
 /**
  * Drops the partitions of which the retention of apps has left no row, and whose days are over for some app: no new rows are expected there.
  * A row that comes nevertheless has a partition made for it.
- * @param isUnread whether no snapshot reads what was removed
  * @returns their names
  */
-export async function dropEmptyPartitions(
-  sql: Sql,
-  isUnread: () => Promise<boolean> = () => hasNoOlderSnapshot(sql, 'app_boundaries'),
-  options: DropOptions = {},
-): Promise<string[]> {
+async function dropEmptyPartitions(sql: Sql, servers: PartitionedServers): Promise<string[]> {
   const boundary = await removedUntil(sql);
-  if (boundary === null || !(await isUnread())) return [];
+  if (boundary === null || !(await nobodyReadsBefore(sql, servers, 'app_boundaries'))) return [];
   const dropped: string[] = [];
   for (const partition of await partitionsBefore(sql, boundary))
-    if (
-      (await isEmpty(sql, partition)) &&
-      (await dropPartition(sql, partition, { ...options, ifEmpty: true }))
-    )
+    if ((await isEmpty(sql, partition)) && (await dropPartition(sql, partition, servers, true)))
       dropped.push(partition);
   return dropped;
 }
@@ -456,7 +468,7 @@ interface ExpiredPart {
 }
 
 /** The part of the partition that the boundary lies in: one of a month or a year would keep its rows for that long. */
-export async function expiredParts(sql: Sql): Promise<readonly ExpiredPart[]> {
+async function expiredParts(sql: Sql): Promise<readonly ExpiredPart[]> {
   return await sql<ExpiredPart[]>`
     SELECT start::text, readable_from::text AS finish
       FROM events_partitions, retention WHERE start < readable_from AND finish > readable_from`;
@@ -467,27 +479,12 @@ export async function expiredParts(sql: Sql): Promise<readonly ExpiredPart[]> {
  * @param events the table of events, or a shard of it
  * @returns how many
  */
-export async function clipOnce(
-  sql: Sql | Transaction,
-  events: string,
-  { start, finish }: ExpiredPart,
-): Promise<number> {
-  const expired = sql`created_at >= ${start}::text::timestamptz AND created_at < ${finish}::text::timestamptz`;
-  const { count } = await sql`
-    DELETE FROM ${sql(events)}
-     WHERE ${expired} AND ctid = ANY (ARRAY(SELECT ctid FROM ${sql(events)} WHERE ${expired} LIMIT ${CLIPPED_ROWS}))`;
+async function clipOnce(tx: Transaction, events: string, { start, finish }: ExpiredPart): Promise<number> {
+  const expired = tx`created_at >= ${start}::text::timestamptz AND created_at < ${finish}::text::timestamptz`;
+  const { count } = await tx`
+    DELETE FROM ${tx(events)}
+     WHERE ${expired} AND ctid = ANY (ARRAY(SELECT ctid FROM ${tx(events)} WHERE ${expired} LIMIT ${CLIPPED_ROWS}))`;
   return count;
-}
-
-/** Removes rows as long as there are many. @returns how many were removed; the next call goes on */
-export async function clip(once: () => Promise<number>): Promise<number> {
-  let removed = 0;
-  for (let clips = 0; clips < CLIPS; clips += 1) {
-    const count = await once();
-    removed += count;
-    if (count < CLIPPED_ROWS) break;
-  }
-  return removed;
 }
 
 /**
@@ -495,30 +492,29 @@ export async function clip(once: () => Promise<number>): Promise<number> {
  * the boundary of its snapshot.
  * @returns how many were removed; the next call goes on
  */
-export async function clipPartitions(sql: Sql): Promise<number> {
+export async function clipPartitions(sql: Sql, servers = ONE_SERVER): Promise<number> {
   let removed = 0;
-  for (const part of await expiredParts(sql)) removed += await clip(() => clipOnce(sql, 'events', part));
+  for (const part of await expiredParts(sql))
+    await servers.everyPlace(sql, async ({ nameOf, change }) => {
+      for (let clips = 0; clips < CLIPS; clips += 1) {
+        const count = (await change((tx) => clipOnce(tx, nameOf('events'), part))) ?? 0;
+        removed += count;
+        if (count < CLIPPED_ROWS) break;
+      }
+      return true;
+    });
   return removed;
 }
 
-interface DropOptions {
-  readonly prepare?: string;
-  readonly ifEmpty?: boolean;
-  readonly locks?: readonly string[];
-}
-
-const ONLY_ONE: readonly string[] = ['ONLY events'];
-
 /**
- * @param options.prepare a statement before all others of its transaction
- * @param options.ifEmpty whether it stays if a row has come meanwhile
- * @param options.locks   what keeps rows from coming, beside a lock on the partition
+ * @param ifEmpty whether it stays if a row has come meanwhile
  * @returns false where the lock was not free in time, or it has a row
  */
-export async function dropPartition(
+async function dropPartition(
   sql: Sql,
   partition: string,
-  { prepare = '', ifEmpty = false, locks = ONLY_ONE }: DropOptions = {},
+  { prepare, locks }: PartitionedServers,
+  ifEmpty = false,
 ): Promise<boolean> {
   try {
     return await sql.begin('isolation level read committed', async (tx: Transaction) => {
@@ -540,72 +536,66 @@ export async function dropPartition(
 }
 
 /** Partitions are made for yesterday, in case the clock was ahead, and for a week ahead, in case the service is down then. */
-export const DAYS_BEHIND = 1;
-export const DAYS_AHEAD = 7;
+const DAYS_BEHIND = 1;
+const DAYS_AHEAD = 7;
+
+/** What engines with partitions supply alike. */
+export function partitionSteps(
+  { sql, settings, now, judged }: MaintenanceOptions,
+  servers: PartitionedServers,
+): Pick<EngineSteps, 'prepare' | 'everyPlace' | 'dropOld' | 'dropEmpty'> & {
+  readonly last: readonly [Step];
+} {
+  const expiredMinutes = new ExpiredMinutes();
+  return {
+    prepare: () => ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS),
+    everyPlace: servers.everyPlace,
+    dropOld: async () => {
+      const options = { days: settings.RETENTION_DAYS, now: judged() };
+      return (await applyRetention(sql, options, expiredMinutes, servers)).dropped;
+    },
+    dropEmpty: () => dropEmptyPartitions(sql, servers),
+    last: [{ name: 'retained partitions', every: 'ten minutes', run: () => clipPartitions(sql, servers) }],
+  };
+}
 
 /** Folded deltas after which their dead rows are vacuumed. */
-const VACUUM_AFTER_DELTAS = 2_000;
+export const VACUUM_AFTER_DELTAS = 2_000;
 
 /**
  * The maintenance tasks of PostgreSQL. Pending deltas cost every read a little: a second's worth at full load is some
  * 25,000 rows, 2 ms of a read.
  * @param pools of their own: a fold must not wait for reads, nor for a VACUUM
  */
-export function postgresMaintenance(
-  { sql, slow }: MaintenancePools,
-  options: {
-    retentionDays: number;
-    reachMs: number;
-    now: () => number;
-    judged?: (() => number) | undefined;
-  },
-): MaintenanceTasks {
-  const { retentionDays, reachMs, now, judged = now } = options;
+export const postgresMaintenance: StorageEngine['maintenance'] = (
+  { sql, slow },
+  settings,
+  now,
+  judged = now,
+) => {
   const folding = new Folding(countDeltas(sql), now, () => hasConsumers(sql));
-  const consumers = new ConsumerUpkeep(sql, reachMs, now, judged);
   const deadDeltas = new DeadRows(sql, slow, ['count_deltas', 'grouped_deltas'], VACUUM_AFTER_DELTAS);
-  const expiredKeys = new ExpiredKeys(sql);
-  const expiredMinutes = new ExpiredMinutes();
-  const expiredRows = new ExpiredRows(sql, removeExpired, now);
-  const profiler = new PrefixSumBuilder(sql, now);
   const rewriting = new Rewriting(sql, now);
-  const fields = new FieldUpkeep(sql, now, slow);
-  const prepare = (): Promise<void> =>
-    ensurePartitions(sql, now() - DAYS_BEHIND * DAY_MS, now() + DAYS_AHEAD * DAY_MS);
-  return {
-    fields,
-    consumers,
-    prepare,
-    everySecond: (oldestSnapshotSeconds = 0) =>
-      runSteps({
-        fold: async () => deadDeltas.deleted((await folding.fold(oldestSnapshotSeconds)) ?? 0),
-        'expired keys': () => expiredKeys.remove(judged()),
-        profiles: () => profiler.profileSome(),
-        vacuum: () => deadDeltas.vacuumIfDue(),
-        fields: () => fields.everySecond(oldestSnapshotSeconds),
-        consumers: () => consumers.look(),
-        'expired rows': () => expiredRows.removeSome(now() + REMOVE_ROWS_MS),
-      }),
-    everyTenMinutes: async () => {
-      let dropped: readonly string[] = [];
-      await runSteps({
-        partitions: prepare,
-        profiles: () => profiler.look(),
-        'deleted apps': () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()),
-        retention: async () => {
-          ({ dropped } = await applyRetention(sql, { days: retentionDays, now: judged() }, expiredMinutes));
-        },
-        'retained partitions': () => clipPartitions(sql),
-        'retention of apps': async () => {
-          await moveAppBoundaries(sql, judged());
-          await expiredRows.look();
-          await expiredRows.removeSome(now() + REMOVE_APPS_MS);
-          dropped = [...dropped, ...(await dropEmptyPartitions(sql))];
-        },
-        'mostly dead partitions': () => rewriting.rewriteSome(),
-        fields: () => fields.everyTenMinutes(),
-      });
-      return dropped;
-    },
-  };
-}
+  const options = { sql, settings, now, judged };
+  const partitions = partitionSteps(options, ONE_SERVER);
+  return maintenanceTasks(options, {
+    ...partitions,
+    fields: new FieldUpkeep(sql, now, slow),
+    removal,
+    removeExpired,
+    first: [
+      {
+        name: 'fold',
+        every: 'second',
+        run: async (oldestSnapshot) => deadDeltas.deleted((await folding.fold(oldestSnapshot)) ?? 0),
+      },
+      expiredKeysStep(sql, judged),
+      { name: 'vacuum', every: 'second', run: () => deadDeltas.vacuumIfDue() },
+      { name: 'partitions', every: 'ten minutes', run: partitions.prepare },
+    ],
+    last: [
+      ...partitions.last,
+      { name: 'mostly dead partitions', every: 'ten minutes', run: () => rewriting.rewriteSome() },
+    ],
+  });
+};

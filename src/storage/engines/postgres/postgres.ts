@@ -1,6 +1,6 @@
 /** PostgreSQL without extensions: events in partitions by day, counts in tables that the service folds deltas into. */
 import { addMonthCounts } from '../../backup/catalog.ts';
-import { countTable, HOUR_MS } from '../../counts/levels.ts';
+import { countTable } from '../../counts/levels.ts';
 import { movesBesideCounts } from '../../maintenance/days-away.ts';
 import { oneServerRoutes } from '../../read/event-reader.ts';
 import type { StorageEngine } from '../storage-engine.ts';
@@ -20,13 +20,7 @@ export const postgres: StorageEngine = {
   snapshots: { locks: true, keepsPlans: true, isExact: true, groupsDeltas: true },
   hasNodes: false,
   routes: oneServerRoutes,
-  maintenance: (pools, { RETENTION_DAYS, CONSUMER_REACH_HOURS }, now, judged) =>
-    postgresMaintenance(pools, {
-      retentionDays: RETENTION_DAYS,
-      reachMs: CONSUMER_REACH_HOURS * HOUR_MS,
-      now,
-      judged,
-    }),
+  maintenance: postgresMaintenance,
   removal,
   erase: eraseSlice,
   days: movesBesideCounts,

@@ -22,17 +22,7 @@ import {
   type WhichRows,
 } from '../../maintenance/days-away.ts';
 import { openColumnstore, removeWithCounts, takeFromOutlived, unlessStale } from './app-removal.ts';
-import { settleMarks } from './maintenance.ts';
-
-/** Not while a refresh is under way: its older snapshot would bring counts back, or lose them. */
-async function besideNoRefresh<T>(sql: Sql, work: () => Promise<T>): Promise<T> {
-  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
-  try {
-    return await work();
-  } finally {
-    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
-  }
-}
+import { besideNoRefresh, settleMarks } from './maintenance.ts';
 
 const STALE: Stayed = { reason: 'its counts are being refreshed: its rows leave later', isChanged: false };
 

@@ -1,29 +1,32 @@
 /** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
 
-import { PrefixSumBuilder } from '../../counts/daily-prefix-sums.ts';
 import { compareDay } from '../../counts/differences.ts';
-import { DAY_MS, floorTo, HOUR_MS, LEVELS, MINUTES } from '../../counts/levels.ts';
+import { DAY_MS, floorTo, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, NO_PLACE, noteTicks } from '../../feed/ticks.ts';
-import { ConsumerUpkeep } from '../../feed/upkeep.ts';
 import { EVERY_FIELD, noteUncounted } from '../../fields/uncounted-minutes.ts';
 import { FieldUpkeep } from '../../fields/upkeep.ts';
 import { DeadRows } from '../../maintenance/dead-rows.ts';
-import { removeDeletedApps } from '../../maintenance/deleted-apps.ts';
 import {
   discardProfiles,
   type ErasedMinute,
   type ErasureSlice,
-  eraseRows,
+  eraseIn,
   sumOf,
 } from '../../maintenance/erasing.ts';
-import { ExpiredKeys } from '../../maintenance/expired-keys.ts';
-import { ExpiredRows, REMOVE_ROWS_MS } from '../../maintenance/expired-rows.ts';
-import { type MaintenanceTasks, REMOVE_APPS_MS, runSteps } from '../../maintenance/loop.ts';
+import { expiredKeysStep } from '../../maintenance/expired-keys.ts';
+import { maintenanceTasks } from '../../maintenance/steps.ts';
 import { readSnapshot } from '../../read/snapshot.ts';
-import { hasNoOlderSnapshot, moveAppBoundaries, moveBoundary, readBoundary } from '../../retention.ts';
-import { COMMAND_TIMEOUT_MS, underCountsLock, waitedInVain } from '../postgres/maintenance.ts';
-import type { MaintenancePools, StorageSettings } from '../storage-engine.ts';
+import { hasNoOlderSnapshot, moveBoundary, readBoundary } from '../../retention.ts';
+import { withCountsLock } from '../postgres/app-removal.ts';
+import {
+  COMMAND_TIMEOUT_MS,
+  changeCounts,
+  everyPlace,
+  removedUntil,
+  underCountsLock,
+} from '../postgres/maintenance.ts';
+import type { StorageEngine } from '../storage-engine.ts';
 import {
   dropEmptyChunks,
   openColumnstore,
@@ -258,8 +261,7 @@ async function propagateInvalidations(sql: Sql, level: number, marks: readonly M
         FROM refreshed`;
     return;
   }
-  await sql.begin('isolation level read committed', async (tx) => {
-    await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+  await withCountsLock(sql)(async (tx) => {
     await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
     await renewDays(
       tx,
@@ -293,12 +295,7 @@ export async function renewDays(tx: Transaction, starts: readonly number[]): Pro
  * @param now milliseconds since 1970
  */
 export async function settleCounts(sql: Sql, now: number): Promise<void> {
-  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
-  try {
-    await settleMarks(sql, now);
-  } finally {
-    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
-  }
+  await besideNoRefresh(sql, () => settleMarks(sql, now));
 }
 
 /** Settles all marks in a session that keeps others from refreshing. */
@@ -317,8 +314,7 @@ export async function settleMarks(sql: Sql, now: number): Promise<void> {
  * @returns how many counts differed
  */
 export async function recountDay(sql: Sql, day: number): Promise<number> {
-  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
-  try {
+  return await besideNoRefresh(sql, async () => {
     // A refresh of what has lost its rows would remove the counts that outlive them.
     if (day < (await readBoundary(sql))) return 0;
     const { differing } = await readSnapshot(sql, (tx) => compareDay(tx, day, null));
@@ -332,15 +328,12 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
           () => refresh(sql, aggregate, interval, { isForced: true, inBatches }),
           REFRESH_TIMEOUT_MS,
         );
-    await sql.begin('isolation level read committed', async (tx) => {
-      await tx`SELECT pg_advisory_xact_lock(hashtext('tidemark counts'))`;
+    await withCountsLock(sql)(async (tx) => {
       await renewDays(tx, [day]);
       await tx`DELETE FROM daily_prefix_sums WHERE day = ${new Date(day)}`;
     });
     return differing;
-  } finally {
-    await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
-  }
+  });
 }
 
 /**
@@ -349,15 +342,11 @@ export async function recountDay(sql: Sql, day: number): Promise<number> {
  * @throws OperatorError where it has waited in vain for the lock of counts
  */
 export async function eraseSlice(sql: Sql, slice: ErasureSlice): Promise<number> {
-  const erased = await underCountsLock(sql, COMMAND_TIMEOUT_MS, async (tx) => {
+  return await changeCounts(sql, COMMAND_TIMEOUT_MS, async (tx) => {
     if (slice.excess !== undefined) return await takeExcess(tx, slice.appId, slice.excess);
     await openColumnstore(tx);
-    const minutes = await eraseRows(tx, writes, slice);
-    if (slice.payloads === null && minutes.length > 0) await discardProfiles(tx, slice.appId, minutes);
-    return sumOf(minutes);
+    return await eraseIn(tx, writes, slice, null);
   });
-  if (erased === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
-  return erased;
 }
 
 /** Counts without rows are beside the aggregates. */
@@ -387,15 +376,6 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
     dropped.push(...chunks.map((chunk) => chunk.name));
   }
   return dropped;
-}
-
-/** Drops the chunks that the retention of apps has left empty, once nobody has a snapshot in which they have rows. */
-async function dropEmptyOnes(sql: Sql): Promise<readonly string[]> {
-  const [last] = await sql<{ boundary: string | null }[]>`
-    SELECT max(removed_until)::text AS boundary FROM app_boundaries WHERE isfinite(removed_until)`;
-  if (last === undefined || last.boundary === null || !(await hasNoOlderSnapshot(sql, 'app_boundaries')))
-    return [];
-  return await dropEmptyChunks(sql, last.boundary);
 }
 
 /** Leaves a refresh to a later time where another program refreshes the same buckets. */
@@ -440,90 +420,84 @@ class Marks {
 const REFRESH_EVERY_MS = 5_000;
 
 /** The maintenance tasks of TimescaleDB. */
-export function timescaleMaintenance(
-  { sql, slow }: MaintenancePools,
-  settings: StorageSettings,
-  now: () => number,
-  judged: () => number = now,
-): MaintenanceTasks {
+export const timescaleMaintenance: StorageEngine['maintenance'] = (
+  { sql, slow },
+  settings,
+  now,
+  judged = now,
+) => {
   let refreshedAt = Number.NEGATIVE_INFINITY;
   const marks = new Marks(sql, slow);
-  const expiredKeys = new ExpiredKeys(sql);
-  const profiler = new PrefixSumBuilder(sql, now);
-  const fields = new FieldUpkeep(sql, now, slow);
-  const refreshMarked = (): Promise<void> => unlessBeingRefreshed(() => marks.refresh(now(), 0));
-  const expiredRows = new ExpiredRows(sql, removeExpiredWith(refreshMarked), now);
-  // A refresh in another process would bring counts back, and a compression of one chunk and a removal would wait for each other.
-  const removeExpired = async (ms: number): Promise<void> => {
-    if (!expiredRows.hasSome || compression.isRunning) return;
-    await ifAlone(sql, () => expiredRows.removeSome(now() + ms));
-  };
   const compression = new Compression(slow, settings, now);
-  const consumers = new ConsumerUpkeep(sql, settings.CONSUMER_REACH_HOURS * HOUR_MS, now, judged);
-  return {
-    fields,
-    consumers,
+  // Without waiting: other tasks come after it, and it is tried again in a moment.
+  const refreshMarked = (): Promise<void> => unlessBeingRefreshed(() => marks.refresh(now(), 0));
+  const moveDays = (): Promise<string> => moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
+  const options = { sql, settings, now, judged };
+  return maintenanceTasks(options, {
     prepare: async () => {
       // Before there is a policy, whose job drops chunks at once, and before anything is read after a downtime in which
       // such a job may have done so.
-      await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
+      await moveDays();
       await applyPolicies(sql, settings);
     },
-    everySecond: (oldestSnapshotSeconds = 0) =>
-      runSteps({
-        marks: () => marks.merge(),
-        ticks: () => tick(sql),
-        'expired keys': () => expiredKeys.remove(judged()),
-        profiles: () => profiler.profileSome(),
-        refresh: async () => {
+    fields: new FieldUpkeep(sql, now, slow),
+    everyPlace,
+    removal,
+    removeExpired: removeExpiredWith(refreshMarked),
+    // A refresh in another process would bring counts back, and a compression of one chunk and a removal would wait for each other.
+    alone: async (work) => {
+      if (!compression.isRunning) await ifAlone(sql, work);
+    },
+    dropOld: async () => {
+      const boundary = await moveDays();
+      return (await hasNoOlderSnapshot(sql)) ? await dropChunksBefore(sql, boundary) : [];
+    },
+    dropEmpty: async () => {
+      const boundary = await removedUntil(sql);
+      if (boundary === null || !(await hasNoOlderSnapshot(sql, 'app_boundaries'))) return [];
+      return await dropEmptyChunks(sql, boundary);
+    },
+    first: [
+      { name: 'marks', every: 'second', run: () => marks.merge() },
+      { name: 'ticks', every: 'second', run: () => tick(sql) },
+      expiredKeysStep(sql, judged),
+      {
+        name: 'refresh',
+        every: 'second',
+        run: async () => {
           if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
           await ifAlone(sql, async () => {
-            // Without waiting: other tasks come after it, and it is tried again in a moment.
-            await unlessBeingRefreshed(() => marks.refresh(now(), 0));
+            await refreshMarked();
             refreshedAt = now();
           });
         },
-        fields: () => fields.everySecond(oldestSnapshotSeconds),
-        consumers: () => consumers.look(),
-        'expired rows': () => removeExpired(REMOVE_ROWS_MS),
-        compression: async () => compression.throwFailure(),
-      }),
-    everyTenMinutes: async () => {
-      let dropped: readonly string[] = [];
-      await runSteps({
-        profiles: () => profiler.look(),
-        fields: () => fields.everyTenMinutes(),
-        policies: () => removeColumnstorePolicies(sql),
-        'deleted apps': async () => {
-          // A removal and a compression of one chunk would wait for each other.
-          if (compression.isRunning) return;
-          await ifAlone(sql, () => removeDeletedApps(sql, removal, now, now() + REMOVE_APPS_MS, judged()));
-          compression.startIfDue();
-        },
-        retention: async () => {
-          const boundary = await moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
-          if (await hasNoOlderSnapshot(sql)) dropped = await dropChunksBefore(sql, boundary);
-        },
-        'retention of apps': async () => {
-          await moveAppBoundaries(sql, judged());
-          await expiredRows.look();
-          await removeExpired(REMOVE_APPS_MS);
-          dropped = [...dropped, ...(await dropEmptyOnes(sql))];
-        },
-      });
-      return dropped;
-    },
-  };
-}
+      },
+      { name: 'policies', every: 'ten minutes', run: () => removeColumnstorePolicies(sql) },
+    ],
+    last: [
+      { name: 'compression', every: 'second', run: async () => compression.throwFailure() },
+      { name: 'compression', every: 'ten minutes', run: async () => compression.startIfDue() },
+    ],
+  });
+};
 
 /** Works if no other process refreshes or removes now. */
 async function ifAlone(sql: Sql, work: () => Promise<unknown>): Promise<void> {
   const [lock] = await sql<
     { held: boolean }[]
   >`SELECT pg_try_advisory_lock(hashtext('tidemark upkeep')) AS held`;
-  if (lock?.held !== true) return;
+  if (lock?.held === true) await thenUnlock(sql, work);
+}
+
+/** Works when no other process refreshes or removes: an older snapshot of a refresh would bring counts back, or lose them. */
+export async function besideNoRefresh<T>(sql: Sql, work: () => Promise<T>): Promise<T> {
+  await sql`SELECT pg_advisory_lock(hashtext('tidemark upkeep'))`;
+  return await thenUnlock(sql, work);
+}
+
+async function thenUnlock<T>(sql: Sql, work: () => Promise<T>): Promise<T> {
   try {
-    await work();
+    return await work();
   } finally {
     await sql`SELECT pg_advisory_unlock(hashtext('tidemark upkeep'))`;
   }

@@ -15,8 +15,9 @@ import { connect, type DatabaseAddress, type Sql } from '../../../../src/storage
 import { openCopyClient } from '../../../../src/storage/database/copy-client.ts';
 import type { Database } from '../../../../src/storage/database/database.ts';
 import { clusterOf } from '../../../../src/storage/engines/citus/cluster.ts';
-import { clipPartitions } from '../../../../src/storage/engines/citus/maintenance.ts';
+import { CLUSTER } from '../../../../src/storage/engines/citus/maintenance.ts';
 import { hashOf } from '../../../../src/storage/engines/citus/placement.ts';
+import { clipPartitions } from '../../../../src/storage/engines/postgres/maintenance.ts';
 import {
   type MaintenanceTasks,
   markAppDeleted,
@@ -276,10 +277,10 @@ describe.runIf(hasCitus)('a Citus cluster', () => {
       // Whoever holds a row keeps its part waiting alone: the parts before it are gone.
       await sql.begin(async (tx) => {
         await tx`SELECT FROM events WHERE app_id = ${app?.id ?? 0} AND id = ${last} FOR UPDATE`;
-        expect(await clipPartitions(alone)).toBe(10_000);
+        expect(await clipPartitions(alone, CLUSTER)).toBe(10_000);
       });
-      expect(await clipPartitions(alone)).toBe(10_000);
-      expect(await clipPartitions(alone)).toBe(0);
+      expect(await clipPartitions(alone, CLUSTER)).toBe(10_000);
+      expect(await clipPartitions(alone, CLUSTER)).toBe(0);
       await alone.end();
       const left = await sql`SELECT FROM events WHERE created_at < ${at(30)}`;
       expect(left).toHaveLength(10_000);

@@ -29,6 +29,7 @@ import { until } from '../../../support/service.ts';
 const DAY_MS = 86_400_000;
 const START = Date.UTC(2026, 1, 26);
 const NOON = START + DAY_MS / 2;
+const SETTINGS = { CHUNK_HOURS: 24, COMPRESS_AFTER_DAYS: 0, RETENTION_DAYS: 0, CONSUMER_REACH_HOURS: 168 };
 
 let database: TestDatabase;
 let sql: Sql;
@@ -161,10 +162,7 @@ describe.each([
 
   test('reads do not go through a version of each count for each second', async () => {
     let now = NOON;
-    const tasks = postgresMaintenance(
-      { sql, slow: sql },
-      { retentionDays: 0, reachMs: 604_800_000, now: () => now },
-    );
+    const tasks = postgresMaintenance({ sql, slow: sql }, SETTINGS, () => now);
     /** An event of each of 300 types, in the same minute. */
     const insertTypes = (): Promise<number> =>
       insertSelected(
@@ -201,10 +199,7 @@ describe.each([
   });
 
   test('dead rows are not vacuumed in vain, and are when it is over', async () => {
-    const tasks = postgresMaintenance(
-      { sql, slow: sql },
-      { retentionDays: 0, reachMs: 604_800_000, now: () => NOON },
-    );
+    const tasks = postgresMaintenance({ sql, slow: sql }, SETTINGS, () => NOON);
     await sql`CREATE EXTENSION pageinspect`;
     const dead = async (): Promise<number> => {
       const [row] = await sql<{ count: number }[]>`
@@ -265,10 +260,7 @@ test('what is committed after a fold that it was written before is counted at on
 test('deltas of thousands of types are added up for a minute, and every total is exact meanwhile', async () => {
   await ensurePartitions(sql, START, START);
   let now = NOON;
-  const tasks = postgresMaintenance(
-    { sql, slow: sql },
-    { retentionDays: 0, reachMs: 604_800_000, now: () => now },
-  );
+  const tasks = postgresMaintenance({ sql, slow: sql }, SETTINGS, () => now);
   let stored = 0;
   /** An event of each type in turn, in the same minute; then a round of maintenance. */
   const round = async (events: number, ms: number): Promise<number> => {
