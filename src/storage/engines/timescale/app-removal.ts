@@ -70,7 +70,7 @@ async function aggregatesOf(
  * or have not been counted from them yet: they are refreshed first.
  * @param refreshMarked refreshes what is marked
  */
-export function removeExpiredWith(refreshMarked: () => Promise<void>): RemoveExpired {
+export function removeExpiredWith(refreshMarked: () => Promise<unknown>): RemoveExpired {
   return (sql, part, isOver) => {
     let isStale = false;
     return inSlices(

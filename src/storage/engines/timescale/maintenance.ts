@@ -1,6 +1,7 @@
 /** Maintenance of TimescaleDB: marked buckets are refreshed, days profiled, retention applied. */
 
 import { compareDay } from '../../counts/differences.ts';
+import { startOfMonth } from '../../counts/intervals.ts';
 import { DAY_MS, floorTo, LEVELS, MINUTES } from '../../counts/levels.ts';
 import type { Sql, Transaction } from '../../database/connect.ts';
 import { hasConsumers, NO_PLACE, noteTicks } from '../../feed/ticks.ts';
@@ -57,6 +58,11 @@ const JOINED_BUCKETS = 60;
  * invalidations does that.
  */
 const MOST_REFRESHES = { minutes: 30, coarser: 4 } as const;
+
+/** Marks of a level that are settled in one step: what is in memory at once. */
+export const MARKS_AT_ONCE = 5_000;
+/** How long a round takes further steps. What is marked still is counted from rows. */
+const REFRESH_MS = 1_000;
 
 interface Mark {
   readonly id: string;
@@ -124,13 +130,15 @@ const MERGE = `
 const VACUUM_AFTER_MARKS = 2_000;
 
 /**
- * Refreshes the marked buckets that have ended, level by level, and moves their marks one level up.
+ * Refreshes the marked buckets that have ended, level by level and {@link MARKS_AT_ONCE} in a step, and moves their marks one level up.
  *
  * A mark is only taken away when a refresh that began after the mark was seen has ended: rows committed by then are in
  * it, and a row committed later has brought a mark of its own.
  * @param now       milliseconds since 1970
  * @param timeoutMs how long each refresh waits for another one of the same buckets
- * @param onLifted  called with how many marks are gone, level by level
+ * @param onLifted  called with how many marks are gone, step by step
+ * @param isOver    whether to leave the rest of a level to a later call
+ * @returns whether nothing was left
  * @throws the error that {@link isBeingRefreshed} recognizes if that refresh has not ended by then: the marks left stay
  */
 export async function refreshStale(
@@ -138,12 +146,14 @@ export async function refreshStale(
   now: number,
   timeoutMs = REFRESH_TIMEOUT_MS,
   onLifted: (marks: number) => void = () => undefined,
-): Promise<void> {
+  isOver: () => boolean = () => false,
+): Promise<boolean> {
   const inBatches = await refreshesInBatches(sql);
-  for (const [number, level] of LEVELS.entries()) {
+  let isWhole = true;
+  for (let number = 0; number < LEVELS.length; ) {
+    const level = LEVELS[number] ?? MINUTES;
     const { ms } = level;
     const marks = await endedMarks(sql, number, now - SETTLE_MS - ms);
-    if (marks.length === 0) continue;
     // Before the retention boundary the finer counts are gone: a refresh would delete the coarser ones there.
     const boundary = await readBoundary(sql);
     const readable = marks.filter((mark) => mark.bucket >= boundary);
@@ -155,9 +165,13 @@ export async function refreshStale(
         await refreshInTurn(sql, () => refresh(sql, aggregate, interval, options), timeoutMs);
       }
     }
-    await propagateInvalidations(sql, number, marks);
+    if (marks.length > 0) await propagateInvalidations(sql, number, marks);
     onLifted(marks.length);
+    const hasMore = marks.length === MARKS_AT_ONCE;
+    isWhole &&= !hasMore || !isOver();
+    if (!hasMore || isOver()) number += 1;
   }
+  return isWhole;
 }
 
 /** Minutes that ended longer ago are not counted when a tick is noted: their rows may be in the columnstore. */
@@ -207,7 +221,7 @@ async function tick(sql: Sql): Promise<void> {
   await underCountsLock(sql, 0, (tx) => tx.unsafe(TICK));
 }
 
-/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it; in order of time. */
+/** Marks of buckets of a level that begin at a time, in milliseconds since 1970, or before it: the first {@link MARKS_AT_ONCE} in order of time. */
 async function endedMarks(sql: Sql, level: number, latest: number): Promise<readonly Mark[]> {
   return await sql.begin('isolation level read committed', async (tx) => {
     const [, marks] = await Promise.all([
@@ -216,7 +230,7 @@ async function endedMarks(sql: Sql, level: number, latest: number): Promise<read
         SELECT id::text, (extract(epoch FROM bucket) * 1000)::float8 AS bucket
           FROM stale_buckets
          WHERE written >= (SELECT pending_from FROM last_fold) AND level = ${level} AND bucket <= ${new Date(latest)}
-         ORDER BY stale_buckets.bucket`,
+         ORDER BY stale_buckets.bucket LIMIT ${MARKS_AT_ONCE}`,
     ]);
     return [...marks];
   });
@@ -242,13 +256,13 @@ function intervalsOf(
 
 /**
  * Moves marks one level up. Those of days are removed: what is computed from those days (sql/0002_events.timescale.sql) follows in the same
- * transaction. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
+ * transaction, month by month, as folds and imports of all apps wait for it. It waits for a profile that is being made, which otherwise would hold the counts from before the refresh
  * and not be discarded.
  */
 async function propagateInvalidations(sql: Sql, level: number, marks: readonly Mark[]): Promise<void> {
-  const ids = marks.map((mark) => mark.id);
   const above = LEVELS[level + 1];
   if (above !== undefined) {
+    const ids = marks.map((mark) => mark.id);
     await sql`
       WITH refreshed AS (DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[]) RETURNING bucket, fields, level),
            minutes AS (SELECT bucket, fields FROM refreshed WHERE level = 0),
@@ -261,13 +275,16 @@ async function propagateInvalidations(sql: Sql, level: number, marks: readonly M
         FROM refreshed`;
     return;
   }
-  await withCountsLock(sql)(async (tx) => {
-    await tx`DELETE FROM stale_buckets WHERE id = ANY(${ids}::bigint[])`;
-    await renewDays(
-      tx,
-      marks.map(({ bucket }) => bucket),
-    );
-  });
+  for (const month of new Set(marks.map(({ bucket }) => startOfMonth(bucket)))) {
+    const days = marks.filter(({ bucket }) => startOfMonth(bucket) === month);
+    await withCountsLock(sql)(async (tx) => {
+      await tx`DELETE FROM stale_buckets WHERE id = ANY(${days.map(({ id }) => id)}::bigint[])`;
+      await renewDays(
+        tx,
+        days.map(({ bucket }) => bucket),
+      );
+    });
+  }
 }
 
 /**
@@ -378,12 +395,13 @@ export async function dropChunksBefore(sql: Sql, boundary: string): Promise<read
   return dropped;
 }
 
-/** Leaves a refresh to a later time where another program refreshes the same buckets. */
-async function unlessBeingRefreshed(refreshing: () => Promise<void>): Promise<void> {
+/** Leaves a refresh to a later time where another program refreshes the same buckets. @returns whether nothing was left */
+async function unlessBeingRefreshed(refreshing: () => Promise<boolean>): Promise<boolean> {
   try {
-    await refreshing();
+    return await refreshing();
   } catch (error) {
     if (!isBeingRefreshed(error)) throw error;
+    return true;
   }
 }
 
@@ -408,11 +426,12 @@ class Marks {
     await this.#deadRows.vacuumIfDue();
   }
 
-  /** @param timeoutMs how long each refresh waits for another one of the same buckets */
-  async refresh(now: number, timeoutMs: number): Promise<void> {
-    await refreshStale(this.#sql, now, timeoutMs, (marks) => {
+  /** As {@link refreshStale}. */
+  async refresh(now: number, timeoutMs: number, isOver?: () => boolean): Promise<boolean> {
+    const onLifted = (marks: number): void => {
       this.#removed += marks;
-    });
+    };
+    return await refreshStale(this.#sql, now, timeoutMs, onLifted, isOver);
   }
 }
 
@@ -430,7 +449,8 @@ export const timescaleMaintenance: StorageEngine['maintenance'] = (
   const marks = new Marks(sql, slow);
   const compression = new Compression(slow, settings, now);
   // Without waiting: other tasks come after it, and it is tried again in a moment.
-  const refreshMarked = (): Promise<void> => unlessBeingRefreshed(() => marks.refresh(now(), 0));
+  const refreshMarked = (until: number): Promise<boolean> =>
+    unlessBeingRefreshed(() => marks.refresh(now(), 0, () => now() >= until));
   const moveDays = (): Promise<string> => moveBoundary(sql, { days: settings.RETENTION_DAYS, now: judged() });
   const options = { sql, settings, now, judged };
   return maintenanceTasks(options, {
@@ -443,7 +463,7 @@ export const timescaleMaintenance: StorageEngine['maintenance'] = (
     fields: new FieldUpkeep(sql, now, slow),
     everyPlace,
     removal,
-    removeExpired: removeExpiredWith(refreshMarked),
+    removeExpired: removeExpiredWith(() => refreshMarked(Number.POSITIVE_INFINITY)),
     // A refresh in another process would bring counts back, and a compression of one chunk and a removal would wait for each other.
     alone: async (work) => {
       if (!compression.isRunning) await ifAlone(sql, work);
@@ -467,8 +487,7 @@ export const timescaleMaintenance: StorageEngine['maintenance'] = (
         run: async () => {
           if (Math.abs(now() - refreshedAt) < REFRESH_EVERY_MS) return;
           await ifAlone(sql, async () => {
-            await refreshMarked();
-            refreshedAt = now();
+            if (await refreshMarked(now() + REFRESH_MS)) refreshedAt = now();
           });
         },
       },

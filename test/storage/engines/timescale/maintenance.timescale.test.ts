@@ -9,7 +9,9 @@ import { removal } from '../../../../src/storage/engines/timescale/app-removal.t
 import { compress } from '../../../../src/storage/engines/timescale/compression.ts';
 import {
   dropChunksBefore,
+  MARKS_AT_ONCE,
   mergeMarks,
+  refreshStale,
   settleCounts,
   timescaleMaintenance,
 } from '../../../../src/storage/engines/timescale/maintenance.ts';
@@ -190,6 +192,47 @@ describe.runIf(availableEngines().includes('timescale'))('TimescaleDB', () => {
     await expectExact();
     await settle(sql);
     await expectExact();
+  });
+
+  test('marks of years are settled in bounded steps, and a month that somebody holds keeps no other one waiting', async () => {
+    const first = new Date(Date.UTC(2025, 11, 30));
+    await sql`
+      INSERT INTO stale_buckets (level, bucket)
+      SELECT 0, ${first}::timestamptz + minute * interval '1 minute' FROM generate_series(0, ${MARKS_AT_ONCE + 499}) AS minute`;
+    await sql`INSERT INTO month_counts (app_id, type_id, bucket, count) VALUES (${APP}, 1, '2026-01-01Z', 0)`;
+    const steps: number[] = [];
+    let after: Promise<boolean> | null = null;
+    const later = Date.UTC(2027, 0, 1);
+    const marksOf = async (until: string): Promise<number> =>
+      (await sql`SELECT FROM stale_buckets WHERE bucket >= ${first} AND bucket < ${until}::timestamptz`)
+        .length;
+    await sql.begin(async (tx) => {
+      await tx`SELECT FROM month_counts WHERE bucket = '2026-01-01Z' FOR UPDATE`;
+      const settling = refreshStale(sql, later, 0, (marks) => void steps.push(marks));
+      settling.catch(() => undefined); // Awaited below.
+      await until(async () => (await marksOf('2026-01-01Z')) === 0, 'December is settled');
+      expect(await marksOf('2026-02-01Z')).toBeGreaterThan(0);
+      // The transaction ends, and lets the other month be settled.
+      after = settling;
+    });
+    expect(await after).toBe(true);
+    expect(await marksOf('2026-02-01Z')).toBe(0);
+    expect(steps.slice(0, 2)).toEqual([MARKS_AT_ONCE, 500]);
+    expect(Math.max(...steps)).toBe(MARKS_AT_ONCE);
+    await expectExact();
+  });
+
+  test('a round leaves the marks that it has no time for to the next one', async () => {
+    await sql`
+      INSERT INTO stale_buckets (level, bucket)
+      SELECT 0, '2025-10-01Z'::timestamptz + minute * interval '1 minute' FROM generate_series(0, ${MARKS_AT_ONCE}) AS minute`;
+    const later = Date.UTC(2027, 0, 1);
+    const isOver = (): boolean => true;
+    expect(await refreshStale(sql, later, 0, undefined, isOver)).toBe(false);
+    const left = await sql`SELECT FROM stale_buckets WHERE level = 0 AND bucket < '2025-11-01Z'`;
+    expect(left).toHaveLength(1);
+    expect(await refreshStale(sql, later, 0, undefined, isOver)).toBe(true);
+    expect(await sql`SELECT FROM stale_buckets WHERE bucket < '2025-11-01Z'`).toHaveLength(0);
   });
 
   test('a refresh by another program puts maintenance off, and whoever settles the counts waits for it', async () => {
