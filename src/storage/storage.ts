@@ -3,8 +3,8 @@
  * that implements {@link StorageEngine}. Connections (database/) and writers (write/) are imported by themselves.
  */
 import type pg from 'pg';
-import { beginExport, type Export } from './backup/export.ts';
-import { beginRestore, type Restore, type RestoreOptions } from './backup/restore.ts';
+import { beginExport } from './backup/export.ts';
+import { beginRestore, type RestoreOptions } from './backup/restore.ts';
 import { refuseMoved } from './copy/endpoint.ts';
 import type { Interval } from './counts/intervals.ts';
 import { DAY_MS } from './counts/levels.ts';
@@ -12,12 +12,11 @@ import { type RecountedDay, recount } from './counts/recount.ts';
 import { rowsHereOf, type Sql, type Transactions } from './database/connect.ts';
 import { connectionsTo } from './database/copy-connection.ts';
 import type { Database } from './database/database.ts';
-import { chooseEngine, type Engine } from './database/engine.ts';
+import { chooseEngine } from './database/engine.ts';
 import { refuseUnfit } from './database/fitness.ts';
 import { type Nodes, oneServer } from './database/nodes.ts';
-import { type DatabaseFacts, hasSchema, readDatabaseFacts } from './database-facts.ts';
+import { hasSchema, readDatabaseFacts } from './database-facts.ts';
 import { ENGINES } from './engines/engines.ts';
-import type { MaintenancePools, StorageSettings } from './engines/storage-engine.ts';
 import type { ErasedValues } from './fields/recount.ts';
 import {
   type BroughtBack,
@@ -26,14 +25,12 @@ import {
   type Stayed,
   waitsForFields,
 } from './maintenance/days-away.ts';
-import { type ErasureSlice, type RecountOfErased, recountErased } from './maintenance/erasing.ts';
+import { type RecountOfErased, recountErased } from './maintenance/erasing.ts';
 import { unlessKept } from './maintenance/expired-rows.ts';
-import type { MaintenanceTasks } from './maintenance/loop.ts';
-import { type RecoveredRows, recoverRows, type StrayCount } from './maintenance/stray-rows.ts';
+import { type RecoveredRows, recoverRows } from './maintenance/stray-rows.ts';
 import { migrate, migrationState, noSchema, requireSchema } from './migrate.ts';
 import { createReader, type EventReader } from './read/event-reader.ts';
 import { inOneSnapshot } from './read/snapshot.ts';
-import type { EngineWrites } from './write/engine-writes.ts';
 
 export type { RowSection, SequenceValue } from './backup/catalog.ts';
 export type { Export } from './backup/export.ts';
@@ -125,103 +122,7 @@ export { moveBoundariesOf, Retention, readBoundary, readRetention, readRules } f
 export type { EngineWrites } from './write/engine-writes.ts';
 
 /** What the storage of one database does, whatever its engine. Operations take the pool whose connections they use. */
-export interface Storage {
-  readonly engine: Engine;
-  /** Names and versions of the engine, for display. */
-  readonly description: string;
-  /** A line for the log where a better engine is available and not used. */
-  readonly note: string | null;
-  /** Brings the schema to this release's. @returns the names of the files that were applied */
-  migrate(sql: Sql): Promise<{ applied: string[] }>;
-  /** How far the migration by a backend is, in words; null where the schema is this release's. */
-  migrationState(sql: Sql, pid: number): Promise<string | null>;
-  /** Reads with the connections of a pool, and in the archive what is there alone. */
-  reader(sql: Sql): EventReader;
-  /** Reads the rows that are in the database alone. Counts, and the totals that are made of them, are of all events. */
-  readerOfRows(sql: Sql): EventReader;
-  /** Has several reads see one snapshot; in a cluster, each read has that of its app's node. */
-  inSnapshot<T>(sql: Sql, read: (events: EventReader) => Promise<T>): Promise<T>;
-  /** How rows are written, for writers. */
-  readonly writes: EngineWrites;
-  /** The servers that hold events. */
-  nodesOf(database: Database): Nodes;
-  /** The pool where the events of an app are: in a cluster, one on its node. @throws if that node is known not to answer */
-  poolOfApp(sql: Sql, appId: number): Promise<Sql>;
-  /**
-   * What has to be done from time to time.
-   * @param now milliseconds since 1970
-   */
-  maintenance(
-    pools: MaintenancePools,
-    settings: StorageSettings,
-    now: () => number,
-    judged?: () => number,
-  ): MaintenanceTasks;
-  /**
-   * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
-   * before, during and after.
-   * @param sql a pool of one connection
-   * @param now milliseconds since 1970
-   */
-  settleCounts(sql: Sql, now: number): Promise<void>;
-  /** Settles counts while more is being stored; does nothing where that would make writers wait. */
-  settleBesideWriters(sql: Sql, now: number): Promise<void>;
-  /** Takes a snapshot of everything that a backup holds. @param client a connection to the database for this alone */
-  beginExport(client: pg.Client, database: Database): Promise<Export>;
-  /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
-  beginRestore(options: Omit<RestoreOptions, 'engine'>): Promise<Restore>;
-  /** Facts for the doctor. */
-  facts(sql: Sql): Promise<DatabaseFacts>;
-  /**
-   * Rebuilds the counts of the UTC days that an interval touches from their rows, while readers and writers go on. Days
-   * before the retention boundary are left out.
-   * @param sql a pool of one connection
-   * @param onDay called after each day
-   */
-  recount(
-    sql: Sql,
-    interval: Interval,
-    onDay: (day: RecountedDay) => void,
-  ): Promise<{ readonly leftOut: number }>;
-  /**
-   * Removes events of an app, or replaces their payloads, with their counts: in one transaction.
-   * @returns how many there were
-   */
-  erase(sql: Sql, slice: ErasureSlice): Promise<number>;
-  /**
-   * Counts declared fields again where events were erased, and forgets values that no event has any more.
-   * @param values those that were asked for
-   * @param named  values that are named elsewhere
-   * @param now    milliseconds since 1970
-   * @returns those of `named` that are forgotten
-   */
-  recountErased(
-    sql: Sql,
-    of: RecountOfErased,
-    values: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
-    now: number,
-  ): Promise<readonly ErasedValues[]>;
-  /**
-   * Takes the rows of an archived day away, which its objects hold from now on, in one transaction.
-   * @param sql a pool of one connection
-   * @returns null: they have left
-   */
-  takeAway(sql: Sql, day: Omit<DayToTake, 'unticked'>): Promise<Stayed | null>;
-  /**
-   * The inverse: its rows are where they were, in one transaction.
-   * @param sql a pool of one connection
-   * @returns null where the day is not away in these objects, or rows have to stay where they are now
-   */
-  bringBack(sql: Sql, day: DayToBring): Promise<BroughtBack | null>;
-  /** Counts the events that lie where nobody reads them, by server. */
-  strayRows(sql: Sql): Promise<readonly StrayCount[]>;
-  /**
-   * Moves them to where they are read, with their counts, each once. It may be interrupted and called again.
-   * @param sql a pool of one connection
-   * @param onBatch called with the sums after each transaction
-   */
-  recoverRows(sql: Sql, onBatch: (rows: RecoveredRows) => void): Promise<RecoveredRows>;
-}
+export type Storage = Awaited<ReturnType<typeof openStorage>>;
 
 /**
  * Opens the storage of a database that has the schema of this release, and changes nothing.
@@ -241,7 +142,7 @@ export async function openMigratedStorage(sql: Sql): Promise<Storage> {
  * @throws OperatorError where the database was migrated for another engine, was left for another one, is a part of a copy, or would
  *   lose what is written to it
  */
-export async function openStorage(sql: Sql): Promise<Storage> {
+export async function openStorage(sql: Sql) {
   const { engine: name, description, note } = await chooseEngine(sql);
   await refuseMoved(sql);
   await refuseUnfit(sql, name);
@@ -255,35 +156,81 @@ export async function openStorage(sql: Sql): Promise<Storage> {
   };
   return {
     engine: name,
+    /** Names and versions of the engine, for display. */
     description,
+    /** A line for the log where a better engine is available and not used. */
     note,
-    migrate: (pool) => migrate(pool, name),
-    migrationState: (pool, pid) => migrationState(pool, name, pid),
+    /** Brings the schema to this release's. @returns the names of the files that were applied */
+    migrate: (pool: Sql) => migrate(pool, name),
+    /** How far the migration by a backend is, in words; null where the schema is this release's. */
+    migrationState: (pool: Sql, pid: number) => migrationState(pool, name, pid),
+    /** Reads with the connections of a pool, and in the archive what is there alone. */
     reader: readerOf,
-    readerOfRows: (pool) => readerOf(rowsHereOf(pool)),
-    inSnapshot: (pool, read) => {
+    /** Reads the rows that are in the database alone. Counts, and the totals that are made of them, are of all events. */
+    readerOfRows: (pool: Sql) => readerOf(rowsHereOf(pool)),
+    /** Has several reads see one snapshot; in a cluster, each read has that of its app's node. */
+    inSnapshot: <T>(pool: Sql, read: (events: EventReader) => Promise<T>): Promise<T> => {
       pool.pool.database.adopt(engine);
       const routes = engine.routes(pool);
       if (routes.together === null) return read(createReader(pool, routes));
       return inOneSnapshot(pool, (snapshot) => read(createReader(snapshot)));
     },
+    /** How rows are written, for writers. */
     writes: engine.writes,
+    /** The servers that hold events. */
     nodesOf,
-    poolOfApp: (pool, appId) => engine.routes(pool).at(appId),
+    /** The pool where the events of an app are: in a cluster, one on its node. @throws if that node is known not to answer */
+    poolOfApp: (pool: Sql, appId: number) => engine.routes(pool).at(appId),
+    /**
+     * What has to be done from time to time.
+     * @param now milliseconds since 1970
+     */
     maintenance: engine.maintenance,
+    /**
+     * Brings what was just stored into the counts, so that its first reads are as cheap as all others. Totals are exact
+     * before, during and after.
+     * @param sql a pool of one connection
+     * @param now milliseconds since 1970
+     */
     settleCounts: engine.settleCounts,
-    settleBesideWriters: async (pool, now) => {
+    /** Settles counts while more is being stored; does nothing where that would make writers wait. */
+    settleBesideWriters: async (pool: Sql, now: number) => {
       if (engine.settlesBesideWriters) await engine.settleCounts(pool, now);
     },
-    beginExport: (client, database) => beginExport(client, database, engine),
-    beginRestore: (options) => beginRestore({ ...options, engine }),
-    facts: (pool) => readDatabaseFacts(pool, engine, description),
-    recount: (pool, interval, onDay) => {
+    /** Takes a snapshot of everything that a backup holds. @param client a connection to the database for this alone */
+    beginExport: (client: pg.Client, database: Database) => beginExport(client, database, engine),
+    /** Prepares an unused database for the rows of a backup. @throws OperatorError where it does not fit or has been used */
+    beginRestore: (options: Omit<RestoreOptions, 'engine'>) => beginRestore({ ...options, engine }),
+    /** Facts for the doctor. */
+    facts: (pool: Sql) => readDatabaseFacts(pool, engine, description),
+    /**
+     * Rebuilds the counts of the UTC days that an interval touches from their rows, while readers and writers go on. Days
+     * before the retention boundary are left out.
+     * @param sql a pool of one connection
+     * @param onDay called after each day
+     */
+    recount: (pool: Sql, interval: Interval, onDay: (day: RecountedDay) => void) => {
       pool.pool.database.adopt(engine);
       return recount(pool, engine, interval, onDay);
     },
-    erase: (pool, slice) => engine.erase(pool, slice),
-    recountErased: async (pool, of, values, now) => {
+    /**
+     * Removes events of an app, or replaces their payloads, with their counts: in one transaction.
+     * @returns how many there were
+     */
+    erase: engine.erase,
+    /**
+     * Counts declared fields again where events were erased, and forgets values that no event has any more.
+     * @param values those that were asked for
+     * @param named  values that are named elsewhere
+     * @param now    milliseconds since 1970
+     * @returns those of `named` that are forgotten
+     */
+    recountErased: async (
+      pool: Sql,
+      of: RecountOfErased,
+      values: { readonly values: readonly ErasedValues[]; readonly named: readonly ErasedValues[] },
+      now: number,
+    ) => {
       pool.pool.database.adopt(engine);
       const place = await engine.routes(pool).at(of.appId);
       let forgotten: readonly ErasedValues[] = [];
@@ -296,7 +243,12 @@ export async function openStorage(sql: Sql): Promise<Storage> {
       await (engine.atFields?.(pool, of.appId, work) ?? work(place));
       return forgotten;
     },
-    takeAway: async (pool, day) => {
+    /**
+     * Takes the rows of an archived day away, which its objects hold from now on, in one transaction.
+     * @param sql a pool of one connection
+     * @returns null: they have left
+     */
+    takeAway: async (pool: Sql, day: Omit<DayToTake, 'unticked'>): Promise<Stayed | null> => {
       const waits = await waitsForFields(pool, day);
       if (waits !== null) return waits;
       const unticked = engine.unticked((table) => table);
@@ -305,14 +257,25 @@ export async function openStorage(sql: Sql): Promise<Storage> {
         ? { reason: 'the database is being copied: its rows leave later', isChanged: false }
         : outcome.value;
     },
-    bringBack: async (pool, day) => {
+    /**
+     * The inverse: its rows are where they were, in one transaction.
+     * @param sql a pool of one connection
+     * @returns null where the day is not away in these objects, or rows have to stay where they are now
+     */
+    bringBack: async (pool: Sql, day: DayToBring): Promise<BroughtBack | null> => {
       const at = Date.parse(`${day.day}T00:00:00Z`);
       await engine.createPartitions(pool, { from: at, until: at + DAY_MS });
       const outcome = await unlessKept(pool, () => engine.days.bringBack(pool, day));
       return outcome?.value ?? null;
     },
-    strayRows: async (pool) => (await engine.strayRows?.find(pool)) ?? [],
-    recoverRows: async (pool, onBatch) => {
+    /** Counts the events that lie where nobody reads them, by server. */
+    strayRows: async (pool: Sql) => (await engine.strayRows?.find(pool)) ?? [],
+    /**
+     * Moves them to where they are read, with their counts, each once. It may be interrupted and called again.
+     * @param sql a pool of one connection
+     * @param onBatch called with the sums after each transaction
+     */
+    recoverRows: async (pool: Sql, onBatch: (rows: RecoveredRows) => void) => {
       const sources = (await engine.strayRows?.gather(pool)) ?? [];
       return await recoverRows(sources, {
         sql: pool,

@@ -1,41 +1,29 @@
 /** Reads of events and counts with the connections of a pool. */
 
 import {
-  type AppSpan,
   type AppStats,
   readAppSpan,
   readAppStats,
   readDayCounts,
   readTypeActivity,
 } from '../counts/app-stats.ts';
-import type { BucketsProblem } from '../counts/buckets.ts';
 import { type Counters, type CountersRequest, readCounters } from '../counts/counters.ts';
 import {
-  type FieldSeries,
   type FieldSeriesRequest,
   readFilteredSeries,
   readFilteredTypes,
   readValueSeries,
 } from '../counts/field-series.ts';
 import type { Interval } from '../counts/intervals.ts';
+import { readFrame, readSeries, type SeriesRequest } from '../counts/series.ts';
 import {
-  readFrame,
-  readSeries,
-  type Series,
-  type SeriesFrame,
-  type SeriesRequest,
-} from '../counts/series.ts';
-import {
-  type NumberSeries,
   readNumberSeries,
   readSummarySeries,
   readSummaryWindows,
   type SummaryRequest,
-  type SummarySeries,
-  type SummaryWindows,
   type SummaryWindowsRequest,
 } from '../counts/summary-series.ts';
-import { readTypeStats, type TypeStats } from '../counts/type-stats.ts';
+import { readTypeStats } from '../counts/type-stats.ts';
 import {
   type NoWindows,
   readFirstWindow,
@@ -49,107 +37,12 @@ import type { FieldFilter, NotCounted } from '../fields/field-scope.ts';
 import type { RowFilter } from '../fields/row-filter.ts';
 import { encodeFeedCursor, type FeedSnapshot, feedCursorOf, readFeed, readSnapshotText } from './arrivals.ts';
 import { type LineReader, openCountedLines, openLines } from './event-lines.ts';
-import {
-  type EventList,
-  type EventListRequest,
-  readEvent,
-  readEventList,
-  readFilteredList,
-  type SingleEvent,
-} from './event-list.ts';
+import { type EventListRequest, readEvent, readEventList, readFilteredList } from './event-list.ts';
 import { readEventPage } from './event-page.ts';
 import type { ScanRequest } from './event-scan.ts';
 import { type EventSearch, openSearch } from './event-search.ts';
-import type { EventPage, PageRequest } from './page-request.ts';
+import type { PageRequest } from './page-request.ts';
 import { inOneSnapshot } from './snapshot.ts';
-
-/** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
-export interface EventReader {
-  /** A page at an offset, and the exact total. */
-  page(request: PageRequest): Promise<EventPage>;
-  /** A page from a cursor, in either order. */
-  list(request: EventListRequest): Promise<EventList>;
-  /** A page of the events that pass a filter; if counts of fields do not answer it, it must be searched for. */
-  filteredList(request: EventListRequest, filter: FieldFilter): Promise<EventList | NotCounted>;
-  /** A search for events whose payload passes a filter. It holds no connection between its steps. */
-  search(request: ScanRequest, filter: RowFilter | null): EventSearch;
-  /** Events as lines of JSON, part by part. It holds no connection between two of them. */
-  lines(request: ScanRequest, filter: RowFilter | null): LineReader;
-  /** Lines of the events that pass a filter, through the counts of a field as far as these answer it. */
-  filteredLines(request: ScanRequest, filter: FieldFilter): LineReader;
-  /** One event; null where the app has no such event that can be read. */
-  event(appId: number, eventId: string): Promise<SingleEvent | null>;
-  /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
-  series(request: SeriesRequest): Promise<Series | BucketsProblem>;
-  /** The buckets of such a series, without its counts. */
-  frame(request: SeriesRequest): Promise<SeriesFrame | BucketsProblem>;
-  /** The events that pass a filter by bucket. */
-  filteredSeries(
-    request: FieldSeriesRequest,
-    filter: FieldFilter,
-  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
-  /** A filtered series by type. */
-  filteredTypes(
-    request: FieldSeriesRequest,
-    filter: FieldFilter,
-  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
-  /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */
-  valueSeries(
-    request: FieldSeriesRequest,
-    path: readonly string[],
-    only?: FieldFilter | null,
-  ): Promise<FieldSeries | BucketsProblem | NotCounted>;
-  /** Statistics of the numbers of a declared field by bucket. */
-  numberSeries(
-    request: SeriesRequest,
-    path: readonly string[],
-  ): Promise<NumberSeries | BucketsProblem | NotCounted>;
-  /** Statistics, or events, by bucket, and by the values of another path. */
-  summarySeries(request: SummaryRequest): Promise<SummarySeries | BucketsProblem | NotCounted>;
-  /** Statistics, or events, of sliding windows, and by the values of another path. */
-  summaryWindows(request: SummaryWindowsRequest): Promise<SummaryWindows | NoWindows>;
-  /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
-  windows(requests: readonly WindowRequest[]): Promise<readonly (WindowSums | NoWindows)[]>;
-  /**
-   * Running counts at instants, in the order of the requests, in one snapshot; in a cluster in one for each app. 'too many' where
-   * they would take too many counts by the minute.
-   */
-  counters(requests: readonly CountersRequest[]): Promise<readonly Counters[] | 'too many'>;
-  /** The end of the first window of a length whose minutes are all kept. */
-  firstWindow(appId: number, windowMs: number): Promise<number>;
-  /** The values of a declared field that events had in the seven days before an instant. */
-  recentValues(
-    of: Pick<WindowRequest, 'appId' | 'typeIds'> & { readonly by: readonly string[] },
-    until: number,
-  ): Promise<ReadonlySet<string> | NotCounted>;
-  /** The stats of apps, by id. */
-  appStats(
-    appIds: readonly number[],
-    at: { readonly timezone: string; readonly now: number },
-  ): Promise<ReadonlyMap<number, AppStats>>;
-  /** How many events an app has, and from when to when. */
-  appSpan(appId: number): Promise<AppSpan>;
-  /** How many events an app has of each UTC day of an interval of whole days, by its first millisecond; days without events are left out. */
-  dayCounts(appId: number, interval: Interval): Promise<ReadonlyMap<number, number>>;
-  /** The stats of each type of an app, by public id; types without events are left out. */
-  typeStats(appId: number): Promise<ReadonlyMap<string, TypeStats>>;
-  /** Events of each of the last 24 hours, of the types that have some, by public id. */
-  typeActivity(appId: number, now: number): Promise<ReadonlyMap<string, readonly number[]>>;
-  /**
-   * Several reads of an app in one snapshot, on one connection; in a cluster each in one of its own.
-   * @param read gets what its other statements go to, and the reader
-   */
-  together<T>(appId: number, read: (sql: Sql, events: EventReader) => Promise<T>): Promise<T>;
-  /** Changes whenever anything is committed where an app is. */
-  snapshotText(appId: number): Promise<string>;
-  /**
-   * Where a live feed begins that tells all that a later read of the app lacks, as the id of a message.
-   * @param at now, in milliseconds since 1970
-   */
-  feedCursor(appId: number, at: number): Promise<string>;
-  /** Reads of the live feed, in one snapshot. */
-  feed<T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>): Promise<T>;
-}
 
 /** Which connections lead to what is read of an app. */
 export interface ReadRoutes {
@@ -175,42 +68,91 @@ export function oneServerRoutes(sql: Sql): ReadRoutes {
   };
 }
 
+/** Reads of events and counts. All reject where the database fails. Ids of apps and types are internal ones. */
+export type EventReader = ReturnType<typeof readsOf> & {
+  /**
+   * Several reads of an app in one snapshot, on one connection; in a cluster each in one of its own.
+   * @param read gets what its other statements go to, and the reader
+   */
+  together<T>(appId: number, read: (sql: Sql, events: EventReader) => Promise<T>): Promise<T>;
+};
+
 /** Readers need not know the engine: views of the schema hide what differs. @param sql knows the types of all apps */
 export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventReader {
+  const { together } = routes;
+  const reader: EventReader = {
+    ...readsOf(sql, routes),
+    together: (appId, read) =>
+      together === null
+        ? read(sql, reader)
+        : inOneSnapshot(together, (snapshot) => read(snapshot, createReader(snapshot)), appId),
+  };
+  return reader;
+}
+
+function readsOf(sql: Sql, routes: ReadRoutes) {
   const { at, counted, together } = routes;
+  /** How many events an app has, and from when to when. */
+  const appSpan = async (appId: number) => readAppSpan(await at(appId), appId);
+  /** A page of the events that pass a filter; if counts of fields do not answer it, it must be searched for. */
+  const filteredList = (request: EventListRequest, filter: FieldFilter) =>
+    counted(request.appId, (own) => readFilteredList(own, request, filter));
+  /** Events as lines of JSON, part by part. It holds no connection between two of them. */
   const lines = (request: ScanRequest, filter: RowFilter | null): LineReader => {
     const opened = once(async () => openLines(await at(request.appId), request, filter));
     return { next: async () => (await opened()).next() };
   };
-  const reader: EventReader = {
-    page: async (request) => readEventPage(await at(request.scope.appId), request),
-    list: async (request) => readEventList(await at(request.appId), request),
-    filteredList: (request, filter) =>
-      counted(request.appId, (own) => readFilteredList(own, request, filter)),
-    search: (request, filter) => {
+  return {
+    appSpan,
+    filteredList,
+    lines,
+    /** A page at an offset, and the exact total. */
+    page: async (request: PageRequest) => readEventPage(await at(request.scope.appId), request),
+    /** A page from a cursor, in either order. */
+    list: async (request: EventListRequest) => readEventList(await at(request.appId), request),
+    /** A search for events whose payload passes a filter. It holds no connection between its steps. */
+    search: (request: ScanRequest, filter: RowFilter | null): EventSearch => {
       const opened = once(async () => openSearch(await at(request.appId), request, filter));
       return {
         step: async (mostRows) => (await opened()).step(mostRows),
         visit: async (...asked) => (await opened()).visit(...asked),
       };
     },
-    lines,
-    filteredLines: (request, filter) => openCountedLines(sql, reader, request, filter),
-    event: async (appId, eventId) => readEvent(await at(appId), appId, eventId),
-    series: async (request) => readSeries(await at(request.appId), request),
-    frame: async (request) => readFrame(await at(request.appId), request),
-    filteredSeries: (request, filter) =>
+    /** Lines of the events that pass a filter, through the counts of a field as far as these answer it. */
+    filteredLines: (request: ScanRequest, filter: FieldFilter) =>
+      openCountedLines(sql, { appSpan, filteredList, lines }, request, filter),
+    /** One event; null where the app has no such event that can be read. */
+    event: async (appId: number, eventId: string) => readEvent(await at(appId), appId, eventId),
+    /** Counts by bucket and type; what is wrong where there would be too many buckets, or finer ones than are kept. */
+    series: async (request: SeriesRequest) => readSeries(await at(request.appId), request),
+    /** The buckets of such a series, without its counts. */
+    frame: async (request: SeriesRequest) => readFrame(await at(request.appId), request),
+    /** The events that pass a filter by bucket. */
+    filteredSeries: (request: FieldSeriesRequest, filter: FieldFilter) =>
       counted(request.appId, (own) => readFilteredSeries(own, request, filter)),
-    filteredTypes: (request, filter) =>
+    /** A filtered series by type. */
+    filteredTypes: (request: FieldSeriesRequest, filter: FieldFilter) =>
       counted(request.appId, (own) => readFilteredTypes(own, request, filter)),
-    valueSeries: (request, path, only) =>
+    /** Counts by bucket and value of a declared field; of the events that pass a filter on the same field, where one is given. */
+    valueSeries: (request: FieldSeriesRequest, path: readonly string[], only?: FieldFilter | null) =>
       counted(request.appId, (own) => readValueSeries(own, request, path, only)),
-    numberSeries: (request, path) => counted(request.appId, (own) => readNumberSeries(own, request, path)),
-    summarySeries: (request) => counted(request.appId, (own) => readSummarySeries(own, request)),
-    summaryWindows: (request) => counted(request.appId, (own) => readSummaryWindows(own, request)),
-    windows: (requests) =>
+    /** Statistics of the numbers of a declared field by bucket. */
+    numberSeries: (request: SeriesRequest, path: readonly string[]) =>
+      counted(request.appId, (own) => readNumberSeries(own, request, path)),
+    /** Statistics, or events, by bucket, and by the values of another path. */
+    summarySeries: (request: SummaryRequest) =>
+      counted(request.appId, (own) => readSummarySeries(own, request)),
+    /** Statistics, or events, of sliding windows, and by the values of another path. */
+    summaryWindows: (request: SummaryWindowsRequest) =>
+      counted(request.appId, (own) => readSummaryWindows(own, request)),
+    /** Sums over sliding windows, in the order of the requests, in one snapshot; in a cluster in one for each app. */
+    windows: (requests: readonly WindowRequest[]) =>
       together === null ? readWindowsOfApps(requests, routes) : readWindows(together, requests),
-    counters: async (requests) => {
+    /**
+     * Running counts at instants, in the order of the requests, in one snapshot; in a cluster in one for each app. 'too many' where
+     * they would take too many counts by the minute.
+     */
+    counters: async (requests: readonly CountersRequest[]): Promise<readonly Counters[] | 'too many'> => {
       if (together !== null) return await readCounters(together, requests);
       const found: Counters[] = [];
       for (const request of requests) {
@@ -220,30 +162,40 @@ export function createReader(sql: Sql, routes = oneServerRoutes(sql)): EventRead
       }
       return found;
     },
-    firstWindow: async (appId, windowMs) => readFirstWindow(await at(appId), appId, windowMs),
-    recentValues: (of, until) => counted(of.appId, (own) => readRecentValues(own, of, until)),
-    appStats: (appIds, when) =>
+    /** The end of the first window of a length whose minutes are all kept. */
+    firstWindow: async (appId: number, windowMs: number) => readFirstWindow(await at(appId), appId, windowMs),
+    /** The values of a declared field that events had in the seven days before an instant. */
+    recentValues: (of: Parameters<typeof readRecentValues>[1], until: number) =>
+      counted(of.appId, (own) => readRecentValues(own, of, until)),
+    /** The stats of apps, by id. */
+    appStats: (
+      appIds: readonly number[],
+      when: { readonly timezone: string; readonly now: number },
+    ): Promise<ReadonlyMap<number, AppStats>> =>
       together === null ? readStatsOfApps(appIds, when, routes) : readAppStats(together, appIds, when),
-    appSpan: async (appId) => readAppSpan(await at(appId), appId),
-    dayCounts: async (appId, interval) => readDayCounts(await at(appId), appId, interval),
-    typeStats: async (appId) => readTypeStats(await at(appId), appId),
-    typeActivity: async (appId, now) => readTypeActivity(await at(appId), appId, now),
-    together: (appId, read) =>
-      together === null
-        ? read(sql, reader)
-        : inOneSnapshot(together, (snapshot) => read(snapshot, createReader(snapshot)), appId),
-    snapshotText: async (appId) => readSnapshotText(await at(appId)),
-    feedCursor: async (appId, when) => {
+    /** How many events an app has of each UTC day of an interval of whole days, by its first millisecond; days without events are left out. */
+    dayCounts: async (appId: number, interval: Interval) => readDayCounts(await at(appId), appId, interval),
+    /** The stats of each type of an app, by public id; types without events are left out. */
+    typeStats: async (appId: number) => readTypeStats(await at(appId), appId),
+    /** Events of each of the last 24 hours, of the types that have some, by public id. */
+    typeActivity: async (appId: number, now: number) => readTypeActivity(await at(appId), appId, now),
+    /** Changes whenever anything is committed where an app is. */
+    snapshotText: async (appId: number) => readSnapshotText(await at(appId)),
+    /**
+     * Where a live feed begins that tells all that a later read of the app lacks, as the id of a message.
+     * @param when now, in milliseconds since 1970
+     */
+    feedCursor: async (appId: number, when: number) => {
       const { sql: own, placeOf } = await routes.feedAt(appId);
       if (placeOf === undefined) return encodeFeedCursor(feedCursorOf(await readSnapshotText(own), when));
       return await readFeed(own, appId, async (feed) => encodeFeedCursor(feed.cursor(when)), placeOf);
     },
-    feed: async (appId, read) => {
+    /** Reads of the live feed, in one snapshot. */
+    feed: async <T>(appId: number, read: (snapshot: FeedSnapshot) => Promise<T>) => {
       const { sql: own, placeOf } = await routes.feedAt(appId);
       return await readFeed(own, appId, read, placeOf);
     },
   };
-  return reader;
 }
 
 /** Windows of each app where it is: those that need no field in one snapshot. */
