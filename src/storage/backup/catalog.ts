@@ -2,6 +2,7 @@
 import type pg from 'pg';
 import type { COARSE_LEVELS } from '../counts/levels.ts';
 import { selectTicks } from '../feed/ticks.ts';
+import { selectAppsWithFields } from '../fields/uncounted-minutes.ts';
 
 /** Rows of one kind, in COPY's text format. */
 export type RowSection =
@@ -68,10 +69,7 @@ export function selectKept(
     SELECT ${identifiers(columns)} FROM (
       SELECT app_id, bucket FROM uncounted_minutes
        UNION
-      SELECT app_id, bucket FROM stamped_minutes
-        JOIN (SELECT app_id, max(generation) AS generation FROM declared_fields WHERE removed_at IS NULL GROUP BY app_id) AS newest
-       USING (app_id)
-       WHERE fields < generation) AS minutes
+      SELECT app_id, bucket FROM stamped_minutes WHERE fields = 0 AND app_id IN (${selectAppsWithFields()})) AS minutes
      WHERE bucket >= ${boundary}`;
 }
 

@@ -87,7 +87,7 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       await client.query('DELETE FROM sessions');
       // A day may have been in the archive alone: it is to stay there, whatever events it has here.
       await client.query('UPDATE archived_days SET counted = -2');
-      await continueFields(client, hasFieldCounts);
+      if (!hasFieldCounts) await countFieldsAgain(client);
       await continueConsumers(client);
       await stopDeliveries(client);
       await client.query('COMMIT');
@@ -202,18 +202,8 @@ export async function continueSequences(
   }
 }
 
-/**
- * Generations of declared fields continue above a gap, as ids do: other processes may still know later ones. What these write
- * is counted from its rows. Where there are no counts of values, these are counted again from the restored rows.
- */
-export async function continueFields(client: pg.Client, hasCounts: boolean): Promise<void> {
-  await client.query(`UPDATE field_generation SET generation = generation + ${SEQUENCE_GAP}`);
-  if (hasCounts) {
-    await client.query(`
-      UPDATE declared_fields SET generation = newest.generation
-        FROM field_generation AS newest WHERE declared_fields.generation > 0`);
-    return;
-  }
+/** Where no counts of values were restored, the declared fields are counted again from the restored rows. */
+export async function countFieldsAgain(client: pg.Client): Promise<void> {
   await client.query(`
     UPDATE declared_fields
        SET generation = 0, complete_from = NULL, backfill = true, known_values = 0, new_values = 0,

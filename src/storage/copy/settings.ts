@@ -10,7 +10,7 @@ import {
   selectKept,
   selectOutlived,
 } from '../backup/catalog.ts';
-import { continueFields, continueSequences, emptyTables, startGeneration } from '../backup/restore.ts';
+import { continueSequences, countFieldsAgain, emptyTables, startGeneration } from '../backup/restore.ts';
 import { COARSE_LEVELS } from '../counts/levels.ts';
 import { anchorConsumers, continueConsumers, isOfConsumers } from '../feed/restored.ts';
 import { KEEP_ROWS } from '../maintenance/expired-rows.ts';
@@ -51,7 +51,7 @@ export async function copySettings(
   await continueSequences(to.client, await readSequences(from.client));
   if (isLast) {
     await startGeneration(to.client);
-    await continueFields(to.client, hasCounts);
+    if (!hasCounts) await countFieldsAgain(to.client);
     await continueConsumers(to.client);
   }
   await to.client.query('COMMIT');

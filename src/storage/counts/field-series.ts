@@ -176,7 +176,7 @@ export async function readValueSeries(
     const scope = scopeOf(request, plan);
     const declared = await findField(tx, scope, path);
     if (declared === null || !(await isComplete(tx, scope, declared))) return 'not counted';
-    const minutes = await minutesWithin(tx, scope, declared);
+    const minutes = await minutesWithin(tx, scope);
     if (typeof minutes === 'string') return minutes;
     const values = only === null ? request.values : only.values.filter(isAmong(request.values));
     const known = await knownValues(tx, { ...request, ...(values && { values }) }, declared);
@@ -218,7 +218,7 @@ export async function valuesWithin(
 ): Promise<{ readonly field: FieldCounts; readonly all: readonly ShownValue[] } | NotCounted> {
   const { appId, typeIds, path, interval } = scope;
   const asked = { appId, typeIds, ...interval, withCountsOnly: true, isCountedAlone: true };
-  const minutes = await minutesWithin(tx, asked, declared);
+  const minutes = await minutesWithin(tx, asked);
   if (typeof minutes === 'string') return minutes;
   const known = await knownValues(tx, { appId, typeIds }, declared);
   return await valueCounts(tx, { appId, typeIds }, { path, known, minutes, interval, declared });

@@ -290,7 +290,7 @@ function isSpecial(text: string): boolean {
 async function minutesFromRows(
   tx: Snapshot,
   asked: FieldScopeRequest,
-  { field, ambiguous }: SummaryScope,
+  { ambiguous }: SummaryScope,
 ): Promise<readonly number[] | NotCounted> {
   const boundary = (await readRetention(tx, asked.appId)).whole(asked);
   if (ambiguous.length > 0 && boundary > (asked.from ?? 0)) {
@@ -299,7 +299,7 @@ async function minutesFromRows(
          AND bucket >= ${new Date(floorTo(asked.from ?? 0, DAY_MS))} AND bucket < ${new Date(boundary)} LIMIT 1`;
     if (lost !== undefined) return 'not counted';
   }
-  return await minutesWithin(tx, asked, field, { ambiguous });
+  return await minutesWithin(tx, asked, { ambiguous });
 }
 
 async function readLines(

@@ -76,7 +76,6 @@ const NO_SERIES = -1;
 export interface FieldRow {
   readonly id: number;
   readonly typeId: number | null;
-  readonly generation: number;
   readonly completeFrom: number;
   readonly isFull: boolean;
 }
@@ -115,7 +114,7 @@ export async function resolveFieldScope(
   const [isWhole, isPartLost, minutes] = await Promise.all([
     isCompleteFrom(tx, request, field, retention),
     isLost(tx, request, ambiguous, retention.whole(request)),
-    minutesWithin(tx, request, field, { ambiguous, from: Math.max(start, field.completeFrom) }),
+    minutesWithin(tx, request, { ambiguous, from: Math.max(start, field.completeFrom) }),
   ]);
   if (!isWhole || isPartLost) return 'not counted';
   if (typeof minutes === 'string') return minutes;
@@ -233,7 +232,7 @@ interface FoundSeries {
 }
 
 function fieldColumns(tx: Transaction): Fragment {
-  return tx`field.id, field.type_id AS "typeId", generation, (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom",
+  return tx`field.id, field.type_id AS "typeId", (extract(epoch FROM complete_from) * 1000)::float8 AS "completeFrom",
             full_since IS NOT NULL AS "isFull"`;
 }
 
@@ -322,7 +321,6 @@ interface UnsureMinute {
 export async function minutesWithin(
   tx: Snapshot,
   request: FieldScopeRequest,
-  field: FieldRow,
   {
     ambiguous = [],
     from = request.from,
@@ -339,11 +337,11 @@ export async function minutesWithin(
              WHERE app_id = ${appId} AND type_id = ANY(${[...ambiguous]}::integer[]) AND count > 0`;
   // Minutes that stay come first: whether they alone are too many tells whether it would help to wait.
   const limit = mostMinutes(request) + 1;
-  const key = JSON.stringify(['minutes', appId, field.generation, ambiguous, from, until, limit]);
+  const key = JSON.stringify(['minutes', appId, ambiguous, from, until, limit]);
   const read = async (): Promise<readonly UnsureMinute[]> =>
     await tx<UnsureMinute[]>`
     SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at, bool_and(is_late) AS "isLate"
-      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId, field.generation)}) AS uncounted ${ofUnsure}) AS minutes,
+      FROM (SELECT bucket, true AS is_late FROM (${selectUncounted(tx, appId)}) AS uncounted ${ofUnsure}) AS minutes,
            (${selectBoundary(tx, appId)}) AS retention
      WHERE bucket >= greatest(${new Date(floorTo(from ?? 0, MINUTE_MS))}, readable_from) AND ${end}
      GROUP BY bucket ORDER BY "isLate", bucket LIMIT ${limit}`;

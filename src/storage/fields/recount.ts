@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type CountDifference, type DayComparison, EXAMPLES } from '../counts/differences.ts';
 import { type Interval, startOfMonth } from '../counts/intervals.ts';
-import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level } from '../counts/levels.ts';
+import { ALL_TYPES, DAY_MS, finerThan, HOUR_MS, LEVELS, type Level, startIn } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction, Transactions } from '../database/connect.ts';
 import { readRetention } from '../retention.ts';
 import {
@@ -89,9 +89,8 @@ export async function compareFieldDay(
 
 /** Minutes of a day that readers count from rows. */
 async function uncountedMinutes(tx: Transaction, appId: number, day: number): Promise<ReadonlySet<number>> {
-  const newest = tx`(SELECT max(generation) FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL)`;
   const rows = await tx<{ at: number }[]>`
-    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId, newest)}) AS minutes
+    SELECT (extract(epoch FROM bucket) * 1000)::float8 AS at FROM (${selectUncounted(tx, appId)}) AS minutes
      WHERE bucket >= ${new Date(day)} AND bucket < ${new Date(day + DAY_MS)}`;
   return new Set(rows.map(({ at }) => at));
 }
@@ -321,23 +320,17 @@ function comparisonsOf(tx: Transaction, day: number): Comparison[] {
     tx`bucket >= ${new Date(from)} AND bucket < ${new Date(until)}`;
   const [ofDay, ofMonth] = [during(day, day + DAY_MS), during(startOfMonth(day), startOfMonth(day, 1))];
   const ofSeries = tx`JOIN series ON series.id = series_id AND series.app_id = finer.app_id`;
-  const coarser = LEVELS.slice(1).map(({ name, ms }, index) => ({
-    name,
-    within: ofDay,
-    expected: tx`
-      SELECT series_id, date_bin(${`${ms} ms`}::interval, bucket, 'epoch') AS bucket, count AS expected
-        FROM ${tx(`field_${LEVELS[index]?.name ?? ''}_counts`)} AS finer ${ofSeries} WHERE ${ofDay}`,
-  }));
-  return [
-    ...coarser,
-    {
-      name: 'month',
-      within: ofMonth,
+  const levels = [...LEVELS.slice(1).map(({ name }) => name), 'month'] as const;
+  return levels.map((name, index) => {
+    const within = name === 'month' ? ofMonth : ofDay;
+    return {
+      name,
+      within,
       expected: tx`
-        SELECT series_id, date_trunc('month', bucket, 'UTC') AS bucket, count AS expected
-          FROM field_day_counts AS finer ${ofSeries} WHERE ${ofMonth}`,
-    },
-  ];
+        SELECT series_id, ${startIn(tx, name, tx`bucket`)} AS bucket, count AS expected
+          FROM ${tx(`field_${LEVELS[index]?.name ?? ''}_counts`)} AS finer ${ofSeries} WHERE ${within}`,
+    };
+  });
 }
 
 /** Differences with public ids. */

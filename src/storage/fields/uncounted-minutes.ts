@@ -4,7 +4,7 @@ import { ALL_TYPES, MINUTE_MS, MINUTES } from '../counts/levels.ts';
 import type { Fragment, Sql, Transaction } from '../database/connect.ts';
 import { utcDay } from '../retention.ts';
 
-/** The fields version of rows whose values need not be noted as uncounted: as if their writer had known all fields there ever are. */
+/** The stamp (column `fields`) of changes whose minutes need not be noted as uncounted; that of all others is 0. */
 export const EVERY_FIELD = 2_147_483_647;
 
 /** What tells of which minutes fields are not counted. */
@@ -13,7 +13,7 @@ export type FieldTable = 'declared_fields' | 'uncounted_minutes';
 /**
  * A CTE that notes what stamps tell when they are removed; in the same statement, so that no snapshot misses both.
  * @param stamps a CTE of removed stamps (bucket, fields), whose buckets are minutes
- * @param apps   whether it has an app_id; else a version holds for all apps
+ * @param apps   whether it has an app_id; else a stamp holds for all apps
  * @param nameOf the name of a table, where it has another one
  */
 export function noteUncounted(
@@ -23,24 +23,23 @@ export function noteUncounted(
     nameOf = (table) => table,
   }: { readonly apps: boolean; readonly nameOf?: (table: FieldTable) => string },
 ): string {
-  const newest = `
-  (SELECT app_id, max(generation) AS generation FROM ${nameOf('declared_fields')} WHERE removed_at IS NULL GROUP BY app_id) AS newest`;
-  const ofApp = apps ? `AND ${stamps}.app_id = newest.app_id` : '';
+  const ofApp = apps ? `AND ${stamps}.app_id = counted.app_id` : '';
   return `uncounted AS (
       INSERT INTO ${nameOf('uncounted_minutes')} (app_id, bucket)
-      SELECT DISTINCT newest.app_id, ${stamps}.bucket
-        FROM ${stamps} JOIN ${newest} ON ${stamps}.fields < newest.generation ${ofApp})`;
+      SELECT DISTINCT counted.app_id, ${stamps}.bucket
+        FROM ${stamps} JOIN (${selectAppsWithFields(nameOf('declared_fields'))}) AS counted ON ${stamps}.fields = 0 ${ofApp})`;
 }
 
-/** SELECT of the minutes that have rows whose values are not counted. @param generation of the newest field */
-export function selectUncounted(
-  sql: Sql | Transaction,
-  appId: number,
-  generation: number | Fragment,
-): Fragment {
+/** A SELECT of the apps whose fields are counted: maintenance has given one of them a generation. */
+export function selectAppsWithFields(table = 'declared_fields'): string {
+  return `SELECT DISTINCT app_id FROM ${table} WHERE removed_at IS NULL AND generation > 0`;
+}
+
+/** SELECT of the minutes of an app with counted fields that have rows whose values are not counted. */
+export function selectUncounted(sql: Sql | Transaction, appId: number): Fragment {
   return sql`
     SELECT bucket FROM uncounted_minutes WHERE app_id = ${appId}
-     UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields < ${generation}`;
+     UNION SELECT bucket FROM stamped_minutes WHERE app_id = ${appId} AND fields = 0`;
 }
 
 /** Forgets which minutes of an interval are uncounted. All fields that are complete there must have been counted. */

@@ -151,8 +151,8 @@ export class FieldUpkeep implements FieldStats {
   }
 
   /**
-   * New fields have a generation, which they got in a transaction of its own: whatever is committed after it says whether its
-   * writer knew them. Now their counting begins with a minute: that and later ones that have rows already are counted from these.
+   * New fields have a generation, which they got in a transaction of its own: whatever is folded after it is noted as uncounted. Now
+   * their counting begins with a minute: that and later ones that have rows already are counted from these.
    */
   async #begin(): Promise<void> {
     if (this.#givesGenerations && !(await giveGenerations(this.#sql))) return;
@@ -262,7 +262,7 @@ async function readWork(tx: Transaction): Promise<FieldWork> {
 }
 
 /**
- * Gives new fields their generation, from which on writers count them. Imports hold the generation, one after the other: it is
+ * Gives new fields a generation, from which on minutes are noted for them. Imports hold its row, one after the other: it is
  * tried again a second later, and nothing else waits for it.
  * @returns whether it could be done
  */

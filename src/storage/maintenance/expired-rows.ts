@@ -146,12 +146,11 @@ export class ExpiredRows {
 
 /** Whether declared fields are yet to be counted from rows before a boundary. */
 async function isUncounted(sql: Sql, { appId, readableFrom }: Boundary): Promise<boolean> {
-  const [field] = await sql<{ generation: number | null }[]>`
-    SELECT max(generation) AS generation FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
-  if (field === undefined || field.generation === null) return false;
+  const [field] = await sql`
+    SELECT FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL AND generation > 0 LIMIT 1`;
+  if (field === undefined) return false;
   const rows = await sql`
-    SELECT FROM (${selectUncounted(sql, appId, field.generation)}) AS minutes
-     WHERE bucket < ${new Date(readableFrom)} LIMIT 1`;
+    SELECT FROM (${selectUncounted(sql, appId)}) AS minutes WHERE bucket < ${new Date(readableFrom)} LIMIT 1`;
   return rows.length > 0;
 }
 

@@ -63,7 +63,7 @@ function beginGroup(appId: number, holdsFields: boolean): string {
    WHERE apps.id = ${appId}
      FOR KEY SHARE OF apps FOR SHARE OF retention;
   ${RULES} ${appId};
-  ${holdsFields ? 'SELECT generation FROM field_generation FOR SHARE' : ''}`;
+  ${holdsFields ? 'SELECT generation > 0 AS "hasFields" FROM field_generation FOR SHARE' : ''}`;
 }
 
 /** Notes minutes whose rows are not counted by the values of declared fields. */
@@ -80,8 +80,8 @@ function minutesOf(events: readonly EventRow[]): readonly string[] {
 interface BegunGroup {
   readonly xid: string;
   readonly retention: Retention;
-  /** The generation of declared fields. */
-  readonly generation: number;
+  /** Whether any declared field is counted. */
+  readonly hasFields: boolean;
 }
 
 /** Failures are thrown, and reported by the command. */
@@ -184,18 +184,18 @@ export class ImportWriter<Event extends EventRow> {
       unknown,
       { readonly rows: readonly { readonly xid: string; readonly boundary: number }[] },
       { readonly rows: readonly RuleBoundary[] },
-      { readonly rows: readonly { readonly generation: number }[] }?,
+      { readonly rows: readonly { readonly hasFields: boolean }[] }?,
     ];
     const [begun] = started.rows;
     if (begun === undefined) throw new OperatorError('the app was removed: its import ends here');
     const retention = this.#retentionOf(begun.boundary, rules.rows);
-    return { xid: begun.xid, retention, generation: fields?.rows[0]?.generation ?? 0 };
+    return { xid: begun.xid, retention, hasFields: fields?.rows[0]?.hasFields === true };
   }
 
   /** Writes the events that retention keeps. */
   async #fill(
     events: readonly Event[],
-    { retention, generation }: BegunGroup,
+    { retention, hasFields }: BegunGroup,
     uncertain: boolean,
   ): Promise<ImportOutcome<Event>> {
     const kept = this.#kept(events);
@@ -204,7 +204,7 @@ export class ImportWriter<Event extends EventRow> {
       .map((event) => ({ event, reason: { boundary: retention.boundaryOf(event.typeId) } }));
     if (kept.length === 0) return { imported: 0, skipped: 0, refused };
     if (!uncertain && !this.#merging) {
-      await this.#copy(kept, generation);
+      await this.#copy(kept, hasFields);
       // A row that is in the archive was no duplicate.
       await refuseDaysAway(this.#connection, kept);
       return { imported: kept.length, skipped: 0, refused };
@@ -217,7 +217,7 @@ export class ImportWriter<Event extends EventRow> {
   }
 
   /** Copies new events, and counts them. */
-  async #copy(events: readonly Event[], generation: number): Promise<void> {
+  async #copy(events: readonly Event[], hasFields: boolean): Promise<void> {
     const { appId, engine } = this.#options;
     const rows = this.#whole?.events === events ? this.#whole.rows : copyGroup(engine, events, ['rows']);
     const copying = this.#connection.copy(rows);
@@ -229,7 +229,7 @@ export class ImportWriter<Event extends EventRow> {
       return;
     }
     // Changes would tell of which minutes the fields are to be counted.
-    if (generation > 0) await this.#connection.query(NOTE_MINUTES, [appId, minutesOf(events)]);
+    if (hasFields) await this.#connection.query(NOTE_MINUTES, [appId, minutesOf(events)]);
     await addToCounts(this.#connection);
   }
 

@@ -2,8 +2,8 @@
  * Declared fields in a cluster. Declarations are on the coordinator, where writers and settings read them. What is counted is beside the
  * events of the app, with a state of the field: maintenance brings declarations and removals there, and progress back.
  *
- * Whatever must not be seen too early has an order. A field is on its node before its counting begins there; writers count it
- * as soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
+ * Whatever must not be seen too early has an order. A field is on its node before its counting begins there, as
+ * soon as it has a generation. A removed one is counted on until its node knows that it is removed: until then its counts are read.
  */
 import { errorCode, isUnavailable, SQLSTATE, type Sql, type Transaction } from '../../database/connect.ts';
 import {
@@ -49,7 +49,7 @@ interface Declaration extends FieldState {
   readonly kind: string;
   /** The other path; empty: none. */
   readonly by: string;
-  /** 0: writers do not count it. */
+  /** 0: its counting may not begin yet. */
   readonly generation: number;
 }
 
@@ -279,16 +279,12 @@ async function bringBack(
 ): Promise<void> {
   const known = new Map(states.map((state) => [state.id, state]));
   for (const field of declared) {
-    const { id, isRemoved, generation } = field;
+    const { id, isRemoved } = field;
     const state = known.get(id);
     if (state === undefined) {
       // Nothing of it is left.
       if (isRemoved) await sql`DELETE FROM declared_fields WHERE id = ${id} AND removed_at IS NOT NULL`;
-    } else if (isRemoved) {
-      // Its counts are not read any more: writers need not count it.
-      if (state.isRemoved && generation > 0)
-        await sql`UPDATE declared_fields SET generation = 0 WHERE id = ${id} AND removed_at IS NOT NULL`;
-    } else if (!isSame(field, state) || (field.backfill && isWhole(state, boundary))) {
+    } else if (!isRemoved && (!isSame(field, state) || (field.backfill && isWhole(state, boundary)))) {
       const { completeFrom, knownValues, fullSince } = state;
       // Should it just have been asked for again, there is nothing left to fill.
       await sql`
