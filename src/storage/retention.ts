@@ -42,12 +42,12 @@ export class Retention {
   /** Internal id of a type → its own boundary. */
   readonly own: ReadonlyMap<number, number>;
   /** The end of the last day whose rows are in the archive alone; 0: there is none. */
-  readonly awayUntil: number;
+  readonly archivedUntil: number;
 
-  constructor(boundary: number, own: ReadonlyMap<number, number> = new Map(), awayUntil = 0) {
+  constructor(boundary: number, own: ReadonlyMap<number, number> = new Map(), archivedUntil = 0) {
     this.boundary = boundary;
     this.own = own;
-    this.awayUntil = awayUntil;
+    this.archivedUntil = archivedUntil;
   }
 
   boundaryOf(typeId: number): number {
@@ -178,17 +178,17 @@ export function retentionOfRow({ all, types, boundaries, lastDay }: RetentionRow
  * The retention of an app from its rows.
  * @param all  the boundary of all apps, of which and their own the later one applies
  * @param rows that of type {@link ALL_TYPES} is of all types without one
- * @param awayUntil as {@link Retention.awayUntil}
+ * @param archivedUntil as {@link Retention.archivedUntil}
  */
 export function retentionOf(
   all: number,
   rows: readonly { readonly typeId: number; readonly boundary: number }[],
-  awayUntil = 0,
+  archivedUntil = 0,
 ): Retention {
   const own = new Map(rows.map(({ typeId, boundary }) => [typeId, Math.max(all, boundary)]));
   const ofApp = own.get(ALL_TYPES) ?? all;
   own.delete(ALL_TYPES);
-  return new Retention(ofApp, own, awayUntil);
+  return new Retention(ofApp, own, archivedUntil);
 }
 
 /** A SELECT of `readable_from`, from where on the types of an app that have no boundary of their own can be read. */

@@ -164,7 +164,7 @@ export async function addIntervals(
   field?: FieldCounts,
 ): Promise<void> {
   // Counts that may be stale are replaced, and of what replaces them nothing can be taken off.
-  const isExact = field !== undefined || tx.stale.isExact;
+  const isExact = field !== undefined || tx.stale.countsAreExact;
   const { days, atEnd, moved, rest } = isExact
     ? bucketParts(buckets, intervals)
     : { ...NO_PARTS, rest: intervals.map((interval) => ({ level: levelOf(buckets), ...interval })) };
@@ -215,20 +215,20 @@ export async function addIntervals(
 
 /**
  * Type → the count of an interval, to the millisecond; empty for an empty interval.
- * @param awayUntil the end of the last day whose rows are in the archive alone
+ * @param archivedUntil the end of the last day whose rows are in the archive alone
  */
 export async function countInterval(
   tx: Snapshot,
   { appId, ids, field }: Counting,
   interval: Interval,
-  awayUntil: number,
+  archivedUntil: number,
 ): Promise<ReadonlyMap<number, number>> {
   const sources = await exactSources(tx, splitByLevel(interval), countedOf(field));
   if (sources.length === 0) return new Map();
   const counts = new Map(await sumByType(tx, { appId, ids, field }, sources));
   // Values are counted from the rows that a read has looked at already; and where counts are stale, those of rows that have left are kept apart.
-  if (field !== undefined || !tx.stale.isExact) return counts;
-  const everything = { awayUntil, boundaryOf: () => 0 };
+  if (field !== undefined || !tx.stale.minutesOutliveRows) return counts;
+  const everything = { archivedUntil, boundaryOf: () => 0 };
   for (const { view, from, until } of sources) {
     if (view !== null) continue;
     const archived = await tx.archived.countByType(everything, { appId, typeIds: null, from, until });

@@ -84,7 +84,7 @@ function countsFrom(
             WHERE app_id = ANY(${apps}) AND type_id = ANY(${types}) AND ${within(tx`bucket`)}`;
   if (intervals.length === 1) return counts;
   // Without OFFSET 0 everything between the intervals may be read for each of them.
-  const each = field !== undefined || tx.stale.isExact ? tx`OFFSET 0` : tx``;
+  const each = field !== undefined || tx.stale.countsAreExact ? tx`OFFSET 0` : tx``;
   return tx`
     SELECT counted.*
       FROM unnest(${intervals.map((one) => one.from / 1_000)}::float8[],

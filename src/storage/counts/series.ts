@@ -128,7 +128,7 @@ export interface SeriesPlan {
   /** The retention boundary if the series begins before it. */
   readonly countsOnlyBefore: number | null;
   /** The end of the last day whose rows are in the archive alone; 0: there is none. */
-  readonly awayUntil: number;
+  readonly archivedUntil: number;
 }
 
 /** Plans a series in the snapshot of a transaction. */
@@ -136,7 +136,7 @@ export async function planSeries(tx: Snapshot, request: SeriesRequest): Promise<
   // Looked for once, whatever the parts of the series ask for.
   const [retention] = await Promise.all([readRetention(tx, request.appId), tx.stale.within(ALL_TIME)]);
   const boundary = retention.whole(request);
-  const fineFrom = Math.max(boundary, tx.stale.isExact ? 0 : retention.awayUntil);
+  const fineFrom = Math.max(boundary, tx.stale.minutesOutliveRows ? 0 : retention.archivedUntil);
   const wanted = request.from ?? (await firstHour(tx, request.appId)) ?? request.until - 1;
   const asked = { from: Math.min(wanted, request.until - 1), until: request.until };
   const buckets = chooseBuckets(request, asked, fineFrom);
@@ -144,7 +144,7 @@ export async function planSeries(tx: Snapshot, request: SeriesRequest): Promise<
   const whole = { from: buckets.starts[0] ?? asked.from, until: buckets.end };
   const interval = countedInterval(request, { asked, whole }, fineFrom);
   const countsOnlyBefore = whole.from < boundary ? boundary : null;
-  return { buckets, whole, interval, countsOnlyBefore, awayUntil: retention.awayUntil };
+  return { buckets, whole, interval, countsOnlyBefore, archivedUntil: retention.archivedUntil };
 }
 
 /** Type or series → its events in each bucket, and all before. */
@@ -205,13 +205,13 @@ class SharedCounts {
 async function readSeriesCounts(
   tx: Snapshot,
   counting: Counting,
-  { buckets, whole, interval, awayUntil }: SeriesPlan,
+  { buckets, whole, interval, archivedUntil }: SeriesPlan,
 ): Promise<CountedSeries> {
   const [counts, before, head, tail] = await Promise.all([
     countBuckets(tx, counting, buckets),
     countBefore(tx, counting, whole.from),
-    countInterval(tx, counting, { from: whole.from, until: interval.from }, awayUntil),
-    countInterval(tx, counting, { from: interval.until, until: whole.until }, awayUntil),
+    countInterval(tx, counting, { from: whole.from, until: interval.from }, archivedUntil),
+    countInterval(tx, counting, { from: interval.until, until: whole.until }, archivedUntil),
   ]);
   const { ids } = counting;
   return {

@@ -44,14 +44,19 @@ const MONTHS_VIEW = 'events_per_month';
 /** The buckets that a snapshot must not take from the counts. */
 export class StaleBuckets {
   readonly #tx: Transaction;
-  /** Whether no bucket ever is stale. Counts by the minute then stay when rows leave; otherwise those by the quarter-hour do. */
-  readonly isExact: boolean;
+  /** Whether no bucket ever is stale. */
+  readonly countsAreExact: boolean;
   #known: { readonly within: Interval; readonly buckets: Promise<readonly StaleBucket[]> } | null = null;
 
-  /** @param isExact whether the counts of the engine are always exact */
-  constructor(tx: Transaction, isExact: boolean) {
+  /** @param countsAreExact whether the counts of the engine always are */
+  constructor(tx: Transaction, countsAreExact: boolean) {
     this.#tx = tx;
-    this.isExact = isExact;
+    this.countsAreExact = countsAreExact;
+  }
+
+  /** Whether counts by the minute stay when rows leave; otherwise those by the quarter-hour do. What can be stale is made from rows. */
+  get minutesOutliveRows(): boolean {
+    return this.countsAreExact;
   }
 
   /** The stale buckets in and around an interval at least; read once for an interval and all that lie in it. */
@@ -59,7 +64,7 @@ export class StaleBuckets {
     const known = this.#known;
     if (known !== null && known.within.from <= interval.from && known.within.until >= interval.until)
       return known.buckets;
-    const buckets = this.isExact ? Promise.resolve([]) : readStaleBuckets(this.#tx, interval);
+    const buckets = this.countsAreExact ? Promise.resolve([]) : readStaleBuckets(this.#tx, interval);
     this.#known = { within: interval, buckets };
     return buckets;
   }

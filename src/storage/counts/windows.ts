@@ -71,7 +71,7 @@ export async function readWindows(
 export async function readFirstWindow(sql: Sql, appId: number, windowMs: number): Promise<number> {
   return await readSnapshot(sql, async (tx) => {
     const retention = await readRetention(tx, appId);
-    return Math.max(retention.whole(), tx.stale.isExact ? 0 : retention.awayUntil) + windowMs;
+    return Math.max(retention.whole(), tx.stale.minutesOutliveRows ? 0 : retention.archivedUntil) + windowMs;
   });
 }
 

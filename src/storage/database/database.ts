@@ -34,7 +34,7 @@ export interface SnapshotRules {
   /** Counts are tables without partitions, so that statements on them can keep their plans. */
   readonly keepsPlans: boolean;
   /** The counts of every bucket are exact; otherwise the engine says which buckets are stale. */
-  readonly isExact: boolean;
+  readonly countsAreExact: boolean;
   /** What transactions add to the counts of several apps may share rows, which readers of one app unpack once. */
   readonly groupsDeltas: boolean;
 }
@@ -48,7 +48,7 @@ export interface DatabaseEngine {
 
 /** What is right for every engine: of a database whose engine has not been detected. */
 const UNKNOWN: DatabaseEngine = {
-  snapshots: { locks: true, keepsPlans: false, isExact: false, groupsDeltas: false },
+  snapshots: { locks: true, keepsPlans: false, countsAreExact: false, groupsDeltas: false },
   hasNodes: true,
 };
 

@@ -116,7 +116,7 @@ export async function areRowsAway(tx: Transaction, appId: number, interval: Inte
 }
 
 /** The end of the last day before an instant whose rows have left for the archive, milliseconds since 1970; 0: there is none. */
-export async function awayUntil(tx: Transaction, appId: number, until: number): Promise<number> {
+export async function archivedUntil(tx: Transaction, appId: number, until: number): Promise<number> {
   const [last] = await tx<{ end: number | null }[]>`
     SELECT (extract(epoch FROM (max(day) + 1)::timestamp AT TIME ZONE 'UTC') * 1000)::float8 AS end FROM archived_parts
      WHERE app_id = ${appId} AND day < ${new Date(until).toISOString()}::text::timestamptz AT TIME ZONE 'UTC'`;

@@ -13,7 +13,7 @@ import { type FieldState, readFieldStates } from './declared-fields.ts';
 import { withFieldsLocked } from './fields-lock.ts';
 import { removeFieldMinutes, removeFields } from './removal.ts';
 import {
-  awayUntil,
+  archivedUntil,
   forgetUncounted,
   joinMinutes,
   readUncounted,
@@ -223,7 +223,7 @@ export class FieldUpkeep implements FieldStats {
       const together = fields.filter((field) => startOf(field) === until);
       if (together.length === 0) return STEP_ROWS;
       // What has left for the archive is not counted any more.
-      const away = Math.min(await awayUntil(tx, appId, until), until);
+      const away = Math.min(await archivedUntil(tx, appId, until), until);
       const boundary = Math.max((await readRetention(tx, appId)).first(), away);
       const last = await lastEventBefore(tx, appId, boundary, until);
       if (last === null) {

@@ -22,7 +22,7 @@ export interface ArchivedRow {
 /** From where on events can be read: a retention, which knows up to where days are away, too. */
 interface Readable {
   /** The end of the last day that is in the archive alone, in milliseconds since 1970; 0: there is none. */
-  readonly awayUntil: number;
+  readonly archivedUntil: number;
   boundaryOf(typeId: number): number;
 }
 
@@ -99,8 +99,8 @@ export class ArchivedRows {
   }
 
   /** Whether an instant may be before the end of a day that is in the archive alone. */
-  reaches({ awayUntil }: Pick<Readable, 'awayUntil'>, from: number): boolean {
-    return this.#held !== null && from < awayUntil;
+  reaches({ archivedUntil }: Pick<Readable, 'archivedUntil'>, from: number): boolean {
+    return this.#held !== null && from < archivedUntil;
   }
 
   /**
@@ -108,7 +108,7 @@ export class ArchivedRows {
    * @returns none where the scope does not reach such a day
    */
   async groups(
-    readable: Pick<Readable, 'awayUntil'>,
+    readable: Pick<Readable, 'archivedUntil'>,
     { appId, typeIds, exceptTypes = [], from, until }: ArchivedScope,
   ): Promise<readonly ArchivedGroup[]> {
     if (!this.reaches(readable, from) || from >= until) return [];
@@ -132,7 +132,7 @@ export class ArchivedRows {
 
   /** The first day of an interval, in an order, that is in the archive alone: its start; null where there is none. */
   async firstDay(
-    readable: Pick<Readable, 'awayUntil'>,
+    readable: Pick<Readable, 'archivedUntil'>,
     { appId, from, until }: Pick<ArchivedScope, 'appId' | 'from' | 'until'>,
     order: 'asc' | 'desc',
   ): Promise<number | null> {

@@ -120,7 +120,7 @@ async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
   const counted = scope.field === undefined ? 'events' : 'values';
   // Where it decides from which counts a scope is read, it is known before these; otherwise one statement tells both.
   const [known] = await Promise.all([
-    tx.stale.isExact || counted === 'values' ? null : readRetention(tx, scope.appId),
+    tx.stale.minutesOutliveRows || counted === 'values' ? null : readRetention(tx, scope.appId),
     counted === 'events' ? tx.stale.within(interval) : null,
   ]);
   const split = async (whole: Interval): Promise<LevelInterval[]> => {
@@ -146,9 +146,10 @@ async function countWhole(tx: Snapshot, scope: Scope): Promise<Counted> {
 }
 
 /** Up to where counts are kept by the quarter-hour alone, because rows have left. Values of fields are counted apart from rows. */
-function coarseUntilOf(tx: Snapshot, { field }: Scope, { awayUntil }: Retention): number {
-  const isFine = tx.stale.isExact || field !== undefined || !tx.archived.reaches({ awayUntil }, 0);
-  return isFine ? EARLIEST : awayUntil;
+function coarseUntilOf(tx: Snapshot, { field }: Scope, { archivedUntil }: Retention): number {
+  const isFine =
+    tx.stale.minutesOutliveRows || field !== undefined || !tx.archived.reaches({ archivedUntil }, 0);
+  return isFine ? EARLIEST : archivedUntil;
 }
 
 /** Whether types of a scope have a boundary of their own. Values of fields are not counted by parts: their scopes have one boundary. */

@@ -138,7 +138,7 @@ async function beginOnce<T>(
   const keepsPlans = rules.keepsPlans && asksForPlans;
   const outcome = await sql.begin('isolation level repeatable read read only', async (began) => {
     const tx = Object.assign(began, {
-      stale: new StaleBuckets(began, rules.isExact),
+      stale: new StaleBuckets(began, rules.countsAreExact),
       archived: new ArchivedRows(began, held, sql.pool.archive?.isAdmitted() === false ? null : archive),
       keepsPlans,
       once: new Once(),

@@ -17,7 +17,7 @@ import { writes } from './writes.ts';
 
 export const citus: StorageEngine = {
   name: 'citus',
-  snapshots: { locks: false, keepsPlans: false, isExact: true, groupsDeltas: false },
+  snapshots: { locks: false, keepsPlans: false, countsAreExact: true, groupsDeltas: false },
   hasNodes: true,
   nodesOf: clusterOf,
   routes: clusterRoutes,

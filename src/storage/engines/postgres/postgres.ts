@@ -17,7 +17,7 @@ import { writes } from './writes.ts';
 
 export const postgres: StorageEngine = {
   name: 'postgres',
-  snapshots: { locks: true, keepsPlans: true, isExact: true, groupsDeltas: true },
+  snapshots: { locks: true, keepsPlans: true, countsAreExact: true, groupsDeltas: true },
   hasNodes: false,
   routes: oneServerRoutes,
   maintenance: postgresMaintenance,

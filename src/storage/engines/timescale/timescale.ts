@@ -12,7 +12,7 @@ import { writes } from './writes.ts';
 
 export const timescale: StorageEngine = {
   name: 'timescale',
-  snapshots: { locks: true, keepsPlans: false, isExact: false, groupsDeltas: false },
+  snapshots: { locks: true, keepsPlans: false, countsAreExact: false, groupsDeltas: false },
   hasNodes: false,
   routes: oneServerRoutes,
   maintenance: timescaleMaintenance,
