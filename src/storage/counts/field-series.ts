@@ -15,6 +15,7 @@ import {
 } from '../fields/field-scope.ts';
 import { type MatchingRow, matchingRows } from '../fields/matching-rows.ts';
 import { PayloadValues } from '../fields/payload-values.ts';
+import { EVERY_ROW } from '../fields/row-filter.ts';
 import { MANY, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import type { BucketsProblem } from './buckets.ts';
@@ -375,8 +376,7 @@ async function valueCounts(
       };
     return id;
   };
-  const filter = { contains: [], matches: () => true };
-  const scope = { appId, typeIds, filter };
+  const scope = { appId, typeIds, filter: EVERY_ROW };
   const seriesOf = ({ typeId, payload }: MatchingRow): number | undefined => {
     const value = exceptTypes.includes(typeId) ? null : (values.read(payload)[0] ?? null);
     return value === null ? undefined : idOf(value);

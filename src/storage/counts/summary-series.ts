@@ -5,6 +5,8 @@
  * What the counts of a minute do not tell yet is computed from its rows, in the same snapshot: coarser buckets around it are then read
  * from finer ones.
  */
+
+import { countWhile } from '../../base/bisect.ts';
 import { type MEASURES, SHARES, type Stat } from '../../base/measures.ts';
 import { TimeSlice } from '../../base/time-slice.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
@@ -30,6 +32,7 @@ import {
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
+import { EVERY_ROW } from '../fields/row-filter.ts';
 import { MANY, NONE, OTHER } from '../fields/value-text.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { readRetention } from '../retention.ts';
@@ -407,8 +410,6 @@ interface LineCell {
   readonly cell: Pick<CountedCell, 'bucket' | 'count' | 'summary'>;
 }
 
-const EVERY_ROW = { contains: [], matches: () => true };
-
 async function cellsFromRows(
   tx: Snapshot,
   { question, appId, typeIds, field, line, known }: SummaryScope,
@@ -628,13 +629,7 @@ class LineBuckets {
 
   /** Index of the last start that is not after a time. */
   #indexOf(time: number): number {
-    let [low, high] = [0, this.#starts.length - 1];
-    while (low < high) {
-      const middle = Math.ceil((low + high) / 2);
-      if ((this.#starts[middle] ?? 0) <= time) low = middle;
-      else high = middle - 1;
-    }
-    return low;
+    return Math.max(0, countWhile(this.#starts.length, (index) => (this.#starts[index] ?? 0) <= time) - 1);
   }
 }
 

@@ -8,6 +8,7 @@
  * Some rows do not tell their transaction: on TimescaleDB those of the columnstore, and on any engine those that were moved to
  * another server since the tick. Their minutes are then read as a whole: none is missed, some come again.
  */
+import { countWhile } from '../../base/bisect.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
@@ -487,14 +488,10 @@ function fullXid(xid: number, xmax: bigint): bigint {
 
 /** The first of some ticks whose snapshot has what a transaction wrote: those after it have it, too. */
 function firstWith(ticks: readonly Tick[], xid: bigint): number {
-  let [low, high] = [0, ticks.length];
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    const tick = ticks[middle];
-    if (tick !== undefined && hasXid(tick.cursor, xid)) high = middle;
-    else low = middle + 1;
-  }
-  return low;
+  return countWhile(ticks.length, (index) => {
+    const tick = ticks[index];
+    return tick === undefined || !hasXid(tick.cursor, xid);
+  });
 }
 
 /** Whether a snapshot has what a transaction wrote. */

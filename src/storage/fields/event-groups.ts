@@ -5,6 +5,7 @@
  * comes after that may have been among them: how many of its events may be missing is known (G. S. Manku, R. Motwani: "Approximate
  * frequency counts over data streams", VLDB 2002). The sums over all groups are exact in any case.
  */
+import { countWhile } from '../../base/bisect.ts';
 import { addSummary, newSummary, type Summary } from './count-minutes.ts';
 import type { FieldKind } from './declared-fields.ts';
 import { DistinctValues } from './distinct-values.ts';
@@ -248,14 +249,8 @@ export class EventGroups {
     const isHere = (index: number): boolean =>
       (starts[index] ?? 0) <= time && time < (starts[index + 1] ?? Number.POSITIVE_INFINITY);
     if (isHere(this.#bucket)) return this.#bucket;
-    let [low, high] = [0, starts.length - 1];
-    while (low < high) {
-      const middle = Math.ceil((low + high) / 2);
-      if ((starts[middle] ?? 0) <= time) low = middle;
-      else high = middle - 1;
-    }
-    this.#bucket = low;
-    return low;
+    this.#bucket = Math.max(0, countWhile(starts.length, (index) => (starts[index] ?? 0) <= time) - 1);
+    return this.#bucket;
   }
 
   #count(tally: OwnTally, group: OwnGroup, values: readonly (string | null)[]): void {
@@ -324,11 +319,5 @@ function bytesOf(summary: Summary | undefined): number {
 
 /** How many of some ascending numbers are below one of them, and with it. */
 function lastBelow(ascending: Float64Array, number: number): number {
-  let [low, high] = [0, ascending.length];
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((ascending[middle] ?? 0) <= number) low = middle + 1;
-    else high = middle;
-  }
-  return low;
+  return countWhile(ascending.length, (index) => (ascending[index] ?? 0) <= number);
 }

@@ -1,13 +1,15 @@
 /** Reads the rows of intervals whose payloads pass a filter, in order and in the snapshot of a transaction. */
 
+import { countWhile } from '../../base/bisect.ts';
 import type { Interval } from '../counts/intervals.ts';
 import { DAY_MS } from '../counts/levels.ts';
 import type { Snapshot } from '../counts/stale.ts';
 import type { ArchivedGroup } from '../database/archive-source.ts';
 import type { Fragment, Transaction } from '../database/connect.ts';
+import type { ArchivedRow } from '../read/archived-rows.ts';
 import { comesBefore, inOrderOf, merged } from '../read/positions.ts';
 import { type Retention, readRetention } from '../retention.ts';
-import { passes, type RowFilter } from './row-filter.ts';
+import { EVERY_ROW, passes, type RowFilter } from './row-filter.ts';
 
 /** Rows of one statement, and bytes of their payloads: what is in memory at once. */
 const ROWS_AT_ONCE = 1_000;
@@ -28,14 +30,7 @@ export interface RowScope {
   readonly filter: RowFilter;
 }
 
-export interface MatchingRow {
-  readonly id: string;
-  /** Internal. */
-  readonly typeId: number;
-  /** Milliseconds since 1970. */
-  readonly at: number;
-  readonly payload: string;
-}
+export type MatchingRow = ArchivedRow;
 
 /**
  * The rows that match, some at a time.
@@ -125,13 +120,7 @@ async function* mergedRows(
 
 /** The index of the last interval that does not begin after an instant, at least 0. @param intervals in order of time */
 function lastNotAfter(intervals: readonly Interval[], instant: number): number {
-  let [low, high] = [0, intervals.length - 1];
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if ((intervals[middle]?.from ?? 0) <= instant) low = middle;
-    else high = middle - 1;
-  }
-  return low;
+  return Math.max(0, countWhile(intervals.length, (index) => (intervals[index]?.from ?? 0) <= instant) - 1);
 }
 
 interface ReadableScope extends RowScope {
@@ -190,8 +179,6 @@ export async function hasMoreRows(
   }
   return count > most;
 }
-
-const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 
 interface Candidate extends MatchingRow {
   /** Whether no row follows. */

@@ -22,6 +22,8 @@ export interface RowFilter {
   readonly matches: (payload: string) => boolean;
 }
 
+export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
+
 /**
  * The condition that a text passes the cheap tests.
  * @param text the name of a column
