@@ -148,13 +148,11 @@ async function foldCluster(
 
 /**
  * Changes the counts of every group of shards, wherever it is moved meanwhile. Waits for whoever else changes counts.
- * @param waitMs how long it waits for the lock of counts
  * @throws OperatorError where it has waited in vain
  */
 export async function changeAllCounts(
   sql: Sql,
   change: (tx: Transaction, group: ShardGroup) => Promise<unknown>,
-  waitMs = COMMAND_TIMEOUT_MS,
 ): Promise<void> {
   const cluster = clusterOf(sql.pool.database);
   const changed = new Set<string>();
@@ -163,11 +161,11 @@ export async function changeAllCounts(
       for (const group of await shardGroups(pool)) {
         const name = group.nameOf('events');
         if (changed.has(name)) continue;
-        const outcome = await changeCounts(pool, group, waitMs, async (tx) => {
+        const outcome = await changeCounts(pool, group, COMMAND_TIMEOUT_MS, async (tx) => {
           await change(tx, group);
           return name;
         });
-        if (outcome === null) throw waitedInVain(waitMs);
+        if (outcome === null) throw waitedInVain(COMMAND_TIMEOUT_MS);
         if (outcome === name) changed.add(name);
       }
     });
