@@ -1,7 +1,7 @@
 /**
  * Events that lie where nobody reads them. They were acknowledged by a server without the library of its engine: TimescaleDB then
  * leaves rows in the root table, Citus in the table of a node that stands for its shards. Later releases refuse such a server
- * (connections/fitness.ts).
+ * (database/fitness.ts).
  */
 import { OperatorError, Rejection } from '../../errors.ts';
 import type { Sql, Transaction } from '../database/connect.ts';

@@ -149,8 +149,8 @@ export class CopyMessages {
     return start;
   }
 
-  /** A row of `count_deltas` (app_id, type_id, bucket, count). */
-  deltaRow(appId: number, typeId: number, bucket: number, count: number): void {
+  /** A row of `count_deltas`, or of a table of counts (app_id, type_id, bucket, count). */
+  countRow(appId: number, typeId: number, bucket: number, count: number): void {
     this.#reserve(MESSAGE_BYTES);
     this.#int2(4);
     this.#int4(4);

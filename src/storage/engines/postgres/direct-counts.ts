@@ -202,7 +202,7 @@ function copyOf(appId: number, byTable: readonly (readonly Counts[])[]): CopyGro
     messages.beginRows();
     for (const { typeId, buckets, counts } of list)
       for (const [index, bucket] of buckets.entries())
-        messages.deltaRow(appId, typeId, bucket, counts[index] ?? 0);
+        messages.countRow(appId, typeId, bucket, counts[index] ?? 0);
     messages.endRows();
   }
   return { messages: messages.bytes, commands: copied.length, release: () => messages.release() };

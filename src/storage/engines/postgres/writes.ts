@@ -74,7 +74,7 @@ function rowsOf(deltas: readonly Delta[]): CopiedChanges {
   return {
     table: DELTAS,
     copy: (into) => {
-      for (const { appId, typeId, bucket, count } of deltas) into.deltaRow(appId, typeId, bucket, count);
+      for (const { appId, typeId, bucket, count } of deltas) into.countRow(appId, typeId, bucket, count);
     },
   };
 }
