@@ -76,14 +76,14 @@ export async function readPageIn(
   if (request.offset >= total) return { total, events: [], hasMore: false };
   const size = Math.min(request.limit, total - request.offset);
   const read = async (): Promise<StoredEvent[]> => {
-    if (scope.field !== undefined)
-      return await readFilteredRows(tx, { ...request, field: scope.field }, counted, size);
     const found = await locate(
       tx,
       request,
       { counted, coarseUntil: coarseUntilOf(tx, scope, retention) },
       size,
     );
+    if (scope.field !== undefined)
+      return await readFilteredRows(tx, { ...request, field: scope.field }, found, size);
     const groups = await tx.archived.groups(retention, { ...scope, ...found });
     return groups.length > 0
       ? await readWithArchived(tx, request, retention, { ...found, groups, size })
