@@ -15,7 +15,7 @@ import { type Retention, readRetention } from '../retention.ts';
 import type { ArchivedRow } from './archived-rows.ts';
 import { ofTypes } from './count-descent.ts';
 import { countScope, readPageIn } from './event-page.ts';
-import type { EventPage, Order, Scope, StoredEvent } from './page-request.ts';
+import type { EventPage, EventScope, Order, Scope, StoredEvent } from './page-request.ts';
 import { readAppSnapshot, readCounts, readSnapshot } from './snapshot.ts';
 
 /**
@@ -29,15 +29,7 @@ export interface Cursor {
   readonly order: Order;
 }
 
-export interface EventListRequest {
-  /** Internal id of the app. */
-  readonly appId: number;
-  /** Internal ids; null: all types. */
-  readonly typeIds: readonly number[] | null;
-  /** Internal ids of types that are left out; only with all types, and without a filter. */
-  readonly exceptTypes?: readonly number[];
-  readonly from: number | null;
-  readonly until: number | null;
+export interface EventListRequest extends EventScope {
   readonly order: Order;
   /** Where the page begins, of the same order; null: at the first event of the scope. */
   readonly after: Cursor | null;

@@ -16,19 +16,11 @@ import { passes, type TextTest, textLiteral } from '../fields/row-filter.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { wantedOf } from './archived-rows.ts';
 import { type Copied, CopiedRows, copyRows, RowBuffer } from './copied-rows.ts';
-import type { Order } from './page-request.ts';
+import type { EventScope, Order } from './page-request.ts';
 import { comesBefore, inOrderOf, type Position } from './positions.ts';
 import { readAppSnapshot } from './snapshot.ts';
 
-export interface ScanRequest {
-  /** Internal id of the app. */
-  readonly appId: number;
-  /** Internal ids; null: all types. */
-  readonly typeIds: readonly number[] | null;
-  /** Internal ids of types that are left out; only with all types. */
-  readonly exceptTypes?: readonly number[];
-  readonly from: number | null;
-  readonly until: number | null;
+export interface ScanRequest extends EventScope {
   readonly order: Order;
   /** Null: from the first event of the scope. */
   readonly after: Position | null;

@@ -1,21 +1,21 @@
 /** What a page of events is asked for, and what it holds. */
 import type { FieldScope } from '../fields/field-scope.ts';
+import type { TypeScope } from '../retention.ts';
 
 /** By time of creation, then id. */
 export type Order = 'asc' | 'desc';
 
-/** Which events: of one app, of some types or all, of an interval. */
-export interface Scope {
+/** Which events: of one app (internal id), of some types or all, of an interval. */
+export interface EventScope extends TypeScope {
   readonly appId: number;
-  /** Internal ids; null: all types. */
-  readonly typeIds: readonly number[] | null;
-  /** Internal ids of types that are left out; only with all types, and without a field. */
-  readonly exceptTypes?: readonly number[];
   /** First millisecond since 1970; null: from the beginning. */
   readonly from: number | null;
   /** The end in milliseconds since 1970, not included; null: to the end. */
   readonly until: number | null;
-  /** Only events whose payload passes its filter, which the counts of a declared field answer; `typeIds` are then not used. */
+}
+
+export interface Scope extends EventScope {
+  /** Only events whose payload passes its filter, which the counts of a declared field answer; types are then not used. */
   readonly field?: FieldScope;
 }
 
