@@ -8,7 +8,7 @@ import type { Sql, Transaction } from '../database/connect.ts';
 import { BULK_TIMEOUTS } from '../database/copy-connection.ts';
 import { ByNode, type Nodes, partsByNode } from '../database/nodes.ts';
 import { type Retention, readRules } from '../retention.ts';
-import { type AcceptedEvent, isKeyed } from '../write/accepted-event.ts';
+import { type AcceptedEvent, type EventRow, isKeyed } from '../write/accepted-event.ts';
 import type { EngineWrites } from '../write/engine-writes.ts';
 import { EventWriter } from '../write/event-writer.ts';
 import type { WriteLog } from '../write/group-commit.ts';
@@ -46,13 +46,8 @@ export interface RecoveredRows {
   readonly dropped: number;
 }
 
-interface StrayRow {
+interface StrayRow extends EventRow {
   readonly place: string;
-  readonly id: string;
-  readonly appId: number;
-  readonly typeId: number;
-  readonly createdAt: number;
-  readonly payload: string;
 }
 
 /** Failures are thrown, and reported by the command. */
