@@ -3,9 +3,9 @@
 import { escaped } from '../base/escape.ts';
 import type { Path } from '../base/turns.ts';
 import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOutage, lookupFailure } from '../cache/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOptions, lookupFailure } from '../cache/lookup-cache.ts';
 import { Refused, Rejection } from '../errors.ts';
-import { errorCode, type Sql } from '../storage/database/connect.ts';
+import { errorCode } from '../storage/database/connect.ts';
 import type { EventSource } from '../storage/write/accepted-event.ts';
 import {
   type CreatedTypes,
@@ -34,8 +34,7 @@ export interface EventType {
   readonly redaction: Redaction | null;
 }
 
-export interface EventTypesOptions {
-  readonly sql: Sql;
+export interface EventTypesOptions extends LookupOptions {
   /** The holder of an app's work: its account, then the app. */
   readonly holderOf?: (appId: number) => Path;
   /**
@@ -48,12 +47,8 @@ export interface EventTypesOptions {
   readonly ownLimitOf?: (appId: number) => number | null;
   /** Types that an app may create in any 60 seconds; 0 lifts the limit. */
   readonly newTypesPerMinute: number;
-  readonly cacheMs: number;
-  /** Milliseconds since the Unix epoch. */
-  readonly now: () => number;
   /** Milliseconds of a monotonic clock. */
   readonly monotonic: () => number;
-  readonly outage?: LookupOutage | undefined;
   /** Changes when the database becomes another one: ids that were looked up before mean nothing then. */
   readonly epoch?: (() => number) | undefined;
 }

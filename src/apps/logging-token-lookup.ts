@@ -3,9 +3,8 @@
 import { ownText } from '../base/own-text.ts';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
-import type { Sql } from '../storage/database/connect.ts';
 import type { AppAccounts } from './app-accounts.ts';
 import { foundLimits, noteLimits, type OwnLimits } from './app-limits.ts';
 
@@ -24,16 +23,11 @@ export interface LoggingToken {
   readonly isRevoked: boolean;
 }
 
-export interface LoggingTokensOptions {
+export interface LoggingTokensOptions extends LookupOptions {
   /** Gets the account of each app whose token is looked up. */
   readonly accounts: AppAccounts;
-  readonly sql: Sql;
-  readonly cacheMs: number;
-  /** Milliseconds since the Unix epoch. */
-  readonly now: () => number;
-  /** The same, by which tokens expire. */
+  /** Milliseconds since 1970, by which tokens expire. */
   readonly judged?: () => number;
-  readonly outage?: LookupOutage | undefined;
 }
 
 /** The refusal of a well-formed token that no app has. */

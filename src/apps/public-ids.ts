@@ -1,15 +1,7 @@
 /** Maps public identifiers of apps and event types to internal integer ids. */
 import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
 import type { Sql } from '../storage/database/connect.ts';
-
-export interface PublicIdsOptions {
-  readonly sql: Sql;
-  /** Longest time in milliseconds that a cached answer is used without a query. */
-  readonly cacheMs: number;
-  readonly now: () => number;
-  readonly outage?: LookupOutage | undefined;
-}
 
 interface EventType {
   readonly id: number;
@@ -29,7 +21,7 @@ export class PublicIds {
   readonly #apps: LookupCache<number>;
   readonly #types: LookupCache<EventType>;
 
-  constructor({ sql, cacheMs, now, outage }: PublicIdsOptions) {
+  constructor({ sql, cacheMs, now, outage }: LookupOptions) {
     const common = { maxNegatives: MAX_UNKNOWN, ttlMs: cacheMs, now, outage };
     this.#appLookup = new BatchedLookup((publicIds) => findApps(sql, publicIds), { outage });
     this.#typeLookup = new BatchedLookup((publicIds) => findTypes(sql, publicIds), { outage });

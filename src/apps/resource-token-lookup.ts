@@ -3,7 +3,7 @@ import { LRUCache } from 'lru-cache';
 import { digestOf, formProblem, isWellFormed } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { atMost, type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { atMost, type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { ASK_FOR_BEARER, bearerToken } from '../http/bearer.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -24,15 +24,9 @@ export interface ResourceToken {
   readonly revoked: boolean;
 }
 
-export interface ResourceTokensOptions {
-  readonly sql: Sql;
-  /** Longest time in milliseconds that a cached token is used without a query (TOKEN_CACHE_SECONDS). */
-  readonly cacheMs: number;
-  /** Milliseconds since the Unix epoch. */
-  readonly now: () => number;
-  /** The same, by which tokens expire. */
+export interface ResourceTokensOptions extends LookupOptions {
+  /** Milliseconds since 1970, by which tokens expire. */
   readonly judged?: () => number;
-  readonly outage?: LookupOutage | undefined;
   /** Receives failures to write a token's last use. They fail no request. */
   readonly onError: (error: unknown) => void;
 }

@@ -6,7 +6,7 @@ import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { BoardView } from './boards.ts';
@@ -186,13 +186,6 @@ export interface Share extends ShareTerms {
   readonly erasures: readonly [finished: number, running: number];
 }
 
-export interface SharesOptions {
-  readonly sql: Sql;
-  /** Milliseconds since the Unix epoch. */
-  readonly now: () => number;
-  readonly outage?: LookupOutage | undefined;
-}
-
 /** Longest time that a share, or an answer of one, is used without a query: also where a notification of its end is lost. */
 export const FRESH_MS = 1_000;
 /** Each has the addresses of up to twelve views. */
@@ -206,7 +199,7 @@ export class Shares {
   /** By hexadecimal digest: the secret of a link is not kept in memory. */
   readonly #shares: LookupCache<Share>;
 
-  constructor({ sql, now, outage }: SharesOptions) {
+  constructor({ sql, now, outage }: Omit<LookupOptions, 'cacheMs'>) {
     this.#now = now;
     this.#lookup = new BatchedLookup((digests) => findShares(sql, digests), {
       outage,

@@ -1,20 +1,11 @@
 /** What the database knows of the archive: which days of which apps, in which objects. */
 import type { Sql } from '../storage/database/connect.ts';
+import type { ParquetGroup } from './parquet.ts';
 
 /** A row group of an object. Groups are in order of time and id, as the events in them are. */
-export interface ArchivedGroup {
-  /** Time (milliseconds since 1970) and id of its first event. */
-  readonly at: number;
-  readonly id: string;
-  readonly lastAt: number;
-  readonly lastId: string;
+export interface ArchivedGroup extends Omit<ParquetGroup, 'types'> {
   /** Internal id of a type → events. */
   readonly types: Readonly<Record<string, number>>;
-  /** Its bytes in the object: from the first to before the last one. */
-  readonly start: number;
-  readonly end: number;
-  /** Of these bytes, in hexadecimal. */
-  readonly sha256: string;
 }
 
 /** An object with events of one day of one app. */

@@ -2,7 +2,7 @@
 import { LRUCache } from 'lru-cache';
 import { deadline } from '../base/timeout.ts';
 import { Rejection } from '../errors.ts';
-import { errorCode, isUnavailable, SQLSTATE } from '../storage/database/connect.ts';
+import { errorCode, isUnavailable, SQLSTATE, type Sql } from '../storage/database/connect.ts';
 
 export interface LookupCacheOptions<V extends NonNullable<unknown>> {
   /**
@@ -32,6 +32,16 @@ export interface LookupOutage {
   readonly timeoutMs: number;
   /** Whether stale values are served during an outage, unless they were dropped. */
   readonly serveStale: boolean;
+}
+
+/** What every lookup of rows that are cached is given. */
+export interface LookupOptions {
+  readonly sql: Sql;
+  /** Longest time in milliseconds that a cached answer is used without a query. */
+  readonly cacheMs: number;
+  /** Milliseconds since 1970. */
+  readonly now: () => number;
+  readonly outage?: LookupOutage | undefined;
 }
 
 /** The database was not queried, or did not respond in time. */

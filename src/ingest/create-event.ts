@@ -1,7 +1,5 @@
 /** POST /public/create_event: the steps of a write. The first one that refuses the request determines the response. */
 
-import type { KeyObject } from 'node:crypto';
-import type { EventTypes } from '../apps/event-type-lookup.ts';
 import type { LoggingTokens } from '../apps/logging-token-lookup.ts';
 import type { Usage } from '../apps/usage.ts';
 import { Rejection } from '../errors.ts';
@@ -11,42 +9,32 @@ import type { LimitDecision, Limiter } from '../limits/limiter.ts';
 import { type AcceptedEvent, timestamp } from '../storage/write/accepted-event.ts';
 import { POISON, UNAVAILABLE } from '../storage/write/failures.ts';
 import type { KeptAnswer, RequestIdentity } from '../storage/write/idempotent-writer.ts';
-import { admitBytes, type ByteLimitSteps } from './byte-limit.ts';
+import type { AcceptSteps } from './accepted-batch.ts';
+import { admitBytes } from './byte-limit.ts';
 import { keyedEventId } from './event-id.ts';
 import { refusalOfTime } from './event-time.ts';
 import { IDEMPOTENCY_KEY, idempotencyKeyProblem, requestIdentity } from './idempotency-key.ts';
 import type { FindRepeated } from './idempotency-store.ts';
 import { parseEventBody } from './parse/event-body.ts';
 import { findTokens } from './parse/find-tokens.ts';
-import type { PayloadChecks } from './payload-checks.ts';
 import { startOfCurrentDay } from './queue/past-writer.ts';
 import type { WriteQueues } from './queue/write-queues.ts';
-import type { RetentionBoundary } from './retention-boundary.ts';
 import type { StageTimes } from './stage-times.ts';
 import type { TokenScreen } from './token-screen.ts';
 
-export interface CreateEventSteps extends ByteLimitSteps {
+export interface CreateEventSteps extends Omit<AcceptSteps, 'firstTimes'> {
   readonly queues: WriteQueues;
   readonly loggingTokens: LoggingTokens;
   /** Searches large bodies for a token before they are parsed. */
   readonly tokenScreen: TokenScreen;
   readonly limiter: Limiter;
-  readonly eventTypes: EventTypes;
-  readonly payloadChecks: PayloadChecks;
   /** The answer to an earlier request with the same key, if there was one. */
   readonly findRepeated: FindRepeated;
   /** Changes when the database becomes another one. */
   readonly epoch: () => number;
-  readonly retentionBoundary: RetentionBoundary;
-  /** Of the digests that take the place of redacted values. */
-  readonly redactionKey: KeyObject;
   /** Called for a request that is refused before its token is read, with the lookup of the token in its body. */
   readonly onRefusedUnread: Usage['refusedUnread'];
-  /** A new event id for an event of this time. */
-  readonly newEventId: (now: number) => string;
   readonly stageTimes: StageTimes;
-  /** Milliseconds since the epoch. */
-  readonly now: () => number;
 }
 
 const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: the event may be stored.');

@@ -10,19 +10,14 @@ import type { EventType } from '../apps/event-type-lookup.ts';
 import { addFindings, findSchemaTexts, type SchemaReference, suspendSchema } from '../apps/type-schemas.ts';
 import type { Debts } from '../base/debts.ts';
 import { BatchedLookup, type LookupQueue } from '../cache/batched-lookup.ts';
-import { type CacheStats, LookupCache, type LookupOutage } from '../cache/lookup-cache.ts';
+import { type CacheStats, LookupCache, type LookupOptions } from '../cache/lookup-cache.ts';
 import { Rejection } from '../errors.ts';
 import { CheckQueue, type CheckResult, overtimeOf, overtimes } from '../schema/check-queue.ts';
 import { SchemaThread, type Violation } from '../schema/schema-thread.ts';
 import type { Sql } from '../storage/database/connect.ts';
 
-export interface PayloadChecksOptions {
+export interface PayloadChecksOptions extends LookupOptions {
   readonly accounts: AppAccounts;
-  readonly sql: Sql;
-  readonly cacheMs: number;
-  /** Milliseconds since 1970. */
-  readonly now: () => number;
-  readonly outage?: LookupOutage | undefined;
   /** Limits of payloads that wait for their check, and of the memory that they may take. An account gets half of each. */
   readonly maxEvents: number;
   readonly maxBytes: number;

@@ -4,11 +4,10 @@ import { type Amount, Room, type RoomLimits } from '../../base/room.ts';
 import { type Path, Turns } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer } from '../../http/exchange.ts';
-import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import { UNAVAILABLE } from '../../storage/write/failures.ts';
 import type { IdempotentOutcome, IdempotentRequest } from '../../storage/write/idempotent-writer.ts';
 import { repeated } from '../idempotency-store.ts';
-import { amountOf, CLOSED, FULL } from './commit-buffer.ts';
+import { amountOf, CLOSED, type CommitBufferOptions, FULL } from './commit-buffer.ts';
 
 /**
  * What waits apart, each with a connection and the whole room: single events do not wait for batches, and neither of them for
@@ -23,17 +22,11 @@ export type WriteRequests = (
   lane: Lane,
 ) => Promise<readonly IdempotentOutcome[]>;
 
-export interface IdempotentQueueOptions {
-  /** Called with each event that is acknowledged, once. */
-  readonly onStored?: (event: AcceptedEvent) => void;
+/** As those of the commit buffer. The limits are of what waits, or is being committed, in a lane. */
+export interface IdempotentQueueOptions
+  extends Pick<CommitBufferOptions, 'onStored' | 'holderOf' | 'maxEvents' | 'maxBytes'> {
   /** One call at a time in each lane. */
   readonly write: WriteRequests;
-  /** Whose turns an app's requests take: its account's, then its own. */
-  readonly holderOf: (appId: number) => Path;
-  /** Limit of events that wait or are being committed in a lane; beyond it requests are refused. */
-  readonly maxEvents: number;
-  /** The same for the memory of their payloads, as in the commit buffer. */
-  readonly maxBytes: number;
 }
 
 /** Limit of events in one commit: beyond it no further request joins. */

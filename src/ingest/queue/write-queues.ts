@@ -3,12 +3,10 @@
  * of its own with a share of the room: what waits for a node that does not answer takes neither the room nor the turns of others.
  */
 import type { RoomLimits } from '../../base/room.ts';
-import type { Path } from '../../base/turns.ts';
 import type { Rejection } from '../../errors.ts';
 import type { Answer } from '../../http/exchange.ts';
 import { ByNode, type DataNode, type Nodes } from '../../storage/storage.ts';
 import { type AcceptedEvent, isKeyed } from '../../storage/write/accepted-event.ts';
-import type { CommitPhases } from '../../storage/write/commit-phases.ts';
 import type { Outcomes, WriteOutcome } from '../../storage/write/event-writer.ts';
 import type { IdempotentRequest } from '../../storage/write/idempotent-writer.ts';
 import { CommitBuffer, type CommitBufferOptions, type WriteGroup } from './commit-buffer.ts';
@@ -31,26 +29,16 @@ export interface NodeWriters {
   readonly requests: WriteRequests;
 }
 
-export interface WriteQueuesOptions {
+/** As those of the commit buffer; the limits are of each queue of all servers together. */
+export interface WriteQueuesOptions extends Omit<CommitBufferOptions, 'write'> {
   readonly nodes: Pick<Nodes, 'nodeOf' | 'names'>;
   readonly writersAt: (node: DataNode) => NodeWriters;
   /** Why the day of a time is not writable now, or null. */
   readonly refusalOf: (time: number) => Rejection | null;
-  /** Whose turns an app's events take: its account's, then its own. */
-  readonly holderOf: (appId: number) => Path;
-  /** Called with each acknowledged event. */
-  readonly onStored?: (event: AcceptedEvent) => void;
-  /** Connections to each server for events of the current day, and of past days. */
-  readonly connections: number;
+  /** Connections to each server for events of past days. What else the commit buffer is given concerns those of the current day. */
   readonly pastConnections: number;
-  /** Limits of each queue of all servers together. */
-  readonly maxEvents: number;
-  readonly maxBytes: number;
   /** Most events of one request: each share has room for it. */
   readonly largest: number;
-  /** The two concern events of the current day. */
-  readonly stall?: CommitBufferOptions['stall'];
-  readonly phases?: CommitPhases;
 }
 
 /** Accepted events of one request, in order of time. */

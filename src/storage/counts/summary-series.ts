@@ -29,6 +29,7 @@ import {
   minutesWithin,
   type NotCounted,
   readDeclarations,
+  type SeriesRow,
 } from '../fields/field-scope.ts';
 import { matchingRows } from '../fields/matching-rows.ts';
 import { type LeftOut, NumberSummary } from '../fields/number-summary.ts';
@@ -242,12 +243,8 @@ interface CountedScope extends SummaryScope {
   readonly minutes: readonly number[];
 }
 
-interface SeriesRow {
-  readonly id: number;
-  readonly typeId: number;
-  readonly value: string;
+interface PairRow extends SeriesRow {
   readonly by: string;
-  readonly isComplete: boolean;
 }
 
 async function scopeOf(
@@ -258,7 +255,7 @@ async function scopeOf(
   const { field, line, filtered } = declaration;
   // A field for one type has only series with all of its events.
   const seriesTypes = field.typeId !== null || typeIds === null ? [ALL_TYPES] : typeIds;
-  const rows = await tx<SeriesRow[]>`
+  const rows = await tx<PairRow[]>`
     SELECT id, type_id AS "typeId", value, by_value AS by, is_complete AS "isComplete" FROM field_series
      WHERE field_id = ${field.id} AND type_id = ANY(${[...new Set([ALL_TYPES, ...seriesTypes])]}::integer[])`;
   const complete = new Set(
@@ -449,7 +446,7 @@ async function hiddenCells(
   const retention = await readRetention(tx, appId);
   const earlier = minutes.filter((at) => at < retention.whole());
   if (earlier.length === 0) return [];
-  const rows = await tx<(SeriesRow & { bucket: number; count: number; summary: Uint8Array | null })[]>`
+  const rows = await tx<(PairRow & { bucket: number; count: number; summary: Uint8Array | null })[]>`
     SELECT series.type_id AS "typeId", value, by_value AS by, (extract(epoch FROM bucket) * 1000)::float8 AS bucket,
            count::float8 AS count, summary
       FROM field_minute_counts AS counts JOIN field_series AS series ON series.id = series_id

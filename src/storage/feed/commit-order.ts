@@ -12,19 +12,15 @@ import { countWhile } from '../../base/bisect.ts';
 import type { Sql, Transaction } from '../database/connect.ts';
 import type { StorageEngine } from '../engines/storage-engine.ts';
 import { type FeedCursor, feedCursorOf } from '../read/arrivals.ts';
+import type { StoredEvent } from '../read/page-request.ts';
 import { readAppSnapshot } from '../read/snapshot.ts';
 import { type Retention, readRetention } from '../retention.ts';
 import { LEAVES_AFTER_HOURS } from '../write/days-away.ts';
 import { type EventKey, encodePosition, type FeedPosition } from './position.ts';
 import { NO_PLACE } from './ticks.ts';
 
-export interface CommittedEvent {
-  readonly id: string;
-  readonly typeId: string;
+export interface CommittedEvent extends StoredEvent {
   readonly typeName: string;
-  readonly createdAt: Date;
-  /** The payload's text as it was sent. */
-  readonly payload: string;
   /** The position behind this event. */
   readonly position: FeedPosition;
 }

@@ -80,7 +80,7 @@ export interface FieldRow {
   readonly isFull: boolean;
 }
 
-interface SeriesRow {
+export interface SeriesRow {
   readonly id: number;
   readonly typeId: number;
   readonly value: string;
