@@ -1,7 +1,6 @@
 /** Everything between a writing request and the database or the journal, opened and closed together. */
 
 import type { KeyObject } from 'node:crypto';
-import type { Logger } from 'pino';
 import type { AppAccounts } from '../apps/app-accounts.ts';
 import { BrowserKeys } from '../apps/browser-key-lookup.ts';
 import { EventTypes } from '../apps/event-type-lookup.ts';
@@ -16,7 +15,6 @@ import type { ChangedTable } from '../storage/database/changes.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import type { ServerWatch } from '../storage/database/server-watch.ts';
 import { areKeysLocked } from '../storage/maintenance/expired-keys.ts';
-import type { EngineWrites, Nodes } from '../storage/storage.ts';
 import type { AcceptedEvent } from '../storage/write/accepted-event.ts';
 import type { BrowserLimits } from './browser/create-browser-events.ts';
 import { browserRoutes } from './browser/routes.ts';
@@ -28,21 +26,18 @@ import { FirstTimes } from './first-times.ts';
 import { EVENTS_FORMAT } from './formats/events.ts';
 import { formatRoutes } from './formats/routes.ts';
 import { repeatedFinder } from './idempotency-store.ts';
-import type { Journal } from './journal/journal.ts';
 import { PayloadChecks } from './payload-checks.ts';
-import { DurableWriter } from './queue/durable-writer.ts';
+import { DurableWriter, type DurableWriterOptions } from './queue/durable-writer.ts';
 import { WriteQueues } from './queue/write-queues.ts';
 import { RefusedEvents } from './refused-events.ts';
 import { RetentionBoundary } from './retention-boundary.ts';
 import { StageTimes } from './stage-times.ts';
 import { TokenScreen } from './token-screen.ts';
 
-export interface WritePathOptions {
+export interface WritePathOptions
+  extends Pick<DurableWriterOptions, 'nodes' | 'engine' | 'journal' | 'log' | 'wall'> {
   readonly accounts: AppAccounts;
   readonly config: Config;
-  readonly engine: EngineWrites;
-  /** The servers that hold events. */
-  readonly nodes: Nodes;
   /** For lookups of tokens, types and keys. */
   readonly lookups: Sql;
   /** The same where the events of an app are. */
@@ -58,14 +53,9 @@ export interface WritePathOptions {
   /** Called with the app and the code of each event that is refused by itself. */
   readonly onRefused: (appId: number, code: string) => void;
   readonly onRefusedUnread: CreateEventSteps['onRefusedUnread'];
-  /** Null if events are refused while the database is unavailable. */
-  readonly journal: Journal | null;
   /** Watches the connections to the database. */
   readonly watch: ServerWatch;
-  readonly log: Logger;
-  /** Milliseconds since the epoch. */
-  readonly wall: () => number;
-  /** The same, by which keys and retention end. */
+  /** Milliseconds since 1970, by which keys and retention end. */
   readonly judged: () => number;
   readonly isBehind: () => boolean;
   /** Milliseconds of a monotonic clock. */

@@ -2,7 +2,7 @@
 import type { Logger } from 'pino';
 import type { Rejection } from '../../errors.ts';
 import { Availability, type AvailabilityOptions } from '../../storage/database/availability.ts';
-import { ByNode, type DataNode, type EngineWrites, type Nodes } from '../../storage/storage.ts';
+import { ByNode, type DataNode } from '../../storage/storage.ts';
 import type { AcceptedEvent } from '../../storage/write/accepted-event.ts';
 import {
   EventWriter,
@@ -28,15 +28,11 @@ import type { Journal } from '../journal/journal.ts';
 import { Replay } from '../journal/replay.ts';
 import type { Lane } from './idempotent-queue.ts';
 import { KeyTable } from './key-table.ts';
-import { PastWriter } from './past-writer.ts';
+import { PastWriter, type PastWriterOptions } from './past-writer.ts';
 import type { NodeWriters } from './write-queues.ts';
 
-export interface DurableWriterOptions {
-  /** The servers that hold events. */
-  readonly nodes: Nodes;
-  readonly engine: EngineWrites;
-  /** To each server. */
-  readonly connections: number;
+export interface DurableWriterOptions
+  extends Pick<PastWriterOptions, 'nodes' | 'engine' | 'connections' | 'now'> {
   /** For events of past days. */
   readonly pastConnections: number;
   /** Whether another session has the table of idempotency keys locked. */
@@ -46,8 +42,6 @@ export interface DurableWriterOptions {
   /** Watches the connections to the database. */
   readonly watch: AvailabilityOptions['watch'];
   readonly log: Logger;
-  /** Milliseconds of a monotonic clock. */
-  readonly now: () => number;
   /** Milliseconds since 1970, as events are dated. */
   readonly wall: () => number;
 }

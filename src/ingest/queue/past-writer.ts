@@ -13,6 +13,7 @@ import type { FinalFailure } from '../../storage/write/group-commit.ts';
 import type { WriteGroup } from './commit-buffer.ts';
 
 export interface PastWriterOptions {
+  /** The servers that hold events. */
   readonly nodes: Nodes;
   readonly engine: EngineWrites;
   /** To each server. */

@@ -19,8 +19,8 @@ import {
   type Attempt,
   type FinalFailure,
   GroupCommit,
+  type GroupCommitOptions,
   type GroupKind,
-  type WriteLog,
 } from './group-commit.ts';
 import { columns, Inserts, keyedOutcomes } from './inserts.ts';
 
@@ -30,17 +30,14 @@ export type WriteOutcome = Rejection | 'repeated' | null;
 /** For each event of a group, in order. */
 export type Outcomes = readonly WriteOutcome[];
 
-export interface EventWriterOptions {
+export interface EventWriterOptions extends Pick<GroupCommitOptions, 'engine' | 'past' | 'log' | 'now'> {
   /** The server that it writes to. */
   readonly node: DataNode;
-  readonly engine: EngineWrites;
   readonly connections: number;
   /** Shown in pg_stat_activity. */
   readonly name?: string;
   /** {@link REFUSING} unless given. */
   readonly timeouts?: WriteTimeouts;
-  /** For events of past days. */
-  readonly past?: boolean;
   /**
    * Called for a group that could not be stored in time. Never rejects.
    * @param end the refusal that applies otherwise, and its cause
@@ -50,9 +47,6 @@ export interface EventWriterOptions {
     | undefined;
   /** Where groups are counted, if not in histograms of its own. */
   readonly counts?: GroupCounts;
-  readonly log: WriteLog;
-  /** Milliseconds of a monotonic clock. */
-  readonly now: () => number;
 }
 
 /** Up to the largest group that the commit buffer makes. */

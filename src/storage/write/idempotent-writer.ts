@@ -6,9 +6,8 @@ import type { Logger } from 'pino';
 import { Rejection } from '../../errors.ts';
 import type { Sql } from '../database/connect.ts';
 import type { WriteConnection } from '../database/copy-connection.ts';
-import type { DataNode } from '../database/nodes.ts';
 import { type AcceptedEvent, epochOf, isKeyed, sizeOf, timestamp } from './accepted-event.ts';
-import type { EngineWrites } from './engine-writes.ts';
+import type { EventWriterOptions } from './event-writer.ts';
 import {
   NO_PARTITION,
   NODE_UNREACHABLE,
@@ -76,19 +75,13 @@ const FIND_KEYS = `
     FROM unnest($1::int[], $2::bytea[]) WITH ORDINALITY AS request (app_id, key_digest, number)
     JOIN idempotency_keys USING (app_id, key_digest)`;
 
-export interface IdempotentWriterOptions {
-  /** The server that it writes to. */
-  readonly node: DataNode;
-  readonly engine: EngineWrites;
+export interface IdempotentWriterOptions
+  extends Pick<EventWriterOptions, 'node' | 'engine' | 'past' | 'now'> {
   /** Name of its connection, shown in pg_stat_activity. */
   readonly name: string;
-  /** For requests with events of past days, whose partitions may be locked or impossible to create. */
-  readonly past?: boolean;
   /** Called when requests could not get a lock in time. Never rejects. */
   readonly onBlocked: () => Promise<void>;
   readonly log: Logger;
-  /** Milliseconds of a monotonic clock. */
-  readonly now: () => number;
 }
 
 /** What a request stores: all of its events, or those that the database does not refuse. */
