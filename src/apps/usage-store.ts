@@ -149,23 +149,30 @@ async function addLate(tx: Transaction, deltas: readonly LateDelta[]): Promise<v
   if (deltas.length === 0) return;
   const column = (name: keyof LateDelta): number[] => deltas.map((delta) => delta[name]);
   await tx`
-    INSERT INTO late_events AS known (type_id, hour, up_to, events)
-    SELECT type.id, date_bin('1 hour', to_timestamp(at / 1000), 'epoch'), up_to, sum(new.events)::bigint
+    INSERT INTO late_events AS known (type_id, hour, up_to, events, minutes)
+    SELECT type.id, date_bin('1 hour', to_timestamp(at / 1000), 'epoch'), up_to, sum(new.events)::bigint,
+           bit_or(1::bigint << (at / ${MINUTE_MS})::bigint::integer % 60)
       FROM unnest(${column('typeId')}::int[], ${column('at')}::float8[], ${column('upTo')}::smallint[], ${column('events')}::float8[])
              AS new (id, at, up_to, events)
       JOIN event_types AS type USING (id)
      GROUP BY 1, 2, 3 ORDER BY 1, 2, 3
-    ON CONFLICT (type_id, hour, up_to) DO UPDATE SET events = known.events + excluded.events`;
+    ON CONFLICT (type_id, hour, up_to) DO UPDATE
+       SET events = known.events + excluded.events, minutes = known.minutes | excluded.minutes`;
+}
+
+export interface LateEvents {
+  /** Name of their type. */
+  readonly name: string;
+  readonly upTo: number;
+  readonly events: number;
+  /** In how many minutes they arrived. */
+  readonly minutes: number;
 }
 
 /** Events of the last day that came late, by the name of their type and how late they were, which is the order. @param appId internal id */
-export async function lateEvents(
-  sql: Sql,
-  appId: number,
-  now: number,
-): Promise<readonly { readonly name: string; readonly upTo: number; readonly events: number }[]> {
-  return await sql<{ name: string; upTo: number; events: number }[]>`
-    SELECT name, up_to AS "upTo", sum(events)::float8 AS events
+export async function lateEvents(sql: Sql, appId: number, now: number): Promise<readonly LateEvents[]> {
+  return await sql<LateEvents[]>`
+    SELECT name, up_to AS "upTo", sum(events)::float8 AS events, sum(bit_count(minutes::bit(64)))::float8 AS minutes
       FROM late_events JOIN event_types AS type ON type.id = type_id
      WHERE type.app_id = ${appId} AND hour > ${new Date(now - LATE_KEPT_MS)}
      GROUP BY 1, 2 ORDER BY 2, 1`;

@@ -60,12 +60,14 @@ const hook = async (): Promise<{ receiver: Receiver; webhookId: string; secret: 
 };
 const add = (name: string, rule: object, ...args: string[]): Promise<{ alertId: string }> =>
   json('alert', 'add', '--app', service.app.appId, '--name', name, '--rule', JSON.stringify(rule), ...args);
-const post = async (typeName: string, at: number, payload: object = {}): Promise<void> => {
+const post = (typeName: string, at: number, payload: object = {}): Promise<void> =>
+  store([{ typeName, createdAt: new Date(at).toISOString(), payload }]);
+const store = async (events: readonly object[]): Promise<void> => {
   const response = await service.request({
     method: 'POST',
     path: '/v1/events',
     headers: { authorization: `Bearer ${service.app.loggingToken}` },
-    body: JSON.stringify({ events: [{ typeName, createdAt: new Date(at).toISOString(), payload }] }),
+    body: JSON.stringify({ events }),
   });
   expect(response.status, response.body).toBe(200);
 };
@@ -122,13 +124,28 @@ test('a threshold fires, resolves, and says both by a signed message', async () 
 
 test('an alert whose events come later than it is judged says so, with the delay that would do', async () => {
   const absent = { absent: true, type: 'tick', window: '5m' };
-  for (let n = 0; n < 20; n += 1) await post('tick', clock.wall() - 6 * 60_000 + n);
-  for (let n = 0; n < 20; n += 1) await post('some late', clock.wall() - (n < 2 ? 85 : 0) * 60_000 - n);
-  // A day of the past is an import, and no lateness.
-  for (let n = 0; n < 20; n += 1) await post('imported', clock.wall() - 2 * 86_400_000 + n);
+  const minutesAgo = (typeName: string, minutes: number): object => ({
+    ...{ typeName, payload: {}, createdAt: new Date(clock.wall() - minutes * 60_000).toISOString() },
+  });
+  const times = (count: number, event: (n: number) => object): object[] =>
+    Array.from({ length: count }, (_, n) => event(n));
+  // A day of the past is an import, and no lateness; nor is the last day, where it is sent at once.
+  await store([
+    ...times(20, () => minutesAgo('imported', 2 * 24 * 60)),
+    ...times(47, (n) => minutesAgo('history', (n + 1) * 30)),
+    ...times(47, (n) => minutesAgo('tick', (n + 1) * 30)),
+  ]);
+  for (let n = 0; n < 10; n += 1) {
+    await store([
+      ...times(n < 9 ? 1 : 0, () => minutesAgo('soon over', 6)),
+      minutesAgo('tick', 6),
+      ...times(10, (k) => minutesAgo('some late', k === 0 ? 85 : 0)),
+    ]);
+    clock.advance(60_000);
+  }
   await until(async () => {
     const [row] = await service.sql`SELECT sum(events)::integer AS events FROM late_events`;
-    return row?.events === 22;
+    return row?.events === 47 + 47 + 9 + 10 + 10;
   }, 'the late events');
   const warning =
     'up to 7m after their own time: the rule is judged before they are there. Give it "delay":"7m".';
@@ -144,6 +161,8 @@ test('an alert whose events come later than it is judged says so, with the delay
     [{ of: 'count', type: 'some late', window: '5m', below: 10 }, '"delay":"90m"'],
     [{ absent: true, type: 'some late', window: '5m' }, null],
     [{ of: 'count', type: 'imported', window: '5m', below: 10 }, null],
+    [{ of: 'count', type: 'history', window: '5m', below: 10 }, null],
+    [{ of: 'count', type: 'soon over', window: '5m', below: 10 }, null],
     [{ absent: true, type: 'of no event', window: '5m' }, null],
   ];
   for (const [rule, expected] of rules) {
@@ -161,7 +180,7 @@ test('an alert whose events come later than it is judged says so, with the delay
   const doctor = await run('doctor');
   expect(doctor.stdout).toMatch(/alert alr_\w+ "late" is judged before its late events are there/);
   expect((await run('alert', 'list', '--app', service.app.appId)).stdout).toContain(warning);
-});
+}, 120_000);
 
 test('a rule with a delay is judged that much later, so that late events are in time', async () => {
   const late = { absent: true, type: 'heartbeat', window: '2m' };

@@ -1,5 +1,5 @@
 /** How late the events of an app arrive, and which alert rules are judged before theirs are there. */
-import { lateEvents } from '../../apps/usage-store.ts';
+import { type LateEvents, lateEvents } from '../../apps/usage-store.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { EventReader } from '../../storage/storage.ts';
@@ -11,6 +11,8 @@ const USUAL = 0.95;
 const USUAL_OF_ANY = 0.5;
 /** The share of a window whose events may be missing when it is judged. */
 const MISSING = 0.1;
+/** Events that are so late in fewer minutes of a day were sent afterwards, as history is, and say nothing of those that are to come. */
+const STEADY_MINUTES = 10;
 
 /**
  * What is wrong with rules of an app whose events usually arrive later than they are judged, with the delay that would do.
@@ -49,12 +51,13 @@ export async function latenessWarnings(
  * @param total events of the last day, by their own time
  * @returns how late a share of all events is at most, in milliseconds; 0: less than a minute
  */
-function usualLateness(late: Awaited<ReturnType<typeof lateEvents>>, total: number, share: number): number {
-  const lateTotal = late.reduce((sum, { events }) => sum + events, 0);
-  let inTime = Math.max(total - lateTotal, 0);
-  const wanted = share * (inTime + lateTotal);
+function usualLateness(late: readonly LateEvents[], total: number, share: number): number {
+  const sumOf = (some: readonly LateEvents[]): number => some.reduce((sum, { events }) => sum + events, 0);
+  const steady = late.filter(({ minutes }) => minutes >= STEADY_MINUTES);
+  let inTime = Math.max(total - sumOf(late), 0);
+  const wanted = share * (inTime + sumOf(steady));
   let lateness = 0;
-  for (const { upTo, events } of late) {
+  for (const { upTo, events } of steady) {
     if (inTime >= wanted) break;
     inTime += events;
     lateness = upTo * MINUTE_MS;
