@@ -299,13 +299,14 @@ async function lease(
   const leasedUntil = Date.now() + leaseSeconds * 1_000;
   const batch = await readOrRelease({ store, appId, name }, leased, { limit, maxBytes: maxPageBytes });
   const keeps = batch.events.length > 0;
-  const deliveries = await store.granted(appId, name, leased.epoch, { position: batch.position, keeps });
+  const { position, passed } = batch;
+  const deliveries = await store.granted(appId, name, leased.epoch, { position, passed, keeps });
   if (deliveries === null) return over();
   stats.leasedEvents += batch.events.length;
   return {
     status: 200,
     body: batchBody(batch.events, {
-      position: encodePosition(batch.position),
+      position: encodePosition(position),
       lease: keeps ? String(leased.epoch) : null,
       leasedUntil: keeps ? new Date(leasedUntil).toISOString() : null,
       deliveries,

@@ -5,6 +5,8 @@ export interface Batch {
   readonly events: readonly CommittedEvent[];
   /** The position behind them, and behind all that was read and did not pass. */
   readonly position: FeedPosition;
+  /** The position before the first of them, where others that did not pass come before it. */
+  readonly passed: FeedPosition | null;
   readonly hasMore: boolean;
 }
 
@@ -28,18 +30,20 @@ export async function readBatch(
   },
 ): Promise<Batch> {
   const { limit, maxBytes, matches } = options;
-  if (matches === null) return await store.read(appId, from, { limit, maxBytes });
+  if (matches === null) return { ...(await store.read(appId, from, { limit, maxBytes })), passed: null };
   const events: CommittedEvent[] = [];
+  let passed: FeedPosition | null = null;
   let position = from;
   for (let reads = 1; ; reads += 1) {
     const read = await store.read(appId, position, { limit: LOOKED_AT, maxBytes });
     for (const event of read.events) {
-      if (!matches(event)) continue;
-      events.push(event);
-      if (events.length === limit) return { events, position: event.position, hasMore: true };
+      if (matches(event)) events.push(event);
+      else if (events.length === 0) passed = event.position;
+      if (events.length === limit) return { events, position: event.position, passed, hasMore: true };
     }
     position = read.position;
     if (!read.hasMore || reads === MOST_READS || events.length > 0)
-      return { events, position, hasMore: read.hasMore };
+      return { events, position, passed, hasMore: read.hasMore };
+    passed = position;
   }
 }

@@ -271,10 +271,10 @@ export class WebhookWorker {
         if (answer.problem !== null) failure ??= { answer, message };
         else if (failure === null) delivered += 1;
       }
-      const position = events[delivered - 1]?.position;
+      // What is not wanted before an event that fails is not looked at again.
+      const position = events[delivered - 1]?.position ?? given.batch.passed;
       const isDue = failure !== null || delivered % WRITTEN_AFTER === 0 || webhook.tries > 0;
-      if (position !== undefined && isDue && !(await this.#acknowledge(webhook, epoch, position)))
-        return false;
+      if (position !== null && isDue && !(await this.#acknowledge(webhook, epoch, position))) return false;
     }
     const last = events[delivered - 1]?.position;
     // Of a turn that ends in between nothing comes again.

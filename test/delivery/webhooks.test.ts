@@ -8,6 +8,8 @@ import { Webhook } from 'standardwebhooks';
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest';
 import { isPublicAddress, Names } from '../../src/delivery/addresses.ts';
 import { GIVE_UP_MS, Poster, waitAfter } from '../../src/delivery/signed-post.ts';
+import { findWebhook, skipEvent } from '../../src/delivery/webhooks.ts';
+import { ConsumerStore } from '../../src/storage/storage.ts';
 import { readPage } from '../docs/pages.ts';
 import { build, type Outcome, tidemark } from '../support/command-line.ts';
 import { RunningClock, startTestService, type TestService, until } from '../support/service.ts';
@@ -172,6 +174,24 @@ test('skip leaves out the event that blocks, and pause stops', async () => {
   expect((await run('webhook', 'remove', webhookId)).code).toBe(0);
   expect(receiver.received).toHaveLength(2);
   expect((await run('webhook', 'pause', webhookId)).stderr).toContain('there is no webhook');
+});
+
+test('a skip finds the event that blocks at once, however many come before it that are not wanted', async () => {
+  const { receiver, url } = await receive();
+  receiver.answer = (response) => response.writeHead(500).end();
+  const { webhookId } = await add(url, '--filter', 'n>10');
+  const events = Array.from({ length: 150 }, () => ({ typeName: 'test type', payload: { n: 1 } }));
+  const sent = await service.request({
+    ...{ method: 'POST', path: '/v1/events', body: JSON.stringify({ events }) },
+    headers: { authorization: `Bearer ${service.app.loggingToken}` },
+  });
+  expect(sent.status, sent.body).toBe(200);
+  await post(11);
+  await until(async () => (await stored(webhookId)).tries === 1, 'a failure');
+  const found = await findWebhook(service.sql, webhookId);
+  const store = new ConsumerStore('postgres', service.sql);
+  const eventId = await skipEvent(service.sql, store, found, { mostSteps: 1 });
+  expect(eventId).toBe(receiver.received[0]?.headers['webhook-id']);
 });
 
 test.each(['suspended', 'paused'])(

@@ -154,21 +154,30 @@ export class ConsumerStore {
 
   /**
    * Notes up to where a lease goes; without `keeps` the position moves there at once, and the lease is over.
+   * @param options.passed what comes up to there is not wanted, and is not looked at again
    * @returns how often a batch was handed out since events were acknowledged last; null if the lease is not the newest any more
    */
   async granted(
     appId: number,
     name: string,
     epoch: number,
-    { position, keeps }: { readonly position: FeedPosition; readonly keeps: boolean },
+    {
+      position,
+      keeps,
+      passed = null,
+    }: { readonly position: FeedPosition; readonly keeps: boolean; readonly passed?: FeedPosition | null },
   ): Promise<number | null> {
     const pool = await this.#pool(appId);
-    const text = encodePosition(position);
+    const reached = keeps ? passed : position;
+    const move =
+      reached === null
+        ? pool``
+        : pool`, tick = ${reached.tick}::text::bigint, position = ${encodePosition(reached)}`;
     const change = keeps
-      ? pool`leased_to = ${text}, deliveries = deliveries + 1`
-      : pool`tick = ${position.tick}::text::bigint, position = ${text}, leased_to = NULL, leased_until = NULL, deliveries = 0`;
+      ? pool`leased_to = ${encodePosition(position)}, deliveries = deliveries + 1`
+      : pool`leased_to = NULL, leased_until = NULL, deliveries = 0`;
     const [row] = await pool<{ deliveries: number }[]>`
-      UPDATE consumers SET ${change} WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} RETURNING deliveries`;
+      UPDATE consumers SET ${change} ${move} WHERE app_id = ${appId} AND name = ${name} AND lease = ${epoch} RETURNING deliveries`;
     return row?.deliveries ?? null;
   }
 
