@@ -21,6 +21,7 @@ import {
   CHANGED,
   type DayFilter,
   forgetDay,
+  LOST,
   listArchivedDays,
   noteArchived,
   noteAttempt,
@@ -92,7 +93,7 @@ export async function archiveDueDays(
     readonly until: number;
     readonly keepRows: boolean;
     readonly reachMs: number;
-    /** Whether days are archived again whose rows are in the database and whose files are not there. */
+    /** Whether days are archived again whose rows are in the database and whose files are not there; those whose rows are not are named. */
     readonly again?: boolean;
     readonly onDay: (outcome: DayOutcome) => void;
     readonly isStopped?: () => boolean;
@@ -134,7 +135,7 @@ export async function problemOfPlace({
   sql,
   store,
 }: Pick<ArchivingOptions, 'sql' | 'store'>): Promise<string | null> {
-  const days = await filedDays(sql, {});
+  const days = (await filedDays(sql, {})).filter(({ counted }) => counted !== LOST);
   const step = Math.ceil(days.length / LOOKED_FOR);
   if (days.length === 0) return null;
   for (let at = 0; at < days.length; at += step) if (!(await isMissing(store, days[at]))) return null;
@@ -161,7 +162,7 @@ async function isMissing(store: ArchiveStore, day: ArchivedDay | undefined): Pro
   }
 }
 
-/** Has the days archived again whose files are missing, and whose rows are there. */
+/** Has the days archived again whose files are missing, and whose rows are there; the others are lost. */
 async function noteMissing({
   sql,
   store,
@@ -169,7 +170,8 @@ async function noteMissing({
 }: ArchivingOptions & { readonly filter: DayFilter }): Promise<void> {
   for (const archived of await filedDays(sql, filter)) {
     const isAway = (await readDaysAway(sql, archived.appId)).some(({ day }) => day === archived.day);
-    if (!isAway && (await isMissing(store, archived))) await noteChanged(sql, archived.appId, archived.day);
+    if (await isMissing(store, archived))
+      await noteChanged(sql, archived.appId, archived.day, isAway ? LOST : CHANGED);
   }
 }
 
@@ -348,7 +350,8 @@ async function dueDays(
     storage,
     filter,
     keepRows,
-  }: ArchivingOptions & { readonly filter: DayFilter; readonly keepRows: boolean },
+    again = false,
+  }: ArchivingOptions & { readonly filter: DayFilter; readonly keepRows: boolean; readonly again?: boolean },
   app: ArchivedApp,
   until: number,
 ): Promise<readonly DueDay[]> {
@@ -365,6 +368,7 @@ async function dueDays(
     const day = dateOf(at);
     const known = archived.get(day) ?? null;
     if (known?.counted === RESTORED && !isNamed) return [];
+    if (known?.counted === LOST && !again) return [];
     const isAway = away.has(day);
     if (known === null && counted === 0) return [];
     if (known?.counted !== counted) return [{ day, counted, known: null, isAway }];
@@ -619,10 +623,20 @@ export async function* readArchivedDay(
   { parts }: Pick<ArchivedDay, 'parts'>,
 ): AsyncGenerator<readonly ArchivedEvent[]> {
   for (const part of parts) {
-    const bytes = await store.get(part.key);
+    const bytes = await fileOf(store, part.key);
     if (createHash('sha256').update(bytes).digest('hex') !== part.sha256)
       throw new ArchiveError(`${part.key} is not what was written`);
     yield await readPart(bytes);
+  }
+}
+
+/** @throws ArchiveError that names the file */
+async function fileOf(store: ArchiveStore, key: string): Promise<Buffer> {
+  try {
+    return await store.get(key);
+  } catch (error) {
+    if (!(error instanceof ArchiveError)) throw error;
+    throw new ArchiveError(`${key}: ${error.message}`, { isMissing: error.isMissing, cause: error });
   }
 }
 

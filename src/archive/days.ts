@@ -36,7 +36,7 @@ export interface ArchivedDay {
   readonly publicId: string | null;
   /** A day of UTC as YYYY-MM-DD. */
   readonly day: string;
-  /** Events of the day by its counts when it was archived; {@link CHANGED} or {@link RESTORED}. */
+  /** Events of the day by its counts when it was archived; {@link CHANGED}, {@link RESTORED} or {@link LOST}. */
   readonly counted: number;
   readonly events: number;
   readonly parts: readonly ArchivedPart[];
@@ -50,6 +50,8 @@ export interface ArchivedDay {
 export const CHANGED = -1;
 /** In place of a count: somebody has brought the day back. It is archived again when it is asked for by its date. */
 export const RESTORED = -2;
+/** In place of a count: its rows have left, and its files are not there. Only who asks for days that are lost looks for them again. */
+export const LOST = -3;
 
 /** Which days are meant. */
 export interface DayFilter {
@@ -126,12 +128,12 @@ export async function noteVerified(sql: Sql, appId: number, day: string): Promis
   await sql`UPDATE archived_days SET verified_at = now() WHERE app_id = ${appId} AND day = ${day}`;
 }
 
-/** Has a day archived again, because its events have changed though their number may not have; or lets it be where it was brought back. */
+/** Has a day archived again, because its events have changed though their number may not have; or lets it be where it was brought back or is lost. */
 export async function noteChanged(
   sql: Sql,
   appId: number,
   day: string,
-  why: typeof CHANGED | typeof RESTORED = CHANGED,
+  why: typeof CHANGED | typeof RESTORED | typeof LOST = CHANGED,
 ): Promise<void> {
   await sql`UPDATE archived_days SET counted = ${why} WHERE app_id = ${appId} AND day = ${day}`;
 }

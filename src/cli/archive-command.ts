@@ -3,7 +3,8 @@ import { type Command, InvalidArgumentError } from 'commander';
 import type { ArchivingOptions, DayOutcome } from '../archive/archiving.ts';
 import type { ArchivedDay, DayFilter } from '../archive/days.ts';
 import { DAY_MS, HOUR_MS } from '../base/time-units.ts';
-import { OperatorError, WrongInput } from '../errors.ts';
+import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
+import type { Sql } from '../storage/database/connect.ts';
 import { installationId, readInstallation } from '../storage/database/installation-id.ts';
 import { judgedNow } from '../storage/storage.ts';
 import { ReplayWriter } from '../storage/write/replay-writer.ts';
@@ -30,6 +31,7 @@ const PROBLEM_EXIT_CODE = 2;
 /** Where the rows of a day are. */
 const IN_ARCHIVE = 'archive';
 const IN_DATABASE = 'database';
+const NOWHERE = 'lost';
 /** As many as a replay stores in one transaction. */
 const EVENTS_AT_ONCE = 1_000;
 
@@ -55,7 +57,7 @@ export function addArchiveCommands(program: Command): void {
     .option(...APP_OPTION)
     .option(...FROM_OPTION)
     .option(...TO_OPTION)
-    .option('--again', 'also days whose files are lost, and whose rows are in the database')
+    .option('--again', 'also days whose files are lost: those whose rows are not in the database are named')
     .option(...JSON_OPTION)
     .action((options: Options) => withArchive(options, (opened) => run(opened, options)));
   archive
@@ -67,16 +69,18 @@ export function addArchiveCommands(program: Command): void {
     .option(...JSON_LIST)
     .action((options: Options) =>
       withInstallation(async ({ sql }) => {
-        const { listArchivedDays } = await import('../archive/days.ts');
+        await checkApp(sql, options);
+        const { listArchivedDays, LOST } = await import('../archive/days.ts');
         const { readDaysAway } = await import('../storage/storage.ts');
         const archived = (await listArchivedDays(sql, filterOf(options))).filter(isWhole);
         const away = new Set<string>();
         for (const appId of new Set(archived.map((one) => one.appId)))
           for (const { day } of await readDaysAway(sql, appId)) away.add(`${appId} ${day}`);
-        const days = archived.map((one) => ({
-          ...shown(one),
-          rows: away.has(`${one.appId} ${one.day}`) ? IN_ARCHIVE : IN_DATABASE,
-        }));
+        const placeOf = ({ appId, day, counted }: ArchivedDay): string => {
+          if (!away.has(`${appId} ${day}`)) return IN_DATABASE;
+          return counted === LOST ? NOWHERE : IN_ARCHIVE;
+        };
+        const days = archived.map((one) => ({ ...shown(one), rows: placeOf(one) }));
         const head = ['App', 'Day', 'Events', 'Bytes', 'Files', 'Rows', 'Archived', 'Verified'];
         const rows = days.map((one) => [
           ...[one.appId, one.day, grouped(one.events), grouped(one.bytes), String(one.files.length)],
@@ -110,7 +114,7 @@ export function addArchiveCommands(program: Command): void {
 type Opened = Installation & ArchivingOptions;
 
 /** Opens the database and the archive, and checks the app. The libraries of the archive are loaded here: they are large. */
-async function withArchive({ app }: Options, work: (opened: Opened) => Promise<void>): Promise<void> {
+async function withArchive(options: Options, work: (opened: Opened) => Promise<void>): Promise<void> {
   await withInstallation(async (installation) => {
     const { config, sql } = installation;
     if (config.ARCHIVE_URL === '')
@@ -119,12 +123,15 @@ async function withArchive({ app }: Options, work: (opened: Opened) => Promise<v
       );
     const { openArchiveStore } = await import('../archive/store.ts');
     const store = openArchiveStore(config);
-    if (app !== undefined) {
-      const [found] = await sql`SELECT FROM apps WHERE public_id = ${app}`;
-      if (found === undefined) throw new WrongInput(`there is no app with the id ${JSON.stringify(app)}`);
-    }
+    await checkApp(sql, options);
     await work({ ...installation, store, installationId: await installationId(sql) });
   });
+}
+
+/** @throws Refused appNotFound */
+async function checkApp(sql: Sql, { app }: Options): Promise<void> {
+  if (app !== undefined && (await sql`SELECT FROM apps WHERE public_id = ${app}`).length === 0)
+    throw appNotFound(app);
 }
 
 async function run(opened: Opened, options: Options): Promise<void> {

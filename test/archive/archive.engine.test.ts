@@ -2,7 +2,18 @@
 
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { mkdir, mkdtemp, readdir, readFile, rename, rm, symlink, utimes, writeFile } from 'node:fs/promises';
+import {
+  cp,
+  mkdir,
+  mkdtemp,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  symlink,
+  utimes,
+  writeFile,
+} from 'node:fs/promises';
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -528,6 +539,38 @@ describe('tidemark archive', () => {
     expect(await run('verify')).toMatchObject({ code: 0, answer: { problems: 0, days: [{}, {}] } });
   });
 
+  test('days whose rows had left and whose files are lost are named, until the files are there again', async () => {
+    const { sql } = world;
+    keepsRows = false;
+    expect(await run('run', '--to', DAY)).toMatchObject({ code: 0, answer: { days: [{ isAway: true }] } });
+    keepsRows = true;
+    const [from, to] = [join(folder, 'archive'), join(folder, 'copy')];
+    await rename(from, to);
+    await mkdir(from);
+    const lost = {
+      day: DAY,
+      isAway: true,
+      problem: expect.stringMatching(/\.parquet: there is no such file$/),
+    };
+    for (const days of [[lost, { events: 12, problem: null }], [lost]])
+      expect(await run('run', '--again')).toMatchObject({ code: 2, answer: { days, problems: 1 } });
+    // The service does not try it each hour.
+    expect(await run('run')).toMatchObject({ code: 0, answer: { days: [] } });
+    const list = async (): Promise<unknown> => (await run('list')).answer;
+    expect(await list()).toMatchObject({ days: [{ rows: 'lost' }, { rows: 'database' }] });
+    const refused = await run('restore', DAY);
+    expect([refused.code, refused.stderr]).toEqual([
+      1,
+      expect.stringMatching(/ stays away: .*\/0-\w+\.parquet: there is no such file\n$/),
+    ]);
+    const doctor = archiveFindings({ archive: await archiveFacts(readConfig(settings()), sql) });
+    expect(doctor).toMatchObject([{ level: 'warning', found: expect.stringContaining('1 days are lost') }]);
+    await cp(to, from, { recursive: true });
+    expect(await run('run', '--again')).toMatchObject({ code: 0, answer: { problems: 0 } });
+    expect(await list()).toMatchObject({ days: [{ rows: 'database' }, { rows: 'database' }] });
+    expect((await (await openStorage(sql)).reader(sql).appSpan(world.app.id)).total).toBe(42);
+  });
+
   test('a restore stores nothing that retention hides: its events stay counted once', async () => {
     const { database, sql, app } = world;
     await run('run');
@@ -683,7 +726,7 @@ describe('tidemark archive', () => {
   });
 
   test.each([
-    [['restore', '2026-02-30'], 1, 'Write a day as 2026-01-31'],
+    [['restore', '2026-02-30'], 2, 'Write a day as 2026-01-31'],
     [['restore', '2025-01-01'], 2, 'the archive has nothing of 2025-01-01'],
     [['restore', '--from', DAY], 2, 'give both --from and --to'],
     [['restore', DAY, '--to', DAY], 2, 'but not both'],

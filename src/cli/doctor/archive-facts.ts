@@ -2,7 +2,7 @@
 import type { Config } from '../../config.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import { countDaysAway } from '../../storage/storage.ts';
-import { type Finding, note, ok, problem } from './finding.ts';
+import { type Finding, note, ok, problem, warning } from './finding.ts';
 
 export interface ArchiveFacts {
   readonly days: number;
@@ -11,6 +11,8 @@ export interface ArchiveFacts {
   readonly away: number;
   /** Days whose attempts have not ended, or that changed since. */
   readonly unfinished: number;
+  /** Days that have left, and whose files are not there. */
+  readonly lost: number;
   /** Null: it can be written and read back, and has what was archived. */
   readonly trouble: string | null;
 }
@@ -21,7 +23,7 @@ export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFac
   if (config.ARCHIVE_URL === '') {
     if (away === 0) return null;
     const missing = `ARCHIVE_URL is not set, and ${away} days are in the archive alone`;
-    return { days: away, bytes: 0, unfinished: 0, away, trouble: missing };
+    return { days: away, bytes: 0, unfinished: 0, lost: 0, away, trouble: missing };
   }
   const { problemOfPlace } = await import('../../archive/archiving.ts');
   const { openArchiveStore, probeArchive } = await import('../../archive/store.ts');
@@ -36,9 +38,10 @@ export async function archiveFacts(config: Config, sql: Sql): Promise<ArchiveFac
   const [row] = await sql<Omit<ArchiveFacts, 'trouble' | 'away'>[]>`
     SELECT count(archived_at)::float8 AS days,
            coalesce(sum((SELECT sum((part ->> 'bytes')::bigint) FROM jsonb_array_elements(parts) AS every (part))), 0)::float8 AS bytes,
-           count(*) FILTER (WHERE archived_at IS NULL OR counted = -1)::float8 AS unfinished
+           count(*) FILTER (WHERE archived_at IS NULL OR counted = -1)::float8 AS unfinished,
+           count(*) FILTER (WHERE counted = -3)::float8 AS lost
       FROM archived_days`;
-  return { ...(row ?? { days: 0, bytes: 0, unfinished: 0 }), away, trouble };
+  return { ...(row ?? { days: 0, bytes: 0, unfinished: 0, lost: 0 }), away, trouble };
 }
 
 export function archiveFindings({
@@ -47,18 +50,26 @@ export function archiveFindings({
   readonly archive?: ArchiveFacts | null | undefined;
 }): readonly Finding[] {
   if (archive === null) return [];
-  const { days, bytes, unfinished, away, trouble } = archive;
+  const { days, bytes, unfinished, lost, away, trouble } = archive;
   if (trouble !== null)
     return [
       problem(
         'archive',
         trouble,
         away > 0
-          ? 'Nothing is archived until it can be written, and days that have left the database cannot be read.'
-          : 'Nothing is archived until it can be written.',
+          ? 'Nothing is archived until this is corrected, and days that have left the database cannot be read.'
+          : 'Nothing is archived until this is corrected.',
       ),
     ];
   const found = `${days} days in ${bytes} bytes${away > 0 ? `, ${away} of them in the archive alone` : ''}`;
+  if (lost > 0)
+    return [
+      warning(
+        'archive',
+        `${found}, and the files of ${lost} days are lost: "tidemark archive list" names them`,
+        'Copy their files to the archive, where there is another copy, and run "tidemark archive run --again".',
+      ),
+    ];
   if (unfinished > 0)
     return [
       note('archive', `${found}, and ${unfinished} days to archive again`, 'Run "tidemark archive run".'),
