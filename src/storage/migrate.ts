@@ -56,7 +56,7 @@ export async function migrate(
 }
 
 /**
- * How far a migration is, in words: `migrating 3 of 28`, and which session it waits for.
+ * How far a migration is, in words: `migrating 3 of 5`, and which session it waits for.
  * @param pid of the backend that migrates
  * @returns null where nothing is left to do
  */

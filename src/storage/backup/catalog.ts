@@ -27,6 +27,12 @@ export interface SequenceValue {
   readonly last: string;
 }
 
+/**
+ * A table that a copy has and a backup has not: the beginnings of refused bodies, which are forgotten when a person is erased, would be
+ * there again with a backup from before. Backups of the first release have it, and it is passed over.
+ */
+export const REFUSED_REQUESTS = 'refused_requests';
+
 export interface BackupTable {
   readonly name: string;
   readonly columns: readonly string[];

@@ -12,6 +12,7 @@ import {
   isOfFieldCounts,
   joinBoundaries,
   OWN_BOUNDARY,
+  REFUSED_REQUESTS,
   type RowSection,
   readEventIntervals,
   readSequences,
@@ -160,7 +161,7 @@ async function sectionsOf(
   boundary: string,
 ): Promise<ExportedSection[]> {
   const tables = (await readTables(client)).filter(
-    (table) => engine.keepsFieldCounts || !isOfFieldCounts(table),
+    (table) => table.name !== REFUSED_REQUESTS && (engine.keepsFieldCounts || !isOfFieldCounts(table)),
   );
   const intervals = await readEventIntervals(client, engine, boundary);
   const { rows: apps } = await client.query('SELECT FROM app_boundaries LIMIT 1');

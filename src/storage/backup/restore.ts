@@ -19,6 +19,7 @@ import {
   identifiers,
   isOfFieldCounts,
   OWN_FACTS,
+  REFUSED_REQUESTS,
   type RowSection,
   readIdentityColumns,
   readTables,
@@ -69,7 +70,8 @@ export async function beginRestore(options: RestoreOptions): Promise<Restore> {
       }
       if (section.section === 'table') {
         const { table: name, columns } = section;
-        if (!engine.keepsFieldCounts && isOfFieldCounts({ name, columns })) return await passOver(rows);
+        const hasPlace = engine.keepsFieldCounts || !isOfFieldCounts({ name, columns });
+        if (!hasPlace || name === REFUSED_REQUESTS) return await passOver(rows);
         hasFieldCounts ||= section.table === FIELD_COUNTS;
         return await copyInto(client, section.table, section.columns, rows);
       }

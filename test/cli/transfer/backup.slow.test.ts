@@ -80,6 +80,9 @@ async function usedDatabase(engine: TestEngine): Promise<TestDatabase> {
   await sql`INSERT INTO app_members (app_id, user_id, role) SELECT apps.id, users.id, 'owner' FROM apps, users`;
   await createApp(sql, secret, { name: 'Gone' });
   await sql`DELETE FROM apps WHERE name = 'Gone'`;
+  await sql`
+    INSERT INTO refused_requests (app_id, at, route, code, details, body, is_cut)
+    SELECT id, now(), '/v1/events', 'INVALID_REQUEST', '', 'a person', false FROM apps`;
   await upkeepOf(engine).prepare(sql, START, START + DAYS * DAY - 1);
   const rows = sql`
     SELECT gen_random_uuid(), event_types.app_id, event_types.id,
@@ -248,6 +251,9 @@ describe.each(first(availableEngines()))('a backup of %s', (engine) => {
         // Nobody is signed in to a copy.
         expect(await source.sql`SELECT FROM sessions`).toHaveLength(1);
         expect(await target.sql`SELECT FROM sessions`).toHaveLength(0);
+        // A person may have been erased from them meanwhile.
+        expect(await source.sql`SELECT FROM refused_requests`).toHaveLength(2);
+        expect(await target.sql`SELECT FROM refused_requests`).toHaveLength(0);
         for (const [what, rows] of Object.entries(content))
           expect({ [what]: restored[what] }).toEqual({ [what]: rows });
         await upkeepOf(targetEngine).settle(target.sql);
