@@ -502,7 +502,7 @@ function routesOf(
       ...{ config, secret, onChange: () => forget(parts, null) },
       tokens: new ManagementTokens({ sql: pools.readerLookups, now: clock.judged }),
       limiter: new Window<number>({ limit: MANAGEMENT_LIMIT_PER_MINUTE, now: clock.monotonic }),
-      engine: storage.engine,
+      storage,
       sql: pools.reads,
       open: () => connect(database, { connections: 1, name: 'tidemark configuration', kind: 'maintenance' }),
       close: (sql) => endPool(sql).then(() => undefined),

@@ -62,11 +62,13 @@ async function apply(
   const { applyConfig, changeText } = await import('../configuration/apply.ts');
   const parsed = await parse(file);
   const { dryRun = false, prune = false, deleteEvents = false, json = false } = options;
-  if (deleteEvents && !prune) throw new OperatorError('--delete-events belongs to --prune');
-  const onPlan = ({ changes, kept }: Applied): void => {
+  if (deleteEvents && !prune) throw new WrongInput('--delete-events belongs to --prune');
+  const onPlan = ({ changes, kept, warnings }: Applied): void => {
     if (json) return;
     const lines = changes.map(changeText);
     if (kept.length > 0) lines.push(`${kept.length} not in the file: --prune removes them.`);
+    for (const { app, alert, warning } of warnings)
+      lines.push(`! alert ${JSON.stringify(alert)} in ${JSON.stringify(app)}: ${warning}`);
     if (lines.length > 0) process.stdout.write(`${lines.join('\n')}\n`);
   };
   const { ConfigMistake } = await import('../configuration/parse.ts');
@@ -116,7 +118,15 @@ function mistakeIn(
 async function optionsOf({ sql, storage, secret, config }: Session): Promise<ConfigurationOptions> {
   const { Passwords } = await import('../accounts/sign-in/passwords.ts');
   const store = new ConsumerStore(storage.engine, sql);
-  return { sql, store, secret, config, passwords: new Passwords(), by: COMMAND_LINE };
+  return {
+    sql,
+    store,
+    events: storage.reader(sql),
+    secret,
+    config,
+    passwords: new Passwords(),
+    by: COMMAND_LINE,
+  };
 }
 
 async function show(

@@ -5,11 +5,13 @@ import type { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
 import { checkWebhookUrl } from '../delivery/addresses.ts';
+import { latenessWarnings } from '../delivery/alerts/lateness.ts';
+import { parseRule } from '../delivery/alerts/rule.ts';
 import { matcherOfChoice } from '../delivery/consumers.ts';
 import { OperatorError, refused } from '../errors.ts';
 import { readSchemaText, SchemaProver } from '../schema/schema-text.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
-import { type ConsumerStore, hasEvents } from '../storage/storage.ts';
+import { type ConsumerStore, type EventReader, hasEvents } from '../storage/storage.ts';
 import type { ConfigDocument, WebhookEntry } from './document.ts';
 import type { ParsedConfig } from './parse.ts';
 import { type Plan, planConfig } from './plan.ts';
@@ -20,6 +22,7 @@ export interface ConfigurationOptions {
   /** A pool of one connection: a lock of its session keeps two from applying at once. */
   readonly sql: Sql;
   readonly store: ConsumerStore;
+  readonly events: Pick<EventReader, 'typeActivity'>;
   readonly secret: () => Promise<Secret>;
   readonly config: StepContext['config'] & Pick<Config, 'MAX_BODY_BYTES'>;
   readonly passwords: Passwords;
@@ -38,6 +41,14 @@ export interface ApplyOptions {
 export interface Applied {
   readonly changes: readonly Change[];
   readonly kept: readonly Kept[];
+  /** Alerts of the plan that are judged before their late events are there. */
+  readonly warnings: readonly AlertWarning[];
+}
+
+export interface AlertWarning {
+  readonly app: string;
+  readonly alert: string;
+  readonly warning: string;
 }
 
 /** A step that failed, after others that were done. */
@@ -91,13 +102,30 @@ export async function applyConfig(
   try {
     const plan = await planOf(options, parsed, { prune, deleteEvents });
     await proveSchemas(parsed, plan.steps);
-    const applied = { changes: plan.steps.flatMap(({ changes }) => changes), kept: plan.kept };
+    const changes = plan.steps.flatMap((one) => one.changes);
+    const applied = { changes, kept: plan.kept, warnings: await warningsOf(options, plan.steps) };
     onPlan?.(applied);
     if (!dryRun && plan.steps.length > 0) await run(options, plan);
     return applied;
   } finally {
     await sql`SELECT pg_advisory_unlock(${APPLY_LOCK})`;
   }
+}
+
+async function warningsOf(
+  place: ConfigurationOptions,
+  steps: readonly Step[],
+): Promise<readonly AlertWarning[]> {
+  const warnings: AlertWarning[] = [];
+  for (const { rule, changes } of steps) {
+    // No events have come of an app that is not made yet.
+    if (rule === undefined || rule.app.id === null) continue;
+    const [warning = null] = await latenessWarnings(place, rule.app.id, [parseRule(rule.text)], Date.now());
+    const [change] = changes;
+    if (warning !== null && change !== undefined)
+      warnings.push({ app: rule.app.name, alert: change.name, warning });
+  }
+  return warnings;
 }
 
 async function planOf(

@@ -10,7 +10,7 @@ import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Query } from '../http/query.ts';
 import type { Declaration, Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import { ConsumerStore, type Engine } from '../storage/storage.ts';
+import { ConsumerStore, type Storage } from '../storage/storage.ts';
 import { ApplyFailure, applyConfig, showConfig } from './apply.ts';
 import { CONFIG_SCHEMA } from './document.ts';
 
@@ -42,6 +42,11 @@ const CHANGE = objectOf(
 const KEPT = objectOf(
   { kind: { type: 'string' }, app: { type: ['string', 'null'] }, name: { type: 'string' } },
   { title: 'KeptConfig' },
+);
+
+const WARNING = objectOf(
+  { app: { type: 'string' }, alert: { type: 'string' }, warning: { type: 'string' } },
+  { title: 'AlertWarning' },
 );
 
 export const GET_CONFIG: Declaration = {
@@ -82,6 +87,7 @@ export const PUT_CONFIG: Declaration = {
             dryRun: { type: 'boolean' },
             changes: { type: 'array', items: CHANGE },
             kept: { type: 'array', items: KEPT },
+            warnings: { type: 'array', items: WARNING },
           }),
         ),
       ),
@@ -101,7 +107,7 @@ export interface ConfigRouteOptions {
   readonly tokens: ManagementTokens;
   /** By the internal id of the token. */
   readonly limiter: Window<number>;
-  readonly engine: Engine;
+  readonly storage: Storage;
   readonly secret: Secret;
   readonly config: Config;
   readonly sql: Sql;
@@ -129,7 +135,7 @@ export function configRoutes(options: ConfigRouteOptions): readonly Route[] {
       handle: async (exchange) => {
         const token = await admit(options, exchange, 'read');
         if (token instanceof Rejection) return token;
-        const store = new ConsumerStore(options.engine, options.sql);
+        const store = new ConsumerStore(options.storage.engine, options.sql);
         return answer(await showConfig({ sql: options.sql, store }, null));
       },
     },
@@ -177,7 +183,7 @@ async function admit(
 }
 
 async function apply(
-  { engine, secret, config, onChange }: ConfigRouteOptions,
+  { storage, secret, config, onChange }: ConfigRouteOptions,
   given: {
     readonly sql: Sql;
     readonly token: ManagementToken;
@@ -187,11 +193,20 @@ async function apply(
 ): Promise<Outcome> {
   const { sql, token, text, query } = given;
   const by = { userId: null, email: `management token ${token.name}` };
-  const store = new ConsumerStore(engine, sql);
+  const store = new ConsumerStore(storage.engine, sql);
+  const events = storage.reader(sql);
   // YAML and its schema are a twentieth of a start, and most installations never ask for them.
   const { ConfigMistake, parseConfig } = await import('./parse.ts');
   try {
-    const options = { sql, store, secret: async () => secret, config, passwords: new Passwords(), by };
+    const options = {
+      sql,
+      store,
+      events,
+      secret: async () => secret,
+      config,
+      passwords: new Passwords(),
+      by,
+    };
     const applied = await applyConfig(options, await parseConfig(text), query);
     return answer({ dryRun: query.dryRun, ...applied });
   } catch (error) {

@@ -102,6 +102,8 @@ export interface Step {
   readonly isAlone?: boolean;
   /** The schema that it sets, which must compile. */
   readonly schema?: object;
+  /** The rule of an alert that it sets, as JSON. */
+  readonly rule?: { readonly app: AppTarget; readonly text: string };
   readonly run: (context: StepContext) => Promise<void>;
 }
 
@@ -371,7 +373,8 @@ export function setAlert(
     if (paused) await setAlertPaused(sql, await findAlert(sql, alertId), true, by);
   };
   const action = before === null ? 'create' : 'update';
-  return step({ action, kind: 'alert', app: app.name, name }, run, ALONE);
+  const text = JSON.stringify(rule);
+  return step({ action, kind: 'alert', app: app.name, name }, run, { ...ALONE, rule: { app, text } });
 }
 
 export function pauseAlert(app: AppTarget, { alertId, name }: StoredAlert, paused: boolean): Step {

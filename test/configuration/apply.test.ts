@@ -243,6 +243,32 @@ test('an alert that says something else is one change, and its mistakes have the
     expect((await run(service, ['apply', file(document(wrong))])).stderr).toMatch(where);
 });
 
+test('an alert that is judged before its late events are there is warned of in the plan', async () => {
+  const { app, type } = service;
+  await service.sql`
+    INSERT INTO late_events (type_id, hour, up_to, events, minutes)
+    SELECT id, date_trunc('hour', now()), 7, 10, 1023 FROM event_types WHERE public_id = ${type.typeId}`;
+  const rule = { absent: true, type: type.name, window: '5m' };
+  const [{ name } = { name: '' }] = await service.sql<{ name: string }[]>`
+    SELECT name FROM apps WHERE public_id = ${app.appId}`;
+  const alerts = [
+    { name: 'Late', rule },
+    { name: 'In time', rule: { ...rule, delay: '7m' } },
+  ];
+  const path = file({ partial: true, apps: [{ name, alerts }] });
+  const planned = await run(service, ['apply', path, '--dry-run', '--json']);
+  expect(JSON.parse(planned.stdout).warnings).toEqual([
+    { app: name, alert: 'Late', warning: expect.stringContaining('Give it "delay":"7m".') },
+  ]);
+  const { code, stdout } = await run(service, ['apply', path]);
+  expect([code, stdout]).toEqual([0, expect.stringMatching(/^! alert "Late" in ".*": In the last day/m)]);
+  expect(JSON.parse((await run(service, ['apply', path, '--json'])).stdout)).toMatchObject({ warnings: [] });
+  const ids = JSON.parse((await run(service, ['alert', 'list', '--app', app.appId, '--json'])).stdout) as {
+    alerts: { alertId: string }[];
+  };
+  for (const { alertId } of ids.alerts) await run(service, ['alert', 'remove', alertId]);
+});
+
 test('an app that is not in the file goes with --prune, and one that has events only if that is asked for', async () => {
   const own = await startTestService();
   try {
@@ -383,6 +409,6 @@ test('one app is shown as a document that leaves the others alone', async () => 
   const document = parse(stdout) as { partial: boolean; apps: Node[] };
   expect([document.partial, document.apps.length]).toEqual([true, 1]);
   expect(await apply(service, document, '--prune')).toEqual([]);
-  expect((await run(service, ['show', '--app', 'app_00000000000000000000'])).code).toBe(1);
+  expect((await run(service, ['show', '--app', 'app_00000000000000000000'])).code).toBe(2);
   expect((await run(service, ['show'])).stderr).toMatch(/--all, or one app with --app/);
 });
