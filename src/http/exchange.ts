@@ -387,6 +387,11 @@ export class Exchange implements ListMember<Exchange>, BodyOwner {
     return this.#body?.isArriving === true;
   }
 
+  /** The beginning of a body that was refused while it arrived; empty: none was. */
+  get refusedHead(): string {
+    return this.#body?.head ?? '';
+  }
+
   /** Closes the connection after the response. */
   closeAfterAnswer(): void {
     this.#mustClose = true;

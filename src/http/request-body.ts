@@ -141,6 +141,8 @@ export class RequestBody {
   /** True once there is a result: chunks that still arrive are ignored. */
   #isOver = false;
   #refusal: Rejection | null = null;
+  /** The beginning of a body that was refused while it arrived; empty: none was. */
+  #head = NOTHING;
   #drainedBytes = 0;
   #refusalPause: 'none' | 'paused' | 'over' = 'none';
   /** Start of the current measurement of the pace, and the bytes received before it. */
@@ -244,6 +246,11 @@ export class RequestBody {
     return beginningOf(body);
   }
 
+  /** The beginning of a body that was refused while it arrived, which has the token where it is the first field. */
+  get head(): string {
+    return this.#head.toString('latin1');
+  }
+
   /** Releases all memory: the request has its response, or its client disconnected. */
   release(): void {
     this.#isReleased = true;
@@ -270,6 +277,9 @@ export class RequestBody {
     if (lines !== null) {
       this.#addLines(lines, chunk, last);
     } else if (this.#refusal !== null) {
+      const held = this.#buffer?.subarray(0, this.#bytes) ?? NOTHING;
+      if (this.#head === NOTHING)
+        this.#head = Buffer.from((held.length > 0 ? held : chunk).subarray(0, BEGINNING));
       this.#drain(chunk.byteLength, last, this.#refusal);
     } else if (isWhole) {
       this.#settle(this.#isBinary ? Buffer.from(chunk) : this.#received(chunk, true));

@@ -43,7 +43,7 @@ const OVERDUE = new Rejection('outcomeUnknown', 'The commit took too long: the e
 export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange) => Promise<Outcome> {
   return async (exchange) => {
     const received = await exchange.body({ usesReserve: true, isStrict: true });
-    if (received instanceof Rejection) return received;
+    if (received instanceof Rejection) return unread(steps, exchange, exchange.refusedHead, received);
 
     const stopwatch = steps.stageTimes.start();
     const key = exchange.header(IDEMPOTENCY_KEY);
@@ -133,13 +133,14 @@ export function createCreateEvent(steps: CreateEventSteps): (exchange: Exchange)
  */
 function unread(
   steps: CreateEventSteps,
-  { route }: Exchange,
+  { route, refusedHead }: Exchange,
   body: ReceivedBody,
   refusal: Rejection,
 ): Rejection {
-  const refusedBody = beginningOf(body);
-  const [token] = findTokens(refusedBody.text).tokens;
-  if (token === undefined) return refusal;
+  const beginning = beginningOf(body);
+  const [token] = findTokens(beginning.text).tokens;
+  if (token === undefined || refusal.status >= 500) return refusal;
+  const refusedBody = refusedHead === '' ? beginning : null;
   steps.onRefusedUnread(steps.loggingTokens.writerOf(token), refusal, { route, refusedBody });
   return refusal;
 }

@@ -157,6 +157,8 @@ describe('the usage of an app', () => {
     expect(await post({ typeName: 'a', payload: {} }, { 'Idempotency-Key': 'k'.repeat(300) })).toBe(400);
     expect(await post({ typeId: 'typ_none', payload: { half: '\ud800', nul: '\0' } })).toBe(404);
     expect(await sent('{"events":', bearer, '/v1/events')).toBe(400);
+    // A body that is too large has its token at its beginning.
+    expect(await post({ typeName: 'a', payload: { long: 'x'.repeat(1_100_000) } })).toBe(413);
     clock.advance(1_000);
     expect(await sent('[{"typeName":"a","payload":{}},{"payload":{}}]', bearer, '/v1/events')).toBe(207);
     const answer = await owner.get(`${app.path}/usage`);
@@ -164,8 +166,12 @@ describe('the usage of an app', () => {
     expect(usage.refused).toEqual([
       { code: 'INVALID_REQUEST', requests: 6 },
       { code: 'EVENT_TYPE_NOT_FOUND', requests: 1 },
+      { code: 'PAYLOAD_TOO_LARGE', requests: 1 },
     ]);
-    expect(usage.lastRefused).toHaveLength(8);
+    expect(usage.lastRefused).toHaveLength(9);
+    expect(usage.lastRefused.filter(({ code }) => code === 'PAYLOAD_TOO_LARGE')).toMatchObject([
+      { producer: 'Billing', route: '/public/create_event', body: null },
+    ]);
     expect(usage.lastRefused[0]).toEqual({
       at: new Date(NOON + 1_000).toISOString(),
       ...{ producer: 'Billing', route: '/v1/events', code: 'INVALID_REQUEST', isCut: false },
@@ -177,7 +183,7 @@ describe('the usage of an app', () => {
       body: '{"loggingToken":"tdl_***","typeName":"","payload":{}}',
     });
     expect(JSON.stringify(usage)).not.toContain(token.slice(4));
-    expect(JSON.stringify((await owner.get(app.path.concat('/producers'))).data)).toContain('"refused":7');
+    expect(JSON.stringify((await owner.get(app.path.concat('/producers'))).data)).toContain('"refused":8');
     expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: true });
 
     // The latest twenty; a limit that is exceeded is one of them, and the body is cut.
