@@ -27,13 +27,13 @@ export interface OneAddress {
   readonly accounts: number;
 }
 
-/** @returns null where they have several addresses, or there is one account alone */
+/** @returns null where they have several addresses, or none */
 export async function oneAddress(sql: Sql, now: number): Promise<OneAddress | null> {
   const [row] = await sql<{ address: string | null; addresses: number; accounts: number }[]>`
     SELECT min(address) AS address, count(DISTINCT coalesce(address, ''))::integer AS addresses,
            count(DISTINCT user_id)::integer AS accounts
       FROM sessions WHERE last_seen_at > ${new Date(now - HOUR_MS)}`;
-  if (row === undefined || row.address === null || row.addresses > 1 || row.accounts < 2) return null;
+  if (row === undefined || row.address === null || row.addresses > 1) return null;
   return { address: row.address, accounts: row.accounts };
 }
 

@@ -168,10 +168,13 @@ function proxy({ config, machine: { inImage }, oneAddress = null }: Facts): Find
   // Without PUBLIC_URL people of this machine need no proxy.
   const isOfThisMachine = config.PUBLIC_URL === '' && isLoopbackName(address);
   if (oneAddress !== null && !isPublicAddress(address) && !isOfThisMachine) {
+    // One account may be the only one of its network; several have a proxy in common.
+    const isAlone = oneAddress.accounts === 1;
+    const found = isAlone ? 'the one account' : `all ${oneAddress.accounts} accounts`;
     return [
-      warning(
+      (isAlone ? note : warning)(
         'proxy',
-        `all ${oneAddress.accounts} accounts of the last hour have one private address, ${oneAddress.address}: it is that of a proxy that TRUST_PROXY=${config.TRUST_PROXY} does not count, and they share its limits`,
+        `${found} of the last hour ${isAlone ? 'has a' : 'have one'} private address, ${oneAddress.address}: it ${isAlone ? 'may be' : 'is'} that of a proxy that TRUST_PROXY=${config.TRUST_PROXY} does not count, and ${isAlone ? 'all accounts would' : 'they'} share its limits`,
         'Set TRUST_PROXY to the number of your own proxies in front, each of which adds an address to X-Forwarded-For. Where they do share that address, as behind a VPN, nothing is wrong.',
       ),
     ];

@@ -323,6 +323,13 @@ const CASES: readonly [what: string, changes: Changes, level: Level, check: stri
     'proxy',
     /^all 2 accounts of the last hour have one private address, 10\.0\.0\.9: .* TRUST_PROXY=1 does not count/,
   ],
+  [
+    'a client that may be a proxy',
+    { oneAddress: { address: '10.0.0.9', accounts: 1 } },
+    'note',
+    'proxy',
+    /^the one account of the last hour has a private address, 10\.0\.0\.9: it may be that of a proxy/,
+  ],
   ['a way past the proxy', { settings: { HOST: '0.0.0.0' } }, 'warning', 'proxy', /bypass the proxy/],
   [
     'an address that is not there',
