@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { declareField } from '../../../src/apps/fields.ts';
 import { DAY_MS, HOUR_MS } from '../../../src/storage/counts/levels.ts';
 import { checkCounts } from '../../../src/storage/counts/recount.ts';
-import type { Sql } from '../../../src/storage/database/connect.ts';
+import { connect, type Sql } from '../../../src/storage/database/connect.ts';
 import { ENGINES } from '../../../src/storage/engines/engines.ts';
 import {
   digestOfErased,
@@ -192,6 +192,42 @@ function erasing(open: OpenFieldDatabase, compress?: (sql: Sql) => Promise<unkno
     const found = await readPayloads(await storage.poolOfApp(fields.sql, 1), 1, wanted);
     expect(new Set(found.map((event) => event.payload))).toEqual(new Set([payload]));
     expect(found).toHaveLength(wanted.length);
+  });
+
+  test('a recount of the same days at the same time neither brings counts back nor takes any twice', async () => {
+    const wanted = byTime(rows.filter(({ typeId, payload }) => typeId <= 2 && payload.includes('"id":3}')));
+    expect(wanted.length).toBeGreaterThan(10);
+    const own = connect(fields.sql.pool.database, { connections: 1, name: 'test recount' });
+    let isErasing = true;
+    let recounted = 0;
+    const recounts = (async () => {
+      while (isErasing || recounted === 0) {
+        const interval = { from: NOW - 4 * DAY_MS - 12 * HOUR_MS, until: NOW + 12 * HOUR_MS };
+        await storage.recount(own, interval, () => undefined);
+        recounted += 1;
+      }
+    })();
+    for (let from = 0; from < wanted.length; from += 4) {
+      const some = wanted.slice(from, from + 4);
+      expect(await erase(3, some)).toBe(some.length);
+      const gone = new Set(some.map(({ id }) => id));
+      rows = rows.filter(({ id }) => !gone.has(id));
+      await write(2);
+    }
+    isErasing = false;
+    await recounts;
+    await own.end();
+    await fields.settle();
+    await fields.upkeep.everySecond();
+    await expectExact();
+    const { days, unfinished } = await checkCounts(
+      fields.sql,
+      ENGINES[fields.database.engine],
+      NOW + DAY_MS,
+      ALL_DAYS,
+    );
+    expect(unfinished).toEqual([]);
+    expect(days.flatMap(({ examples }) => examples)).toEqual([]);
   });
 
   test('answers of requests that stored erased events are gone, and their keys are kept', async () => {
