@@ -107,6 +107,7 @@ export const REFUSALS = {
   alertRuleExists: { code: 'ALERT_RULE_EXISTS', status: 409, error: 'Alert rule exists' },
   fieldExists: { code: 'FIELD_EXISTS', status: 409, error: 'Field exists' },
   eventTypeExists: { code: 'EVENT_TYPE_EXISTS', status: 409, error: 'Event type exists' },
+  basisRequired: { code: 'BASIS_REQUIRED', status: 409, error: 'Say what the list is based on' },
   boardExists: { code: 'BOARD_EXISTS', status: 409, error: 'There is a board of this name' },
   secondFactorOff: { code: 'SECOND_FACTOR_OFF', status: 409, error: 'Second factor is off' },
   secondFactorOn: { code: 'SECOND_FACTOR_ON', status: 409, error: 'Second factor is on' },
@@ -263,9 +264,9 @@ export class Refused extends Error {
 }
 
 /** @param message one line that says why, without a capital at its beginning and a stop at its end */
-export function refused(reason: Reason, message: string): Refused {
+export function refused(reason: Reason, message: string, options: RejectionOptions = {}): Refused {
   return new Refused(
-    new Rejection(reason, `${message.charAt(0).toUpperCase()}${message.slice(1)}.`),
+    new Rejection(reason, `${message.charAt(0).toUpperCase()}${message.slice(1)}.`, options),
     message,
   );
 }
@@ -292,9 +293,20 @@ export class OperatorError extends Error {
   }
 }
 
-/** Something that was typed is wrong: as an {@link OperatorError}, and a command that gets it ends with exit code 2. */
-export class WrongInput extends OperatorError {
-  readonly exitCode = 2;
+/** Something that was typed is wrong: as an {@link OperatorError}, and a command that gets it ends with {@link WRONG_INPUT}. */
+export class WrongInput extends OperatorError {}
+
+/** The exit code of a command that cannot be run as it was typed, whatever the state of the installation. */
+export const WRONG_INPUT = 2;
+
+/** The exit code of a failure: {@link WRONG_INPUT} where a value cannot be right or names nothing that there is, else 1. */
+export function exitCodeOf(error: unknown): number {
+  const isOfInput =
+    error instanceof WrongInput ||
+    (error instanceof Refused &&
+      (error.rejection.status === 404 ||
+        ['INVALID_REQUEST', 'WEAK_PASSWORD'].includes(error.rejection.code)));
+  return isOfInput ? WRONG_INPUT : 1;
 }
 
 /** The same for one field of a request, so that a route can name it. */

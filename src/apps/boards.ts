@@ -73,9 +73,10 @@ export async function createBoard(
 
 /**
  * Renames a board, or gives it other views or another order.
- * @param change.basedOn the views that the caller had seen: what others have added or removed since stays so
+ * @param change.basedOn the views that the caller had seen: what others have added or removed since stays so. Only a list that leaves
+ *   none out may come without it.
  * @returns false if the app has no such board
- * @throws Refused invalidBody, appNotFound, viewNotFound, boardExists
+ * @throws Refused invalidBody, appNotFound, viewNotFound, boardExists, basisRequired
  */
 export async function changeBoard(
   sql: Sql,
@@ -108,6 +109,13 @@ export async function changeBoard(
         throw refused('invalidBody', `others have added views meanwhile: a board may have ${MOST_VIEWS}`);
       await tx`DELETE FROM board_views WHERE board_id = ${board.id}`;
       await setViews(tx, appId, board.id, merged);
+      // Behind what is wrong with the list itself; nothing of it stays.
+      if (basedOn === undefined && views.some((viewId) => !viewIds.includes(viewId)))
+        throw refused(
+          'basisRequired',
+          'viewIds leaves out views of the board, which others may have added: send the viewIds that you have read as basedOn, too',
+          { param: 'basedOn' },
+        );
     }
     const details = { boardId, name: name ?? board.name };
     await writeAudit(tx, { appId, by, action: 'board.change', details });

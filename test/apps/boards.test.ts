@@ -170,7 +170,9 @@ describe.each(availableEngines())('on %s', (engine) => {
       (await boardsOf(viewer)).find((board) => board.boardId === boardId);
     const ids = (await shown())?.views.map(({ viewId }) => viewId) ?? [];
     expect(ids).toHaveLength(3);
-    expect((await owner.patch(path, { name: 'Changed', viewIds: [ids[2], ids[0]] })).status).toBe(200);
+    expect(
+      (await owner.patch(path, { name: 'Changed', viewIds: [ids[2], ids[0]], basedOn: ids })).status,
+    ).toBe(200);
     expect(await shown()).toMatchObject({ name: 'Changed', views: [{ viewId: ids[2] }, { viewId: ids[0] }] });
 
     const code = async (body: object, method: 'patch' | 'post' = 'patch'): Promise<string> =>
@@ -223,8 +225,15 @@ describe.each(availableEngines())('on %s', (engine) => {
     );
     expect(await owner.patch(path, { viewIds: [d, c, a, other], basedOn })).toMatchObject({ status: 200 });
     expect(await shown()).toEqual([c, a, added, other]);
-    // Without it, the list is what is wanted.
-    expect(await owner.patch(path, { viewIds: [b, a] })).toMatchObject({ status: 200 });
+    // Without it, a view may be moved or added, and none is left out that a colleague may have added.
+    const refused = await owner.patch(path, { name: 'Not this either', viewIds: [a, c, other] });
+    expect([refused.status, refused.code, JSON.parse(refused.text).param]).toEqual([
+      ...[409, 'BASIS_REQUIRED', 'basedOn'],
+    ]);
+    expect(await owner.patch(path, { viewIds: [b, other, added, a, c] })).toMatchObject({ status: 200 });
+    expect(await shown()).toEqual([b, other, added, a, c]);
+    const now = [b, other, added, a, c];
+    expect(await owner.patch(path, { viewIds: [b, a], basedOn: now })).toMatchObject({ status: 200 });
     expect(await shown()).toEqual([b, a]);
     // What would be too many is refused, and nothing changes.
     const many: string[] = [];
