@@ -1,12 +1,12 @@
 /**
  * The command line. An answer goes to standard output, with `--json` as exactly one JSON object; everything else goes to
  * standard error. A failure is one line there, leaves standard output empty, and ends with exit code 1; 2
- * where something that was typed is wrong.
+ * where what was typed is wrong.
  */
 import { readArguments } from './cli/arguments.ts';
 import { commandLine } from './cli/command-line.ts';
 import { printFailure } from './cli/failure.ts';
-import { WrongInput } from './errors.ts';
+import { exitCodeOf } from './errors.ts';
 
 // Their readers may be gone, and disks full. A service goes on without; a command has failed to answer.
 process.stderr.on('error', () => undefined);
@@ -19,5 +19,5 @@ try {
   await program.parseAsync(readArguments(program, process.argv.slice(2), process.env), { from: 'user' });
 } catch (error) {
   printFailure(error);
-  process.exitCode = error instanceof WrongInput ? error.exitCode : 1;
+  process.exitCode = exitCodeOf(error);
 }

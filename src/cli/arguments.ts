@@ -6,7 +6,7 @@ import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import { nearest } from '../base/did-you-mean.ts';
 import { SETTINGS } from '../config.ts';
-import { OperatorError } from '../errors.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
 
 type Environment = Record<string, string | undefined>;
 
@@ -30,7 +30,7 @@ const SECRETS: readonly string[] = [
  * environment, and that over the file.
  * @param given the arguments, without those of Node
  * @returns the arguments for the commands
- * @throws OperatorError for an unknown command or option, a file that cannot be read, a setting that must not be an argument
+ * @throws WrongInput for an unknown command or option, a setting that must not be an argument; OperatorError for a file that cannot be read
  */
 export function readArguments(
   program: Command,
@@ -52,7 +52,7 @@ export function readArguments(
     const [name = '', inline] = argument.startsWith('--') ? split(argument) : [argument];
     const requireValue = (): string => {
       const value = inline ?? left.shift();
-      if (value === undefined) throw new OperatorError(`${name} needs a value`);
+      if (value === undefined) throw new WrongInput(`${name} needs a value`);
       return value;
     };
     const option = command.options.find(({ long, short }) => long === name || short === name);
@@ -67,7 +67,7 @@ export function readArguments(
       const setting = settingOf(name);
       if (setting === null) throw unknownOption(command, name);
       if (SECRETS.includes(setting))
-        throw new OperatorError(
+        throw new WrongInput(
           `${name}: set the environment variable ${setting}, or write it into a file for ${ENV_FILE}: others can see the arguments of a process`,
         );
       chosen[setting] = requireValue();
@@ -92,13 +92,13 @@ function belowOf(command: Command, name: string): Command {
     name,
     command.commands.map((below) => below.name()),
   );
-  throw new OperatorError(`unknown command '${[...path, name].join(' ')}': ${adviceOf(meant, path)}`);
+  throw new WrongInput(`unknown command '${[...path, name].join(' ')}': ${adviceOf(meant, path)}`);
 }
 
-function unknownOption(command: Command, name: string): OperatorError {
+function unknownOption(command: Command, name: string): WrongInput {
   const known = command.options.flatMap(({ long }) => long ?? []);
   const meant = nearest(name, [...known, ENV_FILE, HELP, ...Object.keys(SETTINGS).map(optionOf)]);
-  return new OperatorError(`unknown option '${name}': ${adviceOf(meant, pathOf(command))}`);
+  return new WrongInput(`unknown option '${name}': ${adviceOf(meant, pathOf(command))}`);
 }
 
 function adviceOf(meant: string | null, path: readonly string[]): string {

@@ -3,7 +3,7 @@ import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError } from 'commander';
 import { auditHorizon, auditLines } from '../accounts/log/audit-export.ts';
 import { endsBefore } from '../base/ranges.ts';
-import { appNotFound, OperatorError } from '../errors.ts';
+import { appNotFound, OperatorError, WrongInput } from '../errors.ts';
 import { parseBound } from '../read/iso-date.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { formatFields } from './output.ts';
@@ -62,7 +62,7 @@ async function runExport(
 ): Promise<AuditExportResult> {
   const { app, from = null, to: until = null, after = 0 } = options;
   if (from !== null && until !== null && from >= until)
-    throw new OperatorError(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
   const output = file === '-' ? null : await outputOf(file);
   const appId: number | null = app === undefined ? null : await internalId(sql, app);
   const horizon = await auditHorizon(sql);

@@ -1,6 +1,7 @@
 /** All commands, their options and their help. */
 import addCompletion from '@bomb.sh/tab/commander';
 import { Command } from 'commander';
+import { WRONG_INPUT } from '../errors.ts';
 import { readRelease } from '../process/version.ts';
 import { addUserCommands } from './account-commands.ts';
 import { addAlertCommands } from './alert-command.ts';
@@ -39,7 +40,7 @@ Examples:
   tidemark doctor                       check the settings, the machine and the database
 
 With --json a command prints one JSON object on standard output. A failure prints one line on standard
-error and nothing on standard output, and ends with exit code 1.
+error and nothing on standard output, and ends with exit code 1, or 2 where what was typed is wrong.
 The settings are environment variables: see "tidemark serve --help". Every command also takes them from --env-file FILE
 and, but for secrets, as options: --port 19500 is PORT=19500.`;
 
@@ -52,6 +53,7 @@ export function commandLine(): Command {
     .option('--env-file <file>', 'read settings from a file of NAME=value lines, such as /etc/tidemark.env')
     .addHelpText('after', NOTE)
     .showSuggestionAfterError(false)
+    .exitOverride(({ exitCode }) => process.exit(exitCode === 0 ? 0 : WRONG_INPUT))
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error: /, 'tidemark: ')) });
   program.action(() => program.outputHelp());
   addServeCommand(program);

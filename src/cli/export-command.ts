@@ -2,7 +2,7 @@
 import { pipeline } from 'node:stream/promises';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { endsBefore } from '../base/ranges.ts';
-import { appNotFound, OperatorError, Rejection } from '../errors.ts';
+import { appNotFound, Rejection, WrongInput } from '../errors.ts';
 import { type CsvForm, FORMULAS, SEPARATOR_NAMES, TEXTS } from '../read/export/csv-lines.ts';
 import { type ExportFormat, FORMATS, formatted } from '../read/export/export-body.ts';
 import { fieldFilterOf } from '../read/filter/counted-values.ts';
@@ -129,7 +129,7 @@ async function runExport(
 
 function conditionsOf(texts: readonly string[]): readonly Condition[] {
   const conditions = parseFilters(texts);
-  if (typeof conditions === 'string') throw new OperatorError(`--filter ${conditions}`);
+  if (typeof conditions === 'string') throw new WrongInput(`--filter ${conditions}`);
   return conditions;
 }
 
@@ -138,7 +138,7 @@ async function scopeOf(sql: Sql, options: ExportCommandOptions): Promise<ScanReq
   if (app === undefined) throw appNotFound(options.app);
   const { from = null, to: until = null } = options;
   if (from !== null && until !== null && from >= until)
-    throw new OperatorError(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
+    throw new WrongInput(`--from must be before --to${endsBefore(Number(from), Number(until), '--to ')}`);
   const ids = new Set<number>();
   for (const type of options.type ?? []) for (const id of await typeIdsOf(sql, app.id, type)) ids.add(id);
   const typeIds = options.type === undefined ? null : [...ids];
@@ -155,9 +155,7 @@ async function typeIdsOf(sql: Sql, appId: number, type: string): Promise<readonl
     const found = await findTypes(sql, appId, named);
     if (found !== null && !(found instanceof Rejection)) return found;
   }
-  throw new OperatorError(
-    `the app has no event type "${type}"; "tidemark type list" shows those that it has`,
-  );
+  throw new WrongInput(`the app has no event type "${type}"; "tidemark type list" shows those that it has`);
 }
 
 /** Progress of an export: by the counts, or by time if the number of matching events is unknown. */

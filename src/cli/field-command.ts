@@ -9,7 +9,7 @@ import {
   listFieldProgress,
   removeField,
 } from '../apps/fields.ts';
-import { OperatorError } from '../errors.ts';
+import { WrongInput } from '../errors.ts';
 import { shownField } from '../read/fields/shown-field.ts';
 import { parsePath } from '../read/filter/parse-filter.ts';
 import type { FieldKind } from '../storage/storage.ts';
@@ -124,14 +124,13 @@ async function referenceOf(
 ): Promise<FieldReference> {
   const path = pathOf('--path', spelled);
   const by = spelledBy === undefined ? null : pathOf('--by', spelledBy);
-  if (isDeepStrictEqual(path, by)) throw new OperatorError('--by must be another path than --path');
+  if (isDeepStrictEqual(path, by)) throw new WrongInput('--by must be another path than --path');
   return { appId: await internalAppId(sql, app), path, kind, by, typeName: type ?? null };
 }
 
 function pathOf(option: string, spelled: string): readonly string[] {
   const path = parsePath(spelled);
-  if ('problem' in path)
-    throw new OperatorError(`${option} is wrong at column ${path.column}: ${path.problem}`);
+  if ('problem' in path) throw new WrongInput(`${option} is wrong at column ${path.column}: ${path.problem}`);
   return path;
 }
 

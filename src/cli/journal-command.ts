@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import { createPublicId } from '../base/token-text.ts';
 import { type Config, readConfig } from '../config.ts';
-import { OperatorError } from '../errors.ts';
+import { OperatorError, WrongInput } from '../errors.ts';
 import {
   lineOf,
   type QuarantineLine,
@@ -92,10 +92,10 @@ function journalFolder({ JOURNAL_DIR: folder }: Config): string {
   return folder;
 }
 
-/** @throws OperatorError where it is not OLD=NEW */
+/** @throws WrongInput where it is not OLD=NEW */
 function collectMapping(text: string, mapping: Map<string, string>): Map<string, string> {
   const [, from = '', to = ''] = /^([^=]+)=([^=]+)$/.exec(text) ?? [];
-  if (from === '') throw new OperatorError(`--app takes two app ids, as in app_OLD=app_NEW, not "${text}"`);
+  if (from === '') throw new WrongInput(`--app takes two app ids, as in app_OLD=app_NEW, not "${text}"`);
   return mapping.set(from, to);
 }
 

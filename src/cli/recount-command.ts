@@ -1,7 +1,7 @@
 /** `tidemark recount`: rebuilds the counts of some days from their rows. */
 import { type Command, InvalidArgumentError } from 'commander';
 import { DAY_MS } from '../base/time-units.ts';
-import { OperatorError } from '../errors.ts';
+import { WrongInput } from '../errors.ts';
 import type { RecountedDay } from '../storage/storage.ts';
 import { formatFields } from './output.ts';
 import { type Installation, withInstallation } from './transfer/installation.ts';
@@ -35,7 +35,7 @@ export function addRecountCommand(program: Command): void {
     .option('--json', 'print one JSON object')
     .addHelpText('after', HELP)
     .action(async ({ from, to = from, json }: RecountOptions) => {
-      if (to < from) throw new OperatorError('--to must not be before --from');
+      if (to < from) throw new WrongInput('--to must not be before --from');
       const result = await withInstallation((installation) => runRecount(installation, from, to));
       process.stdout.write(`${json === true ? JSON.stringify(result) : report(result)}\n`);
     });

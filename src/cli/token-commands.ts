@@ -27,7 +27,7 @@ import {
   restoreResourceToken,
   revokeResourceToken,
 } from '../apps/resource-tokens.ts';
-import { OperatorError } from '../errors.ts';
+import { WrongInput } from '../errors.ts';
 import { mailNotice } from './command-notice.ts';
 import { parseDuration, parseHours } from './duration.ts';
 import { JSON_LIST, JSON_OPTION } from './options.ts';
@@ -106,13 +106,13 @@ const CREATE = {
 async function createLogging(options: NewToken): Promise<void> {
   const { name } = options;
   const [appId, another] = appsOf(options);
-  if (name === undefined) throw new OperatorError("a logging token needs its producer's name: add --name");
+  if (name === undefined) throw new WrongInput("a logging token needs its producer's name: add --name");
   if (appId === undefined || another !== undefined)
-    throw new OperatorError('a logging token is for one app: give --app once');
+    throw new WrongInput('a logging token is for one app: give --app once');
   if (options.type !== undefined || options.origin !== undefined)
-    throw new OperatorError('--type and --origin belong to a browser key: add --kind browser');
+    throw new WrongInput('--type and --origin belong to a browser key: add --kind browser');
   if (options.expiresIn !== undefined || options.expires !== undefined)
-    throw new OperatorError('a logging token does not expire: end it with tidemark token revoke');
+    throw new WrongInput('a logging token does not expire: end it with tidemark token revoke');
   await runCommand(options, async (session) => {
     const made = await createProducer(session.sql, await session.secret(), { appId, name });
     const { tokenId, loggingToken } = made;
@@ -126,20 +126,20 @@ async function createLogging(options: NewToken): Promise<void> {
 
 const DEFAULT_MANAGEMENT_SECONDS = 90 * 86_400;
 
-/** @throws OperatorError, as for an option that a command must have */
+/** @throws WrongInput, as for an option that a command must have */
 function appsOf({ app, scope }: NewToken): readonly string[] {
   if (scope !== undefined)
-    throw new OperatorError('--scope belongs to a management token: add --kind management');
-  if (app === undefined) throw new OperatorError("required option '--app <id>' not specified");
+    throw new WrongInput('--scope belongs to a management token: add --kind management');
+  if (app === undefined) throw new WrongInput("required option '--app <id>' not specified");
   return app;
 }
 
 async function createManagement(options: NewToken): Promise<void> {
   const { name = 'management', scope, expiresIn, expires = expiresIn } = options;
   if (scope === undefined)
-    throw new OperatorError('a management token needs a scope: add --scope read or --scope apply');
+    throw new WrongInput('a management token needs a scope: add --scope read or --scope apply');
   if (options.app !== undefined || options.type !== undefined || options.origin !== undefined)
-    throw new OperatorError(
+    throw new WrongInput(
       'a management token is for the whole installation: leave out --app, --type and --origin',
     );
   await runCommand(options, async ({ sql }) => {
@@ -160,10 +160,9 @@ async function createManagement(options: NewToken): Promise<void> {
 async function createToken(options: NewToken): Promise<void> {
   const { name, expires = null, expiresIn = expires } = options;
   const appIds = appsOf(options);
-  if (name === undefined)
-    throw new OperatorError("a resource token needs a name: add --name 'what it is for'");
+  if (name === undefined) throw new WrongInput("a resource token needs a name: add --name 'what it is for'");
   if (options.type !== undefined || options.origin !== undefined)
-    throw new OperatorError('--type and --origin belong to a browser key: add --kind browser');
+    throw new WrongInput('--type and --origin belong to a browser key: add --kind browser');
   await runCommand(options, async (session) => {
     const made = await createResourceToken(session.sql, {
       name,
@@ -192,11 +191,11 @@ async function createKey(options: NewToken): Promise<void> {
   const { type: types = [], origin: origins = [] } = options;
   const [appId, another] = appsOf(options);
   if (appId === undefined || another !== undefined)
-    throw new OperatorError('a browser key is for one app: give --app once');
+    throw new WrongInput('a browser key is for one app: give --app once');
   if (types.length === 0)
-    throw new OperatorError('a browser key needs the types that it may write: add --type NAME');
+    throw new WrongInput('a browser key needs the types that it may write: add --type NAME');
   if (options.expiresIn !== undefined || options.expires !== undefined)
-    throw new OperatorError('a browser key does not expire: end it with tidemark token revoke');
+    throw new WrongInput('a browser key does not expire: end it with tidemark token revoke');
   await runCommand(options, async (session) => {
     const name = options.name ?? (origins.join(', ').slice(0, 200) || 'browser');
     const made = await createBrowserKey(session.sql, await session.secret(), { appId, name, types, origins });
@@ -347,7 +346,7 @@ async function restoreOne({ sql, config }: Session, tokenId: string) {
   if (key !== null) return { kind: 'browser-key', ...key } as const;
   const token = await restoreResourceToken(sql, tokenId, { maxTokens: config.MAX_TOKENS_PER_ACCOUNT });
   if (token !== null) return { kind: 'resource-token', ...token } as const;
-  throw new OperatorError(
+  throw new WrongInput(
     `${tokenId} is no resource token, browser key or producer that was revoked within a day. What ended with its creator's membership is not restored.`,
   );
 }
@@ -368,7 +367,7 @@ function addRotateCommand(token: Command): void {
             : await rotateProducer(session.sql, await session.secret(), {
                 ...{ appId, tokenId, graceHours: options.grace },
               });
-        if (rotated === null) throw new OperatorError(`${tokenId} is no valid producer`);
+        if (rotated === null) throw new WrongInput(`${tokenId} is no valid producer`);
         return {
           json: rotated,
           text: formatFields({

@@ -4,7 +4,7 @@ import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
-import { notYet, Refused, refused, WrongInput } from '../errors.ts';
+import { notYet, Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
 import { checkWebhookUrl } from './addresses.ts';
@@ -300,7 +300,7 @@ export interface SkipOptions extends SkipLimits {
 /**
  * Leaves out the event that blocks a webhook.
  * @returns its id; null if no event waits
- * @throws Refused unavailable where the webhook is sending, or the event was not reached
+ * @throws Refused consumerLost; unavailable where the webhook is sending, or the event was not reached
  */
 export async function skipEvent(
   sql: Sql,
@@ -310,7 +310,7 @@ export async function skipEvent(
 ): Promise<string | null> {
   const skipped = await skipNext(store, { appId, name: webhookId, kind: 'webhook' }, limits);
   if (skipped === 'lost')
-    throw new WrongInput('the webhook has lost its place: remove it, and add another one');
+    throw refused('consumerLost', 'the webhook has lost its place: remove it, and add another one');
   if (skipped === 'leased') throw new Refused(SENDING);
   if (skipped === 'later') throw new Refused(NOT_REACHED);
   if (skipped === null) return null;

@@ -36,7 +36,7 @@ test('an unknown command is refused by its name', async () => {
     [['app', 'list', '--prot', '1'], "unknown option '--prot': did you mean --port?"],
     [['serve', '-p', '1'], "unknown option '-p': see tidemark serve --help"],
   ] as const) {
-    expect(await tidemark(args)).toEqual({ code: 1, stdout: '', stderr: `tidemark: ${problem}\n` });
+    expect(await tidemark(args)).toEqual({ code: 2, stdout: '', stderr: `tidemark: ${problem}\n` });
   }
 });
 

@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { commandLine } from '../../src/cli/command-line.ts';
 import { openDemoApp } from '../../src/cli/demo/demo-app.ts';
 import { codeAt } from '../support/authenticator.ts';
 import { type Outcome, tidemark as run } from '../support/command-line.ts';
@@ -183,7 +184,7 @@ test('a second factor is removed and its owner is told; the audit log is exporte
   expect(await exported('--app', appId, '--after', String(first?.entryId))).toEqual(others);
   expect(await exported('--app', appId, '--to', '2020-01-01')).toEqual([]);
   expect(await tidemark(['audit', 'export', '-', '--app', 'app_none'])).toMatchObject({
-    code: 1,
+    code: 2,
     stdout: '',
   });
 }, 60_000);
@@ -293,7 +294,7 @@ test.each([
     args,
     args.includes('a@example.com') ? 'password1' : PASSWORD,
   );
-  expect([code, stdout]).toEqual([1, '']);
+  expect([code, stdout]).toEqual([reason === 'there is already an account' ? 1 : 2, '']);
   expect(stderr).toContain(reason);
   expect(stderr.trim().split('\n')).toHaveLength(1);
 });
@@ -327,11 +328,139 @@ test('a browser key is made for named types and origins, listed with what it is,
     [['--type', ''], /must not be empty/],
   ] as const)
     expect(await tidemark([...create, ...args])).toMatchObject({
-      code: 1,
+      code: 2,
       stderr: expect.stringMatching(message),
     });
   const resource = ['token', 'create', '--app', String(app.appId)];
-  expect(await tidemark(resource)).toMatchObject({ code: 1, stderr: expect.stringMatching(/needs a name/) });
+  expect(await tidemark(resource)).toMatchObject({ code: 2, stderr: expect.stringMatching(/needs a name/) });
   const mixed = [...resource, '--name', 'a', '--origin', 'https://shop.example'];
-  expect(await tidemark(mixed)).toMatchObject({ code: 1, stderr: expect.stringMatching(/--kind browser/) });
+  expect(await tidemark(mixed)).toMatchObject({ code: 2, stderr: expect.stringMatching(/--kind browser/) });
 });
+
+/** What options and arguments may be, where a test is not about them. */
+const RIGHT: Readonly<Record<string, string>> = {
+  ...{ '--name': 'x', '--email': 'nobody@example.com', '--role': 'viewer', '--type': 'x', '--path': 'a' },
+  ...{ '--action': 'drop', '--filter': 'a:1', '--days': '3', '--url': 'https://example.com', '--group': 'g' },
+  ...{
+    '--rule': '{"absent":true,"type":"x","window":"5m"}',
+    '--timezone': 'Europe/Berlin',
+    '--subject': 's',
+  },
+  ...{ '--from': '2026-01-01', '--to': 'now', '--file': 'package.json', file: 'package.json', id: 'nothing' },
+  ...{ day: '2026-01-01', address: 'a@example.com' },
+};
+/** What they cannot be in any command. */
+const WRONG: Readonly<Record<string, string>> = {
+  ...{
+    '--grace': 'soon',
+    '--create-per-minute': 'x',
+    '--bytes-per-day': '-1',
+    '--types': '0.5',
+    '--kind': 'any',
+  },
+  ...{
+    '--mode': 'any',
+    '--action': 'any',
+    '--limit': 'x',
+    '--days': '0',
+    '--expires-in': '30',
+    '--scope': 'all',
+  },
+  ...{ '--format': 'any', '--formulas': 'any', '--separator': 'any', '--texts': 'any', '--after': 'x' },
+  ...{
+    '--filter': 'n>',
+    '--path': 'a..b',
+    '--by': 'a..b',
+    '--rule': '{',
+    '--delay': 'soon',
+    '--timezone': 'Here',
+  },
+  ...{
+    '--from': 'yesterday',
+    '--to': 'tomorrow',
+    '--expires': 'soon',
+    '--role': 'king',
+    '--url': 'nonsense',
+  },
+  ...{
+    '--name': '',
+    '--origin': 'nonsense',
+    '--alertmanager': 'nonsense',
+    '--email': 'nobody',
+    day: '2026-02-30',
+  },
+};
+/** Further options without which those of a command are refused. */
+const FURTHER: Readonly<Record<string, readonly string[]>> = {
+  'alert test': ['--app', '--rule'],
+  'token create': ['--app', '--type', '--kind'],
+};
+/** Commands that ask a server, a file or a journal before they look at the app, or that have no value of their own. */
+const OTHERS = [
+  'serve',
+  'copy',
+  'restore',
+  'backup',
+  'demo',
+  'journal',
+  'apply',
+  'man',
+  'completion',
+  'complete',
+];
+
+interface Typed {
+  readonly path: readonly string[];
+  readonly names: readonly string[];
+  readonly needed: readonly string[];
+}
+
+function typedCommands(): Typed[] {
+  const walk = (command: ReturnType<typeof commandLine>, path: readonly string[]): Typed[] => {
+    if (OTHERS.includes(path[0] ?? '')) return [];
+    if (command.commands.length > 0)
+      return command.commands.flatMap((child) => walk(child, [...path, child.name()]));
+    const withValue = command.options.filter(({ required }) => required);
+    const operands = command.registeredArguments.map((one) => one.name());
+    const mandatory = command.options.filter(({ mandatory }) => mandatory).map(({ long }) => long ?? '');
+    return [
+      {
+        path,
+        names: [...operands, ...withValue.map(({ long }) => long ?? '')],
+        needed: [...operands, ...mandatory, ...(FURTHER[path.join(' ')] ?? [])],
+      },
+    ];
+  };
+  return walk(commandLine(), []);
+}
+
+test('what is typed wrong ends every command with exit code 2: an app that is not there, a value that cannot be', async () => {
+  const { appId } = json(await tidemark(['app', 'create', '--name', 'Typed', '--json'])) as { appId: string };
+  json(await tidemark(['type', 'create', '--app', appId, '--name', 'x', '--json']));
+  const settings = { SMTP_URL: 'smtp://127.0.0.1:1', ARCHIVE_URL: 'file:///nowhere' };
+  const ending = async ({ path, needed }: Typed, name: string, value: string): Promise<[string, Outcome]> => {
+    const given = { ...RIGHT, '--app': appId, '--kind': 'browser', [name]: value };
+    const named = [...new Set([...needed, name])];
+    const args = named.flatMap((one) => {
+      if (one === '--password-stdin') return [one];
+      return one.startsWith('--') ? [`${one}=${given[one]}`] : [given[one] ?? ''];
+    });
+    return [[...path, ...args].join(' '), await tidemark([...path, ...args], '', settings)];
+  };
+  const ended: [string, Outcome][] = [];
+  const tried = new Set<string>();
+  for (const command of typedCommands()) {
+    if (command.names.includes('--app')) ended.push(await ending(command, '--app', 'app_none'));
+    const wrong = command.names.filter((name) => WRONG[name] !== undefined);
+    // One of each command, and each option in one of the commands.
+    for (const name of wrong.filter((one, index) => index === wrong.length - 1 || !tried.has(one))) {
+      ended.push(await ending(command, name, WRONG[name] ?? ''));
+      tried.add(name);
+    }
+  }
+  expect([...tried].sort()).toEqual(Object.keys(WRONG).sort());
+  const others = ended.filter(
+    ([, { code, stdout, stderr }]) => code !== 2 || stdout !== '' || !stderr.startsWith('tidemark: '),
+  );
+  expect(others).toEqual([]);
+}, 300_000);

@@ -42,9 +42,9 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
     return JSON.parse(stdout);
   };
-  const failure = async (args: readonly string[]): Promise<string> => {
+  const failure = async (args: readonly string[], exitCode = 2): Promise<string> => {
     const { code, stdout, stderr } = await run([...args, '--json']);
-    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect({ code, stdout }).toEqual({ code: exitCode, stdout: '' });
     expect(stderr.trim().split('\n')).toHaveLength(1);
     return stderr;
   };
@@ -155,15 +155,15 @@ describe.each(availableEngines())('on %s', (engine) => {
       [[...add, 'order..country'], /--path is wrong at column 7: /],
       [['field', 'remove', '--app', appId, '--path', 'a."b'], /--path is wrong at column \d+: /],
       [[...add, 'x', '--type', 'nope'], /the app has no event type "nope"/],
-      [[...add, 'a.3'], /the app has declared this field already/],
+      [[...add, 'a.3'], /the app has declared this field already/, 1],
       [[...add, 'x', '--kind', 'text'], /--kind.*(value|number)/],
       [['field', 'add', '--app', appId], /--path/],
     ] as const;
-    for (const [args, reason] of refusals) expect(await failure(args)).toMatch(reason);
+    for (const [args, reason, exitCode] of refusals) expect(await failure(args, exitCode)).toMatch(reason);
     expect(await listFields(sql, id)).toEqual(before);
 
     await json([...add, 'last']);
-    expect(await failure([...add, 'one-too-many'])).toContain(`an app may have ${MAX_FIELDS} fields`);
+    expect(await failure([...add, 'one-too-many'], 1)).toContain(`an app may have ${MAX_FIELDS} fields`);
     // Again, with the past: that is no further field.
     expect(await json([...add, 'a.3', '--backfill'])).toMatchObject({ path: 'a.3', backfill: true });
     expect(await listFields(sql, id)).toHaveLength(MAX_FIELDS);

@@ -113,7 +113,7 @@ test.each([
   [[], "required option '--from <day>' not specified"],
 ])('a recount with %j says what is wrong', async (args, text) => {
   const { code, stdout, stderr } = await tidemark(['recount', ...args], { DATA_DIR: join(folder, 'none') });
-  expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+  expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
   expect(stderr).toContain(text);
 });
 

@@ -170,7 +170,7 @@ describe.each(availableEngines())('an import on %s', (engine) => {
 
   test('says which app is not there', async () => {
     const { code, stderr, stdout } = await command('app_nobody', []);
-    expect({ code, stdout }).toEqual({ code: 1, stdout: '' });
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' });
     expect(stderr).toContain('app_nobody');
   });
 
