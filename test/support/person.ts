@@ -27,6 +27,8 @@ export interface Asking {
 export class Person {
   readonly #service: Pick<TestService, 'request' | 'url'>;
   readonly #cookies = new Map<string, string>();
+  /** The address of the account that signed in last. */
+  email = '';
 
   constructor(service: Pick<TestService, 'request' | 'url'>) {
     this.#service = service;
@@ -66,6 +68,7 @@ export class Person {
 
   /** Signs in and fails the test where that is refused. */
   async signIn(email: string, password = PASSWORD): Promise<this> {
+    this.email = email;
     const reply = await this.post('/api/session', { email, password });
     if (reply.status !== 200) throw new Error(`${email} cannot sign in: ${reply.text}`);
     return this;
@@ -108,10 +111,18 @@ function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null;
 }
 
+let addresses = 0;
+
+/** An address that no account of a shared service has. */
+export function newEmail(name = 'ann'): string {
+  addresses += 1;
+  return `${name}.${addresses}@example.com`;
+}
+
 /** Makes an account whose email counts as verified, as the command line does, and signs in. */
 export async function newPerson(
   service: Pick<TestService, 'request' | 'url' | 'sql'>,
-  email: string,
+  email = newEmail(),
 ): Promise<Person> {
   await createVerifiedUser(service.sql, passwords, { email: requireEmail(email), password: PASSWORD });
   return await new Person(service).signIn(email);

@@ -117,8 +117,9 @@ const shared = new Map<string, Promise<TestService>>();
 
 /**
  * An app of its own on a service that all files of this process share, by its options; both end with the process.
- * For tests that look at their own app alone. One that breaks the database, moves the clock, reads metrics of the whole
- * process, or tests start and stop, starts its own.
+ * For tests that look at their own app alone, and at accounts of their own (`newPerson(service)` of person.ts). One that
+ * breaks the database, moves the clock, reads metrics of the whole process, fails to sign in many times, or tests start
+ * and stop, starts its own.
  */
 export async function sharedService(options: SharedServiceOptions = {}): Promise<TestService> {
   const key = JSON.stringify(options, Object.keys({ ...options, ...options.config }).sort());
