@@ -1,31 +1,31 @@
 /** Large answers of reads are compressed for clients that take it; those with secrets never are. */
 import { get } from 'node:http';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
+import { TRANSPORTS } from '../support/fuzz.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 
 const TYPES = 600;
 
-describe.each(['uws', 'node'] as const)('on %s', (transport) => {
+describe.each(TRANSPORTS)('on %s', (transport) => {
   let service: TestService;
   let owner: Person;
   let app: { appId: string; path: string };
   let token: string;
   beforeAll(async () => {
-    service = await startTestService({ transport });
-    owner = await newPerson(service, 'owner@example.com');
+    service = await sharedService({ transport });
+    owner = await newPerson(service);
     app = await newOwnApp(owner);
     const { sql } = service;
     await sql`
       INSERT INTO event_types (app_id, public_id, name)
-      SELECT id, 'typ_' || n, 'an event type with number ' || n FROM apps, generate_series(1, ${TYPES}::int) n
+      SELECT id, 'typ_' || id || '_' || n, 'an event type with number ' || n FROM apps, generate_series(1, ${TYPES}::int) n
        WHERE public_id = ${app.appId}`;
     const made = await createResourceToken(sql, { name: 'A', appIds: [app.appId], expiresInSeconds: null });
     token = made.resourceToken;
   });
-  afterAll(() => service.stop());
 
   interface Raw {
     readonly headers: Readonly<Record<string, string | undefined>>;

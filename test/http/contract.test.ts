@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
+import { sized } from '../support/fuzz.ts';
 import { type HttpResponse, request } from '../support/http-client.ts';
 import {
   CREATE_EVENT,
@@ -225,9 +226,12 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect(await storedPayload(eventId)).toBe('{ "a" : [ ] }');
     });
 
-    test('security 17: may have a million keys', async () => {
-      await withTestService({ transport, config: { MAX_BODY_BYTES: 32 * 1_048_576 } }, async (other) => {
-        const keys = Array.from({ length: 1_000_000 }, (_, index) => `"k${index}":0`).join(',');
+    test('security 17: may have a hundred thousand keys', async () => {
+      const config = { MAX_BODY_BYTES: 32 * 1_048_576 };
+      await withTestService({ transport, database: 'shared', config }, async (other) => {
+        const keys = Array.from({ length: sized(100_000, 1_000_000) }, (_, index) => `"k${index}":0`).join(
+          ',',
+        );
         created(
           await other.request({
             method: 'POST',
@@ -453,6 +457,9 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       expect([...rows]).toEqual([{ type: [...types].join(), events: 100 }]);
     });
 
+    // What the database does is the same to both transports.
+    if (transport === 'node') return;
+
     test('is made once by two services at once', async () => {
       await withTestService({ transport, database: service.database }, async (other) => {
         const { loggingToken } = service.app;
@@ -465,7 +472,8 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     });
 
     test('is refused with 400 TOO_MANY_EVENT_TYPES beyond the limit, exactly, under concurrency', async () => {
-      await withTestService({ transport, config: { MAX_EVENT_TYPES_PER_APP: 10 } }, async (other) => {
+      const config = { MAX_EVENT_TYPES_PER_APP: 10 };
+      await withTestService({ transport, database: service.database, config }, async (other) => {
         const answers = await Promise.all(
           Array.from({ length: 40 }, (_, index) =>
             other.post({ typeId: undefined, typeName: `type ${index}` }),
@@ -479,7 +487,10 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
             '10',
           );
         }
-        expect((await other.sql`SELECT 1 FROM event_types`).length).toBe(10);
+        const { appId } = other.app;
+        const types =
+          await other.sql`SELECT FROM event_types JOIN apps ON apps.id = app_id WHERE apps.public_id = ${appId}`;
+        expect(types.length).toBe(10);
         created(await other.post({ typeId: undefined, typeName: 'test type' }));
       });
     });
@@ -490,7 +501,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       let posting: Promise<void> | undefined;
       await other.sql.begin(async (tx) => {
         const [app] = await tx`SELECT id FROM apps WHERE public_id = ${other.app.appId} FOR NO KEY UPDATE`;
-        await tx`INSERT INTO event_types (public_id, app_id, name) VALUES ('typ_other', ${app?.id}, ${made})`;
+        await tx`INSERT INTO event_types (public_id, app_id, name) VALUES (${`typ_${made}`}, ${app?.id}, ${made})`;
         const [begun] = await other.sql`SELECT clock_timestamp() AS at`;
         posting = other.post({ typeId: undefined, typeName: posted }).then((response) => {
           answer = response;
@@ -510,16 +521,11 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       return answer;
     };
 
-    test('that another process is making counts towards the limit', async () => {
-      await withTestService({ transport, config: { MAX_EVENT_TYPES_PER_APP: 2 } }, async (other) => {
-        const answer = await whileMaking(other, 'theirs', 'ours');
+    test('that another process is making is the one that a post of its name means, and counts towards the limit', async () => {
+      await withTestService({ transport, config: { MAX_EVENT_TYPES_PER_APP: 3 } }, async (other) => {
+        expect(created(await whileMaking(other, 'theirs', 'theirs')).typeId).toBe('typ_theirs');
+        const answer = await whileMaking(other, 'more', 'ours');
         refused(answer, 400, 'TOO_MANY_EVENT_TYPES', 'Too many event types');
-      });
-    });
-
-    test('that another process is making is the one that a post of its name means', async () => {
-      await withTestService({ transport }, async (other) => {
-        expect(created(await whileMaking(other, 'theirs', 'theirs')).typeId).toBe('typ_other');
       });
     });
   });

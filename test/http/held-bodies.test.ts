@@ -1,5 +1,6 @@
-/** Bodies that take room without an end: the others do not notice, over both transports. */
+/** Bodies that take room without an end: the others do not notice. */
 import { describe, expect, test } from 'vitest';
+import { TRANSPORTS } from '../support/fuzz.ts';
 import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
 import {
   CREATE_EVENT,
@@ -57,17 +58,22 @@ function large(service: TestService, bytes: number): string {
   return service.body(`{"a":"${'x'.repeat(bytes - empty)}"}`);
 }
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe.each(TRANSPORTS)('over %s,', (transport) => {
   const withService = (
     options: TestServiceOptions,
     work: (service: TestService) => Promise<void>,
   ): Promise<void> =>
     withTestService(
-      { transport, ...options, config: { CREATE_LIMIT_PER_MINUTE: 0, ...options.config } },
+      {
+        transport,
+        database: 'shared',
+        ...options,
+        config: { CREATE_LIMIT_PER_MINUTE: 0, ...options.config },
+      },
       work,
     );
 
-  test('a body of the dashboard has at most 64 KiB: sixteen silent megabytes are refused and hold nothing', async () => {
+  test('a body of the dashboard has at most 64 KiB, whatever the route: sixteen silent megabytes are refused and hold nothing', async () => {
     await withService({}, async (service) => {
       const held = await Promise.all(
         Array.from({ length: 16 }, () => hold(service, { path: '/api/session' })),
@@ -77,20 +83,14 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       await expectProducersServed(service);
       expect(await metric(service, 'tidemark_request_body_bytes')).toBe(0);
       for (const connection of held) connection.destroy();
-    });
-  });
-
-  test('a body of the dashboard may have 64 KiB and no byte more, whatever the route', async () => {
-    const routes = [
-      ['POST', '/api/session'],
-      ['POST', '/api/users'],
-      ['POST', '/api/password-resets'],
-      ['POST', '/api/apps'],
-      ['PATCH', '/api/apps/app_00000000000000000000'],
-      ['DELETE', '/api/session'],
-    ] as const;
-    await withService({}, async (service) => {
-      for (const [method, path] of routes) {
+      for (const [method, path] of [
+        ['POST', '/api/session'],
+        ['POST', '/api/users'],
+        ['POST', '/api/password-resets'],
+        ['POST', '/api/apps'],
+        ['PATCH', '/api/apps/app_00000000000000000000'],
+        ['DELETE', '/api/session'],
+      ] as const) {
         const send = (bytes: number): Promise<HttpResponse> =>
           service.request({ method, path, body: `{}${' '.repeat(bytes - 2)}` });
         expect([413, 404, 405], path).not.toContain((await send(65_536)).status);
@@ -111,13 +111,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       }
       expect(await metric(service, CUT_FOR_ROOM)).toBeGreaterThanOrEqual(10);
       expect(await metric(service, 'tidemark_request_body_bytes')).toBeLessThanOrEqual(12 * MIB);
-      for (const connection of held) connection.destroy();
-    });
-  });
-
-  test('and while those of eight addresses do, also from one of them', async () => {
-    await withService({}, async (service) => {
-      const held: HttpConnection[] = [];
+      // And while those of eight addresses do, also from one of them.
       for (let round = 0; round < 3; round += 1) {
         for (let address = 1; address <= 8; address += 1)
           held.push(await hold(service, { from: `127.0.0.${address}` }));
@@ -205,12 +199,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
       created(await paced.response());
       expect(await metric(service, CUT_FOR_PACE)).toBe(3);
       paced.destroy();
-    });
-  });
-
-  test('a body of which nothing arrives is refused after five seconds', async () => {
-    const clock = new TestClock();
-    await withService({ clock }, async (service) => {
+      // And one of which nothing arrives.
       const silent = await hold(service, { sent: 0 });
       created(await service.post());
       clock.advance(5_001);

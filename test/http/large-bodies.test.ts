@@ -1,29 +1,33 @@
 /** Large bodies of every shape: without a token that exists nothing is made of them, with one they are read in turns. */
 import { randomBytes } from 'node:crypto';
 import { gzipSync } from 'node:zlib';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import { LoggingTokens } from '../../src/apps/logging-token-lookup.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
 import { CompressedBody } from '../../src/http/compressed-body.ts';
 import { JsonScan } from '../../src/json/scan.ts';
 import { answered, EVENTS, postBatch } from '../support/batch.ts';
 import { bodyShapes } from '../support/body-shapes.ts';
+import { sized, TRANSPORTS } from '../support/fuzz.ts';
 import { HttpConnection, type HttpResponse, requestBytes } from '../support/http-client.ts';
-import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
+import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 import { created, invalidBody, refused } from './answers.ts';
 
 const MIB = 1_048_576;
 const SHAPES = Object.entries(bodyShapes(MIB - 300));
+const SOME_SHAPES = sized(
+  SHAPES.filter((_, index) => index % 3 === 0),
+  SHAPES,
+);
 /** Characters that are looked at before others have their turn. */
 const SLICE = 131_072;
 const step = JsonScan.prototype.step;
 
-describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
+describe.each(TRANSPORTS)('over %s,', (transport) => {
   let service: TestService;
   beforeAll(async () => {
-    service = await startTestService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+    service = await sharedService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } });
   });
-  afterAll(() => service.stop());
   afterEach(() => {
     vi.restoreAllMocks();
   });
@@ -50,7 +54,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   }): number => Math.max(...strict.mock.calls.map(([characters]) => characters));
 
   // The transports differ in how a body arrives, not in what is made of it.
-  describe.each(transport === 'uws' ? SHAPES : SHAPES.slice(0, 3))('a megabyte of %s', (_, value) => {
+  describe.each(transport === 'uws' ? SOME_SHAPES : SHAPES.slice(0, 3))('a megabyte of %s', (_, value) => {
     test.each([
       ['first', (token: string) => `{"loggingToken":"${token}","typeName":"a","payload":{"a":${value}}}`],
       ['last', (token: string) => `{"payload":{"a":${value}},"typeName":"a","loggingToken":"${token}"}`],

@@ -15,6 +15,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     let proxy: FaultyProxy | undefined;
     const service = await startTestService({
       transport,
+      database: 'shared',
       ...(clock && { clock }),
       reach: async (address) => {
         proxy = await FaultyProxy.start(address);

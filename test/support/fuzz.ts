@@ -12,11 +12,11 @@ export const isLong = process.env.TEST_SIZES === 'long';
 export const atNight = test.runIf(isLong);
 
 /**
- * A size of a test: of a flood, of rounds or of runs.
+ * A size of a test: of a flood, of rounds or of runs, or the kinds that it goes through.
  * @param usual before a merge
  * @param long  in `npm run test:nightly`
  */
-export function sized(usual: number, long: number): number {
+export function sized<T>(usual: T, long: T): T {
   return isLong ? long : usual;
 }
 
@@ -24,6 +24,9 @@ export function sized(usual: number, long: number): number {
 export function first<Kind>(kinds: readonly Kind[], count = 1): readonly Kind[] {
   return kinds.slice(0, sized(count, kinds.length));
 }
+
+/** The transports of a test whose matter is not HTTP itself: the default one before a merge, both in `npm run test:nightly`. */
+export const TRANSPORTS = first(['uws', 'node'] as const);
 
 /** Runs of a property: those of `npm test`, times FUZZ_FACTOR. */
 export function runs(usual: number): { numRuns: number } {

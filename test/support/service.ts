@@ -21,8 +21,8 @@ export interface TestServiceOptions {
   readonly clock?: Clock;
   /** How the service reaches its database, where it is not straight. */
   readonly reach?: (address: DatabaseAddress) => Promise<DatabaseAddress>;
-  /** Another service's database, in place of one of its own. */
-  readonly database?: TestDatabase;
+  /** Another service's database, or the one that those of this process share, in place of one of its own. */
+  readonly database?: TestDatabase | 'shared';
 }
 
 export interface TestApp {
@@ -101,13 +101,23 @@ export function testSecret(): Promise<Secret> {
 }
 
 export async function startTestService(options: TestServiceOptions = {}): Promise<TestService> {
-  const database = options.database ?? (await testDatabase(options.engine, { prepared: true }));
+  const database = await databaseOf(options);
   try {
     return await serve(database, options);
   } catch (error) {
-    await database.drop();
+    if (options.database === undefined) await database.drop();
     throw error;
   }
+}
+
+const sharedDatabases = new Map<TestEngine, Promise<TestDatabase>>();
+
+function databaseOf({ database, engine = 'postgres18' }: TestServiceOptions): Promise<TestDatabase> {
+  if (database !== undefined && database !== 'shared') return Promise.resolve(database);
+  const known = database === 'shared' ? sharedDatabases.get(engine) : undefined;
+  const made = known ?? testDatabase(engine, { prepared: true });
+  if (database === 'shared') sharedDatabases.set(engine, made);
+  return made;
 }
 
 /** What services may share: neither a clock nor a way to the database of their own. */
@@ -123,7 +133,7 @@ const shared = new Map<string, Promise<TestService>>();
  */
 export async function sharedService(options: SharedServiceOptions = {}): Promise<TestService> {
   const key = JSON.stringify(options, Object.keys({ ...options, ...options.config }).sort());
-  const starting = shared.get(key) ?? startTestService(options);
+  const starting = shared.get(key) ?? startTestService({ ...options, database: 'shared' });
   shared.set(key, starting);
   const service = await starting;
   const app = await service.newApp();
