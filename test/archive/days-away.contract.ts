@@ -691,7 +691,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
 
     test('a store that fails at any operation keeps the rows where they are', async () => {
       await fill(30);
-      for (let step = 0; step < 12; step += 1) {
+      for (let step = 0; step < 12; step += sized(4, 1)) {
         await fill(1);
         memory.failsAfter = step;
         await run();
@@ -706,7 +706,7 @@ function daysAway(open: () => Promise<TestDatabase>, { deathEvery }: { readonly 
 }
 
 /** In a cluster a statement is many. */
-const DEATH_EVERY = sized(7, 1);
+const DEATH_EVERY = sized(12, 1);
 
 describe.each(availableEngines())('days away on %s', (engine) => {
   daysAway(() => testDatabase(engine, { prepared: true }), {

@@ -7,9 +7,10 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { serverPaths } from '../../dashboard/paths.ts';
 import { acceptedEncodings, readAssets } from '../../src/http/assets.ts';
 import { createServer, type HttpServer } from '../../src/http/server.ts';
+import { TRANSPORTS } from '../support/fuzz.ts';
 import { request } from '../support/http-client.ts';
 import { newOwnApp, newPerson, Person } from '../support/person.ts';
-import { type TestService, withTestService } from '../support/service.ts';
+import { sharedService, type TestService, withTestService } from '../support/service.ts';
 
 const SCRIPT = `console.log(${JSON.stringify('tidemark '.repeat(2_000))});\n`;
 const PAGES = [
@@ -37,7 +38,7 @@ const PAGES = [
 
 const SITES = ['https://intranet.example', 'https://wiki.example:8443'];
 
-describe.each(['uws', 'node'] as const)('a built dashboard on %s', (transport) => {
+describe.each(TRANSPORTS)('a built dashboard on %s', (transport) => {
   let folder: string;
   let server: HttpServer;
   let port: number;
@@ -196,7 +197,7 @@ describe('answers of the service', () => {
   const everyKind = async (
     service: TestService,
   ): Promise<{ path: string; headers: Readonly<Record<string, string>> }[]> => {
-    const person = await newPerson(service, 'headers@example.com');
+    const person = await newPerson(service);
     const app = await newOwnApp(person);
     const answers = [];
     for (const path of [
@@ -215,24 +216,23 @@ describe('answers of the service', () => {
     return answers;
   };
 
-  test.each(['uws', 'node'] as const)(
+  test.each(TRANSPORTS)(
     'security 21: all say nosniff; tokens and events are not kept; nothing is shared with other origins, on %s',
-    (transport) =>
-      withTestService({ transport }, async (service) => {
-        for (const { path, headers } of await everyKind(service)) {
-          expect(headers['x-content-type-options'], path).toBe('nosniff');
-          expect(headers['access-control-allow-origin'], path).toBeUndefined();
-          expect(headers['strict-transport-security'], path).toBeUndefined();
-          if (path !== '/') expect(headers['cache-control'], path).toBe('no-store');
-        }
-      }),
+    async (transport) => {
+      for (const { path, headers } of await everyKind(await sharedService({ transport }))) {
+        expect(headers['x-content-type-options'], path).toBe('nosniff');
+        expect(headers['access-control-allow-origin'], path).toBeUndefined();
+        expect(headers['strict-transport-security'], path).toBeUndefined();
+        if (path !== '/') expect(headers['cache-control'], path).toBe('no-store');
+      }
+    },
   );
 
-  test.each(['uws', 'node'] as const)(
+  test.each(TRANSPORTS)(
     'security 21: with an https PUBLIC_URL all tell browsers to stay with https, on %s',
     (transport) =>
       withTestService(
-        { transport, config: { PUBLIC_URL: 'https://events.example.com' } },
+        { transport, database: 'shared', config: { PUBLIC_URL: 'https://events.example.com' } },
         async (service) => {
           for (const { path, headers } of await everyKind(service))
             expect(headers['strict-transport-security'], path).toBe('max-age=31536000');

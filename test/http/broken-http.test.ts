@@ -1,7 +1,8 @@
 /** What is not HTTP as it should be: refused, answered with the contract's body where the transport lets us, closed. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { storedIds } from '../support/batch.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
-import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
+import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 import { created, refused } from './answers.ts';
 
 let service: TestService;
@@ -93,12 +94,11 @@ const UNFRAMED: readonly (readonly [string, (chunks: string) => string])[] = [
 
 describe.each(['uws', 'node'] as const)('security 18: over %s,', (transport) => {
   beforeAll(async () => {
-    service = await startTestService({ transport });
+    service = await sharedService({ transport });
   });
-  afterAll(() => service.stop());
 
   const chunked = (body: string): string => `${body.length.toString(16)}\r\n${body}\r\n0\r\n\r\n`;
-  const stored = async (): Promise<number> => (await service.sql`SELECT FROM events`).length;
+  const stored = async (): Promise<number> => (await storedIds(service)).length;
 
   test.each(UNFRAMED)('of a %s and what follows in the same packet nothing is executed', async (_, make) => {
     const body = service.body('{"smuggled":1}');
@@ -122,16 +122,15 @@ describe.each(['uws', 'node'] as const)('security 18: over %s,', (transport) => 
 
 describe('over node,', () => {
   beforeAll(async () => {
-    service = await startTestService({ transport: 'node' });
+    service = await sharedService({ transport: 'node' });
   });
-  afterAll(() => service.stop());
 
   test.each(BROKEN)(
     'security 18: a request with %s is refused with 400 and closed, and stores nothing',
     async (_, make) => {
       const response = await exchange(make(service.body('{"smuggled":1}')));
       refused(response, 400, 'INVALID_REQUEST', 'Invalid request parameters');
-      const rows = await service.sql`SELECT 1 FROM events`;
+      const rows = await storedIds(service);
       expect(rows.length).toBe(0);
     },
   );
@@ -168,9 +167,8 @@ describe('over node,', () => {
 
 describe('over uws,', () => {
   beforeAll(async () => {
-    service = await startTestService({ transport: 'uws' });
+    service = await sharedService({ transport: 'uws' });
   });
-  afterAll(() => service.stop());
 
   test.each(BROKEN.filter(([what]) => !PASSED_BY_UWS.has(what)))(
     'security 18: a request with %s is refused and closed, and stores nothing',
@@ -178,7 +176,7 @@ describe('over uws,', () => {
       const connection = await HttpConnection.open(service.port);
       await connection.write(make(service.body('{"smuggled":1}')));
       expect(await connection.ended()).toMatch(/^HTTP\/1\.1 (400|505) /);
-      expect((await service.sql`SELECT 1 FROM events`).length).toBe(0);
+      expect((await storedIds(service)).length).toBe(0);
     },
   );
 

@@ -64,7 +64,7 @@ describe.each(TRANSPORTS)('on %s', (transport) => {
       expect(answer.headers['content-encoding']).toBe(coding);
       expect(answer.headers.vary).toBe('Accept-Encoding');
       expect(answer.headers['content-length']).toBe(String(answer.bytes.length));
-      expect(decoded(answer.bytes)).toEqual(expected.bytes);
+      expect(decoded(answer.bytes).equals(expected.bytes)).toBe(true);
       expect(JSON.parse(expected.bytes.toString()).data.types).toHaveLength(TYPES);
       if (coding !== undefined) expect(answer.bytes.length).toBeLessThan(expected.bytes.length / 5);
     }

@@ -26,7 +26,7 @@ test('the window of Brotli is read from its first byte', () => {
 
 test('a window counts towards the memory of all bodies while the body is decompressed', async () => {
   const config = { MAX_BODIES_BYTES: 2_097_152, CREATE_LIMIT_PER_MINUTE: 0 };
-  await withTestService({ config }, async (service) => {
+  await withTestService({ config, database: 'shared' }, async (service) => {
     const events = JSON.stringify({ events: [{ typeName: 'a', payload: { x: 'y'.repeat(100_000) } }] });
     const br = { 'Content-Encoding': 'br' };
     for (let round = 0; round < 10; round += 1)
@@ -49,7 +49,7 @@ test.runIf(zstdCompressSync !== undefined)(
     const compress = zstdCompressSync as NonNullable<typeof zstdCompressSync>;
     const zstd = { 'Content-Encoding': 'zstd' };
     const config = { CREATE_LIMIT_PER_MINUTE: 0, MAX_BATCH_BYTES: 1_000_000, MAX_STREAM_BYTES: 4_000_000 };
-    await withTestService({ config }, async (service) => {
+    await withTestService({ config, database: 'shared' }, async (service) => {
       const line = `{"typeName":"a","payload":{"x":"${'é'.repeat(100)}"}}\n`;
       const events = JSON.stringify({ events: [JSON.parse(line)] });
       expect(answered(await postBatch(service, compress(events), zstd)).stored).toBe(1);
@@ -68,7 +68,7 @@ test.runIf(zstdCompressSync !== undefined)(
 test.runIf(zstdCompressSync === undefined)(
   'Zstandard is refused where Node lacks it, with what is taken instead',
   async () => {
-    await withTestService({}, async (service) => {
+    await withTestService({ database: 'shared' }, async (service) => {
       const response = await postBatch(service, Buffer.from('x'), { 'Content-Encoding': 'zstd' });
       expect(
         refused(response, 415, 'UNSUPPORTED_ENCODING', 'Unsupported content encoding').details,

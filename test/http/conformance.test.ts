@@ -2,9 +2,10 @@
  * HTTP/1.1 (RFC 9112) over raw sockets, by case: what each transport makes of it. Where one deviates, the table says so, and
  * a build that no longer does fails the test: then the deviation goes from here and from docs/deployment.md.
  */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
+import { storedIds } from '../support/batch.ts';
 import { HttpConnection } from '../support/http-client.ts';
-import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
+import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 
 /**
  * The statuses of the answers, and whether the connection can be used afterwards: `closed`, `open`, or `then` and what a good
@@ -226,9 +227,8 @@ async function outcomeOf(
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   let service: TestService;
   beforeAll(async () => {
-    service = await startTestService({ transport });
+    service = await sharedService({ transport });
   });
-  afterAll(() => service.stop());
 
   test.each(CASES)('$what: $expected', async (one) => {
     const expected = one.deviations?.[transport] ?? one.expected;
@@ -239,7 +239,7 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   test('a request is the same wherever it is cut into two packets', async () => {
     const body = service.body('{"cut":true}');
     const bytes = Buffer.from(chunked((text) => `${size(text)}\r\n${text}\r\n0\r\n\r\n`)(body));
-    const stored = async (): Promise<number> => (await service.sql`SELECT FROM events`).length;
+    const stored = async (): Promise<number> => (await storedIds(service)).length;
     const before = await stored();
     const statuses = await Promise.all(
       Array.from({ length: bytes.length - 1 }, (_, index) => statusOfPieces(service.port, bytes, index + 1)),

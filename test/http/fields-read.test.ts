@@ -6,7 +6,7 @@ import { answered, postBatch } from '../support/batch.ts';
 import { availableEngines } from '../support/database.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { startTestService, TestClock, type TestService } from '../support/service.ts';
+import { sharedService, startTestService, TestClock, type TestService } from '../support/service.ts';
 
 interface FieldsAnswer {
   readonly fields: readonly {
@@ -133,7 +133,7 @@ describe.each(availableEngines())('on %s', (engine) => {
 });
 
 test('members see the same in a session; another app, a missing token and a stranger get nothing', async () => {
-  const service = await startTestService();
+  const service = await sharedService();
   try {
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken, path } = await newOwnApp(owner);

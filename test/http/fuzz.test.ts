@@ -1,9 +1,9 @@
 import fc from 'fast-check';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { jsonObject } from '../json/json-text.ts';
-import { runs } from '../support/fuzz.ts';
-import { CREATE_EVENT, startTestService, type TestService } from '../support/service.ts';
+import { runs, sized } from '../support/fuzz.ts';
+import { CREATE_EVENT, sharedService, type TestService } from '../support/service.ts';
 
 /** One change of some bytes: what transport errors, bad encoders and attackers make of a good request. */
 type Mutation = (bytes: Buffer) => Buffer;
@@ -67,13 +67,12 @@ describe('over HTTP', () => {
   let service: TestService;
   let resourceToken: string;
   beforeAll(async () => {
-    service = await startTestService({
+    service = await sharedService({
       config: { CREATE_LIMIT_PER_MINUTE: 0, READ_LIMIT_PER_MINUTE: 0 },
     });
     const token = { name: 'fuzz', appIds: [service.app.appId], expiresInSeconds: null };
     ({ resourceToken } = await createResourceToken(service.sql, token));
   });
-  afterAll(() => service.stop());
 
   test('security 16: a mangled body is stored as JSON.parse reads it, or refused by the contract', async () => {
     await fc.assert(
@@ -96,7 +95,7 @@ describe('over HTTP', () => {
           expect(JSON.parse(row?.payload ?? '')).toEqual(parsed(body)?.payload);
         },
       ),
-      runs(300),
+      runs(sized(100, 300)),
     );
   });
 
@@ -129,7 +128,7 @@ describe('over HTTP', () => {
         expect([200, 400]).toContain(response.status);
         expect(response.body).not.toMatch(/SELECT|syntax|postgres/i);
       }),
-      runs(150),
+      runs(sized(50, 150)),
     );
   });
 });

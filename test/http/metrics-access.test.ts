@@ -25,7 +25,7 @@ describe('GET /metrics is', () => {
   };
   beforeAll(async () => {
     for (const [name, config] of Object.entries(CONFIGS))
-      services.set(name, await startTestService({ config }));
+      services.set(name, await startTestService({ config, database: 'shared' }));
   });
   afterAll(async () => {
     for (const service of services.values()) await service.stop();
@@ -95,7 +95,7 @@ describe('GET /metrics is', () => {
 
   test('not rate limited, and contains no names or tokens', () => {
     const config = { CREATE_LIMIT_PER_MINUTE: 1, READ_LIMIT_PER_MINUTE: 1, METRICS_TOKEN: TOKEN };
-    return withTestService({ config }, async (service) => {
+    return withTestService({ config, database: 'shared' }, async (service) => {
       created(await service.post({ payload: { secret: 'payload text' } }));
       for (let n = 0; n < 10; n += 1) expect((await service.request({ path: PATH })).status).toBe(200);
       const { body } = await service.request({ path: PATH });

@@ -1,12 +1,13 @@
 /** Every path and method but the good ones, and the two health routes, over both transports. */
 
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { readVersion } from '../../src/process/version.ts';
 import { tidemark } from '../support/command-line.ts';
 import { HttpConnection, type HttpResponse } from '../support/http-client.ts';
 import { FaultyProxy } from '../support/proxy.ts';
 import {
   CREATE_EVENT,
+  sharedService,
   startTestService,
   type TestService,
   until,
@@ -17,9 +18,8 @@ import { created, expectCommonHeaders, refused } from './answers.ts';
 describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
   let service: TestService;
   beforeAll(async () => {
-    service = await startTestService({ transport });
+    service = await sharedService({ transport });
   });
-  afterAll(() => service.stop());
 
   const notFound = (response: HttpResponse): void => {
     refused(response, 404, 'NOT_FOUND', 'Not found');

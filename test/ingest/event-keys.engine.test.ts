@@ -6,6 +6,7 @@ import { compareDay } from '../../src/storage/counts/differences.ts';
 import { created, invalidBody } from '../http/answers.ts';
 import { answered, type BatchResult, postBatch } from '../support/batch.ts';
 import { availableEngines } from '../support/database.ts';
+import { runs, sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { Opened, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
 import { type Fate, FaultyProxy, isBatch } from '../support/proxy.ts';
@@ -225,7 +226,11 @@ describe.each(availableEngines())('on %s a key', (engine) => {
 describe('a key', () => {
   let service: TestService;
   beforeAll(async () => {
-    service = await startTestService({ clock: new TestClock(NOW), config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+    service = await startTestService({
+      clock: new TestClock(NOW),
+      database: 'shared',
+      config: { CREATE_LIMIT_PER_MINUTE: 0 },
+    });
   });
   afterAll(() => service.stop());
 
@@ -397,7 +402,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         expect(found.length).toBe(stored);
         await expectCounted(service);
       }),
-      { numRuns: 15 },
+      runs(sized(5, 15)),
     );
   });
 });

@@ -3,7 +3,7 @@ import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest';
 import { EVENTS, postBatch } from '../support/batch.ts';
-import { runs } from '../support/fuzz.ts';
+import { runs, sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { type LongAnswer, LongBatch, type LongCounts } from '../support/long-batch.ts';
 import { Opened, untilReplayed } from '../support/proxied-service.ts';
@@ -300,7 +300,7 @@ describe('lines that are more than a batch', () => {
             if (one === line(0).trimEnd()) expect(results[1_000 + index]).toContain('"eventId"');
         },
       ),
-      runs(4),
+      runs(sized(2, 4)),
     );
   });
 });

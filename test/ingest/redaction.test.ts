@@ -4,10 +4,11 @@ import { mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
-import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest';
 import { createBrowserKey } from '../../src/apps/browser-keys.ts';
 import { addRedaction, MAX_DIGESTS, MAX_RULES } from '../../src/apps/redaction.ts';
 import { type Outcome, tidemark } from '../support/command-line.ts';
+import { sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { patient } from '../support/patience.ts';
 import { Opened, untilReplayed } from '../support/proxied-service.ts';
@@ -24,20 +25,24 @@ const RULES = [
 ] as const;
 
 let folder: string;
+let service: TestService;
 const opened = new Opened();
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tidemark-redaction-test-'));
 });
+// A database of this file's own: the files of another one's may have anything.
+let own: TestService;
+beforeAll(async () => {
+  own = await startTestService({ config: { LOG_LEVEL: 'trace', CREATE_LIMIT_PER_MINUTE: 0 } });
+});
+afterAll(() => own.stop());
+beforeEach(async () => {
+  service = await own.forNewApp();
+});
 afterEach(opened.stopAll);
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
-async function start(): Promise<TestService> {
-  const service = await startTestService({ config: { LOG_LEVEL: 'trace', CREATE_LIMIT_PER_MINUTE: 0 } });
-  opened.add(service);
-  return service;
-}
-
-const run = (service: TestService, args: readonly string[]): Promise<Outcome> =>
+const run = (args: readonly string[]): Promise<Outcome> =>
   tidemark(args, {
     DATABASE_URL: service.database.url,
     DATA_DIR: folder,
@@ -86,9 +91,8 @@ async function filesWith(text: string, below: string): Promise<string[]> {
   return stdout.split('\n').filter((line) => line !== '');
 }
 
-describe('of a hundred thousand canaries', () => {
+describe('of many canaries', () => {
   test('none is in the answers, the logs, the table or the files of the database, on whatever way they came', async () => {
-    const service = await start();
     const { loggingToken } = service.app;
     const { typeId } = await redactedType(service, 'order');
     const answers: HttpResponse[] = [];
@@ -123,7 +127,8 @@ describe('of a hundred thousand canaries', () => {
       '/v1/events?atomic=true',
       JSON.stringify(events(50).map((event, index) => ({ ...event, key: `k${index}`, createdAt }))),
     );
-    for (let batch = 0; batch < 3; batch += 1) await send('/v1/events', JSON.stringify(events(7_000)));
+    const size = sized(1_000, 7_000);
+    for (let batch = 0; batch < 3; batch += 1) await send('/v1/events', JSON.stringify(events(size)));
     // More than a batch: it is stored while it arrives.
     await send('/v1/events', lines(events(12_000)), { 'Content-Type': 'application/x-ndjson' });
     await send('/v1/records?type=order', lines(payloads(300)), { 'Content-Type': 'application/x-ndjson' });
@@ -150,9 +155,9 @@ describe('of a hundred thousand canaries', () => {
     );
     const file = join(await mkdtemp(join(tmpdir(), 'tidemark-redaction-input-')), 'events.ndjson');
     await writeFile(file, lines(payloads(500).map((payload) => ({ type: 'order', createdAt, payload }))));
-    const imported = await run(service, ['import', '--app', service.app.appId, file]);
+    const imported = await run(['import', '--app', service.app.appId, file]);
     expect(imported.code).toBe(0);
-    expect(canaries).toBeGreaterThan(100_000);
+    expect(canaries).toBeGreaterThan(sized(40_000, 100_000));
 
     const rows = await service.sql<{ payload: Parameters<typeof isClean>[0] }[]>`SELECT payload FROM events`;
     expect(rows).toHaveLength(canaries / 3);
@@ -204,7 +209,6 @@ describe('of a hundred thousand canaries', () => {
 
 describe('rules of redaction', () => {
   test('leave every other byte as it was, and come before the schema', async () => {
-    const service = await start();
     const { typeId } = await redactedType(service, 'order');
     const text =
       '{ "n" : 1e400,\t"card":"4111", "user":{"a":-0 , "email" : "a@b.c"}, "\\u0069tems":[{"secret":1,"x":"\\u00e9"}] }';
@@ -218,7 +222,6 @@ describe('rules of redaction', () => {
   });
 
   test('give equal values of an app the same digest, however they are escaped, and another one in another app', async () => {
-    const service = await start();
     await redactedType(service, 'order');
     const other = await service.newApp();
     await service.newType(other, 'order');
@@ -241,7 +244,6 @@ describe('rules of redaction', () => {
   });
 
   test('mask what is beyond a thousand digests of one payload', async () => {
-    const service = await start();
     await redactedType(service, 'order');
     await addRedaction(service.sql, {
       appId: service.app.appId,
@@ -260,11 +262,10 @@ describe('rules of redaction', () => {
   });
 
   test('are added, listed, previewed and removed by the command line', async () => {
-    const service = await start();
     const { appId } = service.app;
     const type = await service.newType(service.app, 'order');
     const json = async (args: readonly string[]): Promise<Record<string, unknown>> => {
-      const { code, stdout, stderr } = await run(service, ['redact', ...args, '--app', appId, '--json']);
+      const { code, stdout, stderr } = await run(['redact', ...args, '--app', appId, '--json']);
       expect({ code, stderr }).toEqual({ code: 0, stderr: '' });
       return JSON.parse(stdout);
     };
@@ -301,11 +302,11 @@ describe('rules of redaction', () => {
     });
     expect(await json(['list'])).toEqual({ rules: [] });
     const audit =
-      await service.sql`SELECT action FROM audit_entries WHERE action LIKE 'redaction.%' ORDER BY id`;
-    expect(audit.map(({ action }) => action)).toEqual(['redaction.add', 'redaction.add', 'redaction.remove']);
+      await service.sql`SELECT action FROM audit_entries WHERE action LIKE 'redaction.%' ORDER BY id DESC LIMIT 3`;
+    expect(audit.map(({ action }) => action)).toEqual(['redaction.remove', 'redaction.add', 'redaction.add']);
   });
 
-  test.each([
+  const WRONG: readonly (readonly [string[], string])[] = [
     [
       ['add', '--type', 'none', '--path', 'a', '--action', 'drop'],
       'the app has no event type "none": create it first',
@@ -322,21 +323,17 @@ describe('rules of redaction', () => {
       'a preview of a new rule needs both --path and --action',
     ],
     [['preview', '--type', 'test type', '--limit', '1001'], 'Write a whole number from 1 to 1000.'],
-  ])('%j is refused with what to do', async (args, message) => {
-    const service = await start();
-    const { code, stdout, stderr } = await run(service, [
-      'redact',
-      ...args,
-      '--app',
-      service.app.appId,
-      '--json',
-    ]);
-    expect({ failed: code !== 0, stdout }).toEqual({ failed: true, stdout: '' });
-    expect(stderr).toContain(message);
+  ];
+
+  test('are refused with what to do where something is wrong', async () => {
+    for (const [args, message] of WRONG) {
+      const { code, stdout, stderr } = await run(['redact', ...args, '--app', service.app.appId, '--json']);
+      expect({ failed: code !== 0, stdout }, args.join(' ')).toEqual({ failed: true, stdout: '' });
+      expect(stderr).toContain(message);
+    }
   });
 
   test('are at most so many of a type', async () => {
-    const service = await start();
     const add = (n: number) =>
       addRedaction(service.sql, {
         appId: service.app.appId,

@@ -61,7 +61,7 @@ describe('the span of a member', () => {
         const { text, expected } = render(before, members, after);
         expect(memberSpan(text, 'payload')).toEqual(expected);
       }),
-      runs(3_000),
+      runs(sized(600, 3_000)),
     );
   });
 
@@ -79,7 +79,7 @@ describe('the span of a member', () => {
           if (span !== null) expect(JSON.parse(text.slice(span.start, span.end))).toEqual(parsed.payload);
         },
       ),
-      runs(1_000),
+      runs(sized(200, 1_000)),
     );
   });
 
@@ -163,7 +163,7 @@ describe('a scan', () => {
     .map(([before, value, after]) => before + value.text + after);
 
   test('takes every JSON text, wherever it stops by the way', () => {
-    fc.assert(fc.property(text, expectAsJsonParse), runs(2_000));
+    fc.assert(fc.property(text, expectAsJsonParse), runs(sized(400, 2_000)));
   });
 
   test('takes of damaged texts exactly those that JSON.parse takes', () => {
@@ -174,7 +174,7 @@ describe('a scan', () => {
         if (isJson(broken)) taken += 1;
         expectAsJsonParse(broken);
       }),
-      runs(sized(4_000, 8_000)),
+      runs(sized(800, 8_000)),
     );
     expect(taken).toBeGreaterThan(100);
   });
@@ -185,7 +185,7 @@ describe('a scan', () => {
         fc.string({ unit: fc.constantFrom(...'{}[]",:\\ e0x-.+1\ntrufalsn\u0001') }),
         expectAsJsonParse,
       ),
-      runs(sized(4_000, 8_000)),
+      runs(sized(800, 8_000)),
     );
   });
 
@@ -209,7 +209,7 @@ describe('a scan', () => {
           expect(scan.span('payload')).toEqual(expected);
         },
       ),
-      runs(1_000),
+      runs(sized(200, 1_000)),
     );
   });
 

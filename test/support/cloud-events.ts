@@ -1,7 +1,8 @@
 /** Where CloudEvents are sent to: a service for each transport, which the tests of a file share. */
-import { afterAll, beforeAll, describe } from 'vitest';
+import { beforeAll, describe } from 'vitest';
+import { TRANSPORTS } from './fuzz.ts';
 import type { HttpResponse } from './http-client.ts';
-import { startTestService, type TestService } from './service.ts';
+import { sharedService, type TestService } from './service.ts';
 
 export const PATH = '/v1/cloudevents';
 export const STRUCTURED = 'application/cloudevents+json';
@@ -16,17 +17,14 @@ export interface Receiver {
   ) => Promise<HttpResponse>;
 }
 
-/** Declares tests of CloudEvents over each transport. */
+/** Declares tests of CloudEvents over each transport of this run. */
 export function overEachTransport(tests: (receiver: Receiver) => void): void {
   const services = new Map<string, TestService>();
   beforeAll(async () => {
-    for (const transport of ['uws', 'node'] as const)
-      services.set(transport, await startTestService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } }));
+    for (const transport of TRANSPORTS)
+      services.set(transport, await sharedService({ transport, config: { CREATE_LIMIT_PER_MINUTE: 0 } }));
   });
-  afterAll(async () => {
-    for (const service of services.values()) await service.stop();
-  });
-  describe.each(['uws', 'node'])('over %s,', (transport) => {
+  describe.each(TRANSPORTS)('over %s,', (transport) => {
     const service = (): TestService => {
       const started = services.get(transport);
       if (started === undefined) throw new Error(`The service over ${transport} is not started.`);

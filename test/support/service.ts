@@ -48,6 +48,8 @@ export interface TestService {
   /** Another app, for what apps must not share. */
   newApp(): Promise<TestApp>;
   newType(app: TestApp, name: string): Promise<{ typeId: string; name: string }>;
+  /** The same service for an app of its own, which the tests of a file share; it does not stop. */
+  forNewApp(): Promise<TestService>;
   /** One request on a connection of its own. */
   request(options: HttpRequest): Promise<HttpResponse>;
   /** POST /public/create_event; fields in place of a good body's, undefined leaves one out. */
@@ -135,10 +137,7 @@ export async function sharedService(options: SharedServiceOptions = {}): Promise
   const key = JSON.stringify(options, Object.keys({ ...options, ...options.config }).sort());
   const starting = shared.get(key) ?? startTestService({ ...options, database: 'shared' });
   shared.set(key, starting);
-  const service = await starting;
-  const app = await service.newApp();
-  const type = await service.newType(app, 'test type');
-  return { ...service, ...ofApp(service.port, app, type), stop: async () => undefined };
+  return await (await starting).forNewApp();
 }
 
 /** A service for one piece of work. */
@@ -188,7 +187,7 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     await service.stop();
     if (options.database === undefined && !keepDatabase) await database.drop();
   };
-  return {
+  const made: TestService = {
     ...ofApp(port, app, type),
     url: `http://127.0.0.1:${port}`,
     port,
@@ -200,12 +199,18 @@ async function serve(database: TestDatabase, options: TestServiceOptions): Promi
     stats: () => service.stats(),
     newApp,
     newType,
+    forNewApp: async () => {
+      const another = await newApp();
+      const itsType = await newType(another, 'test type');
+      return { ...made, ...ofApp(port, another, itsType), stop: async () => undefined };
+    },
     request: (what) => request(port, what),
     stop: (how) => {
       stopped ??= stop(how?.keepDatabase ?? false);
       return stopped;
     },
   };
+  return made;
 }
 
 function ofApp(

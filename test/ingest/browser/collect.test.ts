@@ -5,14 +5,23 @@ import { afterEach, describe, expect, test } from 'vitest';
 import { checkOrigin, createBrowserKey, revokeBrowserKey } from '../../../src/apps/browser-keys.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { Opened } from '../../support/proxied-service.ts';
-import { startTestService, TestClock, type TestService, testSecret } from '../../support/service.ts';
+import {
+  sharedService,
+  startTestService,
+  TestClock,
+  type TestService,
+  type TestServiceOptions,
+  testSecret,
+} from '../../support/service.ts';
 
 const ORIGIN = 'https://shop.example';
 
 const opened = new Opened();
 afterEach(opened.stopAll);
 
-async function start(options: Parameters<typeof startTestService>[0] = {}): Promise<TestService> {
+/** Without options the one that all share. */
+async function start(options?: TestServiceOptions): Promise<TestService> {
+  if (options === undefined) return await sharedService();
   const service = await startTestService(options);
   opened.add(service);
   return service;
@@ -49,7 +58,8 @@ function collect(
 const view = (n: number, fields: Body = {}): Body => ({ type: 'view', payload: { n }, ...fields });
 
 async function stored({ service }: Keyed): Promise<unknown[]> {
-  const rows = await service.sql<{ n: number }[]>`SELECT (payload ->> 'n')::int AS n FROM events ORDER BY 1`;
+  const rows = await service.sql<{ n: number }[]>`
+    SELECT (payload ->> 'n')::int AS n FROM events JOIN apps ON apps.id = app_id WHERE apps.public_id = ${service.app.appId} ORDER BY 1`;
   return rows.map(({ n }) => n);
 }
 
@@ -58,7 +68,7 @@ const parsed = ({ body }: HttpResponse): Record<string, unknown> =>
 
 describe('POST /v1/collect', () => {
   test('stores events of named types from named origins, each key with its time once', async () => {
-    const page = await keyed(await start({}));
+    const page = await keyed(await start());
     const createdAt = new Date(Date.now() - 60_000).toISOString();
     const events = [view(1, { key: 'a', createdAt }), view(2, { key: 'b', createdAt }), view(3)];
     const first = await collect(page, events);
@@ -77,7 +87,7 @@ describe('POST /v1/collect', () => {
   });
 
   test('answers a preflight, and lets pages of all origins read every answer of the route, and of no other', async () => {
-    const { service, key } = await keyed(await start({}));
+    const { service, key } = await keyed(await start());
     const preflight = await service.request({
       method: 'OPTIONS',
       path: '/v1/collect',
@@ -300,7 +310,7 @@ describe('a browser key', () => {
 
   test('of an event that is ahead says by how much, and stores the others', async () => {
     const clock = new TestClock();
-    const page = await keyed(await start({ clock }));
+    const page = await keyed(await start({ clock, database: 'shared' }));
     const ahead = { key: 'a', createdAt: new Date(clock.wall() + 3_600_000).toISOString() };
     const answer = parsed(await collect(page, [view(1, ahead), view(2)]));
     expect(answer).toMatchObject({
@@ -330,7 +340,8 @@ test.each([
 test('an origin is taken as browsers send it', async () => {
   const service = await start();
   const page = await keyed(service, ['view'], ['https://Shop.Example:443', 'http://localhost:3000']);
-  const [row] = await service.sql<{ origins: string[] }[]>`SELECT origins FROM browser_keys`;
+  const [row] = await service.sql<{ origins: string[] }[]>`
+    SELECT origins FROM browser_keys ORDER BY id DESC LIMIT 1`;
   expect(row?.origins).toEqual(['https://shop.example', 'http://localhost:3000']);
   expect((await collect(page, [view(1)])).status).toBe(200);
 });

@@ -1,21 +1,21 @@
 /** The bodies of the trackers of Umami and Plausible, with a browser key. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { createBrowserKey } from '../../../src/apps/browser-keys.ts';
+import { storedIds } from '../../support/batch.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
-import { startTestService, type TestService, testSecret } from '../../support/service.ts';
+import { sharedService, type TestService, testSecret } from '../../support/service.ts';
 
 const ORIGIN = 'https://shop.example';
 
 let service: TestService;
 let key: string;
 beforeAll(async () => {
-  service = await startTestService();
+  service = await sharedService();
   ({ browserKey: key } = await createBrowserKey(service.sql, await testSecret(), {
     ...{ appId: service.app.appId, name: 'shop', origins: [ORIGIN] },
     types: ['pageview', 'Signup', 'identify', 'performance', 'engagement'],
   }));
 });
-afterAll(() => service.stop());
 
 function post(
   path: string,
@@ -31,8 +31,9 @@ function post(
 /** The last event that was stored. */
 async function last(): Promise<{ type: string; payload: string; createdAt: Date } | undefined> {
   const [row] = await service.sql<{ type: string; payload: string; createdAt: Date }[]>`
-    SELECT name AS type, payload::text AS payload, events.created_at AS "createdAt"
-      FROM events JOIN event_types ON event_types.id = type_id ORDER BY events.id DESC LIMIT 1`;
+    SELECT event_types.name AS type, payload::text AS payload, events.created_at AS "createdAt"
+      FROM events JOIN event_types ON event_types.id = type_id JOIN apps ON apps.id = events.app_id
+     WHERE apps.public_id = ${service.app.appId} ORDER BY events.id DESC LIMIT 1`;
   return row;
 }
 
@@ -114,8 +115,7 @@ describe('a body of Plausible', () => {
 });
 
 test('a tracker without a key, with a token, or of another origin stores nothing', async () => {
-  const count = async (): Promise<number> =>
-    Number((await service.sql`SELECT count(*) AS n FROM events`)[0]?.n);
+  const count = async (): Promise<number> => (await storedIds(service)).length;
   const before = await count();
   for (const path of ['/v1/umami/api/send', '/v1/plausible/api/event']) {
     const body = path.includes('umami') ? { type: 'event', payload: {} } : { n: 'pageview' };

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { refused } from '../../http/answers.ts';
 import { answered } from '../../support/batch.ts';
 import { BATCH, overEachTransport, STRUCTURED } from '../../support/cloud-events.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 
 overEachTransport(({ service, post }) => {
@@ -166,7 +166,7 @@ overEachTransport(({ service, post }) => {
           expect([200, 207, 400, 415]).toContain(status);
         },
       ),
-      runs(50),
+      runs(sized(12, 50)),
     );
   });
 });

@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, test } from 'vitest';
 import { createBrowserKey } from '../../../src/apps/browser-keys.ts';
 import { atOnce } from '../../../src/base/time-slice.ts';
 import { decode, decoded } from '../../../src/base/utf8.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { expectLinear } from '../../support/linear.ts';
 import { sharedService, type TestService, testSecret } from '../../support/service.ts';
@@ -288,30 +288,32 @@ describe('more events than a batch', () => {
   const { 'events, lines': _, 'events, a document': batch, collect: __, ...others } = CASES;
   const texts = (count: number): string[] => Array.from({ length: count }, (___, n) => `n${n}`);
 
-  test.each(Object.entries(others))(
-    'are stored in parts, and counted as two batches: %s',
-    async (name, one) => {
-      const limited = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 3 } });
-      const app = await limited.newApp();
-      const send = (count: number): Promise<HttpResponse> =>
-        post(one, one.body(...texts(count)), { ...limited, app });
-      const stored = async (): Promise<number> => {
-        const [row] = await limited.sql<{ count: number }[]>`
+  const SOME = sized(
+    Object.entries(others).filter((_entry, index) => index % 3 === 0),
+    Object.entries(others),
+  );
+
+  test.each(SOME)('are stored in parts, and counted as two batches: %s', async (name, one) => {
+    const limited = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 3 } });
+    const app = await limited.newApp();
+    const send = (count: number): Promise<HttpResponse> =>
+      post(one, one.body(...texts(count)), { ...limited, app });
+    const stored = async (): Promise<number> => {
+      const [row] = await limited.sql<{ count: number }[]>`
         SELECT count(DISTINCT payload::text)::integer AS count FROM events AS event JOIN apps ON apps.id = event.app_id
          WHERE apps.public_id = ${app.appId}`;
-        return row?.count ?? 0;
-      };
-      const { status, body, headers } = await send(MANY);
-      expect([name, status, headers['ratelimit-remaining'], body.slice(0, 200)]).toEqual([
-        ...[name, 200, '1'],
-        expect.not.stringMatching(/rejected|"errors":true|"refused":[1-9]/),
-      ]);
-      expect(await stored()).toBe(MANY);
-      // Before anything is stored.
-      expect((await send(MANY + 1)).status).toBe(429);
-      expect(await stored()).toBe(MANY);
-    },
-  );
+      return row?.count ?? 0;
+    };
+    const { status, body, headers } = await send(MANY);
+    expect([name, status, headers['ratelimit-remaining'], body.slice(0, 200)]).toEqual([
+      ...[name, 200, '1'],
+      expect.not.stringMatching(/rejected|"errors":true|"refused":[1-9]/),
+    ]);
+    expect(await stored()).toBe(MANY);
+    // Before anything is stored.
+    expect((await send(MANY + 1)).status).toBe(429);
+    expect(await stored()).toBe(MANY);
+  });
 
   test('are refused beyond ten batches, and in a document of the API', async () => {
     const one = CASES['records, an array'] as Case;

@@ -2,7 +2,7 @@
 import { gzipSync } from 'node:zlib';
 import fc from 'fast-check';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import { startTestService, type TestService } from '../../support/service.ts';
 
 let service: TestService;
@@ -82,7 +82,7 @@ test.each([
         expect([200, 207, 400, 413]).toContain(status);
       },
     ),
-    runs(40),
+    runs(sized(20, 40)),
   );
 });
 

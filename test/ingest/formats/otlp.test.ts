@@ -9,7 +9,7 @@ import fc from 'fast-check';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import { Rejection } from '../../../src/errors.ts';
 import { logRecords as jsonRecords } from '../../../src/ingest/formats/otlp/json.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import type { HttpResponse } from '../../support/http-client.ts';
 import { startTestService, type TestService, until } from '../../support/service.ts';
 
@@ -249,7 +249,7 @@ test('in JSON the members may come in any order, and of the same name the last o
     fc.property(REQUEST, (text) => {
       expect(recordsByText(text)).toEqual(recordsByParse(text));
     }),
-    runs(500),
+    runs(sized(125, 500)),
   );
 });
 
@@ -380,7 +380,7 @@ describe('hostile Protobuf is refused or skipped, at the cost of its bytes:', ()
       fc.asyncProperty(fc.oneof(fc.uint8Array({ maxLength: 40 }), changed), async (bytes) => {
         expect([200, 400]).toContain((await post(bytes, PROTOBUF)).status);
       }),
-      runs(150),
+      runs(sized(37, 150)),
     );
   });
 });

@@ -1,10 +1,11 @@
 /** What each format costs for a client without a token: the answer comes before the body, which is neither kept nor decompressed. */
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { beforeAll, describe, expect, test } from 'vitest';
 import { createTokenText } from '../../../src/base/token-text.ts';
 import { FORMAT_ROUTES } from '../../../src/ingest/formats/declarations.ts';
+import { TRANSPORTS } from '../../support/fuzz.ts';
 import { HttpConnection, requestBytes } from '../../support/http-client.ts';
-import { startTestService, type TestService } from '../../support/service.ts';
+import { sharedService, type TestService } from '../../support/service.ts';
 
 /** Announced, and of this nothing or little is sent. */
 const ANNOUNCED = 8_000_000;
@@ -15,11 +16,7 @@ const BOMB = gzipSync(Buffer.alloc(4_000_000, ' '));
 
 const services = new Map<string, TestService>();
 beforeAll(async () => {
-  for (const transport of ['uws', 'node'] as const)
-    services.set(transport, await startTestService({ transport }));
-});
-afterAll(async () => {
-  for (const service of services.values()) await service.stop();
+  for (const transport of TRANSPORTS) services.set(transport, await sharedService({ transport }));
 });
 
 test('every format is looked at', () => {
@@ -28,7 +25,7 @@ test('every format is looked at', () => {
     expect(paths).toContain(name);
 });
 
-describe.each(['uws', 'node'])('over %s,', (transport) => {
+describe.each(TRANSPORTS)('over %s,', (transport) => {
   const service = (): TestService => services.get(transport) as TestService;
 
   /** Bytes of bodies that the service holds. */

@@ -17,6 +17,7 @@ import {
   spellingOf,
   whiteSpace,
 } from '../../json/json-text.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import { expectLinear } from '../../support/linear.ts';
 
 interface Piece {
@@ -105,7 +106,7 @@ describe('the events of a document', () => {
       fc.property(whiteSpace, document, whiteSpace, (before, text, after) =>
         expectSame(before + text + after),
       ),
-      { numRuns: 3_000 },
+      runs(sized(600, 3_000)),
     );
   });
 
@@ -117,7 +118,7 @@ describe('the events of a document', () => {
           texts,
         );
       }),
-      { numRuns: 1_000 },
+      runs(sized(200, 1_000)),
     );
   });
 
@@ -136,7 +137,7 @@ describe('the events of a document', () => {
         }
         expectSame(broken);
       }),
-      { numRuns: 10_000 },
+      runs(sized(2_000, 10_000)),
     );
   });
 
@@ -146,7 +147,7 @@ describe('the events of a document', () => {
         expectSame(`{"events":${text}`);
         expectSame(text);
       }),
-      { numRuns: 5_000 },
+      runs(sized(1_000, 5_000)),
     );
   });
 

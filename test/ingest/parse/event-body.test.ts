@@ -11,7 +11,7 @@ import {
   spellingOf,
   whiteSpace,
 } from '../../json/json-text.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 import { bodyByJsonParse } from './by-json-parse.ts';
 
 /** Why a body is refused. */
@@ -64,7 +64,7 @@ describe('a body', () => {
           ignoresTime: false,
         });
       }),
-      runs(1_000),
+      runs(sized(250, 1_000)),
     );
   });
 
@@ -106,11 +106,11 @@ describe('a body', () => {
           : { ...read, payload: JSON.parse(read.payload) };
       expect(meant, body).toEqual(bodyByJsonParse(body));
     };
-    fc.assert(fc.property(text, expectSame), runs(2_000));
+    fc.assert(fc.property(text, expectSame), runs(sized(500, 2_000)));
     expect(valid).toBeGreaterThan(300);
     fc.assert(
       fc.property(text, DAMAGE, (whole, changes) => expectSame(damaged(whole, changes))),
-      runs(4_000),
+      runs(sized(1_000, 4_000)),
     );
   });
 

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { createTokenText } from '../../../src/base/token-text.ts';
 import { findTokens, mayHideToken } from '../../../src/ingest/parse/find-tokens.ts';
 import { jsonString, jsonValue, spellingOf, whiteSpace } from '../../json/json-text.ts';
-import { runs } from '../../support/fuzz.ts';
+import { runs, sized } from '../../support/fuzz.ts';
 
 const A = createTokenText('tdl');
 const B = createTokenText('tdl');
@@ -42,9 +42,9 @@ describe('a body with a token', () => {
         if (tokens.includes(loggingToken)) found += 1;
         else expect(!isComplete || mayHideToken(bytesOf(text)), text).toBe(true);
       }),
-      runs(5_000),
+      runs(sized(1_000, 5_000)),
     );
-    expect(found).toBeGreaterThan(200);
+    expect(found).toBeGreaterThan(50);
   });
 
   test('is not said to hide one where it is spelled as everybody does', () => {
@@ -80,7 +80,7 @@ test('a letter, a digit or an underscore as an escape may hide a token, wherever
       // Of what is no escape in JSON it may say anything.
       if (WORD.test(parts.join(''))) expect(mayHideToken(parts.join(''))).toBe(true);
     }),
-    runs(5_000),
+    runs(sized(1_000, 5_000)),
   );
 });
 

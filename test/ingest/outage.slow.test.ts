@@ -7,9 +7,10 @@ import { rotateLoggingToken } from '../../src/apps/logging-tokens.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { refused } from '../http/answers.ts';
 import { availableEngines } from '../support/database.ts';
+import { sized } from '../support/fuzz.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { ids, Opened, PATIENT, storedIds, untilReplayed, waitingEvents } from '../support/proxied-service.ts';
-import { type FaultyProxy, isCopy } from '../support/proxy.ts';
+import { type Fate, type FaultyProxy, isCopy } from '../support/proxy.ts';
 import { RunningClock, type TestService, testSecret, until } from '../support/service.ts';
 
 const opened = new Opened();
@@ -67,7 +68,7 @@ describe.each(availableEngines())('with a journal, on %s,', (engine) => {
     expect(service.stats().journal?.appendedEvents).toBe(200);
   });
 
-  test.each(['lose-request', 'cut-request', 'lose-answer'] as const)(
+  test.each(sized<readonly Fate[]>(['lose-answer'], ['lose-request', 'cut-request', 'lose-answer']))(
     'an outage that begins in the middle of a commit (%s) leaves each event stored once, all with 201',
     async (fate) => {
       const { service, proxy } = await journaled({ engine });
@@ -88,25 +89,20 @@ describe.each(availableEngines())('with a journal, on %s,', (engine) => {
   );
 });
 
-test('an answer that comes after its batch went to the journal stores nothing twice', async () => {
+test('a slow network is no outage, and an answer that comes after its batch went to the journal stores nothing twice', async () => {
   const { service, proxy } = await journaled({ config: { COMMIT_CONNECTIONS: 1 } });
-  proxy.next(isCopy, 'hold-answer');
-  const answers = [await service.post()];
-  proxy.release();
-  answers.push(await service.post());
-  await untilReplayed(service);
-  expect(answers.map(({ status }) => status)).toEqual([201, 201]);
-  expect(await storedIds(service)).toEqual(ids(answers));
-});
-
-test('a slow network is no outage', async () => {
-  const { service, proxy } = await journaled();
   proxy.delayMs = 150;
   const answers = await Promise.all(Array.from({ length: 20 }, () => service.post()));
   expect(await storedIds(service)).toEqual(ids(answers));
   expect(service.stats()).toMatchObject({ databaseReachable: true, journal: { appendedEvents: 0 } });
-  // The end of the service is not what is slow here.
   proxy.delayMs = 0;
+  proxy.next(isCopy, 'hold-answer');
+  answers.push(await service.post());
+  proxy.release();
+  answers.push(await service.post());
+  await untilReplayed(service);
+  expect(answers.map(({ status }) => status)).toEqual(answers.map(() => 201));
+  expect(await storedIds(service)).toEqual(ids(answers));
 });
 
 test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECONDS, unknown ones get 503', async () => {
@@ -137,9 +133,21 @@ test('during an outage known tokens and types are served beyond TOKEN_CACHE_SECO
   }
 });
 
-test('a database that comes and goes does not make known tokens unknown', async () => {
-  const { service, proxy } = await journaled();
+test('a token that was revoked before the outage is refused during it, and one whose grace ends meanwhile; a database that comes and goes makes none unknown', async () => {
+  const clock = new RunningClock();
+  const { service, proxy } = await journaled({ clock });
+  const changes = changesHeard(proxy);
+  const secret = await testSecret();
+  const { appId, loggingToken } = await service.newApp();
+  const ofRevoked = { loggingToken, typeId: undefined, typeName: 'a' };
+  expect((await service.post(ofRevoked)).status).toBe(201);
+  await rotateLoggingToken(service.sql, secret, { appId, graceHours: 0 });
+  await until(async () => (await service.post(ofRevoked)).status === 401, 'the token is refused');
+  await rotateLoggingToken(service.sql, secret, { appId: service.app.appId, graceHours: 1 });
+  await until(() => changes('logging_tokens'), 'the service has heard of it');
+  expect((await service.post()).status).toBe(201);
   await proxy.goAway();
+  expect((await service.post(ofRevoked)).status).not.toBe(201);
   expect((await service.post()).status).toBe(201);
   const heard = new Promise<void>((resolve) => {
     proxy.onAnswer = (answer) => {
@@ -148,25 +156,6 @@ test('a database that comes and goes does not make known tokens unknown', async 
   });
   await proxy.comeBack();
   await heard;
-  await proxy.goAway();
-  expect((await service.post()).status).toBe(201);
-});
-
-test('a token that was revoked before the outage is refused during it', async () => {
-  const { service, proxy } = await journaled();
-  await rotateLoggingToken(service.sql, await testSecret(), { appId: service.app.appId, graceHours: 0 });
-  await until(async () => (await service.post()).status === 401, 'the token is refused');
-  await proxy.goAway();
-  expect((await service.post()).status).not.toBe(201);
-});
-
-test('a token whose grace ends during the outage is refused from then on', async () => {
-  const clock = new RunningClock();
-  const { service, proxy } = await journaled({ clock });
-  const changes = changesHeard(proxy);
-  await rotateLoggingToken(service.sql, await testSecret(), { appId: service.app.appId, graceHours: 1 });
-  await until(() => changes('logging_tokens'), 'the service has heard of it');
-  expect((await service.post()).status).toBe(201);
   await proxy.goAway();
   expect((await service.post()).status).toBe(201);
   clock.advance(3_600_000 * 2);
@@ -201,25 +190,18 @@ test('/readyz, /readyz?for=writing and the log tell of an outage and of its end'
   expect(said(service, 'journal: replay complete')).toBe(true);
 });
 
-test('an event that the database refuses is no outage: 400, and nothing in the journal', async () => {
-  const { service } = await journaled();
+test('an event that the database refuses is no outage: 400, and nothing in the journal; at the replay it goes to quarantine, its neighbors are stored', async () => {
+  const { service, proxy, folder } = await journaled();
   await service.sql.unsafe(
     `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
   );
   refused(await service.post({ payload: { poison: 1 } }), 400, 'INVALID_REQUEST', 'Invalid request body');
   expect(service.stats()).toMatchObject({ databaseWritable: true, journal: { appendedEvents: 0 } });
-});
-
-test('an event that the database refuses at the replay goes to quarantine, its neighbors are stored', async () => {
-  const { service, proxy, folder } = await journaled();
   await proxy.goAway();
   const answers = await Promise.all(
     Array.from({ length: 9 }, (_, index) =>
       service.post({ payload: index === 4 ? { poison: 1 } : { index } }),
     ),
-  );
-  await service.sql.unsafe(
-    `ALTER TABLE events ADD CONSTRAINT no_poison CHECK (payload::text NOT LIKE '%poison%')`,
   );
   await proxy.comeBack();
   await untilReplayed(service);
@@ -322,18 +304,6 @@ test("another installation's database at the same address gets no event of the j
   await untilReplayed(service);
   expect(await storedIds(service)).toEqual(ids(answers));
   expect(await readdir(folder)).not.toContain('quarantine.ndjson');
-});
-
-test('the journaled events of an app that is deleted meanwhile go to quarantine, and none of them into the database', async () => {
-  const { service, proxy, folder } = await journaled();
-  await proxy.goAway();
-  const answer = await service.post();
-  expect(answer.status).toBe(201);
-  await service.sql`DELETE FROM apps WHERE public_id = ${service.app.appId}`;
-  await proxy.comeBack();
-  await untilReplayed(service);
-  expect(await storedIds(service)).toEqual([]);
-  expect((await quarantined(folder)).map(({ id }) => id)).toEqual(ids([answer]));
 });
 
 test('a server that takes no writes is no server: it may have been the primary until a moment ago', async () => {

@@ -5,6 +5,7 @@ import { CopyConnection } from '../../src/storage/database/copy-connection.ts';
 import { refused } from '../http/answers.ts';
 import { answered, EVENTS, postBatch } from '../support/batch.ts';
 import { availableEngines, testDatabase } from '../support/database.ts';
+import { sized } from '../support/fuzz.ts';
 import { heldLock } from '../support/held-lock.ts';
 import type { HttpResponse } from '../support/http-client.ts';
 import { ids, Opened, PATIENT, storedIds, untilReplayed } from '../support/proxied-service.ts';
@@ -85,7 +86,9 @@ describe.each(ENGINES)('while the table is locked, on %s,', (engine) => {
 });
 
 describe.each(
-  ENGINES.flatMap((engine) => [[engine, 'SHARE'] as const, [engine, 'ACCESS EXCLUSIVE'] as const]),
+  ENGINES.flatMap((engine) =>
+    sized(['ACCESS EXCLUSIVE'], ['SHARE', 'ACCESS EXCLUSIVE']).map((mode) => [engine, mode] as const),
+  ),
 )('while the table of idempotency keys is locked, on %s, in mode %s,', (engine, mode) => {
   test('requests with a key are refused at once, all others go on, and /readyz names it', async () => {
     const service = await startTestService({ engine, config: { ...PATIENT, CREATE_LIMIT_PER_MINUTE: 0 } });
