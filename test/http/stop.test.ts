@@ -81,36 +81,25 @@ describe.each(['uws', 'node'] as const)('over %s,', (transport) => {
     await stopped;
   });
 
-  test('connections without a request do not delay it, and are closed', async () => {
-    const { service } = await start();
-    const idle = await HttpConnection.open(service.port);
-    await idle.send({ path: '/livez' });
-    await idle.response();
-    const silent = await HttpConnection.open(service.port);
-    await service.stop();
-    await Promise.all([idle.ended(), silent.ended()]);
-  });
-
-  test('a body that does not arrive delays it by three seconds, not by its whole deadline', async () => {
+  test('connections without a request do not delay it, a body that does not arrive does by three seconds, and one that keeps arriving is waited for', async () => {
     const clock = new TestClock();
     const { service } = await start(clock);
-    const connection = await HttpConnection.open(service.port);
-    await connection.write(bytesOf(service).subarray(0, -1));
+    const [idle, silent, late, arriving] = await Promise.all([
+      HttpConnection.open(service.port),
+      HttpConnection.open(service.port),
+      HttpConnection.open(service.port),
+      HttpConnection.open(service.port),
+    ]);
+    await idle.send({ path: '/livez' });
+    await idle.response();
+    for (const connection of [late, arriving]) await connection.write(bytesOf(service).subarray(0, -1));
     created(await service.post());
     const stopped = service.stop();
+    await arriving.write('}');
+    created(await arriving.response());
     clock.advance(3_000);
-    expect((await connection.response()).status).toBe(400);
+    expect((await late.response()).status).toBe(400);
     await stopped;
-  });
-
-  test('it waits for a body that keeps arriving', async () => {
-    const { service } = await start(new TestClock());
-    const connection = await HttpConnection.open(service.port);
-    await connection.write(bytesOf(service).subarray(0, -1));
-    created(await service.post());
-    const stopped = service.stop();
-    await connection.write('}');
-    created(await connection.response());
-    await stopped;
+    await Promise.all([idle.ended(), silent.ended()]);
   });
 });
