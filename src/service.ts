@@ -824,9 +824,9 @@ function openDeliveries(
       return app?.publicId ?? null;
     },
   });
-  const alerts = new AlertRounds({ ...common, storage, publicUrl });
+  const alerts = new AlertRounds({ ...common, storage });
   const digests = new DigestRounds({ ...common, storage, publicUrl, sendsMail: mailer !== null });
-  const outbox = new Outbox({ ...common, mailer });
+  const outbox = new Outbox({ ...common, mailer, publicUrl });
   const audit = new AuditOutput({ ...common, target: config.AUDIT_LOG });
   const archive = new ArchiveRounds({
     ...common,

@@ -123,13 +123,8 @@ async function measureYear(bench: Workbench, findings: Findings, options: RunOpt
     let firings = 0;
     for (let round = 0; round < rounds + 1; round += 1) {
       const startedAt = performance.now();
-      const tried = {
-        rule: requireRule(text),
-        appId: app.id,
-        timezone: 'UTC',
-        types: new Map([['page viewed', typeId]]),
-      };
-      const trial = await tryRule(storage.reader(sql), tried, { from, until });
+      const tried = { rule: requireRule(text), appId: app.id, timezone: 'UTC' };
+      const trial = await tryRule({ sql, events: storage.reader(sql) }, tried, { from, until });
       if (round > 0) times.push(performance.now() - startedAt);
       firings = trial?.total ?? 0;
     }

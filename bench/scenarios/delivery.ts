@@ -245,18 +245,9 @@ async function hook(
   url: string,
   isUnordered = false,
 ): Promise<string> {
-  const { webhookId } = await addWebhook(bench.sql, store, secret, app.id, {
-    ...{
-      url,
-      types: [],
-      filter: [],
-      from: 'now',
-      isUnordered,
-      sendsEvents: true,
-      most: 10_000,
-      allowPrivate: true,
-    },
-  });
+  const config = { MAX_WEBHOOKS_PER_APP: 10_000, WEBHOOK_ALLOW_PRIVATE: true };
+  const place = { sql: bench.sql, store, secret, config };
+  const { webhookId } = await addWebhook(place, app.id, { url, unordered: isUnordered }, {});
   return webhookId;
 }
 

@@ -459,10 +459,9 @@ async function hook(bench: Workbench, app: BenchApp, url: string): Promise<strin
   const settings = bench.installation.settings;
   const store = new ConsumerStore((await openStorage(bench.sql)).engine, bench.sql);
   const secret = await openSecret({ configured: settings.SECRET ?? '', dataDir: settings.DATA_DIR ?? '' });
-  const { webhookId } = await addWebhook(bench.sql, store, secret, app.id, {
-    ...{ url, types: [], filter: [], from: 'now', isUnordered: false, sendsEvents: true },
-    ...{ most: 10_000, allowPrivate: true },
-  });
+  const config = { MAX_WEBHOOKS_PER_APP: 10_000, WEBHOOK_ALLOW_PRIVATE: true };
+  const place = { sql: bench.sql, store, secret, config };
+  const { webhookId } = await addWebhook(place, app.id, { url }, {});
   return webhookId;
 }
 

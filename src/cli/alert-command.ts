@@ -117,24 +117,22 @@ async function add(session: Session, options: AlertOptions): Promise<Answer> {
     allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
     sendsMail: config.SMTP_URL !== '',
   });
-  const [warning = null] = await warningsOf({ sql, storage }, app.id, [rule]);
+  const [warning = null] = await warningsOf({ sql, storage }, app.id, [made.rule]);
   const text = formatFields({
     ...{ Alert: made.alertId, Name: name },
     ...(warning !== null && { Warning: warning }),
   });
-  return { json: { ...made, name, warning }, text };
+  return { json: { alertId: made.alertId, name, warning }, text };
 }
 
-/** @param rules as they are typed */
 async function warningsOf(
   { sql, storage }: Pick<Session, 'sql' | 'storage'>,
   appId: number,
-  rules: readonly string[],
+  rules: readonly AlertRule['parsed'][],
 ): Promise<readonly (string | null)[]> {
   const { latenessWarnings } = await import('../delivery/alerts/lateness.ts');
-  const { parseRule } = await import('../delivery/alerts/rule.ts');
   const place = { sql, events: storage.reader(sql) };
-  return await latenessWarnings(place, appId, rules.map(parseRule), Date.now());
+  return await latenessWarnings(place, appId, rules, Date.now());
 }
 
 /** The rule with the member that --delay names. */
@@ -151,7 +149,7 @@ async function list({ sql, storage }: Session, { app }: AlertOptions): Promise<A
   const warnings = await warningsOf(
     { sql, storage },
     id,
-    found.map(({ rule }) => rule),
+    found.map(({ parsed }) => parsed),
   );
   const alerts = found.map((alert, index) => ({
     ...shownAlert(alert, Date.now(), warnings[index]),
@@ -204,13 +202,9 @@ async function test(session: Session, id: string | undefined, options: OneOption
   const app = { id: appId, appId: options.app ?? '' };
   const rule = found === null ? await checkRule(sql, app, options.rule ?? '') : requireRule(found.rule);
   const { tryRule } = await import('../delivery/alerts/trial.ts');
-  const types = await sql<{ name: string; id: number }[]>`
-    SELECT name, id FROM event_types WHERE app_id = ${appId}`;
-  const tried = {
-    ...{ rule, appId, timezone: options.timezone ?? found?.timezone ?? 'UTC' },
-    types: new Map(types.map((type) => [type.name, type.id])),
-  };
-  const trial = await tryRule(storage.reader(sql), tried, { from, until: Math.min(until, now) });
+  const tried = { rule, appId, timezone: options.timezone ?? found?.timezone ?? 'UTC' };
+  const place = { sql, events: storage.reader(sql) };
+  const trial = await tryRule(place, tried, { from, until: Math.min(until, now) });
   if (trial === null)
     throw new OperatorError(
       'the counts of a declared field do not answer the rule for all of this time: see tidemark field list, or begin later',

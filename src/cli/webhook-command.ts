@@ -1,9 +1,4 @@
-/** What webhooks need is loaded with the first of their commands. */
-const loadWebhooks = (): Promise<typeof import('../delivery/webhooks.ts')> =>
-  import('../delivery/webhooks.ts');
-
 /** The commands for webhooks, and the one that has a restored installation send again. */
-import { randomUUID } from 'node:crypto';
 import type { Command } from 'commander';
 import { internalAppId } from '../apps/event-types.ts';
 import type { Webhook } from '../delivery/webhooks.ts';
@@ -13,6 +8,10 @@ import { collect, FILTER_OPTION, FROM_OPTION, startingPoint, TYPES_OPTION } from
 import { APP_OPTION, JSON_OPTION } from './options.ts';
 import { formatFields, formatTable } from './output.ts';
 import { type Answer, runCommand, type Session } from './session.ts';
+
+/** What webhooks need is loaded with the first of their commands. */
+const loadWebhooks = () => import('../delivery/webhooks.ts');
+type Webhooks = Awaited<ReturnType<typeof loadWebhooks>>;
 
 interface WebhookOptions {
   readonly json?: true;
@@ -29,6 +28,8 @@ interface OneOptions {
   readonly app?: string;
   readonly webhook?: string;
 }
+
+const ROTATES = 'make a new secret; the earlier one signs for a day, too';
 
 export function addWebhookCommands(program: Command): void {
   const webhook = program
@@ -52,7 +53,7 @@ export function addWebhookCommands(program: Command): void {
     .option(...JSON_OPTION)
     .action((options: WebhookOptions) =>
       runCommand(options, async ({ sql }) => {
-        const { listTries, listWebhooks } = await loadWebhooks();
+        const { listTries, listWebhooks, shownWebhook } = await loadWebhooks();
         const app = await internalAppId(sql, options.app);
         const [webhooks, tries] = [await listWebhooks(sql, app), await listTries(sql, app)];
         const shown = webhooks.map((one) => ({ ...shownWebhook(one), tries: tries.get(one.id) ?? [] }));
@@ -66,48 +67,35 @@ export function addWebhookCommands(program: Command): void {
           one.blockedBy,
           one.tries[0]?.problem ?? null,
         ]);
-        const head = [
-          'Webhook',
-          'URL',
-          'State',
-          'Delivered',
-          'Failing since',
-          'Next try',
-          'Blocked by',
-          'Problem',
-        ];
+        const due = ['Failing since', 'Next try', 'Blocked by', 'Problem'];
+        const head = ['Webhook', 'URL', 'State', 'Delivered', ...due];
         return { json: { webhooks: shown }, text: formatTable(head, rows, 'The app has no webhooks.') };
       }),
     );
-  one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found) => {
-    await (await loadWebhooks()).setWebhookState(sql, found, 'paused');
+  one(webhook, 'pause', 'stop sending; the position stays', async ({ sql }, found, webhooks) => {
+    await webhooks.setWebhookState(sql, found, 'paused');
     return result(found, { state: 'paused' });
   });
-  one(webhook, 'resume', 'go on sending, also after it was disabled', async ({ sql }, found) => {
-    await (await loadWebhooks()).setWebhookState(sql, found, 'active');
+  one(webhook, 'resume', 'go on sending, also after it was disabled', async ({ sql }, found, webhooks) => {
+    await webhooks.setWebhookState(sql, found, 'active');
     return result(found, { state: 'active' });
   });
-  one(webhook, 'skip', 'leave out the one event that blocks the webhook', async (session, found) => {
-    const eventId = await (await loadWebhooks()).skipEvent(session.sql, storeOf(session), found);
-    if (eventId === null) throw new OperatorError('no event waits for this webhook');
-    return result(found, { eventId });
-  });
-  one(webhook, 'test', 'send a test message, and show the answer', test);
   one(
     webhook,
-    'rotate',
-    'make a new secret; the earlier one signs for a day, too',
-    async (session, found) => {
-      const rotated = await (await loadWebhooks()).rotateWebhookSecret(
-        session.sql,
-        await session.secret(),
-        found,
-      );
-      return result(found, rotated);
+    'skip',
+    'leave out the one event that blocks the webhook',
+    async (session, found, webhooks) => {
+      const eventId = await webhooks.skipEvent(session.sql, storeOf(session), found);
+      if (eventId === null) throw new OperatorError('no event waits for this webhook');
+      return result(found, { eventId });
     },
   );
-  one(webhook, 'remove', 'remove a webhook with its position', async (session, found) => {
-    await (await loadWebhooks()).removeWebhook(session.sql, storeOf(session), found);
+  one(webhook, 'test', 'send a test message, and show the answer', test);
+  one(webhook, 'rotate', ROTATES, async (session, found, webhooks) =>
+    result(found, await webhooks.rotateWebhookSecret(session.sql, await session.secret(), found)),
+  );
+  one(webhook, 'remove', 'remove a webhook with its position', async (session, found, webhooks) => {
+    await webhooks.removeWebhook(session.sql, storeOf(session), found);
     return result(found, { removed: true });
   });
   const deliveries = program.command('deliveries').description('what the installation sends');
@@ -126,16 +114,10 @@ export function addWebhookCommands(program: Command): void {
 async function add(session: Session, options: WebhookOptions): Promise<Answer> {
   const { sql, config } = session;
   const appId = await internalAppId(sql, options.app);
-  const made = await (await loadWebhooks()).addWebhook(sql, storeOf(session), await session.secret(), appId, {
-    url: options.url,
-    types: options.type ?? [],
-    filter: options.filter ?? [],
-    from: startingPoint('--from', options.from),
-    isUnordered: options.unordered === true,
-    sendsEvents: true,
-    most: config.MAX_WEBHOOKS_PER_APP,
-    allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
-  });
+  const place = { sql, store: storeOf(session), secret: await session.secret(), config };
+  const entry = { ...options, types: options.type };
+  const from = startingPoint('--from', options.from);
+  const made = await (await loadWebhooks()).addWebhook(place, appId, entry, { from });
   const text = formatFields({ Webhook: made.webhookId, Secret: made.secret });
   return { json: made, text: `${text}\nStore the secret now: it is not shown again.` };
 }
@@ -145,7 +127,7 @@ function one(
   webhook: Command,
   name: string,
   description: string,
-  work: (session: Session, found: Webhook) => Promise<Answer>,
+  work: (session: Session, found: Webhook, webhooks: Webhooks) => Promise<Answer>,
 ): void {
   webhook
     .command(name)
@@ -159,41 +141,20 @@ function one(
         const webhookId = id ?? options.webhook;
         if (webhookId === undefined) throw new WrongInput(`name the webhook: tidemark webhook ${name} whk_…`);
         const appId = options.app === undefined ? undefined : await internalAppId(session.sql, options.app);
-        return await work(session, await (await loadWebhooks()).findWebhook(session.sql, webhookId, appId));
+        const webhooks = await loadWebhooks();
+        return await work(session, await webhooks.findWebhook(session.sql, webhookId, appId), webhooks);
       }),
     );
 }
 
-async function test(session: Session, found: Webhook): Promise<Answer> {
+async function test(session: Session, found: Webhook, { testWebhook }: Webhooks): Promise<Answer> {
   const { sql, config } = session;
-  const secrets = await (await loadWebhooks()).webhookSecrets(
-    sql,
-    await session.secret(),
-    found.id,
-    Date.now(),
-  );
-  if (secrets.length === 0)
+  const tried = await testWebhook({ sql, config, secret: await session.secret() }, found, Date.now);
+  if (tried === null)
     throw new OperatorError('another SECRET has sealed the secret of the webhook: rotate it');
-  const { Poster } = await import('../delivery/signed-post.ts');
-  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now: Date.now });
-  const at = new Date();
-  const type = 'webhook.test';
-  const id = randomUUID();
-  const data = { webhookId: found.webhookId };
-  const body = JSON.stringify({ type, timestamp: at.toISOString(), data });
-  const answer = await poster.send(found.url, { id, type, body }, secrets, { isTest: true });
-  poster.close();
-  const { status, problem, text, ms } = answer;
-  await (await loadWebhooks()).noteTries(sql, found.id, [{ messageId: id, type, at, status, problem, ms }]);
+  const { problem, status, answer, ms } = tried;
   if (problem !== null) throw new OperatorError(`the endpoint did not take the message: ${problem}`);
-  return result(found, { status, answer: text, ms });
-}
-
-function shownWebhook(
-  found: Webhook,
-): Omit<Webhook, 'id' | 'appId' | 'tries'> & { readonly failedTries: number } {
-  const { id: _id, appId: _appId, tries, ...shown } = found;
-  return { ...shown, failedTries: tries };
+  return result(found, { status, answer, ms });
 }
 
 function result({ webhookId }: Webhook, fields: Readonly<Record<string, unknown>>): Answer {

@@ -4,6 +4,7 @@ import type { OwnLimits } from '../apps/app-limits.ts';
 import { REDACTIONS, type RedactionAction } from '../apps/redaction.ts';
 import type { KeptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
+import type { WebhookEntry as Webhook } from '../delivery/webhooks.ts';
 import type { FieldKind } from '../storage/storage.ts';
 
 export interface RedactionEntry {
@@ -44,13 +45,7 @@ export interface GroupEntry {
   readonly role: Role;
 }
 
-export interface WebhookEntry {
-  readonly url: string;
-  readonly types?: readonly string[];
-  readonly filter?: readonly string[];
-  readonly unordered?: boolean;
-  /** False: it gets messages of alerts alone. */
-  readonly events?: boolean;
+export interface WebhookEntry extends Webhook {
   readonly paused?: boolean;
 }
 

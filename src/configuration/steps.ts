@@ -311,18 +311,12 @@ export function unmapGroup(app: AppTarget | null, group: string): Step {
 
 /** Its secret is shown by `webhook rotate`. */
 export function addWebhook(app: AppTarget, entry: WebhookEntry, paused: boolean): Step {
-  const { url, types = [], filter = [], unordered = false, events = true } = entry;
-  const run: Step['run'] = async ({ sql, store, secret, config, by }) => {
-    const { webhookId } = await insertWebhook(sql, store, secret, idOf(app), {
-      ...{ url, types, filter, from: 'now', by },
-      isUnordered: unordered,
-      sendsEvents: events,
-      most: config.MAX_WEBHOOKS_PER_APP,
-      allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
-    });
+  const run: Step['run'] = async ({ by, ...place }) => {
+    const { webhookId } = await insertWebhook(place, idOf(app), entry, { by });
+    const { sql } = place;
     if (paused) await setWebhookState(sql, await findWebhook(sql, webhookId), 'paused', by);
   };
-  return step({ action: 'create', kind: 'webhook', app: app.name, name: url }, run, ALONE);
+  return step({ action: 'create', kind: 'webhook', app: app.name, name: entry.url }, run, ALONE);
 }
 
 export function pauseWebhook(app: AppTarget, { webhookId, url }: StoredWebhook, paused: boolean): Step {

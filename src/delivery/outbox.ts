@@ -14,6 +14,7 @@ import { Ending, Slots } from '../base/slots.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { MOST_CLIENTS, Window } from '../base/window.ts';
 import { errorCode, type Fragment, type Sql } from '../storage/database/connect.ts';
+import { bodyOf, type Channel } from './alerts/messages.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
@@ -27,6 +28,8 @@ export interface OutboxOptions {
   readonly poster: Poster;
   /** Null: there is no mail server. */
   readonly mailer: Pick<Mailer, 'deliver'> | null;
+  /** PUBLIC_URL */
+  readonly publicUrl: string;
   /** Whether this process sends. */
   readonly isLeader: () => boolean;
   readonly log: Logger;
@@ -35,8 +38,6 @@ export interface OutboxOptions {
   /** The same, by which messages and webhooks are given up. */
   readonly judged?: () => number;
 }
-
-export type Channel = 'webhook' | 'mail' | 'alertmanager';
 
 /** For metrics, by channel. */
 export type OutboxStats = Readonly<Record<Channel, { sent: number; failed: number; dropped: number }>>;
@@ -62,6 +63,12 @@ interface Message extends Target {
   readonly failingSince: Date | null;
   readonly tries: number;
   readonly nextTryAt: Date;
+}
+
+interface StoredMessage extends Omit<Message, 'body'> {
+  /** Null: what it says is stored. */
+  readonly body: string | null;
+  readonly said: string | null;
 }
 
 /** What became of a try: `gone` where there is nobody to send it to, `later` where it was not its turn yet. */
@@ -160,8 +167,8 @@ export class Outbox {
   async #turn({ appId, channel, target }: Target): Promise<void> {
     const { sql, log, now, isLeader } = this.#options;
     try {
-      const messages = await sql<Message[]>`
-        SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, created_at AS "createdAt",
+      const messages = await sql<StoredMessage[]>`
+        SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, said, created_at AS "createdAt",
                failing_since AS "failingSince", tries, next_try_at AS "nextTryAt"
           FROM delivery_messages AS oldest
          WHERE app_id = ${appId} AND channel = ${channel} AND target = ${target} AND ${isNotHeld(sql)}
@@ -177,9 +184,11 @@ export class Outbox {
   }
 
   /** @returns whether the next one can follow */
-  async #send(message: Message): Promise<boolean> {
-    const { channel } = message;
-    const answer = await this.#hand(message);
+  async #send(stored: StoredMessage): Promise<boolean> {
+    const { channel, said } = stored;
+    const body = said === null ? stored.body : bodyOf(channel, said, this.#options.publicUrl);
+    const message = { ...stored, body: body ?? '' };
+    const answer = body === null ? 'gone' : await this.#hand(message);
     if (answer === 'gone') {
       await this.#options.sql`DELETE FROM delivery_messages WHERE id = ${message.id}`;
       this.stats[channel].dropped += 1;

@@ -1,5 +1,4 @@
 /** Webhooks and alerts of an app, for its members' sessions: everyone sees them, maintainers and owners change them. */
-import { randomUUID } from 'node:crypto';
 import type { Api, MemberCall, Outside } from '../accounts/routes/api.ts';
 import { bodyOf, NO_FIELDS } from '../accounts/routes/body.ts';
 import type {
@@ -30,21 +29,19 @@ import {
   shownAlert,
 } from './alerts/alert-rules.ts';
 import { latenessWarnings } from './alerts/lateness.ts';
-import { parseRule } from './alerts/rule.ts';
 import { tryRule } from './alerts/trial.ts';
-import { Poster } from './signed-post.ts';
 import {
   addWebhook,
   findWebhook,
   listTries,
   listWebhooks,
-  noteTries,
   removeWebhook,
   rotateWebhookSecret,
   setWebhookState,
+  shownWebhook,
   skipEvent,
-  type Webhook,
-  webhookSecrets,
+  type TriedWebhook,
+  testWebhook,
 } from './webhooks.ts';
 
 export interface DeliveryRoutesOptions {
@@ -105,7 +102,7 @@ async function inFields(field: string, work: () => Promise<Outcome>): Promise<Ou
 }
 
 function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
-  const { api, sql, secret, engine, config } = options;
+  const { api, sql, engine, config } = options;
   const store = new ConsumerStore(engine, sql);
   return [
     api.readInTurn('/api/apps/:appId/webhooks', 'viewer', async ({ app, sql: reads }) => {
@@ -115,13 +112,7 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
     }),
     api.change('POST', '/api/apps/:appId/webhooks', 'member', NEW_WEBHOOK, ({ app, by }, body) =>
       inFields('url', async () => {
-        const made = await addWebhook(sql, store, secret, app.id, {
-          ...{ url: body.url, types: body.types ?? [], filter: body.filter ?? [], from: 'now', by },
-          isUnordered: body.unordered === true,
-          sendsEvents: true,
-          most: config.MAX_WEBHOOKS_PER_APP,
-          allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
-        });
+        const made = await addWebhook({ ...options, store }, app.id, body, { by });
         return done<NewWebhookAnswer>(made, { status: 201 });
       }),
     ),
@@ -165,60 +156,26 @@ async function actOnWebhook(
         await rotateWebhookSecret(sql, secret, found, by),
       );
     case 'test': {
-      const tried = await testWebhook(options, found, outside);
+      const tried = await outside(() => testWebhook(options, found, options.now));
       if (tried instanceof Rejection) return tried;
-      return done<TriedWebhook>(tried);
+      return done<TriedWebhook>(tried ?? SEALED_OTHERWISE);
     }
     default:
       return NO_ACTION;
   }
 }
 
-interface TriedWebhook {
-  readonly status: number | null;
-  readonly problem: string | null;
-  /** The beginning of the answer's body. */
-  readonly answer: string;
-  readonly ms: number;
-}
-
-/** Sends a test message, and waits for its answer. */
-async function testWebhook(
-  { sql, secret, config, now }: DeliveryRoutesOptions,
-  { id, webhookId, url }: Webhook,
-  outside: Outside,
-): Promise<TriedWebhook | Rejection> {
-  const secrets = await webhookSecrets(sql, secret, id, now());
-  if (secrets.length === 0)
-    return {
-      ...{ status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it' },
-      ...{ answer: '', ms: 0 },
-    };
-  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now });
-  const at = new Date(now());
-  const type = 'webhook.test';
-  const messageId = randomUUID();
-  const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
-  const tried = await outside(() =>
-    poster.send(url, { id: messageId, type, body }, secrets, { isTest: true }),
-  );
-  poster.close();
-  if (tried instanceof Rejection) return tried;
-  const { status, problem, text: answer, ms } = tried;
-  await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
-  return { status, problem, answer, ms };
-}
-
-function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {
-  return { ...shown, failedTries: tries };
-}
+const SEALED_OTHERWISE: TriedWebhook = {
+  ...{ status: null, problem: 'another SECRET has sealed the secret of the webhook: rotate it' },
+  ...{ answer: '', ms: 0 },
+};
 
 function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, config, now } = options;
   return [
     api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads, events }) => {
       const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
-      const rules = alerts.map(({ rule }) => parseRule(rule));
+      const rules = alerts.map(({ parsed }) => parsed);
       const warnings = await latenessWarnings({ sql: reads, events }, app.id, rules, now());
       const shown = alerts.map((one, index) => ({
         ...shownAlert(one, now(), warnings[index]),
@@ -236,14 +193,12 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         if (!isTimezone(timezone))
           return invalidField('timezone', 'must be the name of a time zone such as "Europe/Berlin"');
         const rule = await checkRule(reads, app, text);
-        const types = await reads<{ name: string; id: number }[]>`
-          SELECT name, id FROM event_types WHERE app_id = ${app.id}`;
-        const tried = {
-          ...{ rule, appId: app.id, timezone },
-          types: new Map(types.map(({ name, id }) => [name, id])),
-        };
         const until = now();
-        const trial = await tryRule(events, tried, { from: until - DAYS_TRIED * DAY_MS, until });
+        const tried = { rule, appId: app.id, timezone };
+        const trial = await tryRule({ sql: reads, events }, tried, {
+          from: until - DAYS_TRIED * DAY_MS,
+          until,
+        });
         if (trial === null) {
           const fields = await listFieldProgress(reads, app.id);
           const isCounting = fields.some((one) => one.completeFrom === null || one.eventsLeft !== 0);
@@ -264,18 +219,16 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
             'emails',
             `must be of members of the app with a verified address: ${JSON.stringify(stranger)} is not`,
           );
-        const made = await addAlert(sql, app, {
+        const { alertId, rule: added } = await addAlert(sql, app, {
           ...{ name, rule, timezone, webhooks, emails, alertmanager, by },
           most: config.MAX_ALERT_RULES_PER_APP,
           allowPrivate: config.WEBHOOK_ALLOW_PRIVATE,
           sendsMail: config.SMTP_URL !== '',
         });
-        const warnings = await api.inTurn(call, (place) =>
-          latenessWarnings(place, app.id, [parseRule(rule)], now()),
-        );
+        const warnings = await api.inTurn(call, (place) => latenessWarnings(place, app.id, [added], now()));
         // The alert is there, whether or not it can be told now how late its events are.
         const [warning = null] = warnings instanceof Rejection ? [] : warnings;
-        return done<NewAlertAnswer>({ ...made, warning }, { status: 201 });
+        return done<NewAlertAnswer>({ alertId, warning }, { status: 201 });
       }),
     ),
     api.change('POST', '/api/apps/:appId/alerts/:alertId/:action', 'member', NO_FIELDS, async (call) => {

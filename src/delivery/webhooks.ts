@@ -1,22 +1,17 @@
 /** Webhooks: consumers whose events are sent to an address. */
+import { randomUUID } from 'node:crypto';
 import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
+import type { Config } from '../config.ts';
 import { notYet, Refused, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
 import { checkWebhookUrl } from './addresses.ts';
-import {
-  byId,
-  checkTypes,
-  type EventChoice,
-  matcherOfChoice,
-  type SkipLimits,
-  skipNext,
-} from './consumers.ts';
-import { newWebhookSecret } from './signed-post.ts';
+import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
+import { newWebhookSecret, Poster } from './signed-post.ts';
 
 export type WebhookState = 'active' | 'paused' | 'disabled';
 
@@ -68,17 +63,23 @@ const NOT_REACHED = notYet(
 /** How long an earlier secret signs, too. */
 const GRACE_HOURS = 24;
 
-export interface NewWebhook extends EventChoice {
+/** What a webhook is, as bodies, commands and the configuration say it. */
+export interface WebhookEntry {
   readonly url: string;
-  readonly from: StartingPoint;
-  readonly isUnordered: boolean;
+  readonly types?: readonly string[] | undefined;
+  /** Conditions on the payload, all of which must be met. */
+  readonly filter?: readonly string[] | undefined;
+  /** Whether several events may be sent at once. */
+  readonly unordered?: boolean | undefined;
   /** False: it gets messages of alerts alone. */
-  readonly sendsEvents: boolean;
-  /** MAX_WEBHOOKS_PER_APP. */
-  readonly most: number;
-  /** WEBHOOK_ALLOW_PRIVATE. */
-  readonly allowPrivate: boolean;
-  readonly by?: Actor;
+  readonly events?: boolean | undefined;
+}
+
+export interface WebhookPlace {
+  readonly sql: Sql;
+  readonly store: ConsumerStore;
+  readonly secret: Secret;
+  readonly config: Pick<Config, 'MAX_WEBHOOKS_PER_APP' | 'WEBHOOK_ALLOW_PRIVATE'>;
 }
 
 /**
@@ -87,13 +88,13 @@ export interface NewWebhook extends EventChoice {
  * @throws WrongInput for an address, type or filter; Refused tooManyWebhooks
  */
 export async function addWebhook(
-  sql: Sql,
-  store: ConsumerStore,
-  secret: Secret,
+  { sql, store, secret, config }: WebhookPlace,
   appId: number,
-  webhook: NewWebhook,
+  webhook: WebhookEntry,
+  { from = 'now', by = COMMAND_LINE }: { readonly from?: StartingPoint; readonly by?: Actor },
 ): Promise<{ readonly webhookId: string; readonly secret: string }> {
-  const { types, filter, from, isUnordered, sendsEvents, most, allowPrivate, by = COMMAND_LINE } = webhook;
+  const { types = [], filter = [], unordered = false, events = true } = webhook;
+  const { MAX_WEBHOOKS_PER_APP: most, WEBHOOK_ALLOW_PRIVATE: allowPrivate } = config;
   const { href: url } = checkWebhookUrl(webhook.url, allowPrivate);
   matcherOfChoice({ types, filter });
   await checkTypes(sql, appId, types);
@@ -109,18 +110,18 @@ export async function addWebhook(
     // Paused until it has a position: on a cluster that is on another node.
     await tx`
       INSERT INTO webhooks (public_id, app_id, url, digest, sealed, is_unordered, sends_events, state, created_by)
-      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${isUnordered}, ${sendsEvents}, 'paused',
+      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${unordered}, ${events}, 'paused',
               ${await makerOf(tx, appId, by)})`;
     await writeAudit(tx, { appId, by, action: 'webhook.add', details: { webhookId, url } });
     await tellOwners(tx, appId, webhookId, {
       type: 'webhook.added',
       subject: 'Webhook added',
       text: (app) =>
-        `The app ${app} has a new webhook, ${webhookId}: it sends ${sendsEvents ? 'events' : 'messages of alerts'} to an address outside.\n\nAddress: ${new URL(url).origin}\n`,
+        `The app ${app} has a new webhook, ${webhookId}: it sends ${events ? 'events' : 'messages of alerts'} to an address outside.\n\nAddress: ${new URL(url).origin}\n`,
       by,
     });
   });
-  if (sendsEvents) await store.add(appId, { name: webhookId, kind: 'webhook', types, filter, from });
+  if (events) await store.add(appId, { name: webhookId, kind: 'webhook', types, filter, from });
   // Whoever has paused or disabled it meanwhile wins.
   await sql`UPDATE webhooks SET state = 'active' WHERE public_id = ${webhookId} AND state = 'paused'`;
   return { webhookId, secret: text };
@@ -166,6 +167,45 @@ export async function findWebhook(sql: Sql, webhookId: string, appId?: number): 
     'webhookNotFound',
     `there is no webhook ${JSON.stringify(webhookId)}${meant === null ? '' : `: did you mean ${meant}?`}`,
   );
+}
+
+/** A webhook as commands and routes show it. */
+export function shownWebhook({ id: _id, appId: _appId, tries, ...shown }: Webhook) {
+  return { ...shown, failedTries: tries };
+}
+
+/** What came of a test. */
+export interface TriedWebhook {
+  readonly status: number | null;
+  readonly problem: string | null;
+  /** The beginning of the answer's body. */
+  readonly answer: string;
+  readonly ms: number;
+}
+
+/**
+ * Sends a test message, and waits for its answer.
+ * @param now milliseconds since 1970
+ * @returns null where another SECRET has sealed the secret of the webhook
+ */
+export async function testWebhook(
+  { sql, secret, config }: Pick<WebhookPlace, 'sql' | 'secret' | 'config'>,
+  { id, webhookId, url }: Webhook,
+  now: () => number,
+): Promise<TriedWebhook | null> {
+  const secrets = await webhookSecrets(sql, secret, id, now());
+  if (secrets.length === 0) return null;
+  const poster = new Poster({ allowPrivate: config.WEBHOOK_ALLOW_PRIVATE, now });
+  const at = new Date(now());
+  const type = 'webhook.test';
+  const messageId = randomUUID();
+  const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
+  const { status, problem, text, ms } = await poster.send(url, { id: messageId, type, body }, secrets, {
+    isTest: true,
+  });
+  poster.close();
+  await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
+  return { status, problem, answer: text, ms };
 }
 
 /** The last tries of each webhook of an app, newest first, by the ids of the webhooks. */

@@ -4,13 +4,11 @@ import { afterEach, beforeEach, expect, test } from 'vitest';
 import { declareField } from '../../src/apps/fields.ts';
 import { deliveryFacts, deliveryFindings } from '../../src/cli/doctor/delivery-facts.ts';
 import { addAlert, listAlerts, shownAlert } from '../../src/delivery/alerts/alert-rules.ts';
-import {
-  AlertRounds,
-  MOST_TRANSITIONS_OF_RULE,
-  MOST_WAITING_OF_APP,
-  SETTLE_MS,
-} from '../../src/delivery/alerts/rounds.ts';
+import { MOST_TRANSITIONS_OF_RULE } from '../../src/delivery/alerts/judging.ts';
+import { bodyOf } from '../../src/delivery/alerts/messages.ts';
+import { AlertRounds, SETTLE_MS } from '../../src/delivery/alerts/rounds.ts';
 import { isRuleProblem, parseRule } from '../../src/delivery/alerts/rule.ts';
+import { MOST_WAITING_OF_APP } from '../../src/delivery/alerts/telling.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { type FieldDatabase, fieldDatabase } from '../support/field-database.ts';
@@ -45,7 +43,7 @@ beforeEach(async () => {
       }),
     );
   rounds = new AlertRounds({
-    ...{ sql: fields.sql, storage: { ...storage, inSnapshot }, isLeader: () => true, publicUrl: '' },
+    ...{ sql: fields.sql, storage: { ...storage, inSnapshot }, isLeader: () => true },
     ...{ now: () => now, log: pino({ level: 'silent' }) },
   });
 });
@@ -137,10 +135,10 @@ test('of many series that change at once each is said once, in as many minutes a
   await judge(minute + MINUTE_MS);
   expect(await saidOf('burst')).toBe(hosts);
   expect((await ruleOf('burst')).problem).toBeNull();
-  const messages = await fields.sql<{ target: string; body: string }[]>`
-    SELECT target, body FROM delivery_messages WHERE channel = 'webhook' ORDER BY id`;
+  const messages = await fields.sql<{ target: string; said: string }[]>`
+    SELECT target, said FROM delivery_messages WHERE channel = 'webhook' ORDER BY id`;
   expect(messages.map(({ target }) => target)).toEqual(['whk_1', 'whk_2', 'whk_1', 'whk_2']);
-  const [first] = messages.map(({ body }) => JSON.parse(body));
+  const [first] = messages.map(({ said }) => JSON.parse(bodyOf('webhook', said, '') ?? ''));
   expect(first.data.also).toHaveLength(MOST_TRANSITIONS_OF_RULE - 1);
   expect(first.data.also[0]).toMatchObject({ value: 1, threshold: 0, series: { host: expect.any(String) } });
 });
@@ -178,8 +176,9 @@ test('what many rules say in a round, and of many series, is stored by one state
   await write(minute + MINUTE_MS, 50);
   await judge(minute + MINUTE_MS);
   expect(await statements()).toEqual(['delivery_messages INSERT 1']);
-  const again = await sql<{ body: string }[]>`SELECT body FROM delivery_messages`;
-  expect(again.flatMap(({ body }) => JSON.parse(body) as unknown[])).toHaveLength(70);
+  const again = await sql<{ said: string }[]>`SELECT said FROM delivery_messages`;
+  const bodies = again.map(({ said }) => bodyOf('alertmanager', said, '') ?? '');
+  expect(bodies.flatMap((body) => JSON.parse(body) as unknown[])).toHaveLength(70);
 });
 
 test('an app with as many waiting messages as it may have gets no more, and the rule says so', async () => {

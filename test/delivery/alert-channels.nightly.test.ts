@@ -103,7 +103,7 @@ test('late events correct a firing, and two processes say nothing twice', async 
   expect((await add('silence', { absent: true, type: 'heartbeat', window: '3m' })).code).toBe(0);
   const storage = await openStorage(service.sql);
   const second = new AlertRounds({
-    ...{ sql: service.sql, storage, isLeader: () => true, publicUrl: '', now: clock.wall },
+    ...{ sql: service.sql, storage, isLeader: () => true, now: clock.wall },
     log: pino({ level: 'silent' }),
   });
   second.start();

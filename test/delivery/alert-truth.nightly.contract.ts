@@ -93,7 +93,7 @@ function alertTruth(open: OpenFieldDatabase): void {
   /** As a process that starts. */
   function begin(): void {
     rounds = new AlertRounds({
-      ...{ sql: fields.sql, storage, isLeader: () => true, publicUrl: '', now: () => now },
+      ...{ sql: fields.sql, storage, isLeader: () => true, now: () => now },
       log: pino({ level: 'silent' }),
     });
   }
@@ -264,11 +264,8 @@ function alertTruth(open: OpenFieldDatabase): void {
       await fields.settle();
       const trial = async (timezone: string): Promise<Trial | null> =>
         await tryRule(
-          storage.reader(fields.sql),
-          {
-            ...{ rule: requireRule('{"unusual":true,"type":"type3"}'), appId: 2, timezone },
-            types: new Map([['type3', 3]]),
-          },
+          { sql: fields.sql, events: storage.reader(fields.sql) },
+          { rule: requireRule('{"unusual":true,"type":"type3"}'), appId: 2, timezone },
           { from: midnight + (hour - 0.5) * HOUR_MS, until: midnight + (hour + 4) * HOUR_MS },
         );
       const fires = (found: Trial | null): unknown =>

@@ -243,7 +243,7 @@ test('a transition whose transaction dies is said once by the next round', async
   const storage = await openStorage(sql);
   const round = (): Promise<boolean> =>
     new AlertRounds({
-      ...{ sql, storage, isLeader: () => true, publicUrl: '', now: () => minute + SETTLE_MS },
+      ...{ sql, storage, isLeader: () => true, now: () => minute + SETTLE_MS },
       log: pino({ level: 'silent' }),
     }).round(minute);
   for (const table of ['alert_rules', 'alert_transitions', 'alert_states', 'delivery_messages']) {

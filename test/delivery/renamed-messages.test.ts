@@ -1,27 +1,36 @@
 /** Messages of alerts that wait while a value that they name is erased. */
 import { expect, test } from 'vitest';
-import type { AlertRule } from '../../src/delivery/alerts/alert-rules.ts';
-import { messagesOf, renamedMessage, type Waiting } from '../../src/delivery/alerts/messages.ts';
+import type { ActiveRule } from '../../src/delivery/alerts/alert-rules.ts';
+import {
+  bodyOf,
+  messagesOf,
+  renamedBody,
+  renamedMessage,
+  storedMessage,
+} from '../../src/delivery/alerts/messages.ts';
 import { isRuleProblem, parseRule } from '../../src/delivery/alerts/rule.ts';
 
 const TEXT = JSON.stringify({ of: 'count', by: 'user.id', window: '5m', above: 2 });
-const ALERT: AlertRule = {
-  ...{ id: 1, appId: 1, alertId: 'alr_1', name: 'busy', rule: TEXT, timezone: 'UTC' },
+const RULE = parseRule(TEXT);
+if (isRuleProblem(RULE)) throw new Error('The rule is none.');
+const ALERT: ActiveRule = {
+  ...{ id: 1, appId: 1, alertId: 'alr_1', name: 'busy', rule: TEXT, parsed: RULE, timezone: 'UTC' },
   ...{ webhooks: ['whk_1'], emails: ['a@example.com'], alertmanager: 'http://alertmanager.example' },
   ...{ isPaused: false, createdAt: new Date(0), since: new Date(0), evaluatedAt: null, problem: null },
+  app: { appId: 'app_1', name: 'shop' },
 };
-const RULE = parseRule(TEXT);
 const NAME = '"erased:ers_1:0"';
 
-/** What is said of some values of the path, 4711 times each. */
-function messagesAbout(values: readonly string[]): readonly Waiting[] {
-  if (isRuleProblem(RULE)) throw new Error('The rule is none.');
-  const names = { appId: 'app_1', appName: 'shop', publicUrl: 'https://t.example' };
+/** What is said of some values of the path, 4711 times each, as it is stored and as it is sent. */
+function messagesAbout(values: readonly string[]) {
   const said = values.map((series, n) => ({
     ...({ id: `message ${n}`, kind: 'firing', series, at: 600_000, since: 300_000 } as const),
     ...{ value: 4711, limits: null, earlierValue: null, of: null },
   }));
-  return messagesOf({ alert: ALERT, rule: RULE, ...names, now: 0 }, said);
+  return messagesOf(ALERT, said).map((message) => {
+    const stored = storedMessage(ALERT, message.said, 0);
+    return { channel: message.channel, stored, body: bodyOf(message.channel, stored, 'https://t.example') };
+  });
 }
 
 test.each([
@@ -29,11 +38,18 @@ test.each([
   ['4711', '471'],
   ['true', '"true!"'],
 ])('say the name in the place of %s, and what they say of %s as before', (erased, other) => {
-  if (isRuleProblem(RULE)) throw new Error('The rule is none.');
   const expected = messagesAbout([NAME, other]);
   expect(expected.map(({ channel }) => channel)).toEqual(['webhook', 'webhook', 'mail', 'alertmanager']);
-  for (const [index, message] of messagesAbout([erased, other]).entries()) {
-    const body = renamedMessage(message, RULE, { from: erased, to: NAME });
-    expect(JSON.parse(body)).toEqual(JSON.parse(expected[index]?.body ?? ''));
+  for (const [index, { stored, body }] of messagesAbout([erased, other]).entries()) {
+    const wanted = expected[index];
+    expect(renamedMessage(stored, { from: erased, to: NAME })).toBe(wanted?.stored);
+    // A body that 0.1.0 has stored.
+    expect(renamedBody(body ?? '', RULE, { from: erased, to: NAME })).toBe(wanted?.body);
   }
+});
+
+test('a message whose rule is not accepted any more has no body', () => {
+  const [{ stored } = { stored: '' }] = messagesAbout(['1']);
+  const changed = JSON.stringify({ ...JSON.parse(stored), rule: '{"of":"mode"}' });
+  expect(bodyOf('webhook', changed, '')).toBeNull();
 });

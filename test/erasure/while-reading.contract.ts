@@ -247,7 +247,8 @@ function erasedWhileReading(makeDatabase: () => Promise<TestDatabase>): void {
     consumer: async () => (await consumed('earlier')).includes(sought),
     'consumer of history': async () => (await consumed('later')).includes(sought),
     'messages that wait': async () => {
-      const rows = await service.sql`SELECT FROM delivery_messages WHERE body LIKE ${`%${sought}%`}`;
+      const rows =
+        await service.sql`SELECT FROM delivery_messages WHERE body LIKE ${`%${sought}%`} OR said LIKE ${`%${sought}%`}`;
       return rows.length > 0;
     },
     values: async () => (await read(`/v1/apps/${app.appId}/fields/values?path=user.id`)).includes(sought),

@@ -1,6 +1,6 @@
 /** What goes out of an installation, for the doctor. */
+import { grouped } from '../../base/grouped.ts';
 import {
-  type ActiveRule,
   activeAlerts,
   aheadText,
   correctedOf,
@@ -74,9 +74,7 @@ export async function deliveryFacts(
      WHERE (problem IS NOT NULL OR evaluated_at > now() + make_interval(mins => ${RECHECKED_MINUTES})
             OR ${correctedOf(sql)} >= ${FLAPPING_AFTER}) AND NOT is_paused
      ORDER BY id LIMIT 20`;
-  const rules = new Map<number, ActiveRule[]>();
-  for (const alert of await activeAlerts(sql))
-    rules.set(alert.appId, [...(rules.get(alert.appId) ?? []), alert]);
+  const rules = grouped((await activeAlerts(sql)).alerts, ({ appId }) => appId);
   const late: { alertId: string; name: string; warning: string }[] = [];
   for (const [appId, alerts] of [...rules].slice(0, MOST_LATE_APPS)) {
     const parsed = alerts.map((alert) => alert.parsed);

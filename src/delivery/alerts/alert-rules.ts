@@ -18,6 +18,7 @@ import {
   isRuleProblem,
   type Measured,
   parseRule,
+  partsOf,
   type Rule,
   type RuleProblem,
   ruleProblemText,
@@ -31,6 +32,7 @@ export interface AlertRule {
   readonly name: string;
   /** JSON, as it was typed. */
   readonly rule: string;
+  readonly parsed: Rule | RuleProblem;
   readonly timezone: string;
   /** Public ids. */
   readonly webhooks: readonly string[];
@@ -46,9 +48,10 @@ export interface AlertRule {
   readonly problem: string | null;
 }
 
-/** A rule that is judged. */
+/** A rule that is judged, with what its messages call its app. */
 export interface ActiveRule extends AlertRule {
-  readonly parsed: Rule | RuleProblem;
+  readonly parsed: Rule;
+  readonly app: { readonly appId: string; readonly name: string };
 }
 
 /** A rule with how many of its series fire now. */
@@ -111,9 +114,9 @@ export async function addAlert(
   sql: Sql,
   app: { readonly id: number; readonly appId: string },
   alert: NewAlert,
-): Promise<{ readonly alertId: string }> {
+): Promise<{ readonly alertId: string; readonly rule: Rule }> {
   const { name, webhooks, emails, most, by = COMMAND_LINE } = alert;
-  await checkAlert(sql, app, alert);
+  const rule = await checkAlert(sql, app, alert);
   const alertId = createPublicId('alr');
   const appId = app.id;
   await sql.begin('isolation level read committed', async (tx) => {
@@ -132,7 +135,7 @@ export async function addAlert(
     await writeAudit(tx, { appId, by, action: 'alert.add', details: { alertId, name, rule: alert.rule } });
     await tellOfAddresses(tx, appId, { alertId, alert, by }, names);
   });
-  return { alertId };
+  return { alertId, rule };
 }
 
 /** Tells the owners of an app of addresses that no alert of it had before. */
@@ -194,12 +197,12 @@ async function checkAlert(
   sql: Sql,
   app: { readonly id: number; readonly appId: string },
   alert: NewAlert,
-): Promise<void> {
+): Promise<Rule> {
   const nameProblem = deliveryNameProblem(alert.name);
   if (nameProblem !== null) throw new WrongField('name', nameProblem);
   if (!isTimezone(alert.timezone))
     throw new WrongField('timezone', `must be the name of a time zone such as Europe/Berlin`);
-  await checkRule(sql, app, alert.rule);
+  const rule = await checkRule(sql, app, alert.rule);
   if (alert.webhooks.length > MOST_RECEIVERS) throw new WrongField('webhooks', `may be ${MOST_RECEIVERS}`);
   if (alert.emails.length > MOST_RECEIVERS) throw new WrongField('emails', `may be ${MOST_RECEIVERS}`);
   for (const webhookId of alert.webhooks) {
@@ -224,7 +227,7 @@ async function checkAlert(
       'need a mail server: set SMTP_URL',
       'mails need a mail server: set SMTP_URL',
     );
-  if (alert.alertmanager === null) return;
+  if (alert.alertmanager === null) return rule;
   try {
     checkWebhookUrl(alert.alertmanager, alert.allowPrivate);
   } catch (error) {
@@ -232,6 +235,7 @@ async function checkAlert(
       throw new WrongField('alertmanager', `is wrong: ${error.message}`, `alertmanager: ${error.message}`);
     throw error;
   }
+  return rule;
 }
 
 /** @throws WrongField for a rule that is wrong, or that counts of the app's declared fields do not answer */
@@ -241,8 +245,7 @@ export async function checkRule(
   text: string,
 ): Promise<Rule> {
   const rule = requireRule(text);
-  const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
-  for (const part of parts) {
+  for (const part of partsOf(rule)) {
     try {
       await checkTypes(sql, app.id, part.type === null ? [] : [part.type]);
     } catch (error) {
@@ -306,14 +309,22 @@ const columns = (sql: Sql | Transaction) => sql`
   id, app_id AS "appId", public_id AS "alertId", name, rule, timezone, webhooks, emails, alertmanager, is_paused AS "isPaused",
   created_at AS "createdAt", coalesce(changed_at, created_at) AS since, evaluated_at AS "evaluatedAt", problem`;
 
+/** Rows with their rules read. */
+function parsed<T extends AlertRule>(rows: readonly Omit<T, 'parsed'>[]): readonly T[] {
+  // Only the omitted member is added.
+  return rows.map((row) => ({ ...row, parsed: parseRule(row.rule) }) as unknown as T);
+}
+
 /** The rules of an app, in order of creation. */
 export async function listAlerts(sql: Sql, appId: number): Promise<readonly ListedRule[]> {
-  return await sql<ListedRule[]>`
+  return parsed(
+    await sql<ListedRule[]>`
     SELECT ${columns(sql)}, (SELECT count(*)::integer FROM alert_states WHERE rule_id = alert_rules.id AND state = 'firing') AS firing,
            ${correctedOf(sql)} AS corrected,
            (SELECT json_build_object('userId', maker.public_id, 'email', maker.email) FROM users AS maker
              WHERE maker.id = alert_rules.created_by) AS "createdBy"
-      FROM alert_rules WHERE app_id = ${appId} ORDER BY id`;
+      FROM alert_rules WHERE app_id = ${appId} ORDER BY id`,
+  );
 }
 
 /** Firings of a rule in the last day that late events have corrected. */
@@ -329,14 +340,44 @@ export function lateText(corrected: number): string {
   return `Late events have corrected ${corrected} of its firings in the last day: its producers send later than the rule is judged. Give the rule a delay, such as "delay":"10m".`;
 }
 
-/** All that are judged: not those of apps that are in the bin or suspended. */
-export async function activeAlerts(sql: Sql | Transaction): Promise<readonly ActiveRule[]> {
-  const rows = await sql<AlertRule[]>`
-    SELECT ${columns(sql)} FROM alert_rules
-     WHERE NOT is_paused AND NOT EXISTS (
-       SELECT FROM apps WHERE apps.id = app_id AND (removed_at IS NOT NULL OR suspended_at IS NOT NULL))
-     ORDER BY app_id, id`;
-  return rows.map((alert) => ({ ...alert, parsed: parseRule(alert.rule) }));
+/**
+ * All that are judged: not those of apps that are in the bin or suspended.
+ * @returns apart from them, the problems of rules of an earlier release that are not accepted any more, where they are not noted yet
+ */
+export async function activeAlerts(
+  sql: Sql,
+): Promise<{ readonly alerts: readonly ActiveRule[]; readonly wrong: readonly NotedProblem[] }> {
+  const rows = parsed<AlertRule & Pick<ActiveRule, 'app'>>(
+    await sql<(AlertRule & Pick<ActiveRule, 'app'>)[]>`
+      SELECT ${columns(sql)},
+             (SELECT json_build_object('appId', apps.public_id, 'name', apps.name) FROM apps WHERE apps.id = app_id) AS app
+        FROM alert_rules
+       WHERE NOT is_paused AND EXISTS (
+         SELECT FROM apps WHERE apps.id = app_id AND removed_at IS NULL AND suspended_at IS NULL)
+       ORDER BY app_id, id`,
+  );
+  const alerts: ActiveRule[] = [];
+  const wrong: NotedProblem[] = [];
+  for (const row of rows) {
+    const { id, parsed: rule, problem } = row;
+    if (!isRuleProblem(rule)) alerts.push({ ...row, parsed: rule });
+    else if (ruleProblemText(rule) !== problem) wrong.push({ id, problem: ruleProblemText(rule) });
+  }
+  return { alerts, wrong };
+}
+
+/** What is wrong with a rule, by its internal id. */
+export interface NotedProblem {
+  readonly id: number;
+  readonly problem: string;
+}
+
+export async function noteProblems(sql: Sql | Transaction, problems: readonly NotedProblem[]): Promise<void> {
+  if (problems.length === 0) return;
+  await sql`
+    UPDATE alert_rules SET problem = given.problem
+      FROM unnest(${problems.map(({ id }) => id)}::integer[], ${problems.map((one) => one.problem)}::text[]) AS given (id, problem)
+     WHERE alert_rules.id = given.id`;
 }
 
 /** Minutes before the last one that are judged again, for events that were committed later. */
@@ -359,9 +400,11 @@ export function aheadText(evaluatedAt: Date): string {
 export async function findAlert(sql: Sql, given: string, appId?: number): Promise<AlertRule> {
   const ofApp = appId === undefined ? sql`` : sql`AND app_id = ${appId}`;
   const byName = appId === undefined ? sql`` : sql`OR name = ${given}`;
-  const [row] = await sql<AlertRule[]>`
-    SELECT ${columns(sql)} FROM alert_rules WHERE (public_id = ${given} ${byName}) ${ofApp}
-     ORDER BY public_id <> ${given} LIMIT 1`;
+  const [row] = parsed(
+    await sql<AlertRule[]>`
+      SELECT ${columns(sql)} FROM alert_rules WHERE (public_id = ${given} ${byName}) ${ofApp}
+       ORDER BY public_id <> ${given} LIMIT 1`,
+  );
   if (row !== undefined) return row;
   const known = await sql<{ id: string; name: string }[]>`
     SELECT public_id AS id, name FROM alert_rules WHERE true ${ofApp} LIMIT 1000`;
@@ -423,14 +466,14 @@ export async function listTransitions(
  * @param warning whether its events come later than it is judged
  */
 export function shownAlert(alert: ListedRule, now: number, warning: string | null = null): ShownAlert {
-  const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, firing, corrected, ...shown } = alert;
+  const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, parsed, ...others } = alert;
+  const { firing, corrected, ...shown } = others;
   const { evaluatedAt } = alert;
   const ahead =
     !isPaused && evaluatedAt !== null && isAhead(evaluatedAt, now) ? aheadText(evaluatedAt) : null;
   const late = corrected >= FLAPPING_AFTER ? lateText(corrected) : null;
   const problem = alert.problem ?? ahead ?? late;
   const state = isPaused ? 'paused' : firing > 0 ? 'firing' : problem !== null ? 'problem' : 'ok';
-  const parsed = parseRule(typed);
   const said = isRuleProblem(parsed)
     ? { rule: JSON.parse(typed) as object, text: typed }
     : { rule: parsed.source, text: describeRule(parsed) };
@@ -438,7 +481,7 @@ export function shownAlert(alert: ListedRule, now: number, warning: string | nul
 }
 
 export interface ShownAlert
-  extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule' | 'corrected'> {
+  extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule' | 'parsed' | 'corrected'> {
   readonly rule: object;
   readonly text: string;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';

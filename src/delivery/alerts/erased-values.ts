@@ -5,7 +5,7 @@
 import { renameFiring } from '../../apps/annotations.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type ErasedValues, MANY, NONE, OTHER } from '../../storage/storage.ts';
-import { annotationOf, markOf, type RenamedSeries, renamedMessage, type Waiting } from './messages.ts';
+import { annotationOf, markOf, type RenamedSeries, renamedBody, renamedMessage } from './messages.ts';
 import { isRuleProblem, parseRule, type Rule } from './rule.ts';
 
 interface RuleOfApp {
@@ -90,9 +90,12 @@ async function renameSeries(
   const [mark, annotations] = [markOf(name, rule, to), transitions.map((one) => annotationOf(one.messageId))];
   await renameFiring(tx, annotations, mark);
   // A mail, and a request to Alertmanager, tell of several series under the id of the first one.
-  const waiting = await tx<(Pick<Waiting, 'channel' | 'body'> & { id: string })[]>`
-    SELECT message.id, channel, body FROM delivery_messages AS message
+  const waiting = await tx<{ id: string; body: string | null; said: string | null }[]>`
+    SELECT message.id, body, said FROM delivery_messages AS message
      WHERE app_id = ${app} AND message_id IN (SELECT public_id FROM alert_transitions WHERE rule_id = ${id}) FOR UPDATE`;
-  for (const message of waiting)
-    await tx`UPDATE delivery_messages SET body = ${renamedMessage(message, rule, series)} WHERE id = ${message.id}`;
+  for (const message of waiting) {
+    const body = message.body && renamedBody(message.body, rule, series);
+    const said = message.said && renamedMessage(message.said, series);
+    await tx`UPDATE delivery_messages SET body = ${body}, said = ${said} WHERE id = ${message.id}`;
+  }
 }

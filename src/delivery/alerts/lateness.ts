@@ -4,7 +4,7 @@ import { MINUTE_MS } from '../../base/time-units.ts';
 import type { Sql } from '../../storage/database/connect.ts';
 import type { EventReader } from '../../storage/storage.ts';
 import { RECHECKED_MINUTES } from './alert-rules.ts';
-import { isRuleProblem, type Rule, type RuleProblem, spellDuration } from './rule.ts';
+import { isRuleProblem, partsOf, type Rule, type RuleProblem, spellDuration } from './rule.ts';
 
 /** The share of its events that a rule waits for; of one that waits for any event, half. */
 const USUAL = 0.95;
@@ -36,8 +36,7 @@ export async function latenessWarnings(
   }));
   return rules.map((rule) => {
     if (isRuleProblem(rule)) return null;
-    const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
-    const lateness = parts.map(({ type }) => {
+    const lateness = partsOf(rule).map(({ type }) => {
       const isOfRule = ({ name }: { readonly name: string }): boolean => type === null || name === type;
       const total = totals.filter(isOfRule).reduce((sum, one) => sum + one.events, 0);
       return usualLateness(late.filter(isOfRule), total, rule.kind === 'absent' ? USUAL_OF_ANY : USUAL);

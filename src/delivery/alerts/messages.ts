@@ -1,9 +1,12 @@
-/** What is sent of the transitions of alerts: to webhooks, by mail, and in the form that Alertmanager takes. */
+/**
+ * What is sent of the transitions of alerts: to webhooks, by mail, and in the form that Alertmanager takes. A message waits as what it
+ * says; it gets its body when it is sent.
+ */
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { spellPath } from '../../read/fields/payload-paths.ts';
-import type { AlertRule } from './alert-rules.ts';
+import type { ActiveRule, AlertRule } from './alert-rules.ts';
 import type { Limits } from './judge.ts';
-import { type Rule, spellDuration } from './rule.ts';
+import { isRuleProblem, parseRule, type Rule, spellDuration } from './rule.ts';
 
 /** A transition that is said. */
 export interface Said {
@@ -24,23 +27,33 @@ export interface Said {
   readonly of: string | null;
 }
 
-/** A message that waits to be sent. */
+export type Channel = 'webhook' | 'mail' | 'alertmanager';
+
+/** At least one. */
+type SomeSaid = readonly [Said, ...Said[]];
+
+/** A message that is to be sent. */
 export interface Waiting {
-  readonly channel: 'webhook' | 'mail' | 'alertmanager';
+  readonly channel: Channel;
   readonly target: string;
-  readonly messageId: string;
-  readonly type: string;
-  readonly body: string;
+  readonly said: SomeSaid;
 }
 
-export interface MessageContext {
-  readonly alert: AlertRule;
-  readonly rule: Rule;
-  /** Public id. */
-  readonly appId: string;
-  readonly appName: string;
+/** A message as it waits, in JSON. */
+interface Stored {
+  readonly alertId: string;
+  readonly name: string;
+  /** JSON, as it was typed. */
+  readonly rule: string;
+  readonly app: ActiveRule['app'];
+  /** When it was made. */
+  readonly at: number;
+  readonly said: SomeSaid;
+}
+
+interface Message extends Stored {
+  readonly parsed: Rule;
   readonly publicUrl: string;
-  readonly now: number;
 }
 
 /** Transitions of one kind and round that are a webhook message each. */
@@ -55,21 +68,35 @@ const ENDS_AFTER_MS = 15 * MINUTE_MS;
 const SHOWN_AROUND_MS = DAY_MS / 4;
 
 /** The messages of some transitions of a rule. */
-export function messagesOf(context: MessageContext, said: readonly Said[]): readonly Waiting[] {
-  const { alert } = context;
-  const [first] = said;
-  if (first === undefined) return [];
-  const bundles = bundled(said);
-  const ofWebhooks = alert.webhooks.flatMap((target) =>
-    bundles.map((bundle) => webhookMessage(context, target, bundle)),
-  );
-  const mail = JSON.stringify(mailOf(context, said));
-  const mails = alert.emails.map((target): Waiting => {
-    return { channel: 'mail', target, messageId: first.id, type: `alert.${first.kind}`, body: mail };
-  });
-  const { alertmanager } = alert;
-  const posts = alertmanager === null ? [] : alertmanagerMessages(context, alertmanager, said);
-  return [...ofWebhooks, ...mails, ...posts];
+export function messagesOf(
+  { webhooks, emails, alertmanager }: Pick<AlertRule, 'webhooks' | 'emails' | 'alertmanager'>,
+  said: readonly Said[],
+): readonly Waiting[] {
+  const to = (channel: Channel, targets: readonly string[], parts: readonly SomeSaid[]): readonly Waiting[] =>
+    targets.flatMap((target) => parts.map((part) => ({ channel, target, said: part })));
+  return [
+    ...to('webhook', webhooks, bundled(said)),
+    ...to('mail', emails, inParts(said, said.length)),
+    ...to('alertmanager', alertmanager === null ? [] : [alertmanager], inParts(said, MOST_IN_REQUEST)),
+  ];
+}
+
+/** A message as it is stored. @param at when it is made */
+export function storedMessage({ alertId, name, rule, app }: ActiveRule, said: SomeSaid, at: number): string {
+  return JSON.stringify({ alertId, name, rule, app, at, said } satisfies Stored);
+}
+
+const BODIES: Readonly<Record<Channel, (message: Message) => object>> = {
+  webhook: webhookBody,
+  mail: mailBody,
+  alertmanager: alertmanagerBody,
+};
+
+/** The body of a stored message. @returns null where its rule is not accepted any more */
+export function bodyOf(channel: Channel, text: string, publicUrl: string): string | null {
+  const stored = JSON.parse(text) as Stored; // Only storedMessage() writes them.
+  const parsed = parseRule(stored.rule);
+  return isRuleProblem(parsed) ? null : JSON.stringify(BODIES[channel]({ ...stored, parsed, publicUrl }));
 }
 
 /** The threshold that a value is compared with: of `unusual` the end that it passed. */
@@ -81,32 +108,33 @@ export function thresholdOf(rule: Rule, { value, limits }: Pick<Said, 'value' | 
 }
 
 /** Few transitions are a message each; many of one kind are one, as more than that nobody reads apart. */
-function bundled(said: readonly Said[]): readonly (readonly [Said, ...Said[]])[] {
+function bundled(said: readonly Said[]): readonly SomeSaid[] {
   return (['firing', 'resolved', 'corrected'] as const).flatMap((kind) => {
-    const [first, ...others] = said.filter((one) => one.kind === kind);
-    if (first === undefined) return [];
-    return others.length < MOST_APART
-      ? [first, ...others].map((one) => [one] as const)
-      : [[first, ...others] as const];
+    const own = said.filter((one) => one.kind === kind);
+    return inParts(own, own.length > MOST_APART ? own.length : 1);
   });
 }
 
-function webhookMessage(
-  context: MessageContext,
-  target: string,
-  [said, ...others]: readonly [Said, ...Said[]],
-): Waiting {
-  const { alert, rule, appId, now } = context;
-  const type = `alert.${said.kind}`;
+function inParts(said: readonly Said[], most: number): readonly SomeSaid[] {
+  const parts: SomeSaid[] = [];
+  for (let at = 0; at < said.length; at += most) {
+    const [first, ...others] = said.slice(at, at + most);
+    if (first !== undefined) parts.push([first, ...others]);
+  }
+  return parts;
+}
+
+function webhookBody(message: Message): object {
+  const { alertId, name, app, at, parsed: rule } = message;
+  const [said, ...others] = message.said;
   const data = {
     ...transitionOf(rule, said),
-    appId,
-    rule: { alertId: alert.alertId, name: alert.name, ...rule.source },
-    link: linkTo(context, said),
+    appId: app.appId,
+    rule: { alertId, name, ...rule.source },
+    link: linkTo(message, said),
     ...(others.length > 0 && { also: others.map((one) => transitionOf(rule, one)) }),
   };
-  const body = JSON.stringify({ type, timestamp: iso(now), data });
-  return { channel: 'webhook', target, messageId: said.id, type, body };
+  return { type: `alert.${said.kind}`, timestamp: iso(at), data };
 }
 
 function transitionOf(rule: Rule, said: Said): object {
@@ -131,9 +159,9 @@ function windowOf(rule: Rule, at: number): { readonly from: string; readonly to:
 }
 
 /** The app's page around the firing. */
-function linkTo({ publicUrl, appId, rule }: MessageContext, { at, since }: Said): string {
+function linkTo({ publicUrl, app, parsed: rule }: Message, { at, since }: Said): string {
   const from = iso(Math.min(since, at) - rule.windowMs - SHOWN_AROUND_MS);
-  return `${publicUrl}/apps/${appId}?from=${from}&to=${iso(at + SHOWN_AROUND_MS)}`;
+  return `${publicUrl}/apps/${app.appId}?from=${from}&to=${iso(at + SHOWN_AROUND_MS)}`;
 }
 
 /** Whose numbers a sentence is about. */
@@ -142,7 +170,7 @@ function whoseOf(rule: Rule, series: string): string {
 }
 
 /** One sentence on a transition. */
-export function sentenceOf(rule: Rule, said: Said): string {
+function sentenceOf(rule: Rule, said: Said): string {
   const whose = whoseOf(rule, said.series);
   const seen = `${wordsOf(rule)}${whose} in ${spellDuration(rule.windowMs)} is ${shown(said.value)}`;
   if (said.kind === 'corrected')
@@ -165,34 +193,28 @@ function shown(value: number | null): string {
 }
 
 /** A mail without its address. */
-function mailOf(context: MessageContext, said: readonly Said[]): { subject: string; text: string } {
-  const { alert, rule, appName } = context;
-  const [first] = said;
+function mailBody(message: Message): object {
+  const { name, app, parsed: rule, said } = message;
   const kinds = [...new Set(said.map(({ kind }) => kind))].join(', ');
   const more = said.length > MOST_IN_MAIL ? `\nand ${said.length - MOST_IN_MAIL} more\n` : '';
   const lines = said
     .slice(0, MOST_IN_MAIL)
     .map((one) => `${iso(one.at)} ${one.kind}: ${sentenceOf(rule, one)}\n`);
-  const link = first === undefined ? '' : linkTo(context, first);
   return {
-    subject: `[${kinds}] ${alert.name} (${appName})`,
-    text: `Alert ${JSON.stringify(alert.name)} of the app ${JSON.stringify(appName)}\n\n${lines.join('')}${more}\nRule: ${alert.rule}\n\n${link}\n`,
+    subject: `[${kinds}] ${name} (${app.name})`,
+    text: `Alert ${JSON.stringify(name)} of the app ${JSON.stringify(app.name)}\n\n${lines.join('')}${more}\nRule: ${message.rule}\n\n${linkTo(message, said[0])}\n`,
   };
 }
 
 /** Alerts in the form of /api/v2/alerts. */
-export function alertmanagerMessages(
-  context: MessageContext,
-  url: string,
-  said: readonly Said[],
-): readonly Waiting[] {
-  const { alert, rule, appId, appName, now } = context;
-  const alerts = said.map((one) => ({
+function alertmanagerBody(message: Message): object {
+  const { alertId, name, app, at, parsed: rule, said } = message;
+  return said.map((one) => ({
     labels: {
-      alertname: alert.name,
-      app: appId,
-      app_name: appName,
-      alert_id: alert.alertId,
+      alertname: name,
+      app: app.appId,
+      app_name: app.name,
+      alert_id: alertId,
       ...(one.series !== '' && { [labelOf(rule.by ?? [])]: textOf(one.series) }),
     },
     annotations: {
@@ -203,23 +225,9 @@ export function alertmanagerMessages(
       }),
     },
     startsAt: iso(one.since),
-    endsAt: iso(one.kind === 'firing' ? now + ENDS_AFTER_MS : Math.max(one.at, one.since + 1)),
-    generatorURL: linkTo(context, one),
+    endsAt: iso(one.kind === 'firing' ? at + ENDS_AFTER_MS : Math.max(one.at, one.since + 1)),
+    generatorURL: linkTo(message, one),
   }));
-  const requests: Waiting[] = [];
-  for (let at = 0; at < alerts.length; at += MOST_IN_REQUEST) {
-    const part = said[at];
-    if (part === undefined) break;
-    const body = JSON.stringify(alerts.slice(at, at + MOST_IN_REQUEST));
-    requests.push({
-      channel: 'alertmanager',
-      target: url,
-      messageId: part.id,
-      type: `alert.${part.kind}`,
-      body,
-    });
-  }
-  return requests;
 }
 
 /** The mark of a firing on the chart. */
@@ -239,49 +247,25 @@ export interface RenamedSeries {
   readonly to: string;
 }
 
-interface OfSeries {
-  readonly series?: Readonly<Record<string, unknown>>;
+/** A stored message with another name in the place of a value. */
+export function renamedMessage(text: string, { from, to }: RenamedSeries): string {
+  const stored = JSON.parse(text) as Stored;
+  const said = stored.said.map((one) => (one.series === from ? { ...one, series: to } : one));
+  return JSON.stringify({ ...stored, said });
 }
 
-/** The body of a message that waits, with another name in the place of a value. */
-export function renamedMessage(
-  { channel, body }: Pick<Waiting, 'channel' | 'body'>,
-  rule: Rule,
-  { from, to }: RenamedSeries,
-): string {
-  const [before, after] = [`${whoseOf(rule, from)} `, `${whoseOf(rule, to)} `];
-  // Only messagesOf() writes them.
-  if (channel === 'mail') {
-    const mail = JSON.parse(body) as { subject: string; text: string };
-    return JSON.stringify({ ...mail, text: mail.text.replaceAll(before, after) });
-  }
-  if (channel === 'webhook') {
-    const message = JSON.parse(body) as { data: OfSeries & { also?: readonly OfSeries[] } };
-    const path = spellPath(rule.by ?? []);
-    const value = JSON.stringify(JSON.parse(from));
-    const renamed = (one: OfSeries): OfSeries =>
-      JSON.stringify(one.series?.[path]) === value ? { ...one, series: { [path]: textOf(to) } } : one;
-    const { also } = message.data;
-    const data = { ...renamed(message.data), ...(also && { also: also.map(renamed) }) };
-    return JSON.stringify({ ...message, data });
-  }
-  const label = labelOf(rule.by ?? []);
-  const alerts = JSON.parse(body) as {
-    labels: Record<string, string>;
-    annotations: Record<string, string> & { summary: string };
-  }[];
-  return JSON.stringify(
-    alerts.map((alert) => {
-      const { labels, annotations } = alert;
-      if (labels[label] !== textOf(from)) return alert;
-      const summary = annotations.summary.replaceAll(before, after);
-      return {
-        ...alert,
-        labels: { ...labels, [label]: textOf(to) },
-        annotations: { ...annotations, summary },
-      };
-    }),
-  );
+/** The same of a body, which the release 0.1.0 stored in the place of what a message says. */
+export function renamedBody(body: string, rule: Rule, { from, to }: RenamedSeries): string {
+  const [path, label] = [spellPath(rule.by ?? []), labelOf(rule.by ?? [])];
+  const series = JSON.stringify({ [path]: JSON.parse(from) as unknown });
+  const renamed = (key: string, value: unknown): unknown => {
+    if (key === 'series' && JSON.stringify(value) === series) return { [path]: textOf(to) };
+    if ((key === 'text' || key === 'summary') && typeof value === 'string')
+      return value.replaceAll(`${whoseOf(rule, from)} `, `${whoseOf(rule, to)} `);
+    const labels = key === 'labels' ? (value as Readonly<Record<string, unknown>>) : {};
+    return labels[label] === textOf(from) ? { ...labels, [label]: textOf(to) } : value;
+  };
+  return JSON.stringify(JSON.parse(body, renamed));
 }
 
 /** A path as the name of a label of Prometheus. */

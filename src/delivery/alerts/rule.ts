@@ -94,6 +94,16 @@ export function parseRule(text: string): Rule | RuleProblem {
   }
 }
 
+/** What a rule measures: of a ratio both of its parts. */
+export function partsOf(rule: Rule): readonly Measured[] {
+  return rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
+}
+
+/** Whether a rule fires on values that are low: those that have no events, too. */
+export function firesBelow(rule: Rule): boolean {
+  return rule.kind === 'absent' || ('side' in rule && rule.side === 'below');
+}
+
 export function isRuleProblem(rule: Rule | RuleProblem): rule is RuleProblem {
   return 'problem' in rule;
 }
@@ -175,8 +185,8 @@ function unusual(fields: Fields, forMs: number, delayMs: number): Rule {
 
 /** Counts of two fields together are not kept, and what a statistic takes grows with its minutes. */
 function checkRead(rule: Rule): Rule {
-  const { by, measured, forMs } = rule;
-  const parts = rule.kind === 'ratio' ? [measured, rule.to] : [measured];
+  const { by, forMs } = rule;
+  const parts = partsOf(rule);
   if (forMs > LONGEST_FOR_OF_STATISTIC_MS && parts.some(({ of }) => of !== 'count'))
     throw new Mistake(
       'for',

@@ -1,11 +1,12 @@
 /** What a rule would have said in an interval of the past, from the counts as they are now. */
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { WrongField } from '../../errors.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import type { EventReader } from '../../storage/storage.ts';
 import { firingMinutes, type Limits, type SeriesValues } from './judge.ts';
 import { thresholdOf } from './messages.ts';
-import type { Rule } from './rule.ts';
-import { readValues, TOO_MANY_VALUES, testOf, type Wanted } from './values.ts';
+import { firesBelow, partsOf, type Rule } from './rule.ts';
+import { readValues, TOO_MANY_VALUES, testOf, type Wanted, withTypes } from './values.ts';
 
 export interface Trial {
   /** The minutes that were judged, milliseconds since 1970: ends of windows. */
@@ -50,7 +51,7 @@ const MOST_PARTS = 1_000;
 const WINDOWS_AT_ONCE = 900;
 export const CURVE_POINTS = 240;
 
-type Tried = Omit<Wanted, 'first' | 'last'>;
+type Tried = Pick<Wanted, 'rule' | 'appId' | 'timezone'>;
 
 /**
  * Tries a rule. Rules on counts are judged at each minute, those on statistics at the end of each window.
@@ -59,7 +60,7 @@ type Tried = Omit<Wanted, 'first' | 'last'>;
  * @throws WrongField for an interval that is too long
  */
 export async function tryRule(
-  events: EventReader,
+  { sql, events }: { readonly sql: Sql; readonly events: EventReader },
   tried: Tried,
   interval: { readonly from: number; readonly until: number },
 ): Promise<Trial | null> {
@@ -78,12 +79,16 @@ export async function tryRule(
       'from',
       `must be at most ${Math.floor((MOST_PARTS * partMs) / DAY_MS)} days before the end of a rule with by`,
     );
+  const typed = await withTypes(sql, [tried]);
   const firings: TrialFiring[] = [];
   const open = new Map<string, TrialFiring>();
   for (let begin = from; begin <= to; ) {
     const end = Math.min(to, begin + partMs - stepMs);
     const first = begin - Math.ceil(rule.forMs / stepMs) * stepMs;
-    const [values] = await readValues(events, [{ ...tried, first, last: end, stepMs }]);
+    const [values] = await readValues(
+      events,
+      typed.map((one) => ({ ...one, first, last: end, stepMs })),
+    );
     if (values === 'too many values') {
       if (partMs === stepMs) throw new WrongField('rule', TOO_MANY_VALUES);
       partMs = Math.max(stepMs, Math.floor(partMs / (4 * stepMs)) * stepMs);
@@ -113,7 +118,7 @@ class Curve implements TrialCurve {
   constructor(rule: Rule, { from, to }: { readonly from: number; readonly to: number }) {
     this.#from = from;
     this.#pointMs = Math.max(MINUTE_MS, to - from) / CURVE_POINTS;
-    this.#isLow = rule.kind === 'absent' || ('side' in rule && rule.side === 'below');
+    this.#isLow = firesBelow(rule);
     if (rule.kind === 'unusual') return;
     const threshold = rule.kind === 'absent' ? 1 : rule.threshold;
     (this.#isLow ? this.low : this.high).fill(threshold);
@@ -159,8 +164,7 @@ function stepOf(rule: Rule): number {
 }
 
 function isOfCounts(rule: Rule): boolean {
-  const parts = rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
-  return parts.every(({ of }) => of === 'count');
+  return partsOf(rule).every(({ of }) => of === 'count');
 }
 
 interface Collecting {

@@ -1,8 +1,9 @@
 /** Values of the rules of alerts at each minute, from the counts alone. */
 import { DAY_MS, MINUTE_MS, QUARTER_HOUR_MS } from '../../base/time-units.ts';
+import type { Sql } from '../../storage/database/connect.ts';
 import { type EventReader, type Stats, sameLocalTime, type WindowRequest } from '../../storage/storage.ts';
 import type { Limits, SeriesValues, Test } from './judge.ts';
-import type { Measure, Measured, Rule } from './rule.ts';
+import { firesBelow, type Measure, type Measured, partsOf, type Rule } from './rule.ts';
 
 /** A rule whose values are wanted at each step from `first` to `last`, both included. */
 export interface Wanted {
@@ -34,6 +35,7 @@ export const TOO_MANY_VALUES =
 const MOST_SERIES = 20_000;
 /** Windows of statistics at each of some minutes: what is kept of their numbers is put together for each of them. */
 export function windowsOf(rule: Rule, minutes: number): number {
+  if (rule.kind === 'unusual') return 0;
   return partsOf(rule).filter(({ of }) => of !== 'count').length * minutes;
 }
 
@@ -51,7 +53,9 @@ type Series = ReadonlyMap<string, ArrayLike<number | null>>;
 
 /** Reads the values of rules, in the order of the rules. All counts of events are read together. */
 export async function readValues(events: EventReader, wanted: readonly Wanted[]): Promise<readonly Values[]> {
-  const parts = wanted.map((one) => partsOf(one.rule).map((part) => windowsRequest(one, part)));
+  const parts = wanted.map((one) =>
+    one.rule.kind === 'unusual' ? [] : partsOf(one.rule).map((part) => windowsRequest(one, part)),
+  );
   const found = await readParts(events, parts.flat());
   const all: Values[] = [];
   for (const [index, one] of wanted.entries()) {
@@ -60,6 +64,24 @@ export async function readValues(events: EventReader, wanted: readonly Wanted[])
     all.push(problem ?? (await valuesOf(events, one, own)));
   }
   return all;
+}
+
+/** Fills in the types that rules name, by one statement. */
+export async function withTypes<T extends Pick<Wanted, 'rule' | 'appId'>>(
+  sql: Sql,
+  wanted: readonly T[],
+): Promise<readonly (T & Pick<Wanted, 'types'>)[]> {
+  const names = new Set(wanted.flatMap(({ rule }) => partsOf(rule).flatMap(({ type }) => type ?? [])));
+  const apps = new Set(wanted.map(({ appId }) => appId));
+  const rows =
+    names.size === 0
+      ? []
+      : await sql<{ appId: number; name: string; id: number }[]>`
+          SELECT app_id AS "appId", name, id FROM event_types WHERE app_id = ANY(${[...apps]}) AND name = ANY(${[...names]})`;
+  return wanted.map((one) => {
+    const own = rows.filter(({ appId }) => appId === one.appId);
+    return { ...one, types: new Map(own.map(({ name, id }) => [name, id])) };
+  });
 }
 
 /** Whether a value fires. */
@@ -75,11 +97,6 @@ export function testOf(rule: Rule): Test {
       return (value) => value !== null && (side === 'above' ? value > threshold : value < threshold);
     }
   }
-}
-
-function partsOf(rule: Rule): readonly Measured[] {
-  if (rule.kind === 'unusual') return [];
-  return rule.kind === 'ratio' ? [rule.measured, rule.to] : [rule.measured];
 }
 
 function typeIdsOf({ types }: Wanted, { type }: Measured): readonly number[] | null {
@@ -148,7 +165,7 @@ async function valuesOf(
   const known = new Map(own);
   if (rule.by === null) {
     if (!known.has('')) known.set('', nothing);
-  } else if (rule.kind === 'absent' || rule.side === 'below') {
+  } else if (firesBelow(rule)) {
     const of = { appId: wanted.appId, typeIds: typeIdsOf(wanted, rule.measured), by: rule.by };
     const recent = await events.recentValues(of, last);
     if (typeof recent === 'string') return 'not counted';
