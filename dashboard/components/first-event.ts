@@ -16,18 +16,18 @@ export interface FirstEventProps {
 }
 
 export function FirstEvent({ appId, app }: FirstEventProps): VNode {
-  const isViewer = app.data?.role === 'viewer';
-  const token = useResource<LoggingToken>(isViewer ? null : `/api/apps/${appId}/logging-token`);
+  const mayChange = app.data?.may.includes('change') ?? true;
+  const token = useResource<LoggingToken>(mayChange ? `/api/apps/${appId}/logging-token` : null);
   usePolling(app);
   const loggingToken = token.data?.loggingToken ?? null;
   const place = { base: location.origin, appId, loggingToken, resourceToken: null };
   return html`<section class="first-event" aria-label="First event">
     <div class="waiting"><i class="pulse"></i><span role="status">Waiting for the first event</span></div>
     <h2>Send the first event</h2>
-    <p>${isViewer ? 'A maintainer of the app can: the page has the programs ready for them.' : 'Paste one of these into a terminal or a program on your server.'} The chart appears here by itself as soon as the event has arrived.</p>
+    <p>${mayChange ? 'Paste one of these into a terminal or a program on your server.' : 'A maintainer of the app can: the page has the programs ready for them.'} The chart appears here by itself as soon as the event has arrived.</p>
     <${ProblemBox} problem=${app.problem} retry=${app.reload} />
     ${
-      !isViewer &&
+      mayChange &&
       html`<${Waiting} for=${token} class="code-block" lines=${9} />
       ${
         (token.data ?? token.problem) &&

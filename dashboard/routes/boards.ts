@@ -60,7 +60,7 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
   const { view, span, change } = useView();
   const all = boards.data?.boards ?? [];
   const board = all.find(({ boardId }) => boardId === query.board) ?? all[0];
-  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
+  const mayChange = app.data?.may.includes('change') ?? false;
   const [editing, setEditing] = useState<Board | 'new' | null>(null);
   const hrefOf = (boardId: string, changes: Partial<View> = {}): string =>
     `${path}${viewSearch({ ...view, ...changes })}&board=${boardId}`;

@@ -44,7 +44,7 @@ export function DeliveryPage({ appId, app }: TabProps): VNode {
   // All at once, so that neither a list nor buttons push the others away.
   if ([app, alerts, webhooks].some(({ data, problem }) => data === undefined && problem === null))
     return html`<${Skeleton} lines=${8} />`;
-  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
+  const mayChange = app.data?.may.includes('change') ?? false;
   return html`<div class="sections">
     <${Alerts} path=${path} resource=${alerts} webhooks=${webhooks.data?.webhooks ?? []} mayChange=${mayChange} />
     <${Webhooks} path=${path} resource=${webhooks} mayChange=${mayChange} />

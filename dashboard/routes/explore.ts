@@ -89,7 +89,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
   const names = useMemo(() => new Map(types.map(({ typeId, name }) => [typeId, name])), [types]);
   const onFilter = useFilter(viewed);
   const facets = useFacets({ appId, viewed });
-  const mayChange = app.data !== undefined && app.data.role !== 'viewer';
+  const mayChange = app.data?.may.includes('change') ?? false;
   const retry = (): void => {
     for (const one of [app, series, { reload }]) one.reload();
     list.renew();
@@ -108,7 +108,7 @@ export function ExplorePage({ appId, app }: TabProps): VNode {
     ${ignored.length > 0 && html`<p class="hint" role="status">Not understood in this address, and left out: <b>${ignored.join(', ')}</b>. This is ${rangeLabel(view.range, view.zone)}.</p>`}
     <p class="print-only">${spanText(span.from ?? series.data?.interval.from ?? span.to, span.to, view.zone)} (${view.zone.replaceAll('_', ' ')})${shown?.by && `, by ${shown.by}`}</p>
     <div class=${facets.rail === false ? 'explore-body' : 'explore-body with-rail'}>${facets.rail}<div class="explore-main">
-    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.role === 'owner'} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
+    <${ChartCard} appId=${appId} name=${app.data?.name ?? ''} series=${series} types=${types} scan=${scan} viewed=${viewed} lastEventAt=${app.data?.lastEventAt ?? null} isOwner=${app.data?.may.includes('own') ?? false} mayChange=${mayChange} onPeek=${setPeek} onRetry=${retry} />
     ${
       // Below the chart, whose height is known then: nothing is pushed down. What fails with the chart is told once.
       (series.data !== undefined || (series.problem !== null && list.problem === null)) &&

@@ -51,7 +51,7 @@ export function FieldsPage({ appId, app }: TabProps): VNode {
     };
     return html`<${ProblemBox} problem=${declared.problem} retry=${retry} />`;
   }
-  const onCount = app.data.role === 'owner' ? setProposal : null;
+  const onCount = app.data.may.includes('own') ? setProposal : null;
   return html`<div class="fields">
     <${Counted} appId=${appId} app=${app.data} resource=${declared} onCount=${onCount} />
     <${Seen} appId=${appId} resource=${catalogue} declared=${declared.data?.fields ?? []} onCount=${onCount} />

@@ -34,22 +34,21 @@ import { Erasure, Retention } from './settings/retention-erasure.ts';
 export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const { data } = app;
   const path = appPath(appId);
-  const isViewer = data?.role === 'viewer';
+  const mayChange = data?.may.includes('change') ?? false;
   // Viewers see neither the logging token nor browser keys. Neither is requested before the role is known.
-  const unlessViewer = (part: string): string | null =>
-    data === undefined || isViewer ? null : `${path}/${part}`;
+  const unlessViewer = (part: string): string | null => (mayChange ? `${path}/${part}` : null);
   const token = useResource<LoggingToken>(unlessViewer('logging-token'));
   const keys = useResource<BrowserKeyList>(unlessViewer('browser-keys'));
   const producers = useResource<ProducerList>(unlessViewer('producers'));
   const tokens = useResource<ResourceTokenList>(`${path}/tokens`);
   const members = useResource<MemberList>(`${path}/members`);
   const retention = useResource<RetentionAnswer>(`${path}/retention`);
-  const isOwner = data?.role === 'owner';
+  const isOwner = data?.may.includes('own') ?? false;
   const erasures = useResource<Erasures>(isOwner ? `${path}/erasures` : null);
   const audit = useResource<AuditPage>(`${path}/audit`);
   // All at once, so that lists do not push each other down.
   const parts = [
-    ...(isViewer ? [] : [token, producers, keys]),
+    ...(mayChange ? [token, producers, keys] : []),
     ...(isOwner ? [erasures] : []),
     tokens,
     members,
@@ -70,11 +69,11 @@ export function SettingsPage({ appId, app }: TabProps): VNode | null {
   const onChanged = audit.reload;
   return html`<div class="sections">
     <${General} app=${app} data=${data} onChanged=${onChanged} />
-    ${!isViewer && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
-    ${!isViewer && html`<${Producers} app=${data} resource=${producers} onChanged=${onChanged} />`}
+    ${mayChange && html`<${LoggingTokenSection} app=${data} resource=${token} onChanged=${onChanged} />`}
+    ${mayChange && html`<${Producers} app=${data} resource=${producers} onChanged=${onChanged} />`}
     <${SendAndRead} app=${data} loggingToken=${token.data?.loggingToken ?? null} />
     <${ResourceTokens} app=${data} resource=${tokens} members=${members.data?.members} onChanged=${onChanged} />
-    ${!isViewer && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}
+    ${mayChange && html`<${BrowserKeys} app=${data} resource=${keys} onChanged=${onChanged} />`}
     <${Members} app=${data} resource=${members} onChanged=${onChanged} onRemoved=${tokens.reload} />
     <${Retention} app=${data} resource=${retention} onChanged=${onChanged} />
     ${isOwner && html`<${Erasure} app=${data} resource=${erasures} onChanged=${onChanged} />`}
@@ -98,7 +97,7 @@ function General({ app, data, onChanged }: GeneralProps): VNode {
   });
   return html`<${Section} title="General">
     ${
-      data.role === 'owner'
+      data.may.includes('own')
         ? html`<${Form} layout="row" action=${rename} submit="Rename"><${Field} label="Name" name="name" maxlength="200" defaultValue=${data.name} /><//>`
         : html`<p>${data.name} <span class="badge">you are ${data.role}</span></p>`
     }
@@ -115,9 +114,9 @@ function SendAndRead({
 }): VNode {
   const place = { base: location.origin, appId: app.appId, loggingToken, resourceToken: null };
   return html`<${Section} title="Send and read" about="Reading takes a resource token.">
-    <${Snippets} masked place=${place} groups=${app.role === 'viewer' ? ['read'] : ['send', 'read']} />
+    <${Snippets} masked place=${place} groups=${app.may.includes('change') ? ['send', 'read'] : ['read']} />
     ${
-      app.role !== 'viewer' &&
+      app.may.includes('change') &&
       html`<h3>Send events from other programs</h3>
       <${Snippets} masked place=${place} groups=${['producers']} />`
     }

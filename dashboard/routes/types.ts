@@ -66,8 +66,8 @@ export function TypesPage({ appId, app }: TabProps): VNode {
   const [creating, setCreating] = useState(false);
   const [renaming, setRenaming] = useState<Named | null>(null);
   const [ofSchema, setOfSchema] = useState<Named | null>(null);
-  const mayChange = app.data?.role !== 'viewer';
-  const isOwner = app.data?.role === 'owner';
+  const mayChange = app.data?.may.includes('change') ?? false;
+  const isOwner = app.data?.may.includes('own') ?? false;
   const byType = new Map(schemas.data?.schemas.map((schema) => [schema.typeId, schema]));
   const found = data?.types.filter(({ name, typeId }) => matches(wanted, name, typeId));
   const last = useHiddenAtFirst(data?.types, order);

@@ -4,8 +4,10 @@
  */
 
 import type { MeasureStat } from '../base/measures.ts';
+import type { Permission, Role } from '../base/roles.ts';
 
 export type { MeasureStat } from '../base/measures.ts';
+export type { Role } from '../base/roles.ts';
 
 export interface User {
   readonly userId: string;
@@ -39,8 +41,6 @@ export interface IdentityState {
   readonly issuer: string;
   readonly joined: boolean;
 }
-
-export type Role = 'owner' | 'maintainer' | 'viewer';
 
 export interface AppRow {
   readonly appId: string;
@@ -82,6 +82,8 @@ export interface App {
   readonly appId: string;
   readonly name: string;
   readonly role: Role;
+  /** What the role may do. */
+  readonly may: readonly Permission[];
   readonly createdAt: string;
   readonly total: number;
   readonly firstEventAt: string | null;

@@ -1,4 +1,5 @@
 /** Groups of an issuer as roles in apps: which group gives what, and what an account gets and loses by it. */
+
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import type { Email } from '../accounts/people/email.ts';
 import {
@@ -6,11 +7,11 @@ import {
   endMembership,
   giveRole,
   lockMembers,
-  type Role,
   roleOf,
 } from '../accounts/people/members.ts';
 import { sendAgain } from '../accounts/people/senders.ts';
 import { requireVerifiedUser, type User } from '../accounts/people/users.ts';
+import { ROLES, type Role } from '../base/roles.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endMadeBy } from './member-removal.ts';
@@ -38,10 +39,9 @@ interface StoredGrant extends Grant {
 }
 
 const MAX_GROUP_CHARACTERS = 200;
-const RANK: Readonly<Record<Role, number>> = { viewer: 1, maintainer: 2, owner: 3 };
 
 function higher(a: Role | null, b: Role): Role {
-  return a !== null && RANK[a] > RANK[b] ? a : b;
+  return a !== null && ROLES.indexOf(a) < ROLES.indexOf(b) ? a : b;
 }
 
 /**
@@ -176,7 +176,7 @@ async function grantsOf(tx: Transaction, groups: readonly string[]): Promise<Map
   const grants = new Map<number, Grant>();
   for (const { appId, role, group } of rows) {
     const before = grants.get(appId);
-    if (before === undefined || RANK[role] > RANK[before.role]) grants.set(appId, { role, group });
+    if (before === undefined || higher(before.role, role) !== before.role) grants.set(appId, { role, group });
   }
   return grants;
 }

@@ -1,8 +1,10 @@
 /** Removes a member: the membership, invitations of the same person, and what the member made that reads the app or sends from it. */
+
 import type { Actor } from '../accounts/log/audit.ts';
 import { endMembership, lockMembers, roleOf } from '../accounts/people/members.ts';
 import { endSendersOf, type MadeSenders } from '../accounts/people/senders.ts';
 import type { User } from '../accounts/people/users.ts';
+import { may } from '../base/roles.ts';
 import { Rejection } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import { endTokensOf, type MadeToken } from './resource-tokens.ts';
@@ -55,9 +57,9 @@ export async function removeMember(
   const by = { userId: user.id, email: user.email };
   return await sql.begin('isolation level read committed', async (tx) => {
     await lockMembers(tx, appId);
-    const isOwner = (await roleOf(tx, appId, user.id)) === 'owner';
-    if (!isOwner && userId !== user.userId) return NOT_OWNER;
-    if (!isOwner && keep.tokens.length + keep.senders.length > 0) return NOT_KEEPER;
+    const mayRemove = may(await roleOf(tx, appId, user.id), 'own');
+    if (!mayRemove && userId !== user.userId) return NOT_OWNER;
+    if (!mayRemove && keep.tokens.length + keep.senders.length > 0) return NOT_KEEPER;
     const member = await endMembership(tx, { appId, userId, by });
     return { email: member.email, ...(await endMadeBy(tx, { appId, member, keep, heir: user.id, by })) };
   });

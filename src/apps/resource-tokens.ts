@@ -3,6 +3,7 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
 import { lockUser } from '../accounts/people/users.ts';
+import { rolesThat } from '../base/roles.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -157,7 +158,7 @@ function mayRestore(sql: Sql | Transaction, by: Actor) {
     SELECT FROM resource_token_apps AS link
      WHERE link.token_id = token.id
        AND NOT EXISTS (SELECT FROM app_members AS member
-                        WHERE member.app_id = link.app_id AND member.user_id = ${by.userId} AND role <> 'viewer')))`;
+                        WHERE member.app_id = link.app_id AND member.user_id = ${by.userId} AND role = ANY(${rolesThat('change')}))))`;
 }
 
 const accountOf = (by: Actor): number => (by === 'command line' ? SEVERAL : (by.userId ?? SEVERAL));

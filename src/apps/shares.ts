@@ -3,6 +3,7 @@
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
 import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
+import { rolesThat } from '../base/roles.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
 import { BatchedLookup, type LookupQueue, UNKNOWN_KEYS_DELAY_MS } from '../cache/batched-lookup.ts';
@@ -72,7 +73,7 @@ function isAllowed(sql: Sql) {
   return sql`
     (users.suspended_at IS NULL AND apps.suspended_at IS NULL AND apps.removed_at IS NULL
      AND EXISTS (SELECT FROM app_members AS member
-                  WHERE member.app_id = apps.id AND member.user_id = users.id AND member.role <> 'viewer')
+                  WHERE member.app_id = apps.id AND member.user_id = users.id AND member.role = ANY(${rolesThat('change')}))
      -- What it may do by a group alone, while the issuer has ended its sessions.
      AND NOT EXISTS (SELECT FROM group_grants AS suspended
                       WHERE suspended.app_id = apps.id AND suspended.user_id = users.id

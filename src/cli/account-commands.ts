@@ -4,7 +4,7 @@ import type { Command } from 'commander';
 import { COMMAND_LINE } from '../accounts/log/audit.ts';
 import type { IssuerNames } from '../accounts/oidc/issuer.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
-import { grantRole, ROLES, type Role } from '../accounts/people/members.ts';
+import { grantRole } from '../accounts/people/members.ts';
 import {
   accessOf,
   accessText,
@@ -13,6 +13,7 @@ import {
   requireUser,
   verifyEmail,
 } from '../accounts/people/users.ts';
+import { ROLES, type Role } from '../base/roles.ts';
 import type { Config } from '../config.ts';
 import { OperatorError, oneLine, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';

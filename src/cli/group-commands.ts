@@ -1,7 +1,7 @@
 /** Commands for groups of the OIDC issuer, and the roles that they give. */
 import type { Command } from 'commander';
-import { ROLES } from '../accounts/people/members.ts';
 import { listGroupMappings, mapGroup, unmapGroup } from '../apps/groups.ts';
+import { ROLES } from '../base/roles.ts';
 import { refused } from '../errors.ts';
 import { requireRole } from './account-commands.ts';
 import { JSON_OPTION } from './options.ts';

@@ -1,9 +1,10 @@
 /** The document of an installation's configuration: its shape, as a type and as the JSON Schema that checks it. */
-import type { Role } from '../accounts/people/members.ts';
+
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { REDACTIONS, type RedactionAction } from '../apps/redaction.ts';
 import type { KeptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
+import { ROLES, type Role } from '../base/roles.ts';
 import type { WebhookEntry as Webhook } from '../delivery/webhooks.ts';
 import type { FieldKind } from '../storage/storage.ts';
 
@@ -87,7 +88,7 @@ const NAME = { type: 'string', minLength: 1, maxLength: 200 } as const;
 const PATH = { type: 'string', minLength: 1, maxLength: 1_000 } as const;
 const EMAIL = { type: 'string', minLength: 3, maxLength: 254 } as const;
 const LIMIT = { type: ['integer', 'null'], minimum: 1 } as const;
-const ROLE = { enum: ['owner', 'maintainer', 'viewer'] } as const;
+const ROLE = { enum: ROLES } as const;
 
 function list(description: string, items: object): object {
   return { description, type: 'array', maxItems: 100_000, items };

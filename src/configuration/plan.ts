@@ -1,11 +1,11 @@
 /** Compares a configuration with what an installation has: the steps that make the one of the other. */
 import { isDeepStrictEqual } from 'node:util';
 import { parseEmail } from '../accounts/people/email.ts';
-import type { Role } from '../accounts/people/members.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { eventTypeNameProblem } from '../apps/event-types.ts';
 import { checkName } from '../apps/name.ts';
 import type { KeptDays } from '../apps/retention.ts';
+import type { Role } from '../base/roles.ts';
 import { isRuleProblem, parseRule } from '../delivery/alerts/rule.ts';
 import { deliveryNameProblem } from '../delivery/consumers.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';

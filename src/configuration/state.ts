@@ -1,9 +1,10 @@
 /** What an installation has of what its configuration may say. */
-import type { Role } from '../accounts/people/members.ts';
+
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
 import { type KeptDays, keptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
+import type { Role } from '../base/roles.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { byOf, type ConsumerStore, type FieldKind, namesOf } from '../storage/storage.ts';

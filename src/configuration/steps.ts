@@ -1,7 +1,6 @@
 /** The steps that change an installation's configuration, by the same functions as other changes. */
 import type { Actor } from '../accounts/log/audit.ts';
 import { type Email, requireEmail } from '../accounts/people/email.ts';
-import type { Role } from '../accounts/people/members.ts';
 import { createUser, requireUser } from '../accounts/people/users.ts';
 import { type LimitSettings, type OwnLimits, setAppLimits } from '../apps/app-limits.ts';
 import { deleteApp, createApp as insertApp, renameApp as setAppName } from '../apps/apps.ts';
@@ -19,6 +18,7 @@ import { type KeptDays, setRetention as keepEvents, type RetentionSettings } fro
 import { removeView as endView, saveView as setView } from '../apps/saved-views.ts';
 import type { Secret } from '../apps/secret.ts';
 import { removeTypeSchema, type SchemaMode, setTypeSchema } from '../apps/type-schemas.ts';
+import type { Role } from '../base/roles.ts';
 import type { Config } from '../config.ts';
 import {
   changeAlert,

@@ -6,9 +6,9 @@
 import type { Logger } from 'pino';
 import type { Mail, Mailer } from '../accounts/mail/mail.ts';
 import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
-import type { Role } from '../accounts/people/members.ts';
 import { hasMaker } from '../accounts/people/senders.ts';
 import type { Secret } from '../apps/secret.ts';
+import { may, type Role } from '../base/roles.ts';
 import { Rounds } from '../base/rounds.ts';
 import { Ending, Slots } from '../base/slots.ts';
 import { HOUR_MS } from '../base/time-units.ts';
@@ -246,7 +246,7 @@ export class Outbox {
        WHERE email_key = ${key} AND email_verified_at IS NOT NULL`;
     if (account?.role === 'owner') return 'owner';
     if (account === undefined) return 'other';
-    return account.role !== null && (account.isOpened || !type.startsWith('alert.')) ? 'other' : 'nobody';
+    return may(account.role, 'read') && (account.isOpened || !type.startsWith('alert.')) ? 'other' : 'nobody';
   }
 
   /** Counts a mail to a mailbox. @returns 0 where it may be sent now; else milliseconds, and it is not counted */

@@ -105,12 +105,12 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, engine, config } = options;
   const store = new ConsumerStore(engine, sql);
   return [
-    api.readInTurn('/api/apps/:appId/webhooks', 'viewer', async ({ app, sql: reads }) => {
+    api.readInTurn('/api/apps/:appId/webhooks', 'read', async ({ app, sql: reads }) => {
       const [webhooks, tries] = [await listWebhooks(reads, app.id), await listTries(reads, app.id)];
       const shown = webhooks.map((one) => ({ ...shownWebhook(one), history: tries.get(one.id) ?? [] }));
       return done<WebhookList>({ webhooks: shown, most: config.MAX_WEBHOOKS_PER_APP });
     }),
-    api.change('POST', '/api/apps/:appId/webhooks', 'member', NEW_WEBHOOK, ({ app, by }, body) =>
+    api.change('POST', '/api/apps/:appId/webhooks', 'change', NEW_WEBHOOK, ({ app, by }, body) =>
       inFields('url', async () => {
         const made = await addWebhook({ ...options, store }, app.id, body, { by });
         return done<NewWebhookAnswer>(made, { status: 201 });
@@ -119,11 +119,11 @@ function webhookRoutes(options: DeliveryRoutesOptions): readonly Route[] {
     api.change(
       'POST',
       '/api/apps/:appId/webhooks/:webhookId/:action',
-      'member',
+      'change',
       NO_FIELDS,
       (call, _, outside) => inFields('webhookId', () => actOnWebhook(options, store, call, outside)),
     ),
-    api.change('DELETE', '/api/apps/:appId/webhooks/:webhookId', 'member', NO_FIELDS, async (call) => {
+    api.change('DELETE', '/api/apps/:appId/webhooks/:webhookId', 'change', NO_FIELDS, async (call) => {
       const found = await findWebhook(sql, call.parameters[1] ?? '', call.app.id);
       await removeWebhook(sql, store, found, call.by);
       return done<Nothing>({});
@@ -173,7 +173,7 @@ const SEALED_OTHERWISE: TriedWebhook = {
 function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
   const { api, sql, config, now } = options;
   return [
-    api.readInTurn('/api/apps/:appId/alerts', 'viewer', async ({ app, sql: reads, events }) => {
+    api.readInTurn('/api/apps/:appId/alerts', 'read', async ({ app, sql: reads, events }) => {
       const [alerts, said] = [await listAlerts(reads, app.id), await listTransitions(reads, app.id)];
       const rules = alerts.map(({ parsed }) => parsed);
       const warnings = await latenessWarnings({ sql: reads, events }, app.id, rules, now());
@@ -184,7 +184,7 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
       const sendsMail = config.SMTP_URL !== '';
       return done<AlertList>({ alerts: shown, most: config.MAX_ALERT_RULES_PER_APP, sendsMail });
     }),
-    api.readInTurn('/api/apps/:appId/alerts/trial', 'viewer', ({ app, sql: reads, events, exchange }) =>
+    api.readInTurn('/api/apps/:appId/alerts/trial', 'read', ({ app, sql: reads, events, exchange }) =>
       inFields('rule', async () => {
         const query = new URLSearchParams(exchange.query);
         const text = query.get('rule');
@@ -209,7 +209,7 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         return done<AlertTrial>({ ...trial, firings: trial.firings.slice(-FIRINGS_SHOWN) });
       }),
     ),
-    api.change('POST', '/api/apps/:appId/alerts', 'member', NEW_ALERT, (call, body) =>
+    api.change('POST', '/api/apps/:appId/alerts', 'change', NEW_ALERT, (call, body) =>
       inFields('rule', async () => {
         const { app, by } = call;
         const { name, rule, timezone = 'UTC', webhooks = [], emails = [], alertmanager = null } = body;
@@ -231,14 +231,14 @@ function alertRoutes(options: DeliveryRoutesOptions): readonly Route[] {
         return done<NewAlertAnswer>({ alertId, warning }, { status: 201 });
       }),
     ),
-    api.change('POST', '/api/apps/:appId/alerts/:alertId/:action', 'member', NO_FIELDS, async (call) => {
+    api.change('POST', '/api/apps/:appId/alerts/:alertId/:action', 'change', NO_FIELDS, async (call) => {
       const [, alertId = '', action = ''] = call.parameters;
       const found = await findAlert(sql, alertId, call.app.id);
       if (action !== 'pause' && action !== 'resume') return NO_ACTION;
       await setAlertPaused(sql, found, action === 'pause', call.by);
       return done<Nothing>({});
     }),
-    api.change('DELETE', '/api/apps/:appId/alerts/:alertId', 'member', NO_FIELDS, async (call) => {
+    api.change('DELETE', '/api/apps/:appId/alerts/:alertId', 'change', NO_FIELDS, async (call) => {
       const found = await findAlert(sql, call.parameters[1] ?? '', call.app.id);
       await removeAlert(sql, found, call.by);
       return done<Nothing>({});

@@ -52,12 +52,12 @@ const NO_PASSWORD = new Rejection('invalidBody', 'The field "password" is missin
 export function erasureRoutes(options: ErasureRoutesOptions): readonly Route[] {
   const { api, sql, storage, secret, signIn, now, monotonic } = options;
   return [
-    api.readInTurn('/api/apps/:appId/erasures', 'owner', async ({ app, sql: reads }) =>
+    api.readInTurn('/api/apps/:appId/erasures', 'own', async ({ app, sql: reads }) =>
       done<Erasures>({
         erasures: await showErasures({ sql: reads, storage }, app.id, await listErasures(reads, app.id)),
       }),
     ),
-    api.change('POST', '/api/apps/:appId/erasures', 'owner', BODY, async (call, body, outside) => {
+    api.change('POST', '/api/apps/:appId/erasures', 'own', BODY, async (call, body, outside) => {
       const { app, user, by, client, exchange } = call;
       const { filter, reason = null, anonymize = false, dryRun = false, most = false } = body;
       const action = anonymize ? 'anonymize' : 'delete';

@@ -22,7 +22,7 @@ const NOT_COUNTED =
 export function boardRoute(options: ChartRouteOptions): Route {
   return options.api.readInTurn(
     '/api/apps/:appId/boards/:boardId/data',
-    'viewer',
+    'read',
     async ({ app, exchange, parameters, sql, events, pass }) => {
       const query = BOARD_QUERY.parse(exchange.query);
       if (query instanceof Rejection) return query;

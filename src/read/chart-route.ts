@@ -40,31 +40,25 @@ export const TOO_LONG = new Rejection('invalidParameters', 'from and to must be 
  * which. Without a choice of types, those that are hidden are one line apart, and in none of the other numbers.
  */
 export function chartRoute(options: ChartRouteOptions): Route {
-  return options.api.readInTurn(
-    '/api/apps/:appId/series',
-    'viewer',
-    async ({ app, exchange, ...reading }) => {
-      const query = CHART_QUERY.parse(exchange.query);
-      if (query instanceof Rejection) return query;
-      const at = options.now();
-      const isOpen = query.to === null || query.to > at - MAX_CURSOR_AGE_MS;
-      const [types, feed] = await Promise.all([
-        findChartTypes(reading.sql, app.id, query.typeId),
-        isOpen ? reading.events.feedCursor(app.id, at) : undefined,
-      ]);
-      if (types instanceof Rejection) return types;
-      const chart =
-        types.annotating.length === 0
-          ? await readChartOfTypes(options, reading, app, query, types)
-          : // Its counts and its marks are of one snapshot.
-            await reading.events.together(app.id, (sql, events) =>
-              readMarkedChart(options, { sql, events }, app, query, types),
-            );
-      return chart instanceof Rejection
-        ? chart
-        : done<Series>(feed === undefined ? chart : { ...chart, feed });
-    },
-  );
+  return options.api.readInTurn('/api/apps/:appId/series', 'read', async ({ app, exchange, ...reading }) => {
+    const query = CHART_QUERY.parse(exchange.query);
+    if (query instanceof Rejection) return query;
+    const at = options.now();
+    const isOpen = query.to === null || query.to > at - MAX_CURSOR_AGE_MS;
+    const [types, feed] = await Promise.all([
+      findChartTypes(reading.sql, app.id, query.typeId),
+      isOpen ? reading.events.feedCursor(app.id, at) : undefined,
+    ]);
+    if (types instanceof Rejection) return types;
+    const chart =
+      types.annotating.length === 0
+        ? await readChartOfTypes(options, reading, app, query, types)
+        : // Its counts and its marks are of one snapshot.
+          await reading.events.together(app.id, (sql, events) =>
+            readMarkedChart(options, { sql, events }, app, query, types),
+          );
+    return chart instanceof Rejection ? chart : done<Series>(feed === undefined ? chart : { ...chart, feed });
+  });
 }
 
 /** The chart of a query. @returns also a refusal of its types, or of too long a range */

@@ -40,6 +40,6 @@ function sessionRoute({ api, slots }: DashboardReadOptions, { declaration, run }
     return await run({ exchange, app, holder, turns, parameters: parameters.slice(1), text }, slots);
   };
   if (maxBodyBytes === undefined)
-    return api.read(path, 'viewer', (call) => answer(call, ''), headersOfRead(declaration));
-  return api.ask(path, 'viewer', { maxBodyBytes, headers: headersOfRead(declaration) }, answer);
+    return api.read(path, 'read', (call) => answer(call, ''), headersOfRead(declaration));
+  return api.ask(path, 'read', { maxBodyBytes, headers: headersOfRead(declaration) }, answer);
 }

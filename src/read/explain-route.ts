@@ -59,7 +59,7 @@ interface Asked extends ValueScope {
 export function explainRoute(options: ChartRouteOptions): Route {
   return options.api.readInTurn(
     '/api/apps/:appId/explanation',
-    'viewer',
+    'read',
     async ({ app, exchange, sql, events, pass }) => {
       const query = EXPLAIN_QUERY.parse(exchange.query);
       if (query instanceof Rejection) return query;

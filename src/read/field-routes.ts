@@ -29,7 +29,7 @@ const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
-    api.readInTurn('/api/apps/:appId/declared-fields', 'viewer', async ({ app, sql }) =>
+    api.readInTurn('/api/apps/:appId/declared-fields', 'read', async ({ app, sql }) =>
       done<DeclaredFields>({
         fields: (await listFieldProgress(sql, app.id)).map(shownField),
         most: MAX_FIELDS,
@@ -38,7 +38,7 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
     api.change(
       'POST',
       '/api/apps/:appId/declared-fields',
-      'owner',
+      'own',
       NEW_FIELD,
       async ({ app, by: actor }, { backfill = false, ...body }) => {
         const reference = referenceOf(app.id, body);
@@ -50,7 +50,7 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
     api.change(
       'POST',
       '/api/apps/:appId/declared-fields/remove',
-      'owner',
+      'own',
       OLD_FIELD,
       async ({ app, by: actor }, body) => {
         const reference = referenceOf(app.id, body);

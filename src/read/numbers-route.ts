@@ -57,7 +57,7 @@ const MOST_TYPES = 50;
  * whether the numbers of all events were, and `seconds` how long reading rows took.
  */
 export function numbersRoute(options: ChartRouteOptions): Route {
-  return options.api.readInTurn('/api/apps/:appId/numbers', 'viewer', async ({ app, exchange, ...place }) => {
+  return options.api.readInTurn('/api/apps/:appId/numbers', 'read', async ({ app, exchange, ...place }) => {
     const query = NUMBERS_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const numbers = await readNumbersOf(options, place, app, query, { readsRows: true });

@@ -32,7 +32,7 @@ const MISSED = 7;
 
 /** Counts alone, and of one snapshot. */
 export function overviewRoute(options: ChartRouteOptions): Route {
-  return options.api.readInTurn('/api/apps/:appId/overview', 'viewer', async ({ app, exchange, events }) => {
+  return options.api.readInTurn('/api/apps/:appId/overview', 'read', async ({ app, exchange, events }) => {
     const query = OVERVIEW_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const zone = query.timezone ?? 'UTC';

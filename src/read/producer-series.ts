@@ -30,7 +30,7 @@ const QUERY = new Query(PRODUCER_PARAMETERS, (query) =>
 export function producerSeriesRoute({ api, now, writeUsage }: ProducerSeriesOptions): Route {
   return api.readInTurn(
     '/api/apps/:appId/producer-series',
-    'viewer',
+    'read',
     async ({ app, exchange, sql, events }) => {
       const query = QUERY.parse(exchange.query);
       if (query instanceof Rejection) return query;

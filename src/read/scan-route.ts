@@ -45,7 +45,7 @@ export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 /** The parameters are those of the chart, with `cursor`, and `width` in place of `buckets`, for the parts that follow the first. */
 export function scanRoute(options: ScanRouteOptions): Route {
   const { api, now, monotonic, partBudget } = options;
-  return api.readInTurn('/api/apps/:appId/scan', 'viewer', async ({ app, exchange, sql, events, pass }) => {
+  return api.readInTurn('/api/apps/:appId/scan', 'read', async ({ app, exchange, sql, events, pass }) => {
     const query = SCAN_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
     const { timezone, by, width, cursor: after } = query;

@@ -51,10 +51,10 @@ export interface ShareRoutesOptions {
 
 export function shareRoutes({ api, sql, passwords, now }: ShareRoutesOptions): readonly Route[] {
   return [
-    api.read(PATH, 'viewer', async ({ app }) =>
+    api.read(PATH, 'read', async ({ app }) =>
       done<ShareCollection>({ shares: await listShares(sql, app.id) }),
     ),
-    api.change('POST', PATH, 'member', NEW_SHARE, async ({ app, by, client, baseUrl, note }, body) => {
+    api.change('POST', PATH, 'change', NEW_SHARE, async ({ app, by, client, baseUrl, note }, body) => {
       const { range, timezone, filters = [], origins = [], password, viewId = null, boardId = null } = body;
       const endsAt = body.endsAt === undefined ? null : new Date(body.endsAt);
       if (!isRange(range))
@@ -78,7 +78,7 @@ export function shareRoutes({ api, sql, passwords, now }: ShareRoutesOptions): r
       note('share.create', { appId: app.appId, shareId });
       return done<NewShare>({ shareId, url: `${baseUrl}/shared/${secret}` }, { status: 201 });
     }),
-    api.change('DELETE', `${PATH}/:shareId`, 'member', NO_FIELDS, async ({ app, by, parameters, note }) => {
+    api.change('DELETE', `${PATH}/:shareId`, 'change', NO_FIELDS, async ({ app, by, parameters, note }) => {
       const shareId = parameters[1] ?? '';
       const isRevoked = await sql.begin((tx) => revokeShare(tx, { appId: app.id, shareId, by }));
       if (isRevoked) note('share.revoke', { appId: app.appId, shareId });

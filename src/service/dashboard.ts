@@ -1,4 +1,5 @@
 /** The dashboard's side of the service: everything under /api and the pages, put together from its parts. */
+
 import { fileURLToPath } from 'node:url';
 import type { Logger } from 'pino';
 import { AuthLog } from '../accounts/log/auth-log.ts';
@@ -38,6 +39,7 @@ import { typeSchemaRoutes } from '../apps/routes/type-schemas.ts';
 import { usageRoutes } from '../apps/routes/usage.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Shares } from '../apps/shares.ts';
+import { rolesThat } from '../base/roles.ts';
 import { DAY_MS, HOUR_MS, SECOND_MS } from '../base/time-units.ts';
 import type { Config } from '../config.ts';
 import { digestRoutes } from '../delivery/digest/routes.ts';
@@ -233,14 +235,14 @@ export async function createDashboard(options: DashboardOptions, opened: Opened)
   return { routes, notFoundPage: pages.notFound, feeds, setupPath, signIns: accounts.signIns };
 }
 
-/** Whether a session is valid, and its user a member of the app. Does not count as a use of the session. */
+/** Whether a session is valid, and its user a member who may read the app. Does not count as a use of the session. */
 async function isStillMember(sql: Sql, sessions: Sessions, { holder, app }: ReadCall): Promise<boolean> {
   if (holder.kind !== 'session') return false;
   const [valid, members] = await Promise.all([
     sessions.findValid(sql, [holder.session]),
     sql`
       SELECT FROM app_members JOIN apps ON apps.id = app_id
-       WHERE app_id = ${app.id} AND user_id = ${holder.userId} AND suspended_at IS NULL`,
+       WHERE app_id = ${app.id} AND user_id = ${holder.userId} AND suspended_at IS NULL AND role = ANY(${rolesThat('read')})`,
   ]);
   return valid.size > 0 && members.length > 0;
 }

@@ -181,6 +181,23 @@ describe('every route of an app', () => {
     }
   });
 
+  test('refuses a member whose role may nothing, and changes nothing', async () => {
+    const nobody = await newPerson(service, 'nobody@example.com');
+    await joinApp(owner, app.path, nobody, { email: 'nobody@example.com', role: 'viewer' });
+    await service.sql`ALTER TABLE app_members DROP CONSTRAINT app_members_role_check`;
+    await service.sql`
+      UPDATE app_members SET role = 'nobody' FROM users WHERE users.id = user_id AND email = 'nobody@example.com'`;
+    const before = await content();
+    for (const route of declared) {
+      const reply = await ask(nobody, route);
+      expect([reply.status, reply.code], nameOf(route)).toEqual([403, 'ACCESS_DENIED']);
+    }
+    const { apps } = (await nobody.get('/api/apps')).data as { apps: readonly object[] };
+    expect(apps).toEqual([expect.not.objectContaining({ total: expect.anything() })]);
+    expect(await content()).toBe(before);
+    await service.sql`DELETE FROM app_members WHERE role = 'nobody'`;
+  });
+
   test('is not there for others, and asks visitors to sign in', async () => {
     for (const route of declared) {
       expect((await ask(stranger, route)).code, nameOf(route)).toBe('APP_NOT_FOUND');

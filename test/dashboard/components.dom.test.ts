@@ -209,7 +209,7 @@ test('a field is declared with the type, the kind and the earlier events that we
 });
 
 describe('browser keys', () => {
-  const app = { appId: 'app_1', name: 'Shop', role: 'maintainer' };
+  const app = { appId: 'app_1', name: 'Shop', role: 'maintainer', may: ['read', 'change'] };
   const path = '/api/apps/app_1/browser-keys';
   const key = {
     ...{ tokenId: 'tok_1', name: 'The shop', types: ['pageview', 'bought'], browserKey: 'tdb_one' },

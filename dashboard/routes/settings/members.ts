@@ -46,7 +46,7 @@ export function Members({ app, resource, onChanged, onRemoved }: MembersProps): 
   };
   const [removal, setRemoval] = useState<Removal | null>(null);
   const me = session.value?.user?.userId;
-  const isOwner = app.role === 'owner';
+  const isOwner = app.may.includes('own');
   const owners = data?.members.filter(({ role }) => role === 'owner').length ?? 0;
   const close = (): void => setRemoval(null);
   const removed = (): void => {

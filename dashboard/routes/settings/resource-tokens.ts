@@ -71,11 +71,11 @@ export function ResourceTokens({ app, resource, members, onChanged }: ResourceTo
           ],
           ['Last used', ({ lastUsedAt }) => html`<${Ago} at=${lastUsedAt} />`],
           ['Expires', expiryText],
-          app.role !== 'viewer' && ['', revocation],
+          app.may.includes('change') && ['', revocation],
         ],
       })
     }
-    ${app.role !== 'viewer' && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
+    ${app.may.includes('change') && html`<div class="row-actions"><button type="button" class="button" onClick=${() => setCreating(true)}>New resource token…</button></div>`}
     ${
       creating &&
       html`<${NewToken} app=${app} path=${path} onClose=${() => setCreating(false)} onDone=${({

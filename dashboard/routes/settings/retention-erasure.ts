@@ -56,7 +56,7 @@ export function Retention({ app, resource, onChanged }: SectionProps<RetentionAn
     title="Retention"
     path=${`/api/apps/${app.appId}/retention`}
     onChanged=${onChanged}
-    change=${app.role === 'owner' ? 'Change retention' : ''}
+    change=${app.may.includes('own') ? 'Change retention' : ''}
     resource=${resource}
     list=${
       resource.data &&

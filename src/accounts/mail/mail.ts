@@ -2,9 +2,9 @@
 
 import { createTransport, type Transporter } from 'nodemailer';
 import type { Logger } from 'pino';
+import type { GivenRole } from '../../base/roles.ts';
 import { withTimeout } from '../../base/timeout.ts';
 import { errorCode } from '../../storage/database/connect.ts';
-import type { GivenRole } from '../people/members.ts';
 import { Background, type BackgroundLimits } from './background.ts';
 
 export interface Mail {

@@ -5,6 +5,7 @@
  * joins the one app.
  */
 
+import type { GivenRole } from '../../base/roles.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { createPublicId } from '../../base/token-text.ts';
 import { refused } from '../../errors.ts';
@@ -12,7 +13,7 @@ import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type Actor, writeAudit } from '../log/audit.ts';
 import { createSecretText, secretDigest } from '../sessions/one-time-secret.ts';
 import type { Email } from './email.ts';
-import { addMember, type GivenRole, lockMembers, type Membership } from './members.ts';
+import { addMember, lockMembers, type Membership } from './members.ts';
 import type { User } from './users.ts';
 
 export interface Invitation {

@@ -1,18 +1,10 @@
 /** Members: the roles of accounts in apps. */
+import { type GivenRole, type Role, rolesThat } from '../../base/roles.ts';
 import { appNotFound, refused } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
 import { type Actor, COMMAND_LINE, writeAudit } from '../log/audit.ts';
 import type { Email } from './email.ts';
 import { requireVerifiedUser, type User } from './users.ts';
-
-/** `owner`: full access. `maintainer`: sees and creates tokens and types, reads charts and events. `viewer`: reads, changes nothing, and
- * sees no token. */
-export type Role = 'owner' | 'maintainer' | 'viewer';
-
-/** The roles that an owner gives to others. */
-export type GivenRole = Exclude<Role, 'owner'>;
-
-export const ROLES: readonly Role[] = ['owner', 'maintainer', 'viewer'];
 
 /** An app and the role of one of its members. */
 export interface Membership {
@@ -135,7 +127,7 @@ export async function holdMaintained(
 ): Promise<ReadonlySet<number>> {
   const rows = await tx<{ appId: number }[]>`
     SELECT app_id AS "appId" FROM app_members
-     WHERE user_id = ${userId} AND app_id = ANY(${[...appIds]}::int[]) AND role <> 'viewer'
+     WHERE user_id = ${userId} AND app_id = ANY(${[...appIds]}::int[]) AND role = ANY(${rolesThat('change')})
      ORDER BY app_id FOR SHARE`;
   return new Set(rows.map(({ appId }) => appId));
 }

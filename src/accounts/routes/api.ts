@@ -3,6 +3,7 @@
  * request that one step refuses does not reach the next.
  */
 
+import { may, type Permission } from '../../base/roles.ts';
 import { type NotRun, Slots } from '../../base/slots.ts';
 import { PUBLIC_ID_FORMS } from '../../base/token-text.ts';
 import type { Path } from '../../base/turns.ts';
@@ -56,17 +57,12 @@ export interface MemberCall extends SignedInCall {
   readonly app: Membership;
 }
 
-interface Calls {
+interface Calls extends Readonly<Record<Permission, MemberCall>> {
   public: Call;
   'signed-in': SignedInCall;
-  /** Every member. */
-  viewer: MemberCall;
-  /** Maintainers and owners: a route that asks for no more is closed to viewers. */
-  member: MemberCall;
-  owner: MemberCall;
 }
 
-/** Who may use a route. */
+/** Who may use a route: with a permission, the members of the path's app whose role has it. */
 export type Access = keyof Calls;
 
 export interface ApiOptions {
@@ -178,8 +174,12 @@ const APP_SUSPENDED = new Rejection(
   'accessDenied',
   'The operator of this service has suspended the app: nothing is written to it or read from it.',
 );
-const NOT_VIEWER = new Rejection('accessDenied', 'Viewers of the app may not do this.');
-export const NOT_OWNER = new Rejection('accessDenied', 'Only an owner of the app may do this.');
+/** To members whose role lacks a permission. */
+export const NOT_ALLOWED: Readonly<Record<Permission, Rejection>> = {
+  read: new Rejection('accessDenied', 'Your role in the app may not see this.'),
+  change: new Rejection('accessDenied', 'Viewers of the app may not do this.'),
+  own: new Rejection('accessDenied', 'Only an owner of the app may do this.'),
+};
 
 /**
  * Changes of an app in one way by one account, before it has to wait between two: each is a row of the audit log for ever. What
@@ -210,15 +210,9 @@ export class Api {
     this.#admit = {
       public: async (call) => call,
       'signed-in': (call) => this.#signedIn(call),
-      viewer: (call) => this.#member(call),
-      member: async (call) => {
-        const member = await this.#member(call);
-        return member instanceof Rejection || member.app.role !== 'viewer' ? member : NOT_VIEWER;
-      },
-      owner: async (call) => {
-        const member = await this.#member(call);
-        return member instanceof Rejection || member.app.role === 'owner' ? member : NOT_OWNER;
-      },
+      read: (call) => this.#member(call, 'read'),
+      change: (call) => this.#member(call, 'change'),
+      own: (call) => this.#member(call, 'own'),
     };
   }
 
@@ -402,7 +396,7 @@ export class Api {
     return { ...call, session, user, by: { userId: user.id, email: user.email } };
   }
 
-  async #member(call: RawCall): Promise<MemberCall | Rejection> {
+  async #member(call: RawCall, permission: Permission): Promise<MemberCall | Rejection> {
     const signedIn = await this.#signedIn(call);
     if (signedIn instanceof Rejection) return signedIn;
     const { sql, wall } = this.#options;
@@ -416,7 +410,8 @@ export class Api {
       app = await findMembership(sql, user, appId);
       if (app === null) return NO_APP;
     }
-    return app.suspendedAt === null ? { ...signedIn, app } : APP_SUSPENDED;
+    if (app.suspendedAt !== null) return APP_SUSPENDED;
+    return may(app.role, permission) ? { ...signedIn, app } : NOT_ALLOWED[permission];
   }
 }
 

@@ -7,6 +7,7 @@ import type {
   MemberList,
   NewMember,
 } from '../../api-types/answers.ts';
+import { GIVEN_ROLES, type GivenRole, may } from '../../base/roles.ts';
 import { Rejection, refused } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
@@ -21,9 +22,9 @@ import {
   listInvitations,
   withdrawInvitation,
 } from '../people/invitations.ts';
-import { changeRole, type GivenRole, isMember, listMembers, lockMembers, roleOf } from '../people/members.ts';
+import { changeRole, isMember, listMembers, lockMembers, roleOf } from '../people/members.ts';
 import { Backoff, throttled } from '../sign-in/backoff.ts';
-import { type Api, type MemberCall, NOT_OWNER } from './api.ts';
+import { type Api, type MemberCall, NOT_ALLOWED } from './api.ts';
 import { bodyOf, NO_FIELDS } from './body.ts';
 
 export interface MemberRoutesOptions {
@@ -36,7 +37,7 @@ export interface MemberRoutesOptions {
   readonly monotonic: () => number;
 }
 
-const ROLE = { type: 'string', enum: ['maintainer', 'viewer'] } as const;
+const ROLE = { type: 'string', enum: GIVEN_ROLES } as const;
 const NEW_MEMBER = bodyOf({ email: { type: 'string', maxLength: 1_000 }, role: ROLE }, ['email']);
 const NEW_ROLE = bodyOf({ role: ROLE }, ['role']);
 
@@ -54,14 +55,14 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
   // An account must not be a way to flood the mailboxes of strangers.
   const ofInviter = new Backoff({ free: 30, longestMs: 60_000, now: monotonic });
   return [
-    api.read('/api/apps/:appId/members', 'viewer', async ({ app }) => {
+    api.read('/api/apps/:appId/members', 'read', async ({ app }) => {
       const [members, invitations] = await Promise.all([
         listMembers(sql, app.id),
         listInvitations(sql, app.id, wall()),
       ]);
       return done<MemberList>({ members, invitations });
     }),
-    api.change('POST', '/api/apps/:appId/members', 'owner', NEW_MEMBER, async (call, body) => {
+    api.change('POST', '/api/apps/:appId/members', 'own', NEW_MEMBER, async (call, body) => {
       const { app, user, baseUrl, note } = call;
       const email = requireEmail(body.email);
       const wait = ofInviter.wait(user.userId);
@@ -77,20 +78,20 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
       mailer?.send(MAILS.invitation(email.text, app.name, role, user.email, link));
       return done<NewMember>({ invited: true, link, mailed: mailer !== null }, { status: 201 });
     }),
-    api.change('PATCH', '/api/apps/:appId/members/:userId', 'owner', NEW_ROLE, async (call, body) => {
+    api.change('PATCH', '/api/apps/:appId/members/:userId', 'own', NEW_ROLE, async (call, body) => {
       const { app, by, note } = call;
       const [, userId = ''] = call.parameters;
       const role = givenRole(body.role);
       const changed = await sql.begin('isolation level read committed', async (tx) => {
         await lockMembers(tx, app.id);
-        if ((await roleOf(tx, app.id, call.user.id)) !== 'owner') return NOT_OWNER;
+        if (!may(await roleOf(tx, app.id, call.user.id), 'own')) return NOT_ALLOWED.own;
         return await changeRole(tx, { appId: app.id, userId, role, by });
       });
       if (changed instanceof Rejection) return changed;
       note('member.role', { appId: app.appId, targetUserId: userId, targetEmail: changed });
       return done<Pick<Member, 'userId' | 'role'>>({ userId, role });
     }),
-    api.change('DELETE', '/api/apps/:appId/invitations/:invitationId', 'owner', NO_FIELDS, async (call) => {
+    api.change('DELETE', '/api/apps/:appId/invitations/:invitationId', 'own', NO_FIELDS, async (call) => {
       const invitationId = call.parameters[1] ?? '';
       const withdrawal = { appId: call.app.id, invitationId, by: call.by };
       if (!(await withdrawInvitation(sql, withdrawal))) return NO_INVITATION;
@@ -118,7 +119,8 @@ export function memberRoutes({ api, sql, mailer, wall, monotonic }: MemberRoutes
 }
 
 /** One of the two that the body's schema lets through. */
-const givenRole = (role: string | undefined): GivenRole => (role === 'viewer' ? 'viewer' : 'maintainer');
+const givenRole = (role: string | undefined): GivenRole =>
+  GIVEN_ROLES.find((one) => one === role) ?? 'maintainer';
 
 /**
  * Invites an address. The same work, and the same answer, whether an account has it: an owner may be a stranger who asks for
@@ -132,7 +134,7 @@ async function inviteBy(
 ): Promise<string | Rejection> {
   // Only reads after the lock are safe: an invitation may be accepted, or this owner demoted, concurrently.
   await lockMembers(tx, app.id);
-  if ((await roleOf(tx, app.id, user.id)) !== 'owner') return NOT_OWNER;
+  if (!may(await roleOf(tx, app.id, user.id), 'own')) return NOT_ALLOWED.own;
   if (await isMember(tx, app.id, email)) throw refused('alreadyMember', `${email.text} is already a member`);
   return await invite(tx, { appId: app.id, email, role, by, now });
 }

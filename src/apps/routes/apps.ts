@@ -15,6 +15,7 @@ import type {
   RemovedAppList,
   TypeActivity,
 } from '../../api-types/answers.ts';
+import { may, permissionsOf } from '../../base/roles.ts';
 import { Rejection } from '../../errors.ts';
 import { done, type Nothing } from '../../http/data.ts';
 import type { Route } from '../../http/route.ts';
@@ -67,7 +68,9 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       if (!isTimezone(timezone)) return NO_ZONE;
       const memberships = [...(await listMemberships(sql, user)), ...(await listInvitedTo(sql, user, now()))];
       const stats = await events.appStats(
-        memberships.filter(({ suspendedAt }) => suspendedAt === null).map(({ id }) => id),
+        memberships
+          .filter(({ suspendedAt, role }) => suspendedAt === null && may(role, 'read'))
+          .map(({ id }) => id),
         { timezone, now: now() },
       );
       const apps = memberships.map(({ id, ...app }) => ({ ...app, ...stats.get(id) }));
@@ -81,34 +84,26 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
       note('app.create', { appId: made.appId });
       return done<CreatedApp>(made, { status: 201 });
     }),
-    api.readInTurn(
-      '/api/apps/:appId',
-      'viewer',
-      async ({ app: { id, suspendedAt: _, ...app }, events, sql }) =>
-        done<App>({
-          ...app,
-          ...(await events.appSpan(id)),
-          refusedLately: await wasRefusedLately(sql, id, now()),
-        }),
+    api.readInTurn('/api/apps/:appId', 'read', async ({ app: { id, suspendedAt: _, ...app }, events, sql }) =>
+      done<App>({
+        ...app,
+        may: permissionsOf(app.role),
+        ...(await events.appSpan(id)),
+        refusedLately: await wasRefusedLately(sql, id, now()),
+      }),
     ),
-    api.change('PATCH', '/api/apps/:appId', 'owner', NAME, async ({ app, by }, { name }) => {
+    api.change('PATCH', '/api/apps/:appId', 'own', NAME, async ({ app, by }, { name }) => {
       await renameApp(sql, { appId: app.id, name, by });
       return done<Pick<App, 'appId' | 'name'>>({ appId: app.appId, name });
     }),
-    api.change(
-      'DELETE',
-      '/api/apps/:appId',
-      'owner',
-      CONFIRMATION,
-      async ({ app, by, note }, { confirm }) => {
-        await removeApp(sql, { appId: app.id, confirm, by });
-        note('app.delete', { appId: app.appId });
-        return done<Nothing>({});
-      },
-    ),
+    api.change('DELETE', '/api/apps/:appId', 'own', CONFIRMATION, async ({ app, by, note }, { confirm }) => {
+      await removeApp(sql, { appId: app.id, confirm, by });
+      note('app.delete', { appId: app.appId });
+      return done<Nothing>({});
+    }),
     ...binRoutes(options),
     ...typeRoutes(options),
-    api.readInTurn('/api/apps/:appId/audit', 'viewer', ({ app, exchange, sql }) =>
+    api.readInTurn('/api/apps/:appId/audit', 'read', ({ app, exchange, sql }) =>
       auditPage(sql, { appId: app.id }, exchange),
     ),
   ];
@@ -116,7 +111,7 @@ export function appRoutes(options: AppRoutesOptions): readonly Route[] {
 
 function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readonly Route[] {
   return [
-    api.change('POST', '/api/apps/:appId/types', 'member', NAME, async ({ app, by }, { name }) =>
+    api.change('POST', '/api/apps/:appId/types', 'change', NAME, async ({ app, by }, { name }) =>
       done<Pick<EventType, 'typeId' | 'name'>>(
         await createEventType(sql, { appId: app.appId, name, maxTypes: maxTypesPerApp, by }),
         {
@@ -127,7 +122,7 @@ function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readon
     api.change(
       'PATCH',
       '/api/apps/:appId/types/:typeId',
-      'member',
+      'change',
       CHANGED_TYPE,
       async ({ app, by, parameters }, { name, hidden, annotation }) => {
         const type = { appId: app.id, typeId: parameters[1] ?? '', by };
@@ -142,7 +137,7 @@ function typeRoutes({ api, sql, maxTypesPerApp, now }: AppRoutesOptions): readon
         return isThere ? done<ChangedType>({ typeId: type.typeId, name, hidden, annotation }) : NO_TYPE;
       },
     ),
-    api.readInTurn('/api/apps/:appId/type-activity', 'viewer', async ({ app, events }) =>
+    api.readInTurn('/api/apps/:appId/type-activity', 'read', async ({ app, events }) =>
       done<TypeActivity>({ activity: Object.fromEntries(await events.typeActivity(app.id, now())) }),
     ),
   ];

@@ -21,14 +21,14 @@ const PATH = '/api/apps/:appId/boards';
 
 export function boardRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
-    api.read(PATH, 'viewer', async ({ app }) => done<BoardList>({ boards: await listBoards(sql, app.id) })),
-    api.change('POST', PATH, 'member', NEW_BOARD, async ({ app, by }, body) =>
+    api.read(PATH, 'read', async ({ app }) => done<BoardList>({ boards: await listBoards(sql, app.id) })),
+    api.change('POST', PATH, 'change', NEW_BOARD, async ({ app, by }, body) =>
       done<BoardReference>(await createBoard(sql, { appId: app.id, by, ...body }), { status: 201 }),
     ),
     api.change(
       'PATCH',
       `${PATH}/:boardId`,
-      'member',
+      'change',
       CHANGED_BOARD,
       async ({ app, by, parameters }, changes) => {
         const boardId = parameters[1] ?? '';
@@ -36,7 +36,7 @@ export function boardRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
         return isChanged ? done<Nothing>({}) : NO_BOARD;
       },
     ),
-    api.change('DELETE', `${PATH}/:boardId`, 'member', NO_FIELDS, async ({ app, by, parameters }) => {
+    api.change('DELETE', `${PATH}/:boardId`, 'change', NO_FIELDS, async ({ app, by, parameters }) => {
       const isRemoved = await removeBoard(sql, { appId: app.id, boardId: parameters[1] ?? '', by });
       return isRemoved ? done<Nothing>({}) : NO_BOARD;
     }),

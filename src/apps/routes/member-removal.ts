@@ -13,7 +13,7 @@ const IDS = { type: 'array', maxItems: 1_000 } as const;
 const REMOVAL = bodyOf({ keepTokens: IDS, keepWebhooks: IDS, keepAlerts: IDS });
 
 export function memberRemovalRoute({ api, sql }: { api: Api; sql: Sql }): Route {
-  return api.change('DELETE', '/api/apps/:appId/members/:userId', 'viewer', REMOVAL, async (call, body) => {
+  return api.change('DELETE', '/api/apps/:appId/members/:userId', 'read', REMOVAL, async (call, body) => {
     const { app, user, note } = call;
     const { keepTokens = [], keepWebhooks = [], keepAlerts = [] } = body;
     const keep = { tokens: keepTokens, senders: [...keepWebhooks, ...keepAlerts] };

@@ -55,14 +55,14 @@ export function retentionRoutes({ api, sql, settings, now }: RetentionRoutesOpti
     return done<RetentionPreview>({ readableFrom, hidden: await countHidden(events, plan) });
   };
   return [
-    api.read(PATH, 'viewer', ({ app: { appId } }) => answer(appId)),
-    api.readInTurn(`${PATH}/preview`, 'owner', ({ app: { appId }, exchange, events }) =>
+    api.read(PATH, 'read', ({ app: { appId } }) => answer(appId)),
+    api.readInTurn(`${PATH}/preview`, 'own', ({ app: { appId }, exchange, events }) =>
       inFields(() => {
         const query = new URLSearchParams(exchange.query);
         return preview(events, appId, query.get('type'), query.get('days') ?? '');
       }),
     ),
-    api.change('PUT', PATH, 'owner', CHANGE, (call, { type = null, days, dryRun = false }, outside) =>
+    api.change('PUT', PATH, 'own', CHANGE, (call, { type = null, days, dryRun = false }, outside) =>
       inFields(async () => {
         const { app, by } = call;
         const { appId } = app;

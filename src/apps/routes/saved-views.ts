@@ -23,13 +23,13 @@ const NO_VIEW = new Rejection('viewNotFound', 'The app has no such saved view.')
 
 export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
   return [
-    api.read('/api/apps/:appId/views', 'viewer', async ({ app }) =>
+    api.read('/api/apps/:appId/views', 'read', async ({ app }) =>
       done<SavedViewList>({ views: await listSavedViews(sql, app.id) }),
     ),
     api.change(
       'POST',
       '/api/apps/:appId/views',
-      'member',
+      'change',
       NEW_VIEW,
       async ({ app, by }, { name, search }) => {
         const { viewId, isNew } = await saveView(sql, { appId: app.id, name, search, by });
@@ -42,7 +42,7 @@ export function savedViewRoutes({ api, sql }: { readonly api: Api; readonly sql:
     api.change(
       'DELETE',
       '/api/apps/:appId/views/:viewId',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters }) => {
         const isRemoved = await removeView(sql, { appId: app.id, viewId: parameters[1] ?? '', by });

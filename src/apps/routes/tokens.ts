@@ -78,13 +78,13 @@ const DEFAULT_GRACE_HOURS = 24;
 export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
   const { api, sql, secret, maxTokensPerAccount: maxTokens } = options;
   return [
-    api.read('/api/apps/:appId/logging-token', 'member', async ({ app }) =>
+    api.read('/api/apps/:appId/logging-token', 'change', async ({ app }) =>
       done<LoggingToken>(await currentLoggingToken(sql, secret, app.id)),
     ),
     api.change(
       'POST',
       '/api/apps/:appId/logging-token/rotate',
-      'member',
+      'change',
       ROTATION,
       async ({ app, by, note }, body) => {
         const { graceHours = DEFAULT_GRACE_HOURS, confirm = '' } = body;
@@ -102,10 +102,10 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
         });
       },
     ),
-    api.read('/api/apps/:appId/tokens', 'viewer', async ({ app, user }) =>
+    api.read('/api/apps/:appId/tokens', 'read', async ({ app, user }) =>
       done<ResourceTokenList>({ tokens: await visibleTokens(sql, app.id, user) }),
     ),
-    api.change('POST', '/api/apps/:appId/tokens', 'member', NEW_TOKEN, async ({ app, by, note }, body) => {
+    api.change('POST', '/api/apps/:appId/tokens', 'change', NEW_TOKEN, async ({ app, by, note }, body) => {
       const { name, expiresInDays = null, appIds = [] } = body;
       const made = await createResourceToken(sql, {
         name,
@@ -120,7 +120,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
     api.change(
       'DELETE',
       '/api/apps/:appId/tokens/:tokenId',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = parameters[1] ?? '';
@@ -132,7 +132,7 @@ export function tokenRoutes(options: TokenRoutesOptions): readonly Route[] {
     api.change(
       'POST',
       '/api/apps/:appId/tokens/:tokenId/restore',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = parameters[1] ?? '';
@@ -157,20 +157,20 @@ const PRODUCERS = '/api/apps/:appId/producers';
 function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOptions): readonly Route[] {
   const idOf = (parameters: readonly string[]): string => parameters[1] ?? '';
   return [
-    api.read(PRODUCERS, 'member', async ({ app }) => {
+    api.read(PRODUCERS, 'change', async ({ app }) => {
       // What this process has counted is seen at once.
       await writeUsage();
       const producers = await listProducers(sql, app.id, now());
       return done<ProducerList>({ producers: producers.map(({ kind: _, appIds: __, ...one }) => one) });
     }),
-    api.read(`${PRODUCERS}/:tokenId/token`, 'member', async ({ app, parameters }) => {
+    api.read(`${PRODUCERS}/:tokenId/token`, 'change', async ({ app, parameters }) => {
       const tokenId = idOf(parameters);
       const found = (await listProducers(sql, app.id, now())).find((one) => one.tokenId === tokenId);
       if (found === undefined) throw tokenNotFound(tokenId, 'producer');
       const loggingToken = await showProducerToken(sql, secret, { appId: app.id, tokenId });
       return done<NewProducer>({ tokenId, name: found.name, loggingToken });
     }),
-    api.change('POST', PRODUCERS, 'member', PRODUCER, async ({ app, by, note }, { name }) => {
+    api.change('POST', PRODUCERS, 'change', PRODUCER, async ({ app, by, note }, { name }) => {
       const { appId, ...made } = await createProducer(sql, secret, { appId: app.appId, name, by });
       note('producer.create', { appId, tokenId: made.tokenId });
       return done<NewProducer>(made, { status: 201 });
@@ -178,7 +178,7 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
     api.change(
       'POST',
       `${PRODUCERS}/:tokenId/rotate`,
-      'member',
+      'change',
       PRODUCER_ROTATION,
       async ({ app, by, parameters, note }, { graceHours = DEFAULT_GRACE_HOURS, confirm = '' }) => {
         // With a grace period nothing is lost.
@@ -193,7 +193,7 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
     api.change(
       'DELETE',
       `${PRODUCERS}/:tokenId`,
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = idOf(parameters);
@@ -206,7 +206,7 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
     api.change(
       'POST',
       `${PRODUCERS}/:tokenId/restore`,
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = idOf(parameters);
@@ -221,13 +221,13 @@ function producerRoutes({ api, sql, secret, writeUsage, now }: TokenRoutesOption
 
 function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Route[] {
   return [
-    api.read('/api/apps/:appId/browser-keys', 'member', async ({ app }) =>
+    api.read('/api/apps/:appId/browser-keys', 'change', async ({ app }) =>
       done<BrowserKeyList>({ keys: await listBrowserKeys(sql, secret, app.id) }),
     ),
     api.change(
       'POST',
       '/api/apps/:appId/browser-keys',
-      'member',
+      'change',
       NEW_KEY,
       async ({ app, by, note }, body) => {
         const made = await createBrowserKey(sql, secret, { appId: app.appId, ...body, by });
@@ -238,7 +238,7 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
     api.change(
       'DELETE',
       '/api/apps/:appId/browser-keys/:tokenId',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = parameters[1] ?? '';
@@ -251,7 +251,7 @@ function browserKeyRoutes({ api, sql, secret }: TokenRoutesOptions): readonly Ro
     api.change(
       'POST',
       '/api/apps/:appId/browser-keys/:tokenId/restore',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters, note }) => {
         const tokenId = parameters[1] ?? '';

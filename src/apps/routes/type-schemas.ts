@@ -29,18 +29,18 @@ const PATH = '/api/apps/:appId/types/:typeId/schema';
 
 export function typeSchemaRoutes({ api, sql, prover }: TypeSchemaRoutesOptions): readonly Route[] {
   return [
-    api.read('/api/apps/:appId/type-schemas', 'viewer', async ({ app: { appId } }) =>
+    api.read('/api/apps/:appId/type-schemas', 'read', async ({ app: { appId } }) =>
       done<SchemaList>({ schemas: await listTypeSchemas(sql, appId) }),
     ),
-    api.read(PATH, 'viewer', async ({ app: { appId }, parameters }) =>
+    api.read(PATH, 'read', async ({ app: { appId }, parameters }) =>
       done<TypeSchema>(await showTypeSchema(sql, { appId, typeId: parameters[1] ?? '' })),
     ),
-    api.change('PUT', PATH, 'owner', parseSetting, async ({ app: { appId }, parameters, by }, setting) =>
+    api.change('PUT', PATH, 'own', parseSetting, async ({ app: { appId }, parameters, by }, setting) =>
       done<TypeSchema>(
         await setTypeSchema(sql, prover, { appId, typeId: parameters[1] ?? '', ...setting, by }),
       ),
     ),
-    api.change('DELETE', PATH, 'owner', NO_FIELDS, async ({ app: { appId }, parameters, by }) =>
+    api.change('DELETE', PATH, 'own', NO_FIELDS, async ({ app: { appId }, parameters, by }) =>
       done<Pick<TypeSchema, 'typeId'>>(
         await removeTypeSchema(sql, { appId, typeId: parameters[1] ?? '', by }),
       ),

@@ -36,7 +36,7 @@ const MEANINGS: Readonly<Record<string, string>> = {
 };
 
 export function usageRoutes({ api, sql: accounts, writeUsage, settings, now }: UsageRouteOptions): Route[] {
-  const usage = api.readInTurn('/api/apps/:appId/usage', 'viewer', async ({ app, sql }) => {
+  const usage = api.readInTurn('/api/apps/:appId/usage', 'read', async ({ app, sql }) => {
     await writeUsage();
     const { createPerMinute, bytesPerDay, types } = await readAppLimits(sql, settings, app.appId);
     const limits = { create: createPerMinute ?? 0, read: settings.READ_LIMIT_PER_MINUTE, bytesPerDay, types };
@@ -46,7 +46,7 @@ export function usageRoutes({ api, sql: accounts, writeUsage, settings, now }: U
     const meanings = Object.fromEntries(Object.entries(MEANINGS).filter(([code]) => codes.includes(code)));
     return done<Usage>({ limits, ...used, lastRefused, meanings, warning: warningOf(limits, used) });
   });
-  const limits = api.read('/api/apps/:appId/limits', 'owner', async ({ app }) =>
+  const limits = api.read('/api/apps/:appId/limits', 'own', async ({ app }) =>
     done<AppLimits>(await readAppLimits(accounts, settings, app.appId)),
   );
   return [usage, limits];

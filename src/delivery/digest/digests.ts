@@ -1,5 +1,7 @@
 /** Who gets the weekly digest of an app, or of a board, and when. */
+
 import { randomBytes } from 'node:crypto';
+import { rolesThat } from '../../base/roles.ts';
 import { DAY_MS, HOUR_MS } from '../../base/time-units.ts';
 import { refused } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
@@ -133,7 +135,7 @@ const allowed = (sql: Sql) => sql`
   LEFT JOIN boards ON boards.id = digests.board_id
   JOIN apps ON apps.id = coalesce(digests.app_id, boards.app_id) AND apps.removed_at IS NULL AND apps.suspended_at IS NULL
   JOIN users ON users.id = digests.user_id AND users.suspended_at IS NULL AND users.email_verified_at IS NOT NULL
-  JOIN app_members AS member ON member.app_id = apps.id AND member.user_id = users.id
+  JOIN app_members AS member ON member.app_id = apps.id AND member.user_id = users.id AND member.role = ANY(${rolesThat('read')})
        -- What it may do by a group alone, while the issuer has ended its sessions.
    AND NOT EXISTS (SELECT FROM group_grants AS suspended
                     WHERE suspended.app_id = apps.id AND suspended.user_id = users.id

@@ -31,18 +31,18 @@ const TOKEN: Parameter = {
 export function digestRoutes({ api, sql, sendsMail, now }: DigestRoutesOptions): readonly Route[] {
   return [
     ...PATHS.flatMap((path) => [
-      api.read(path, 'viewer', async (call) => {
+      api.read(path, 'read', async (call) => {
         const digest = await findDigest(sql, ofCall(call));
         return done<DigestState>({ sendsMail, digest });
       }),
-      api.change('PUT', path, 'viewer', ASKED, async (call, { timezone }) => {
+      api.change('PUT', path, 'read', ASKED, async (call, { timezone }) => {
         if (!sendsMail) return invalidField('timezone', 'cannot be used: there is no mail server (SMTP_URL)');
         if (!isTimezone(timezone))
           return invalidField('timezone', 'must be an IANA time zone, such as Europe/Berlin');
         const digest = await setDigest(sql, { ...ofCall(call), timezone, now: now() });
         return done<DigestState>({ sendsMail, digest });
       }),
-      api.change('DELETE', path, 'viewer', NO_FIELDS, async (call) => {
+      api.change('DELETE', path, 'read', NO_FIELDS, async (call) => {
         await removeDigest(sql, ofCall(call));
         return done<Nothing>({});
       }),

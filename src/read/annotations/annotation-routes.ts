@@ -22,14 +22,14 @@ const NO_ANNOTATION = new Rejection('annotationNotFound', 'The app has no such a
 export function annotationRoutes({ api, sql, now }: AnnotationRoutesOptions): readonly Route[] {
   const parse = (text: string) => parseAnnotation(text, now());
   return [
-    api.change('POST', '/api/apps/:appId/annotations', 'member', parse, async ({ app, by }, annotation) => {
+    api.change('POST', '/api/apps/:appId/annotations', 'change', parse, async ({ app, by }, annotation) => {
       const { annotationId, isNew } = await addAnnotation(sql, app.id, annotation, by);
       return done<Pick<Annotation, 'annotationId'>>({ annotationId }, { status: isNew ? 201 : 200 });
     }),
     api.change(
       'DELETE',
       '/api/apps/:appId/annotations/:annotationId',
-      'member',
+      'change',
       NO_FIELDS,
       async ({ app, by, parameters }) => {
         const annotationId = parameters[1] ?? '';

@@ -1,7 +1,9 @@
 /** GET /api/apps/:appId/audit/export: an app's audit log for its owners, streamed. */
+
 import { type AuditScope, auditHorizon, auditLines } from '../../accounts/log/audit-export.ts';
 import { type Api, type MemberCall, turnsOfSession } from '../../accounts/routes/api.ts';
 import type { Sessions } from '../../accounts/sessions/sessions.ts';
+import { rolesThat } from '../../base/roles.ts';
 import { Rejection } from '../../errors.ts';
 import type { Outcome } from '../../http/exchange.ts';
 import { Query, wholeNumber } from '../../http/query.ts';
@@ -44,7 +46,7 @@ const BUSY = new Rejection(
 
 export function auditExportRoute(options: AuditExportOptions): Route {
   const { api, sql, exports } = options;
-  return api.read('/api/apps/:appId/audit/export', 'owner', async (call) => {
+  return api.read('/api/apps/:appId/audit/export', 'own', async (call) => {
     const query = QUERY.parse(call.exchange.query);
     if (query instanceof Rejection) return query;
     const admitted = await exports.admit(
@@ -66,7 +68,7 @@ function streamed(
   const mayRead = async (): Promise<boolean> => {
     const [valid, owners] = await Promise.all([
       sessions.findValid(sql, [call.session.digest]),
-      sql`SELECT FROM app_members WHERE app_id = ${call.app.id} AND user_id = ${call.user.id} AND role = 'owner'`,
+      sql`SELECT FROM app_members WHERE app_id = ${call.app.id} AND user_id = ${call.user.id} AND role = ANY(${rolesThat('own')})`,
     ]);
     return valid.size > 0 && owners.length > 0;
   };

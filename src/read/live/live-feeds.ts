@@ -1,5 +1,7 @@
 /** The live feeds of this process: limits, access checks and heartbeats. */
+
 import type { Logger } from 'pino';
+import { rolesThat } from '../../base/roles.ts';
 import type { Path } from '../../base/turns.ts';
 import { Rejection } from '../../errors.ts';
 import type { AnswerStream, StreamAnswer } from '../../http/stream.ts';
@@ -194,7 +196,8 @@ export class LiveFeeds {
         SELECT (index - 1)::integer AS index
           FROM unnest(${apps}::integer[], ${users}::integer[]) WITH ORDINALITY AS feed (app_id, user_id, index)
           JOIN app_members USING (app_id, user_id)
-         WHERE NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL)`,
+         WHERE role = ANY(${rolesThat('read')})
+           AND NOT EXISTS (SELECT FROM apps WHERE apps.id = app_id AND suspended_at IS NOT NULL)`,
     ]);
     const isMember = new Set(members.map(({ index }) => index));
     return feeds.flatMap((feed, index): [OpenFeed, messages.EndReason][] => {
