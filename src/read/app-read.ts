@@ -2,18 +2,16 @@
 import type { Path } from '../base/turns.ts';
 import { Rejection } from '../errors.ts';
 import { ACCEPT_ENCODING, compressedAnswer } from '../http/compressed-answer.ts';
+import { type DataOf, done } from '../http/data.ts';
 import type { Exchange, Outcome } from '../http/exchange.ts';
 import type { Operation } from '../http/operation.ts';
 import type { Parameters, Query, Values } from '../http/query.ts';
 import type { ReadPlace, ReadSlots, ReadTurn, ReadWaiter } from '../http/read-slots.ts';
 import type { FeedHolder } from './live/live-feeds.ts';
 
-/** What a read takes of its request: an exchange, or a part of one that is a read by itself ({@link partOf}). */
-export type ReadRequest = ReadWaiter & Pick<Exchange, 'query' | 'header'>;
-
 /** A read of an app by a caller with access to it. */
 export interface ReadCall {
-  readonly exchange: ReadRequest;
+  readonly exchange: ReadWaiter & Pick<Exchange, 'query' | 'header'>;
   readonly app: { /** Internal id. */ readonly id: number; readonly appId: string };
   /** Whose access it is. */
   readonly holder: FeedHolder;
@@ -37,16 +35,39 @@ export interface ReadDeclaration<P extends Parameters = Parameters> {
   readonly operation: Omit<Operation, 'query' | 'tag' | 'token' | 'isLimited'>;
 }
 
+/** What a read answers: its data, and the response that is made of them. */
+export interface ReadAnswer {
+  /** Payloads in it are the texts that were sent. */
+  readonly data: () => object | Promise<object>;
+  readonly present: () => Outcome | Promise<Outcome>;
+}
+
+/** Data of a shape that clients know: see {@link done}. */
+export function answered<T extends object = never>(data: NoInfer<DataOf<T>>): ReadAnswer {
+  return { data: () => data, present: () => done<T>(data) };
+}
+
+/** A stream is a response from the beginning. */
+type Answer = ReadAnswer | Outcome;
+
 /** One read, behind `/api/apps/:appId…` for sessions and `/v1/apps/:appId…` for resource tokens alike. */
 export interface AppRead {
   readonly declaration: ReadDeclaration;
-  readonly run: (call: ReadCall, slots: ReadSlots) => Promise<Outcome>;
+  /** Answers a query, whatever that of the call's request is. */
+  readonly read: (call: ReadCall, query: string, slots: ReadSlots) => Promise<Answer>;
+}
+
+/** Responds to the request of a call. */
+export async function respond({ read }: AppRead, call: ReadCall, slots: ReadSlots): Promise<Outcome> {
+  const answer = await read(call, call.exchange.query, slots);
+  // After the turn: it must not hold a connection for this.
+  return await compressedAnswer(call.exchange, 'present' in answer ? await answer.present() : answer);
 }
 
 /** A read that begins with its turn. @param handle gets the query when it has been found valid */
 export function appRead<P extends Parameters>(
   declaration: ReadDeclaration<P>,
-  handle: (call: ReadCall & ReadPlace, query: Values<P>) => Outcome | Promise<Outcome>,
+  handle: (call: ReadCall & ReadPlace, query: Values<P>) => Answer | Promise<Answer>,
 ): AppRead {
   return appReadByParts(declaration, (call, query, slots) =>
     slots.run(turnOf(call), async (place) => await handle({ ...call, ...place }, query)),
@@ -61,41 +82,17 @@ export function turnOf({ exchange, holder, turns }: ReadCall): ReadTurn {
 /** A read that takes its turns itself, if it needs any. @param handle gets the query when it has been found valid */
 export function appReadByParts<P extends Parameters>(
   declaration: ReadDeclaration<P>,
-  handle: (call: ReadCall, query: Values<P>, slots: ReadSlots) => Outcome | Promise<Outcome>,
+  handle: (call: ReadCall, query: Values<P>, slots: ReadSlots) => Answer | Promise<Answer>,
 ): AppRead {
   return {
     // Only its own handler, which is here, sees the values.
     declaration: declaration as unknown as ReadDeclaration,
-    run: async (call, slots) => {
-      const { exchange, holder } = call;
+    read: async (call, text, slots) => {
       // The dashboard's own addresses may have more than a read of theirs takes.
-      const unknown = holder.kind === 'token' ? declaration.query.unknown(exchange.query) : null;
+      const unknown = call.holder.kind === 'token' ? declaration.query.unknown(text) : null;
       if (unknown !== null) return unknown;
-      const values = declaration.query.parse(exchange.query);
-      if (values instanceof Rejection) return values;
-      // After the turn: it must not hold a connection for this.
-      return await compressedAnswer(exchange, await handle(call, values, slots));
-    },
-  };
-}
-
-/** A read that is one of several in a request: with a query of its own, and an answer that nobody decompresses. */
-export function partOf(exchange: Exchange, query: string): ReadRequest {
-  return {
-    query,
-    header: (name) => (name === ACCEPT_ENCODING ? '' : exchange.header(name)),
-    get settled() {
-      return exchange.settled;
-    },
-    whenSettled: (listener) => exchange.whenSettled(listener),
-    get hasRoomForLargeAnswer() {
-      return exchange.hasRoomForLargeAnswer;
-    },
-    get late() {
-      return exchange.late;
-    },
-    set late(late) {
-      exchange.late = late;
+      const values = declaration.query.parse(text);
+      return values instanceof Rejection ? values : await handle(call, values, slots);
     },
   };
 }

@@ -3,7 +3,7 @@ import { type MemberCall, turnsOfSession } from '../accounts/routes/api.ts';
 import type { Outcome } from '../http/exchange.ts';
 import type { ReadSlots } from '../http/read-slots.ts';
 import type { Route } from '../http/route.ts';
-import { type AppRead, headersOfRead } from './app-read.ts';
+import { type AppRead, headersOfRead, respond } from './app-read.ts';
 import { boardRoute } from './board-route.ts';
 import { type ChartRouteOptions, chartRoute } from './chart-route.ts';
 import { explainRoute } from './explain-route.ts';
@@ -30,14 +30,16 @@ export function dashboardReadRoutes(
   ];
 }
 
-function sessionRoute({ api, slots }: DashboardReadOptions, { declaration, run }: AppRead): Route {
+function sessionRoute({ api, slots }: DashboardReadOptions, read: AppRead): Route {
+  const { declaration } = read;
   const path = `/api/apps/:appId${declaration.path}`;
   const { maxBodyBytes } = declaration;
   const answer = async (call: MemberCall, text: string): Promise<Outcome> => {
     const { app, user, session, exchange, parameters } = call;
     const holder = { kind: 'session', session: session.digest, userId: user.id } as const;
     const turns = turnsOfSession(user);
-    return await run({ exchange, app, holder, turns, parameters: parameters.slice(1), text }, slots);
+    const asked = { exchange, app, holder, turns, parameters: parameters.slice(1), text };
+    return await respond(read, asked, slots);
   };
   if (maxBodyBytes === undefined)
     return api.read(path, 'read', (call) => answer(call, ''), headersOfRead(declaration));

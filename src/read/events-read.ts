@@ -119,7 +119,12 @@ export function eventsRead(options: EventsReadOptions): AppRead {
       now === undefined || !isNewest ? undefined : await call.events.feedCursor(call.app.id, now());
     const page = await readEventPage(options, call, query);
     if (page instanceof Rejection) return page;
-    return { status: 200, body: pageBody(page.events, { ...page.pagination, feed }) };
+    const { events } = page;
+    const pagination = { ...page.pagination, feed };
+    return {
+      data: () => ({ events, pagination }),
+      present: () => ({ status: 200, body: pageBody(events, pagination) }),
+    };
   });
 }
 
@@ -196,6 +201,9 @@ export function eventRead(): AppRead {
     const known = JSON.stringify({ id, typeId, typeName, appId: app.appId });
     const createdAt = event.createdAt.toISOString();
     const body = `{"success":true,"data":${known.slice(0, -1)},"payload":${payload},"createdAt":"${createdAt}"}}`;
-    return { status: 200, body };
+    return {
+      data: () => ({ id, typeId, typeName, payload, createdAt }),
+      present: () => ({ status: 200, body }),
+    };
   });
 }

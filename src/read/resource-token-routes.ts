@@ -9,7 +9,7 @@ import { Query } from '../http/query.ts';
 import type { ReadSlots, ReadWaiter } from '../http/read-slots.ts';
 import type { Declaration, Parameter, Route } from '../http/route.ts';
 import { APP, APP_ID } from './answer-shapes.ts';
-import { type AppRead, headersOfRead, type ReadDeclaration } from './app-read.ts';
+import { type AppRead, headersOfRead, type ReadDeclaration, respond } from './app-read.ts';
 import type { ResourceTokenAccess } from './resource-token-access.ts';
 
 export interface ResourceTokenRoutesOptions {
@@ -83,7 +83,7 @@ function readRoute({ access, slots }: ResourceTokenRoutesOptions, read: AppRead)
       if (id instanceof Rejection) return id;
       const holder = { kind: 'token', tokenId: token.tokenId } as const;
       const turns = token.holder;
-      return await read.run({ exchange, app: { id, appId }, holder, turns, parameters, text }, slots);
+      return await respond(read, { exchange, app: { id, appId }, holder, turns, parameters, text }, slots);
     },
   };
 }

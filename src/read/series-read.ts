@@ -251,8 +251,7 @@ export function seriesRead(now: () => number): AppRead {
       'leftOut' in series
         ? series.lines.map((line) => () => rowsOfStats(line, series, { ...shown, ...query }))
         : labelled(series, query.by).map((line) => () => rowsOf(line, series, shown));
-    const data = {
-      series: [],
+    const about = {
       ...('leftOut' in series && { completeFrom: timestamp(series.completeFrom) }),
       ...('leftOut' in series && query.of !== null && overallOf(series, query)),
       interval: nameOfWidth(bucket),
@@ -260,30 +259,28 @@ export function seriesRead(now: () => number): AppRead {
       from: timestamp(series.interval.from),
       ...(to !== null && { to: timestamp(series.interval.until) }),
       ...(countsOnlyBefore !== null && { countsOnlyBefore: timestamp(countsOnlyBefore) }),
+    } satisfies DataOf<Omit<SeriesRows, 'series'>>;
+    return {
+      data: () => ({ series: lines.flatMap((rowsOfLine) => rowsOfLine()), ...about }),
+      present: async () => {
+        const rows = await writtenRows(lines, new TimeSlice(turns));
+        const body = `{"success":true,"data":{"series":[${rows}],${JSON.stringify(about).slice(1)}}`;
+        return { status: 200, body };
+      },
     };
-    const body = JSON.stringify({ success: true, data: data satisfies DataOf<SeriesRows> });
-    return { status: 200, body: await withRows(body, lines, new TimeSlice(turns)) };
   });
 }
 
-/** An answer without rows, and those of each line in it. There may be fifty thousand, so they are written in slices. */
-async function withRows(
-  body: string,
-  lines: readonly (() => readonly object[])[],
-  slices: TimeSlice,
-): Promise<string> {
+/** The rows of all lines. There may be fifty thousand, so they are written in slices. */
+async function writtenRows(lines: readonly (() => readonly object[])[], slices: TimeSlice): Promise<string> {
   const rows: string[] = [];
   for (const rowsOfLine of lines) {
     const written = JSON.stringify(rowsOfLine()).slice(1, -1);
     if (written !== '') rows.push(written);
     if (slices.isOver) await slices.next();
   }
-  const at = body.indexOf(NO_ROWS) + NO_ROWS.length - 1;
-  return `${body.slice(0, at)}${rows.join(',')}${body.slice(at)}`;
+  return rows.join(',');
 }
-
-/** They are first in the data. */
-const NO_ROWS = '"series":[]';
 
 /** What a declaration of numbers, of different values or of a pair answers; null: other counts do. */
 function questionOf({

@@ -1,11 +1,10 @@
 /** An app's event types, with how many events each has. */
 import type { EventTypeList } from '../api-types/answers.ts';
 import { type EventType, listAnnotatingTypes, listHiddenTypes, listTypesOf } from '../apps/event-types.ts';
-import { done } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { oneOf, Query, text, texts, wholeNumber } from '../http/query.ts';
 import { EVENT_TYPE } from './answer-shapes.ts';
-import { type AppRead, appRead } from './app-read.ts';
+import { type AppRead, answered, appRead } from './app-read.ts';
 
 /** More than an app has. */
 const MOST_TYPES = 1_000_000;
@@ -58,7 +57,7 @@ export function typesRead(): AppRead {
       };
     });
     if (query.sort === 'events') rows.sort((a, b) => b.count - a.count);
-    return done<EventTypeList>({ types: rows.slice(0, query.limit) });
+    return answered<EventTypeList>({ types: rows.slice(0, query.limit) });
   });
 }
 

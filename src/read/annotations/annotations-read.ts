@@ -1,11 +1,10 @@
 /** The annotations of an app in an interval. */
 import type { Annotation, AnnotationPage } from '../../api-types/answers.ts';
 import { ANNOTATION_KINDS, listAnnotations } from '../../apps/annotations.ts';
-import { done } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Query } from '../../http/query.ts';
 import { nullable, TIMESTAMP } from '../answer-shapes.ts';
-import { type AppRead, appRead } from '../app-read.ts';
+import { type AppRead, answered, appRead } from '../app-read.ts';
 import { checkScope, SCOPE } from '../scope-query.ts';
 
 const ANNOTATION = objectOf<Annotation>(
@@ -52,6 +51,6 @@ export function annotationsRead(): AppRead {
     const shown = annotations.map(({ createdBy, ...annotation }) =>
       holder.kind === 'session' ? { ...annotation, createdBy } : annotation,
     );
-    return done<AnnotationPage>({ annotations: shown, hasMore });
+    return answered<AnnotationPage>({ annotations: shown, hasMore });
   });
 }

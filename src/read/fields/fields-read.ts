@@ -136,7 +136,8 @@ export function fieldsRead(options: FieldsReadOptions): AppRead {
         return await bodyOf(sql, sample, await listFields(sql, app.id));
       }),
     );
-    return body instanceof Rejection ? body : { status: 200, body };
+    if (body instanceof Rejection) return body;
+    return { data: () => JSON.parse(body).data as object, present: () => ({ status: 200, body }) };
   });
 }
 

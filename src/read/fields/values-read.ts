@@ -3,7 +3,6 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { FieldValues } from '../../api-types/answers.ts';
 import { Rejection } from '../../errors.ts';
-import { done } from '../../http/data.ts';
 import { dataOf, json, objectOf } from '../../http/operation.ts';
 import { Invalid, Query, text, wholeNumber } from '../../http/query.ts';
 import type { ReadPlace } from '../../http/read-slots.ts';
@@ -17,7 +16,7 @@ import {
   type StoredEvent,
 } from '../../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP } from '../answer-shapes.ts';
-import { type AppRead, appRead } from '../app-read.ts';
+import { type AppRead, answered, appRead } from '../app-read.ts';
 import { fieldFilterOf } from '../filter/counted-values.ts';
 import { FILTER, filterOf } from '../filter/filter-query.ts';
 import { parsePath } from '../filter/parse-filter.ts';
@@ -159,7 +158,7 @@ export function valuesRead(options: ValuesReadOptions): AppRead {
         exceptIds,
       }));
     const values = counts.values.map(([value, count]) => ({ ...valueInRow(value), events: count }));
-    return done<FieldValues>({ ...counts, values });
+    return answered<FieldValues>({ ...counts, values });
   });
 }
 

@@ -6,7 +6,6 @@ import type {
   FieldValues,
   QueryGroup,
   QueryLine,
-  ReadableApps,
   SeriesRows,
 } from '../../api-types/answers.ts';
 import { nearest } from '../../base/did-you-mean.ts';
@@ -26,7 +25,7 @@ import { QUERY } from '../query/query-read.ts';
 import { listApps, type ResourceTokenRoutesOptions } from '../resource-token-routes.ts';
 import { SERIES } from '../series-read.ts';
 import { TYPES } from '../types-read.ts';
-import { type Caller, type InnerRead, readWithin } from './inner-read.ts';
+import { type Caller, readWithin } from './inner-read.ts';
 
 export interface ToolOptions extends ResourceTokenRoutesOptions {
   /** The reads of /v1. */
@@ -45,14 +44,12 @@ const DEFAULT_EVENTS = 5;
 const MOST_GROUPS = 100;
 const DEFAULT_GROUPS = 20;
 const MOST_TYPES = 50;
-/** Rows of a series, some ten thousand: a hundred times what an answer shows. */
-const MOST_ROWS = {
-  characters: 2_000_000,
-  refusal: invalidParameters(
-    'interval must be wider, or the range shorter: there are more buckets than a tool reads.',
-    'interval',
-  ),
-};
+/** Rows of a series: a hundred times what an answer shows. */
+const MOST_ROWS = 15_000;
+const TOO_MANY_ROWS = invalidParameters(
+  'interval must be wider, or the range shorter: there are more buckets than a tool reads.',
+  'interval',
+);
 /** Types of a question whose ids are looked up for its link. */
 const LINKED_TYPES = 5;
 
@@ -83,15 +80,15 @@ class ToolCall {
     return await listApps(this.#options.slots, this.#caller.token, this.#caller.exchange);
   }
 
-  /** The data of a read with parameters. @param T what the reader of this path answers */
+  /** The data of a read with parameters. @param T what the reader of this path answers, whose times may be dates still */
   async get<T>(
     { path }: Pick<ReadDeclaration, 'path'>,
     parameters: Arguments,
-    { segments = [], most }: { readonly segments?: readonly string[] } & Pick<InnerRead, 'most'> = {},
+    segments: readonly string[] = [],
   ): Promise<T | Rejection> {
     const query = queryOf(parameters);
     if (query instanceof Rejection) return query;
-    return await this.#read<T>(path, { query, parameters: segments, ...(most && { most }) });
+    return await this.#read<T>(path, { query, parameters: segments });
   }
 
   /** The last line of the answer to a question. */
@@ -238,8 +235,7 @@ export const TOOLS: readonly Tool[] = [
     call: async (call) => {
       const apps = await call.apps();
       if (apps instanceof Rejection) return apps;
-      const rows: ReadableApps['apps'] = JSON.parse(JSON.stringify(apps));
-      return fitted({ exact: true, link: await call.link({}), apps: rows }, 'apps');
+      return fitted({ exact: true, link: await call.link({}), apps }, 'apps');
     },
   },
   {
@@ -322,7 +318,7 @@ export const TOOLS: readonly Tool[] = [
       'eventId',
     ]),
     call: async (call, { eventId }) => {
-      const event = await call.get<EventData>(SINGLE, {}, { segments: [String(eventId)] });
+      const event = await call.get<EventData>(SINGLE, {}, [String(eventId)]);
       if (event instanceof Rejection) return event;
       const { payload, createdAt, appId: _appId, ...known } = event;
       const around = { from: createdAt, to: new Date(Date.parse(createdAt) + 1).toISOString() };
@@ -489,8 +485,9 @@ interface ShownLine {
 }
 
 async function series(call: ToolCall, args: Arguments): Promise<Answer | Rejection> {
-  const data = await call.get<SeriesRows>(SERIES, withoutApp(args), { most: MOST_ROWS });
+  const data = await call.get<SeriesRows>(SERIES, withoutApp(args));
   if (data instanceof Rejection) return data;
+  if (data.series.length > MOST_ROWS) return TOO_MANY_ROWS;
   const stats = textsOf(args.stat).filter((stat) => stat !== 'count');
   const rows = data.series as readonly Row[]; // As SERIES describes them.
   const lines = [...grouped(rows)].map(

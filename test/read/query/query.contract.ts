@@ -9,7 +9,7 @@ import type { Outcome } from '../../../src/http/exchange.ts';
 import { ReadSlots } from '../../../src/http/read-slots.ts';
 import { AnswerStream, type StreamAnswer } from '../../../src/http/stream.ts';
 import type { Limiter } from '../../../src/limits/limiter.ts';
-import type { ReadCall } from '../../../src/read/app-read.ts';
+import { type ReadCall, respond } from '../../../src/read/app-read.ts';
 import { Exports, QUERIES } from '../../../src/read/export/exports.ts';
 import { QueryBudget } from '../../../src/read/query/query-budget.ts';
 import { type QueryReadOptions, queryRead } from '../../../src/read/query/query-read.ts';
@@ -109,7 +109,7 @@ function queries(open: OpenFieldDatabase): void {
       parameters: [],
       text: JSON.stringify(body),
     };
-    const outcome = await read.run(call, slots);
+    const outcome = await respond(read, call, slots);
     if (outcome instanceof Rejection || !('open' in outcome)) return { outcome, lines: Promise.resolve([]) };
     return { outcome, lines: received(outcome, onLine) };
   }
