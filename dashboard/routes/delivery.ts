@@ -3,10 +3,10 @@ import type { VNode } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type {
   AlertList,
-  AlertRow,
+  ListedAlert,
+  ListedWebhook,
   NewWebhookAnswer,
   WebhookList,
-  WebhookRow,
 } from '../../src/api-types/answers.ts';
 import { call } from '../api.ts';
 import { appPath, type TabProps } from '../app-tab.ts';
@@ -73,7 +73,7 @@ function useChange(reload: () => void): Action<[path: string, said: string]> {
 }
 
 interface AlertsProps extends ListProps<AlertList> {
-  readonly webhooks: readonly WebhookRow[];
+  readonly webhooks: readonly ListedWebhook[];
 }
 
 /** The dialog that is open, and of which row. */
@@ -81,7 +81,7 @@ type Opened<R> = readonly [what: string, row: R] | null;
 
 function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
   const { data, reload } = resource;
-  const [opened, open] = useState<Opened<AlertRow>>(null);
+  const [opened, open] = useState<Opened<ListedAlert>>(null);
   const [adding, setAdding] = useState(false);
   const change = useChange(reload);
   const [what, row] = opened ?? [];
@@ -147,7 +147,7 @@ function Alerts({ path, resource, webhooks, mayChange }: AlertsProps): VNode {
   <//>`;
 }
 
-function History({ of: { transitions } }: { readonly of: AlertRow }): VNode {
+function History({ of: { transitions } }: { readonly of: ListedAlert }): VNode {
   if (transitions.length === 0) return html`<p class="hint">It has not fired yet.</p>`;
   return table(transitions, {
     label: 'History',
@@ -171,7 +171,7 @@ function History({ of: { transitions } }: { readonly of: AlertRow }): VNode {
 
 function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode {
   const { data, reload } = resource;
-  const [opened, open] = useState<Opened<WebhookRow>>(null);
+  const [opened, open] = useState<Opened<ListedWebhook>>(null);
   const [adding, setAdding] = useState(false);
   const [secret, setSecret] = useState('');
   const change = useChange(reload);
@@ -179,7 +179,7 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
   const close = (): void => open(null);
   const test = useAction(async (to: string) => {
     const { status, problem, answer, ms } = await call<
-      WebhookRow['history'][number] & { readonly answer: string }
+      ListedWebhook['history'][number] & { readonly answer: string }
     >('POST', to);
     const told = problem === null && answer !== '' ? `: ${answer}` : '';
     notify(`The endpoint ${answerText(status, problem)}${told}, in ${count(ms)} ms`);

@@ -1,6 +1,7 @@
 /**
  * The shapes of the service's own answers. Handlers satisfy them (`done` in src/http/data.ts), the dashboard reads them, and the
- * API's description has their fields. Times are ISO 8601 in UTC, unless they are said to be milliseconds.
+ * API's description has their fields. Times are ISO 8601 in UTC, unless they are said to be milliseconds; in the service they are dates,
+ * where a shape has a `Time`.
  */
 
 import type { MeasureStat } from '../base/measures.ts';
@@ -152,7 +153,7 @@ export interface DeclaredFields {
 }
 
 /** What recent payloads contain at a path. */
-export interface SeenField {
+export interface SeenField<Time = string> {
   readonly typeId: string;
   readonly typeName: string;
   /** In the grammar of filters. */
@@ -166,7 +167,7 @@ export interface SeenField {
   readonly examples: readonly string[];
   /** The kinds with which the app has declared the field, for this type or for all. */
   readonly declaredAs: readonly FieldKind[];
-  readonly lastSeenAt: string;
+  readonly lastSeenAt: Time;
 }
 
 export interface FieldCatalog {
@@ -196,17 +197,17 @@ export interface FieldValues {
 }
 
 /** What the checks of a type's JSON Schema have found since it was set. */
-export interface SchemaSummary {
+export interface SchemaSummary<Time = string> {
   readonly typeId: string;
   readonly mode: SchemaMode;
-  readonly setAt: string;
+  readonly setAt: Time;
   /** Since when payloads are not checked, and why; null while they are. */
-  readonly suspendedAt: string | null;
+  readonly suspendedAt: Time | null;
   readonly suspendedReason: string | null;
   readonly checked: number;
   readonly violations: number;
   readonly unchecked: number;
-  readonly lastViolation: { readonly path: string; readonly message: string; readonly at: string } | null;
+  readonly lastViolation: { readonly path: string; readonly message: string; readonly at: Time } | null;
 }
 
 export type SchemaMode = 'warn' | 'refuse';
@@ -239,22 +240,23 @@ export interface RemovedAppList {
 }
 
 /** A program that writes an app's events, with a logging token of its own. */
-export interface Producer {
+export interface Producer<Time = string> {
   readonly tokenId: string;
   readonly name: string;
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: string;
-  readonly revokedAt: string | null;
+  readonly createdAt: Time;
+  readonly revokedAt: Time | null;
   /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: string;
+  readonly restorableUntil?: Time;
   /** To the minute; null: never. */
-  readonly firstUsedAt: string | null;
-  readonly lastUsedAt: string | null;
+  readonly firstUsedAt: Time | null;
+  readonly lastUsedAt: Time | null;
   /** Events of the last full minute. */
   readonly eventsPerMinute: number;
   /** Refused requests of the last hour. */
   readonly refused: number;
-  readonly previousValidUntil: string | null;
+  /** Until when an earlier token of it is accepted; null: there is none. */
+  readonly previousValidUntil: Time | null;
 }
 
 export interface ProducerList {
@@ -268,18 +270,18 @@ export interface NewProducer {
   readonly loggingToken: string | null;
 }
 
-export interface ResourceToken {
+export interface ResourceToken<Time = string> {
   readonly tokenId: string;
   readonly name: string;
   readonly appIds: readonly string[];
   /** Null: created on the command line. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: string;
-  readonly expiresAt: string | null;
-  readonly revokedAt: string | null;
+  readonly createdAt: Time;
+  readonly expiresAt: Time | null;
+  readonly revokedAt: Time | null;
   /** Until when this user can undo its revocation; absent: that is not possible. */
-  readonly restorableUntil?: string;
-  readonly lastUsedAt: string | null;
+  readonly restorableUntil?: Time;
+  readonly lastUsedAt: Time | null;
 }
 
 export interface ResourceTokenList {
@@ -287,7 +289,7 @@ export interface ResourceTokenList {
 }
 
 /** A key that web pages write events with. */
-export interface BrowserKey {
+export interface BrowserKey<Time = string> {
   readonly tokenId: string;
   readonly name: string;
   /** Names of the event types that it may write. */
@@ -296,10 +298,10 @@ export interface BrowserKey {
   readonly origins: readonly string[];
   /** Null: created on the command line. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: string;
-  readonly revokedAt: string | null;
+  readonly createdAt: Time;
+  readonly revokedAt: Time | null;
   /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: string;
+  readonly restorableUntil?: Time;
   /** The key's own text, which is no secret; null where another SECRET sealed it. */
   readonly browserKey: string | null;
 }
@@ -314,7 +316,7 @@ export interface NewResourceToken {
   readonly resourceToken: string;
 }
 
-export interface Member {
+export interface Member<Time = string> {
   readonly userId: string;
   readonly email: string;
   /** False where the account came by a link and never verified its address. */
@@ -322,7 +324,7 @@ export interface Member {
   readonly role: Role;
   /** The group of the issuer that gives the role; null: a person gave it. */
   readonly byGroup: string | null;
-  readonly addedAt: string;
+  readonly addedAt: Time;
 }
 
 export interface Invitation {
@@ -441,13 +443,13 @@ export interface AuditEntry {
 }
 
 /** A view of an app's page under a name. */
-export interface SavedView {
+export interface SavedView<Time = string> {
   readonly viewId: string;
   readonly name: string;
   /** The query of the page's address, without the question mark. */
   readonly search: string;
   readonly savedBy: string | null;
-  readonly savedAt: string;
+  readonly savedAt: Time;
 }
 
 export interface SavedViewList {
@@ -552,7 +554,7 @@ export interface Overview {
 }
 
 /** A view or a board for anyone with its link, which is not in the list. */
-export interface ShareEntry {
+export interface ShareEntry<Time = string> {
   readonly shareId: string;
   /** Null: it is of a board. */
   readonly viewId: string | null;
@@ -568,11 +570,11 @@ export interface ShareEntry {
   readonly list: 'none' | 'times' | 'payloads';
   /** Sites that may show it in a frame. */
   readonly origins: readonly string[];
-  readonly endsAt: string | null;
+  readonly endsAt: Time | null;
   readonly hasPassword: boolean;
   /** Email of its maker. */
   readonly createdBy: string;
-  readonly createdAt: string;
+  readonly createdAt: Time;
   /** False while its maker may not share: the link is refused. */
   readonly isAllowed: boolean;
 }
@@ -926,8 +928,8 @@ export interface QueryLine {
   readonly retryAfterSeconds?: number;
 }
 
-/** A webhook of an app, with its last tries. */
-export interface WebhookRow {
+/** A webhook of an app. */
+export interface WebhookRow<Time = string> {
   readonly webhookId: string;
   readonly url: string;
   readonly isUnordered: boolean;
@@ -935,10 +937,10 @@ export interface WebhookRow {
   readonly state: 'active' | 'paused' | 'disabled';
   /** Why it is disabled, or rests although it is active. */
   readonly reason: string | null;
-  readonly createdAt: string;
-  readonly failingSince: string | null;
+  readonly createdAt: Time;
+  readonly failingSince: Time | null;
   readonly failedTries: number;
-  readonly nextTryAt: string | null;
+  readonly nextTryAt: Time | null;
   /** The message that is tried again. */
   readonly blockedBy: string | null;
   readonly delivered: number;
@@ -946,19 +948,25 @@ export interface WebhookRow {
   readonly skipped: number;
   /** The member that it sends for; null: the operator, or an account that is gone. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  /** Newest first. */
-  readonly history: readonly {
-    readonly messageId: string;
-    readonly type: string;
-    readonly at: string;
-    readonly status: number | null;
-    readonly problem: string | null;
-    readonly ms: number;
-  }[];
+}
+
+/** A try to send a message to a webhook. */
+export interface WebhookTry<Time = string> {
+  readonly messageId: string;
+  readonly type: string;
+  readonly at: Time;
+  readonly status: number | null;
+  readonly problem: string | null;
+  readonly ms: number;
+}
+
+export interface ListedWebhook extends WebhookRow {
+  /** Its last tries, newest first. */
+  readonly history: readonly WebhookTry[];
 }
 
 export interface WebhookList {
-  readonly webhooks: readonly WebhookRow[];
+  readonly webhooks: readonly ListedWebhook[];
   readonly most: number;
 }
 
@@ -968,8 +976,8 @@ export interface NewWebhookAnswer {
   readonly secret: string;
 }
 
-/** An alert of an app, with what it has said. */
-export interface AlertRow {
+/** An alert of an app. */
+export interface AlertRow<Time = string> {
   readonly alertId: string;
   readonly name: string;
   /** As it was typed, parsed. */
@@ -977,65 +985,79 @@ export interface AlertRow {
   /** The rule in words. */
   readonly text: string;
   readonly timezone: string;
+  /** Public ids. */
   readonly webhooks: readonly string[];
   readonly emails: readonly string[];
   readonly alertmanager: string | null;
   readonly state: 'ok' | 'firing' | 'paused' | 'problem';
   /** Series that fire now. */
   readonly firing: number;
-  readonly createdAt: string;
-  readonly evaluatedAt: string | null;
+  readonly createdAt: Time;
+  /** The last minute that was judged. */
+  readonly evaluatedAt: Time | null;
+  /** Why it cannot be judged now; null: it can. */
   readonly problem: string | null;
-  /** That its events come later than it is judged, and the delay that would do. */
+  /** That its events come later than it is judged, and the delay that would do; null: they come in time. */
   readonly warning: string | null;
   /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
   readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  /** Newest first. */
-  readonly transitions: readonly {
-    readonly messageId: string;
-    readonly kind: 'firing' | 'resolved' | 'corrected';
-    /** Value of `by` as JSON; empty: all events. */
-    readonly series: string;
-    readonly at: string;
-    readonly from: string;
-    readonly to: string;
-    readonly value: number | null;
-    readonly threshold: number | null;
-    readonly expected: number | null;
-    readonly isCorrected: boolean;
-  }[];
+}
+
+/** What an alert has said of a series. */
+export interface AlertTransition<Time = string> {
+  readonly messageId: string;
+  readonly kind: 'firing' | 'resolved' | 'corrected';
+  /** Value of `by` as JSON; empty: all events. */
+  readonly series: string;
+  readonly at: Time;
+  readonly from: Time;
+  readonly to: Time;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  readonly expected: number | null;
+  readonly isCorrected: boolean;
 }
 
 /** The warning is that its events come later than it is judged. */
 export type NewAlertAnswer = Pick<AlertRow, 'alertId' | 'warning'>;
 
+export interface ListedAlert extends AlertRow {
+  /** What it has said, newest first. */
+  readonly transitions: readonly AlertTransition[];
+}
+
 export interface AlertList {
-  readonly alerts: readonly AlertRow[];
+  readonly alerts: readonly ListedAlert[];
   readonly most: number;
   /** Whether there is a mail server. */
   readonly sendsMail: boolean;
 }
 
-/** What a rule would have said in the last 30 days. */
+/** What a rule would have said. */
 export interface AlertTrial {
-  /** Milliseconds since 1970. */
+  /** The minutes that were judged, milliseconds since 1970: ends of windows. */
   readonly from: number;
   readonly to: number;
+  /** Between two of them. */
   readonly stepMs: number;
   /** Firings in all, of which the last ones are told. */
   readonly total: number;
-  readonly firings: readonly {
-    readonly series: string;
-    readonly from: number;
-    readonly to: number | null;
-    readonly value: number | null;
-    readonly threshold: number | null;
-    readonly expected: number | null;
-  }[];
-  /** The interval in equal parts, each with the value that is nearest to firing, and with what it was compared with. */
+  readonly firings: readonly TrialFiring[];
+  /** The interval in equal parts, each with its value that is nearest to firing, of all series, and with what it was compared with. */
   readonly curve: Readonly<Record<'values' | 'low' | 'high', readonly (number | null)[]>>;
-  /** In which of these parts it fires. */
+  /** In which of these parts any of them fires. */
   readonly fires: readonly boolean[];
+}
+
+export interface TrialFiring {
+  /** The value of `by` as JSON; empty: all events. */
+  readonly series: string;
+  readonly from: number;
+  /** Null: it still fires at the end. */
+  readonly to: number | null;
+  readonly value: number | null;
+  readonly threshold: number | null;
+  readonly expected: number | null;
 }
 
 /** Events that meet the conditions of an erasure, before anything is erased. */

@@ -2,6 +2,7 @@
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
+import type { BrowserKey as ShownKey } from '../api-types/answers.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -11,24 +12,10 @@ import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret, sealToken } from './secret.ts';
 
 /** A browser key in a list. */
-export interface BrowserKey {
+export interface BrowserKey extends ShownKey<Date> {
   readonly kind: 'browser';
-  readonly tokenId: string;
-  readonly name: string;
   /** Public id of its app, as the only one: as lists of resource tokens have it. */
   readonly appIds: readonly string[];
-  /** Names of the event types that it may write. */
-  readonly types: readonly string[];
-  /** Origins of the pages that may use it. */
-  readonly origins: readonly string[];
-  /** Null: created on the command line. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: Date;
-  readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: Date;
-  /** The key's own text, which is no secret; null where another SECRET sealed it. */
-  readonly browserKey: string | null;
 }
 
 /** Valid keys of an app. Each is one integration, so there are few. */

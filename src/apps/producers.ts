@@ -2,6 +2,7 @@
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
+import type { Producer as ShownProducer } from '../api-types/answers.ts';
 import { MINUTE_MS } from '../base/time-units.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
@@ -13,27 +14,10 @@ import { restorableUntil, withoutNull } from './revocation.ts';
 import { openSealed, type Secret } from './secret.ts';
 
 /** A producer in a list. */
-export interface Producer {
+export interface Producer extends ShownProducer<Date> {
   readonly kind: 'logging';
-  readonly tokenId: string;
-  readonly name: string;
   /** Public id of its app, as the only one: as lists of resource tokens have it. */
   readonly appIds: readonly string[];
-  /** Null: created on the command line, or with the app. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: Date;
-  readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: Date;
-  /** To the minute; null: never. */
-  readonly firstUsedAt: Date | null;
-  readonly lastUsedAt: Date | null;
-  /** Events of the last full minute. */
-  readonly eventsPerMinute: number;
-  /** Refused requests of the last hour. */
-  readonly refused: number;
-  /** Until when an earlier token of it is accepted; null: there is none. */
-  readonly previousValidUntil: Date | null;
 }
 
 /** The first producer, whose token the app was created with, has the id of its app with another prefix. */

@@ -3,6 +3,7 @@
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
 import { lockUser } from '../accounts/people/users.ts';
+import type { ResourceToken as ShownToken } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId, createTokenText, digestOf } from '../base/token-text.ts';
 import { appNotFound, refused, tokenNotFound } from '../errors.ts';
@@ -12,20 +13,7 @@ import { checkName } from './name.ts';
 import { restorableUntil, withoutNull } from './revocation.ts';
 
 /** A resource token in a list. Only a digest of its text is stored. */
-export interface ResourceToken {
-  readonly tokenId: string;
-  readonly name: string;
-  /** Public ids of the apps that it may read. */
-  readonly appIds: string[];
-  /** Null: created on the command line. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
-  readonly createdAt: Date;
-  readonly expiresAt: Date | null;
-  readonly revokedAt: Date | null;
-  /** Until when its revocation can be undone; absent: it cannot. */
-  readonly restorableUntil?: Date;
-  readonly lastUsedAt: Date | null;
-}
+export type ResourceToken = ShownToken<Date>;
 
 /** Revoked and expired tokens of an account that stay in lists; the earliest ended are removed. */
 const MAX_ENDED = 100;

@@ -1,20 +1,13 @@
 /** Saved views: queries of an app's page under a name, for all of its members. */
 
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
+import type { SavedView as ShownView } from '../api-types/answers.ts';
 import { createPublicId } from '../base/token-text.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { checkName } from './name.ts';
 
-export interface SavedView {
-  readonly viewId: string;
-  readonly name: string;
-  /** The query of the page's address, without the question mark. */
-  readonly search: string;
-  /** Email of the account; null: it is gone. */
-  readonly savedBy: string | null;
-  readonly savedAt: Date;
-}
+export type SavedView = ShownView<Date>;
 
 /** Views that an app may have. */
 const MAX_VIEWS = 100;

@@ -3,6 +3,7 @@
 import { type Actor, writeAudit } from '../accounts/log/audit.ts';
 import { holdMaintained } from '../accounts/people/members.ts';
 import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
+import type { ShareEntry } from '../api-types/answers.ts';
 import { rolesThat } from '../base/roles.ts';
 import { createPublicId } from '../base/token-text.ts';
 import type { Path } from '../base/turns.ts';
@@ -32,20 +33,7 @@ export interface ShareTerms {
 }
 
 /** A share in a list. */
-export interface ListedShare extends ShareTerms {
-  readonly shareId: string;
-  /** Null: it is of a board. */
-  readonly viewId: string | null;
-  readonly boardId: string | null;
-  /** Name of the view or the board. */
-  readonly name: string;
-  readonly hasPassword: boolean;
-  /** Email of its maker. */
-  readonly createdBy: string;
-  readonly createdAt: Date;
-  /** False while its maker may not share: the link is refused. */
-  readonly isAllowed: boolean;
-}
+export type ListedShare = ShareEntry<Date>;
 
 /** Shares that an app may have, with those that have ended. */
 const MAX_SHARES = 100;

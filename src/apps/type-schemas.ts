@@ -1,6 +1,7 @@
 /** The JSON Schemas that owners attach to event types. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import type { SchemaSummary } from '../api-types/answers.ts';
 import { type Refused, refused } from '../errors.ts';
 import { readSchemaText, type SchemaProver } from '../schema/schema-text.ts';
 import type { Violation } from '../schema/schema-thread.ts';
@@ -17,19 +18,8 @@ export interface SchemaReference {
 }
 
 /** What the checks of a schema have found since it was set. */
-export interface TypeSchemaSummary {
-  readonly typeId: string;
+export interface TypeSchemaSummary extends SchemaSummary<Date> {
   readonly typeName: string;
-  readonly mode: SchemaMode;
-  readonly setAt: Date;
-  /** Since when payloads are not checked, and why; null while they are. */
-  readonly suspendedAt: Date | null;
-  readonly suspendedReason: string | null;
-  /** Payloads that were checked, that violated the schema, and that could not be checked. */
-  readonly checked: number;
-  readonly violations: number;
-  readonly unchecked: number;
-  readonly lastViolation: (Violation & { readonly at: Date }) | null;
 }
 
 /** The same with the schema itself. */

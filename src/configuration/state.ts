@@ -5,6 +5,8 @@ import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
 import { type KeptDays, keptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import type { Role } from '../base/roles.ts';
+import type { AlertRule } from '../delivery/alerts/alert-rules.ts';
+import type { Webhook } from '../delivery/webhooks.ts';
 import { spellPath } from '../read/fields/payload-paths.ts';
 import type { Sql } from '../storage/database/connect.ts';
 import { byOf, type ConsumerStore, type FieldKind, namesOf } from '../storage/storage.ts';
@@ -51,26 +53,18 @@ export interface StoredMember {
   readonly role: Role;
 }
 
-export interface StoredWebhook {
-  readonly webhookId: string;
-  readonly url: string;
+export interface StoredWebhook extends Pick<Webhook, 'webhookId' | 'url' | 'isUnordered' | 'sendsEvents'> {
   readonly types: readonly string[];
   readonly filter: readonly string[];
-  readonly isUnordered: boolean;
-  readonly sendsEvents: boolean;
   readonly isPaused: boolean;
 }
 
-export interface StoredAlert {
-  readonly alertId: string;
-  readonly name: string;
+export interface StoredAlert
+  extends Pick<
+    AlertRule,
+    'alertId' | 'name' | 'timezone' | 'webhooks' | 'emails' | 'alertmanager' | 'isPaused'
+  > {
   readonly rule: object;
-  readonly timezone: string;
-  /** Public ids. */
-  readonly webhooks: readonly string[];
-  readonly emails: readonly string[];
-  readonly alertmanager: string | null;
-  readonly isPaused: boolean;
 }
 
 export interface StoredApp {

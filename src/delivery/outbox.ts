@@ -19,7 +19,7 @@ import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
 import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
-import { DISABLED_FOR, disableWebhook, noteTries, webhookSecrets } from './webhooks.ts';
+import { DISABLED_FOR, disableWebhook, noteTries, type Webhook, webhookSecrets } from './webhooks.ts';
 
 export interface OutboxOptions {
   /** A pool of upkeep. */
@@ -347,12 +347,7 @@ const isNotHeld = (sql: Sql) => sql`
     SELECT bool_and(NOT ${hasMaker(sql, 'alert_rules')}) FROM alert_rules
      WHERE alert_rules.app_id = oldest.app_id AND alertmanager = target) IS TRUE)`;
 
-interface FoundWebhook {
-  readonly id: number;
-  readonly appId: number;
-  readonly webhookId: string;
-  readonly url: string;
-  readonly state: 'active' | 'paused' | 'disabled';
-  readonly failingSince: Date | null;
-  readonly sendsEvents: boolean;
-}
+type FoundWebhook = Pick<
+  Webhook,
+  'id' | 'appId' | 'webhookId' | 'url' | 'state' | 'failingSince' | 'sendsEvents'
+>;

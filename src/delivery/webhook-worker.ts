@@ -3,7 +3,9 @@
  * those of dead and slow endpoints have places of their own, so that none delays another. The position of a webhook moves only behind
  * what its receiver has taken.
  */
+
 import type { Logger } from 'pino';
+import type { WebhookTry } from '../api-types/answers.ts';
 import type { Secret } from '../apps/secret.ts';
 import { Rounds } from '../base/rounds.ts';
 import { Ending, Slots } from '../base/slots.ts';
@@ -27,7 +29,6 @@ import {
   disableWebhook,
   noteTries,
   type Webhook,
-  type WebhookTry,
   webhookSecrets,
 } from './webhooks.ts';
 
@@ -252,7 +253,7 @@ export class WebhookWorker {
     const { poster, now, sql } = this.#options;
     const { events } = given.batch;
     const step = webhook.isUnordered ? IN_FLIGHT : 1;
-    const tries: WebhookTry[] = [];
+    const tries: WebhookTry<Date>[] = [];
     let delivered = 0;
     let slowest = 0;
     const mayGoOn = (): boolean => this.#maySend(webhook) && performance.now() < given.until;

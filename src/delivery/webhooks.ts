@@ -1,7 +1,9 @@
 /** Webhooks: consumers whose events are sent to an address. */
+
 import { randomUUID } from 'node:crypto';
 import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
 import { hasMaker, makerOf, sendAgain } from '../accounts/people/senders.ts';
+import type { WebhookRow, WebhookTry } from '../api-types/answers.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
@@ -13,45 +15,16 @@ import { checkWebhookUrl } from './addresses.ts';
 import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
 import { newWebhookSecret, Poster } from './signed-post.ts';
 
-export type WebhookState = 'active' | 'paused' | 'disabled';
-
-export interface Webhook {
+export interface Webhook extends Omit<WebhookRow<Date>, 'failedTries'> {
   /** Internal. */
   readonly id: number;
   readonly appId: number;
-  readonly webhookId: string;
-  readonly url: string;
-  readonly isUnordered: boolean;
-  readonly sendsEvents: boolean;
-  readonly state: WebhookState;
-  /** Why it is disabled, or rests although it is active. */
-  readonly reason: string | null;
-  readonly createdAt: Date;
-  readonly failingSince: Date | null;
   readonly tries: number;
-  readonly nextTryAt: Date | null;
-  /** The message that is tried again. */
-  readonly blockedBy: string | null;
-  readonly delivered: number;
-  readonly failed: number;
-  readonly skipped: number;
-  /** The member that it sends for; null: the operator, or an account that is gone. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
 }
 
 /** A webhook that may send, with the account of its app; null: the app has no owner. */
 export interface ActiveWebhook extends Webhook {
   readonly accountId: number | null;
-}
-
-/** A try, for people. */
-export interface WebhookTry {
-  readonly messageId: string;
-  readonly type: string;
-  readonly at: Date;
-  readonly status: number | null;
-  readonly problem: string | null;
-  readonly ms: number;
 }
 
 /** Tries that are kept of a webhook. */
@@ -212,8 +185,8 @@ export async function testWebhook(
 export async function listTries(
   sql: Sql,
   appId: number,
-): Promise<ReadonlyMap<number, readonly WebhookTry[]>> {
-  const rows = await sql<(WebhookTry & { id: number })[]>`
+): Promise<ReadonlyMap<number, readonly WebhookTry<Date>[]>> {
+  const rows = await sql<(WebhookTry<Date> & { id: number })[]>`
     SELECT webhooks.id, tries.* FROM webhooks CROSS JOIN LATERAL (
       SELECT message_id AS "messageId", type, at, status, problem, ms FROM webhook_tries
        WHERE webhook_id = webhooks.id ORDER BY id DESC LIMIT ${KEPT_TRIES}) AS tries
@@ -424,7 +397,7 @@ export async function removeWebhook(
 }
 
 /** Writes down tries, and forgets old ones. */
-export async function noteTries(sql: Sql, id: number, tries: readonly WebhookTry[]): Promise<void> {
+export async function noteTries(sql: Sql, id: number, tries: readonly WebhookTry<Date>[]): Promise<void> {
   const kept = tries.slice(-KEPT_TRIES);
   if (kept.length === 0) return;
   await sql`

@@ -1,10 +1,11 @@
 /** Alerts against a truth that is worked out from the events alone, with a clock that the test moves. */
 import pino from 'pino';
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import type { AlertTrial } from '../../src/api-types/answers.ts';
 import { declareField } from '../../src/apps/fields.ts';
 import { addAlert, changeAlert, findAlert, requireRule } from '../../src/delivery/alerts/alert-rules.ts';
 import { AlertRounds, SETTLE_MS } from '../../src/delivery/alerts/rounds.ts';
-import { type Trial, tryRule } from '../../src/delivery/alerts/trial.ts';
+import { tryRule } from '../../src/delivery/alerts/trial.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../src/storage/counts/levels.ts';
 import { openStorage, type Storage } from '../../src/storage/storage.ts';
 import { availableEngines } from '../support/database.ts';
@@ -262,13 +263,13 @@ function alertTruth(open: OpenFieldDatabase): void {
       await fields.write(events.map(({ at }) => ({ id: fields.newId(at), at, typeId: 3, payload: '{}' })));
       await fields.upkeep.everySecond();
       await fields.settle();
-      const trial = async (timezone: string): Promise<Trial | null> =>
+      const trial = async (timezone: string): Promise<AlertTrial | null> =>
         await tryRule(
           { sql: fields.sql, events: storage.reader(fields.sql) },
           { rule: requireRule('{"unusual":true,"type":"type3"}'), appId: 2, timezone },
           { from: midnight + (hour - 0.5) * HOUR_MS, until: midnight + (hour + 4) * HOUR_MS },
         );
-      const fires = (found: Trial | null): unknown =>
+      const fires = (found: AlertTrial | null): unknown =>
         found?.firings.map(({ from, value, expected }) => [new Date(from).toISOString(), value, expected]);
       const quarter = (hours: number): string => new Date(midnight + (hours + 0.25) * HOUR_MS).toISOString();
       expect(fires(await trial(BERLIN))).toEqual([[quarter(hour + 2), 100, 20]]);

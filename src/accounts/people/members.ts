@@ -1,4 +1,5 @@
 /** Members: the roles of accounts in apps. */
+import type { Member as ShownMember } from '../../api-types/answers.ts';
 import { type GivenRole, type Role, rolesThat } from '../../base/roles.ts';
 import { appNotFound, refused } from '../../errors.ts';
 import type { Sql, Transaction } from '../../storage/database/connect.ts';
@@ -18,16 +19,7 @@ export interface Membership {
   readonly suspendedAt: Date | null;
 }
 
-export interface Member {
-  readonly userId: string;
-  readonly email: string;
-  /** Whether the email address is verified: an account that joined through a link may not have verified it. */
-  readonly emailVerified: boolean;
-  readonly role: Role;
-  /** The group of the issuer that gives the role; null: a person gave it. */
-  readonly byGroup: string | null;
-  readonly addedAt: Date;
-}
+export type Member = ShownMember<Date>;
 
 /** The membership of an account that opens an app; null if it has none or there is no such app. */
 export async function findMembership(sql: Sql, user: User, appId: string): Promise<Membership | null> {

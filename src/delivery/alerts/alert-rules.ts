@@ -1,7 +1,9 @@
 /** Alert rules of an app: what is judged, and who is told. */
+
 import { type Actor, actorName, COMMAND_LINE, writeAudit } from '../../accounts/log/audit.ts';
 import { parseEmail } from '../../accounts/people/email.ts';
 import { makerOf } from '../../accounts/people/senders.ts';
+import type { AlertRow, AlertTransition } from '../../api-types/answers.ts';
 import { listFieldProgress } from '../../apps/fields.ts';
 import { nearest } from '../../base/did-you-mean.ts';
 import { MINUTE_MS } from '../../base/time-units.ts';
@@ -24,28 +26,22 @@ import {
   ruleProblemText,
 } from './rule.ts';
 
-export interface AlertRule {
+/** What an alert says and whom it tells, as it is stored. */
+type SetAlert = Pick<AlertRow, 'name' | 'timezone' | 'webhooks' | 'emails' | 'alertmanager'> & {
+  /** JSON, as it was typed. */
+  readonly rule: string;
+};
+
+export interface AlertRule
+  extends SetAlert,
+    Pick<AlertRow<Date>, 'alertId' | 'createdAt' | 'evaluatedAt' | 'problem'> {
   /** Internal. */
   readonly id: number;
   readonly appId: number;
-  readonly alertId: string;
-  readonly name: string;
-  /** JSON, as it was typed. */
-  readonly rule: string;
   readonly parsed: Rule | RuleProblem;
-  readonly timezone: string;
-  /** Public ids. */
-  readonly webhooks: readonly string[];
-  readonly emails: readonly string[];
-  readonly alertmanager: string | null;
   readonly isPaused: boolean;
-  readonly createdAt: Date;
   /** Since when the rule says what it says: earlier minutes are not judged by it. */
   readonly since: Date;
-  /** The last minute that was judged. */
-  readonly evaluatedAt: Date | null;
-  /** Why it cannot be judged now; null: it can. */
-  readonly problem: string | null;
 }
 
 /** A rule that is judged, with what its messages call its app. */
@@ -55,37 +51,12 @@ export interface ActiveRule extends AlertRule {
 }
 
 /** A rule with how many of its series fire now. */
-export interface ListedRule extends AlertRule {
-  readonly firing: number;
+export interface ListedRule extends AlertRule, Pick<AlertRow, 'firing' | 'createdBy'> {
   /** Its firings of the last day that late events have corrected. */
   readonly corrected: number;
-  /** The member that its Alertmanager is told for; null: the operator, or an account that is gone. */
-  readonly createdBy: { readonly userId: string; readonly email: string } | null;
 }
 
-/** A transition, for people. */
-export interface ShownTransition {
-  readonly messageId: string;
-  readonly kind: 'firing' | 'resolved' | 'corrected';
-  /** Value of `by` as JSON; empty: all events. */
-  readonly series: string;
-  readonly at: Date;
-  readonly from: Date;
-  readonly to: Date;
-  readonly value: number | null;
-  readonly threshold: number | null;
-  readonly expected: number | null;
-  readonly isCorrected: boolean;
-}
-
-export interface NewAlert {
-  readonly name: string;
-  /** JSON. */
-  readonly rule: string;
-  readonly timezone: string;
-  readonly webhooks: readonly string[];
-  readonly emails: readonly string[];
-  readonly alertmanager: string | null;
+export interface NewAlert extends SetAlert {
   /** MAX_ALERT_RULES_PER_APP. */
   readonly most: number;
   /** WEBHOOK_ALLOW_PRIVATE. */
@@ -450,8 +421,8 @@ export async function removeAlert(
 export async function listTransitions(
   sql: Sql,
   appId: number,
-): Promise<ReadonlyMap<number, readonly ShownTransition[]>> {
-  const rows = await sql<(ShownTransition & { id: number })[]>`
+): Promise<ReadonlyMap<number, readonly AlertTransition<Date>[]>> {
+  const rows = await sql<(AlertTransition<Date> & { id: number })[]>`
     SELECT alert_rules.id, said.* FROM alert_rules CROSS JOIN LATERAL (
       SELECT public_id AS "messageId", kind, series, at, window_from AS from, window_to AS to, value, threshold, expected,
              corrected_at IS NOT NULL AS "isCorrected"
@@ -465,7 +436,7 @@ export async function listTransitions(
  * @param now milliseconds since 1970
  * @param warning whether its events come later than it is judged
  */
-export function shownAlert(alert: ListedRule, now: number, warning: string | null = null): ShownAlert {
+export function shownAlert(alert: ListedRule, now: number, warning: string | null = null): AlertRow<Date> {
   const { id: _id, appId: _appId, since: _since, isPaused, rule: typed, parsed, ...others } = alert;
   const { firing, corrected, ...shown } = others;
   const { evaluatedAt } = alert;
@@ -478,13 +449,4 @@ export function shownAlert(alert: ListedRule, now: number, warning: string | nul
     ? { rule: JSON.parse(typed) as object, text: typed }
     : { rule: parsed.source, text: describeRule(parsed) };
   return { ...shown, ...said, state, firing, problem, warning: isPaused ? null : warning };
-}
-
-export interface ShownAlert
-  extends Omit<ListedRule, 'id' | 'appId' | 'since' | 'isPaused' | 'rule' | 'parsed' | 'corrected'> {
-  readonly rule: object;
-  readonly text: string;
-  readonly state: 'ok' | 'firing' | 'paused' | 'problem';
-  /** With the delay that its late events need; null: they come in time. */
-  readonly warning: string | null;
 }

@@ -1,4 +1,5 @@
 /** What a rule would have said in an interval of the past, from the counts as they are now. */
+import type { AlertTrial, TrialFiring } from '../../api-types/answers.ts';
 import { DAY_MS, HOUR_MS, MINUTE_MS } from '../../base/time-units.ts';
 import { WrongField } from '../../errors.ts';
 import type { Sql } from '../../storage/database/connect.ts';
@@ -8,41 +9,8 @@ import { thresholdOf } from './messages.ts';
 import { firesBelow, partsOf, type Rule } from './rule.ts';
 import { readValues, TOO_MANY_VALUES, testOf, type Wanted, withTypes } from './values.ts';
 
-export interface Trial {
-  /** The minutes that were judged, milliseconds since 1970: ends of windows. */
-  readonly from: number;
-  readonly to: number;
-  /** Between two of them. */
-  readonly stepMs: number;
-  /** In order of time; the last {@link MOST_SHOWN}. */
-  readonly firings: readonly TrialFiring[];
-  /** How many there are in all. */
-  readonly total: number;
-  /** The points of the curve in which any of them fires. */
-  readonly fires: readonly boolean[];
-  readonly curve: TrialCurve;
-}
-
-/** The interval in {@link CURVE_POINTS} equal parts, each with its value that is nearest to firing, of all series; null: there is none. */
-export interface TrialCurve {
-  readonly values: readonly (number | null)[];
-  /** What the values were compared with there. */
-  readonly low: readonly (number | null)[];
-  readonly high: readonly (number | null)[];
-}
-
-export interface TrialFiring {
-  /** The value of `by` as JSON; empty: all events. */
-  readonly series: string;
-  readonly from: number;
-  /** Null: it still fires at the end. */
-  readonly to: number | null;
-  readonly value: number | null;
-  readonly threshold: number | null;
-  readonly expected: number | null;
-}
-
 const LONGEST_MS = 400 * DAY_MS;
+/** Firings that are told: the last ones. */
 export const MOST_SHOWN = 1_000;
 /** What is in memory at once, of rules by the values of a field. */
 const PART_BY_MS = 3 * HOUR_MS;
@@ -63,7 +31,7 @@ export async function tryRule(
   { sql, events }: { readonly sql: Sql; readonly events: EventReader },
   tried: Tried,
   interval: { readonly from: number; readonly until: number },
-): Promise<Trial | null> {
+): Promise<AlertTrial | null> {
   const { rule, appId } = tried;
   const stepMs = stepOf(rule);
   const whole = (at: number): number => Math.ceil(at / stepMs) * stepMs;
@@ -106,7 +74,8 @@ export async function tryRule(
   };
 }
 
-class Curve implements TrialCurve {
+/** The interval in {@link CURVE_POINTS} equal parts. */
+class Curve {
   readonly values = noPoints();
   readonly low = noPoints();
   readonly high = noPoints();
