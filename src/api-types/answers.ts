@@ -123,7 +123,7 @@ export interface TypeActivity {
 }
 
 /** A path of payloads whose values are counted. */
-export interface DeclaredField {
+export interface DeclaredField<Time = string> {
   /** In the grammar of filters. */
   readonly path: string;
   readonly kind: FieldKind;
@@ -132,16 +132,16 @@ export interface DeclaredField {
   /** Null: of all types. */
   readonly typeId: string | null;
   readonly typeName: string | null;
-  readonly createdAt: string;
+  readonly createdAt: Time;
   /** From then on its counts are complete; null: counting has not begun. */
-  readonly completeFrom: string | null;
+  readonly completeFrom: Time | null;
   /** Whether the time before is being counted. */
   readonly backfill: boolean;
   /** Events of that time that are not counted yet; null: not known. */
   readonly eventsLeft?: number | null;
   readonly values: number;
   /** Since when further values are counted together; null: all have counts of their own. */
-  readonly otherSince: string | null;
+  readonly otherSince: Time | null;
 }
 
 export type FieldKind = 'value' | 'number' | 'distinct';
@@ -1069,7 +1069,7 @@ export interface ErasureMatch {
   readonly days: readonly { readonly day: string; readonly events: number }[];
 }
 
-export interface ErasureState {
+export interface ErasureState<Time = string> {
   readonly erasureId: string;
   readonly appId: string;
   readonly state: 'running' | 'finished';
@@ -1078,8 +1078,8 @@ export interface ErasureState {
   readonly reason: string | null;
   /** HMAC-SHA-256 of the conditions, in hexadecimal. */
   readonly conditionHmac: string;
-  readonly askedAt: string;
-  readonly finishedAt: string | null;
+  readonly askedAt: Time;
+  readonly finishedAt: Time | null;
   /** Events that are erased, or anonymized, so far. */
   readonly erased: number;
   readonly receipt: ErasureReceipt | null;

@@ -1,6 +1,7 @@
 /** Declared fields of payloads: paths whose values an app's events are counted by. */
 
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import type { DeclaredField } from '../api-types/answers.ts';
 import { appNotFound, refused } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import {
@@ -16,24 +17,11 @@ import {
 export const MAX_FIELDS = 32;
 
 /** A declared field. */
-export interface Field {
+export interface Field extends Omit<DeclaredField<Date>, 'path' | 'by' | 'eventsLeft'> {
   /** Names that lead to the value, from the payload's top on. */
   readonly path: readonly string[];
-  readonly kind: FieldKind;
   /** Names of another path, by whose values it is counted apart; null: none. */
   readonly by: readonly string[] | null;
-  /** The type whose events have it, by its public id and name; null: events of all types. */
-  readonly typeId: string | null;
-  readonly typeName: string | null;
-  readonly createdAt: Date;
-  /** From this instant on its counts are complete; null: counting has not begun. */
-  readonly completeFrom: Date | null;
-  /** Whether the time before is being counted. */
-  readonly backfill: boolean;
-  /** Values, or pairs of values, that are counted separately. */
-  readonly values: number;
-  /** Since when some events are counted under "other", because there were too many values; null: none. */
-  readonly otherSince: Date | null;
 }
 
 /** Which field is meant. */

@@ -3,11 +3,10 @@
  * of an app for one target are sent in order, in turns by account; a message is deleted once its receiver has taken it, and has the same
  * id at each try.
  */
-import type { Logger } from 'pino';
+
 import type { Mail, Mailer } from '../accounts/mail/mail.ts';
 import { type Email, mailboxOf, parseEmail } from '../accounts/people/email.ts';
 import { hasMaker } from '../accounts/people/senders.ts';
-import type { Secret } from '../apps/secret.ts';
 import { may, type Role } from '../base/roles.ts';
 import { Rounds } from '../base/rounds.ts';
 import { Ending, Slots } from '../base/slots.ts';
@@ -18,25 +17,15 @@ import { bodyOf, type Channel } from './alerts/messages.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
-import { type Answer, GIVE_UP_MS, type Poster, waitAfter } from './signed-post.ts';
+import { type Answer, GIVE_UP_MS, waitAfter } from './signed-post.ts';
+import type { WebhookWorkerOptions } from './webhook-worker.ts';
 import { DISABLED_FOR, disableWebhook, noteTries, type Webhook, webhookSecrets } from './webhooks.ts';
 
-export interface OutboxOptions {
-  /** A pool of upkeep. */
-  readonly sql: Sql;
-  readonly secret: Secret;
-  readonly poster: Poster;
+export interface OutboxOptions extends Omit<WebhookWorkerOptions, 'store' | 'publicIdOf'> {
   /** Null: there is no mail server. */
   readonly mailer: Pick<Mailer, 'deliver'> | null;
   /** PUBLIC_URL */
   readonly publicUrl: string;
-  /** Whether this process sends. */
-  readonly isLeader: () => boolean;
-  readonly log: Logger;
-  /** Milliseconds since 1970. */
-  readonly now: () => number;
-  /** The same, by which messages and webhooks are given up. */
-  readonly judged?: () => number;
 }
 
 /** For metrics, by channel. */

@@ -1,5 +1,7 @@
 /** Erasures as the database keeps them: what was asked for, and the receipt of what was done. */
+
 import { type Actor, COMMAND_LINE, writeAudit } from '../accounts/log/audit.ts';
+import type { ErasureReceipt, ErasureState } from '../api-types/answers.ts';
 import { forgetRefusals } from '../apps/refused-requests.ts';
 import type { Secret } from '../apps/secret.ts';
 import { seal, unseal } from '../base/sealed-text.ts';
@@ -10,19 +12,7 @@ import type { ErasedSummary } from '../storage/storage.ts';
 import { conditionHmac, type ErasureAction, type ErasureConditions } from './conditions.ts';
 
 /** What is told of an erasure as long as it runs, and ever after. */
-export interface Erasure {
-  readonly erasureId: string;
-  /** Public id. */
-  readonly appId: string;
-  readonly action: ErasureAction;
-  /** Who asked for it. */
-  readonly by: string;
-  readonly reason: string | null;
-  /** HMAC-SHA-256 of the conditions, in hexadecimal. */
-  readonly conditionHmac: string;
-  readonly askedAt: Date;
-  /** Null while it runs. */
-  readonly finishedAt: Date | null;
+export interface Erasure extends Omit<ErasureState<Date>, 'state' | 'erased' | 'receipt'> {
   readonly receipt: Receipt | null;
 }
 
@@ -34,23 +24,11 @@ export interface ShownErasure extends Erasure {
 }
 
 /** What an erasure has done, and what it has not. */
-export interface Receipt extends ErasedSummary {
-  /** ISO 8601: events that were committed before are erased. Later ones are not looked for, whatever they are dated. */
-  readonly committedBefore: string;
-  /** SHA-256 of the sorted ids, each with a line feed after it, in hexadecimal. */
-  readonly idsSha256: string;
+export interface Receipt extends ErasedSummary, Omit<ErasureReceipt, 'events' | 'days' | 'notDone'> {
   /** Where values were replaced: the names that lead to them. Empty where events were removed. */
   readonly paths: readonly (readonly string[])[];
-  /** Answers of requests with an Idempotency-Key that were forgotten. */
-  readonly answers: number;
-  /** Events of the quarantine that were erased. */
-  readonly quarantined: number;
-  /** Events of the archive that were erased. */
-  readonly archived: number;
   /** Copies that it cannot reach, and what is left to do: by kind, and by name where there is one. */
   readonly notDone: readonly NotDone[];
-  /** Times at which it was applied again, to a database that was restored. */
-  readonly appliedAgain: readonly string[];
 }
 
 export interface NotDone {

@@ -1,23 +1,13 @@
 /** What the payloads of a sample have in common: the paths of each event type, with kinds and examples. */
+import type { SeenField } from '../../api-types/answers.ts';
 import type { StoredEvent } from '../../storage/storage.ts';
 import { KINDS, type Kind, visitPaths } from './payload-paths.ts';
 
-export interface CatalogField {
-  /** Public id. */
-  readonly typeId: string;
-  /** As a filter takes it. */
-  readonly path: string;
-  /** Events of the sample that have it. */
-  readonly events: number;
-  /** Of all events of the type in the sample, from 0 to 1. */
-  readonly share: number;
+export interface CatalogField extends Omit<SeenField<Date>, 'typeName' | 'declaredAs'> {
   /** By how many events have a value of the kind, most first. */
   readonly kinds: readonly { readonly kind: Kind; readonly events: number }[];
   /** The kind that most earlier events of the sample have, and the one that most recent ones have; null if they are the same. */
   readonly kindChange: { readonly earlier: Kind; readonly recent: Kind } | null;
-  /** JSON texts of different strings, numbers and booleans, the newest first. */
-  readonly examples: readonly string[];
-  readonly lastSeenAt: Date;
 }
 
 export interface Catalog {
