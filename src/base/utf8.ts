@@ -48,12 +48,16 @@ export function* decoded(bytes: string | Buffer, firstLine = 1): Generator<undef
   return { text, damage: whole === null ? new Damage(text, firstLine, skipped * BOM_BYTES) : null };
 }
 
-/** The refusal of a body that is compressed, as its first bytes say, and has no Content-Encoding; null for any other. */
-export function unnamedEncoding(bytes: Buffer): Rejection | null {
+/**
+ * The refusal of a body that is compressed, as its first bytes say, and has no Content-Encoding; null for any other.
+ * @param isTaken whether the route takes compressed bodies
+ */
+export function unnamedEncoding(bytes: Buffer, isTaken = true): Rejection | null {
   const isZstd = bytes.length >= 4 && bytes.readUInt32BE(0) === 0x28b52ffd;
   const encoding = bytes[0] === 0x1f && bytes[1] === 0x8b ? 'gzip' : isZstd ? 'zstd' : null;
   if (encoding === null) return null;
-  return new Rejection('invalidBody', `The body looks like ${encoding}: send Content-Encoding: ${encoding}.`);
+  const advice = isTaken ? `send Content-Encoding: ${encoding}` : 'send it without compression';
+  return new Rejection('invalidBody', `The body looks like ${encoding}: ${advice}.`);
 }
 
 function wellFormed(bytes: Buffer): string | null {

@@ -1,6 +1,6 @@
 /** Receives the body of a request: limits, buffers, decompresses and decodes it. */
 import { isAscii } from 'node:buffer';
-import { decode } from '../base/utf8.ts';
+import { decode, unnamedEncoding } from '../base/utf8.ts';
 import { Rejection } from '../errors.ts';
 import { ArrivingLines } from './arriving-lines.ts';
 import type { BodyAccount, BodyRoom } from './body-room.ts';
@@ -503,6 +503,8 @@ export class RequestBody {
   /** @param isLent whether the memory is only valid during this call */
   #received(bytes: Buffer, isLent: boolean): ReceivedBody | Rejection {
     if (isAscii(bytes)) return bytes.toString('latin1');
+    const packed = this.#isStrict ? unnamedEncoding(bytes, false) : null;
+    if (packed !== null) return packed;
     const text = bytes.length <= SMALL_BODY_BYTES ? decode(bytes, 'refused') : null;
     if (typeof text === 'string' || (text !== null && this.#isStrict)) return text;
     return isLent ? Buffer.from(bytes) : bytes;

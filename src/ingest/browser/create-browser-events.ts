@@ -4,7 +4,7 @@
  */
 import type { BrowserKeys, KnownKey } from '../../apps/browser-key-lookup.ts';
 import { inSlices, TimeSlice } from '../../base/time-slice.ts';
-import { type Decoded, decoded } from '../../base/utf8.ts';
+import { type Decoded, decoded, unnamedEncoding } from '../../base/utf8.ts';
 import type { Window } from '../../base/window.ts';
 import { Rejection } from '../../errors.ts';
 import type { Answer, Exchange, Outcome } from '../../http/exchange.ts';
@@ -94,6 +94,8 @@ export function createBrowserEvents(
     }
     if (takes instanceof Promise) await takes;
     if (!CONTENT_TYPE.test(exchange.header('content-type'))) return WRONG_CONTENT;
+    const packed = Buffer.isBuffer(received) ? unnamedEncoding(received, false) : null;
+    if (packed !== null) return packed;
 
     const epoch = steps.epoch();
     const searched = typeof received === 'string' ? received : received.toString('latin1');

@@ -243,6 +243,19 @@ test.each(Object.entries(CASES).filter(([name]) => name !== 'CloudEvents' && nam
   },
 );
 
+test.each(['/public/create_event', '/v1/collect'])(
+  'compressed bytes are told to be these where none are taken: %s',
+  async (path) => {
+    const headers = { 'Content-Type': 'application/json' };
+    const body = gzipSync(JSON.stringify({ text: 'é'.repeat(100) }));
+    const refused = await service.request({ method: 'POST', path, headers, body });
+    expect([refused.status, refused.body]).toEqual([
+      400,
+      expect.stringContaining('looks like gzip: send it without compression'),
+    ]);
+  },
+);
+
 test('joined files may each have a byte order mark', async () => {
   const file = Buffer.concat([MARK, Buffer.from('{"typeName":"a","payload":{}}\n')]);
   const { body } = await post(CASES['events, lines'] as Case, Buffer.concat([file, file]));
