@@ -1,15 +1,9 @@
 /** What a producer is told of its event's type. */
-import { afterEach, beforeEach, expect, test } from 'vitest';
-import { startTestService, type TestService } from '../support/service.ts';
-
-let service: TestService;
-
-beforeEach(async () => {
-  service = await startTestService();
-});
-afterEach(() => service.stop());
+import { expect, test } from 'vitest';
+import { sharedService } from '../support/service.ts';
 
 test('an identifier that came by a restore may be any text: the answer is whole, and says it', async () => {
+  const service = await sharedService();
   const publicId = 'typ_"é\\\u2028😀';
   await service.sql`UPDATE event_types SET public_id = ${publicId} WHERE public_id = ${service.type.typeId}`;
   const answer = await service.post({ typeId: publicId });

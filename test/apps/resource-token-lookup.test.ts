@@ -1,4 +1,4 @@
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest';
 import { type ResourceToken, ResourceTokens } from '../../src/apps/resource-token-lookup.ts';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { createTokenText } from '../../src/base/token-text.ts';
@@ -28,13 +28,17 @@ function observed(sql: Sql, onStatement: (text: string) => void): Sql {
   });
 }
 
-beforeEach(async () => {
+beforeAll(async () => {
   database = await testDatabase();
-  const { sql } = database;
-  const [app] = await sql<
+  const [app] = await database.sql<
     { id: number }[]
   >`INSERT INTO apps (public_id, name) VALUES ('app_a', 'A') RETURNING id`;
   appId = app?.id ?? 0;
+});
+afterAll(() => database.drop());
+beforeEach(async () => {
+  const { sql } = database;
+  await sql`DELETE FROM resource_tokens`;
   token = (await createResourceToken(sql, { name: 'test', appIds: ['app_a'], expiresInSeconds: null }))
     .resourceToken;
   clock = { ms: START };
@@ -47,10 +51,7 @@ beforeEach(async () => {
     onError: (error) => errors.push(error),
   });
 });
-afterEach(async () => {
-  await tokens.idle();
-  await database.drop();
-});
+afterEach(() => tokens.idle());
 
 const lookUps = (): number => statements.filter((text) => text.startsWith('SELECT')).length;
 const lastUseWrites = (): number => statements.filter((text) => text.startsWith('UPDATE')).length;
@@ -189,10 +190,11 @@ test('a refused token leaves no last use', async () => {
 });
 
 test('a last use that cannot be written is logged, and no request is refused for it', async () => {
-  await database.sql`ALTER TABLE resource_tokens ADD CHECK (last_used_at IS NULL)`;
+  await database.sql`ALTER TABLE resource_tokens ADD CONSTRAINT unused CHECK (last_used_at IS NULL)`;
   await accepted(`Bearer ${token}`);
   await tokens.idle();
   expect(errors).toEqual([expect.objectContaining({ code: '23514' })]);
+  await database.sql`ALTER TABLE resource_tokens DROP CONSTRAINT unused`;
 });
 
 test('a database in trouble is a fault, not a refusal, and not remembered', async () => {

@@ -252,7 +252,7 @@ describe('the end of a membership', () => {
   });
 
   test('prevails over a restoration at the same time, as does the end of the app', async () => {
-    for (let round = 0; round < 6; round++) {
+    for (let round = 0; round < 3; round++) {
       const app = await newShared(`Race ${round}`);
       const token = await newToken(helper, app);
       await revoke(owner, token, app);

@@ -1,4 +1,4 @@
-import { afterEach, expect, test, vi } from 'vitest';
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from 'vitest';
 import type { CreatedTypes, StoredType } from '../../src/apps/event-types.ts';
 import { TypeCreation } from '../../src/apps/type-creation.ts';
 import { createPublicId, createTokenText, digestOf } from '../../src/base/token-text.ts';
@@ -6,10 +6,9 @@ import { LookupBusy } from '../../src/cache/lookup-cache.ts';
 import { Rejection } from '../../src/errors.ts';
 import { Opened, PATIENT } from '../support/proxied-service.ts';
 import type { FaultyProxy } from '../support/proxy.ts';
-import { type TestService, until, withTestService } from '../support/service.ts';
+import { sharedService, type TestService, until } from '../support/service.ts';
 
 const opened = new Opened();
-afterEach(opened.stopAll);
 afterEach(() => vi.useRealTimers());
 
 function storedType(id: number, publicId: string): StoredType {
@@ -171,123 +170,125 @@ function countTransactions(proxy: FaultyProxy): () => number {
 
 const PROBE = 'transaction_read_only';
 
-test('hundreds of apps with a new type at once are a few transactions, and none is refused by a slow database', async () => {
-  const { service, proxy } = await opened.proxied({ config: PATIENT });
-  const tokens = await seedApps(service, 400);
-  const transactions = countTransactions(proxy);
-  proxy.delayMs = 30;
-  const answers = await Promise.all(
-    tokens.map((loggingToken) => service.post({ loggingToken, typeId: undefined, typeName: 'signed up' })),
-  );
-  proxy.delayMs = 0;
-  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
-  expect(transactions()).toBeGreaterThan(0);
-  expect(transactions()).toBeLessThanOrEqual(20);
-  const [row] =
-    await service.sql`SELECT count(*)::integer AS types FROM event_types WHERE name = 'signed up'`;
-  expect(row?.types).toBe(400);
-});
-
-test('a batch of a thousand new types is stored, by a few transactions of a slow database', async () => {
-  const { service, proxy } = await opened.proxied({ config: PATIENT });
-  const transactions = countTransactions(proxy);
-  proxy.delayMs = 30;
-  const events = Array.from({ length: 1_000 }, (_, index) => ({ typeName: `type ${index}`, payload: {} }));
-  const answer = await service.request({
-    method: 'POST',
-    path: '/v1/events',
-    headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Content-Type': 'application/json' },
-    body: JSON.stringify({ events }),
+describe('on a database', () => {
+  let service: TestService;
+  let proxy: FaultyProxy;
+  beforeAll(async () => {
+    ({ service, proxy } = await opened.proxied({ config: PATIENT }));
   });
-  proxy.delayMs = 0;
-  expect(answer.status).toBe(200);
-  expect(JSON.parse(answer.body)).toMatchObject({ stored: 1_000, refused: 0 });
-  expect(transactions()).toBeGreaterThan(0);
-  expect(transactions()).toBeLessThanOrEqual(20);
-});
+  afterAll(opened.stopAll);
 
-test('a lookup that takes long is waited for as long as the database answers others', async () => {
-  const { service, proxy } = await opened.proxied({ config: PATIENT });
-  const [loggingToken = ''] = await seedApps(service, 1);
-  const digest = digestOf(loggingToken).toString('hex');
-  const held = proxy.next((sent) => sent.includes(digest), 'hold-answer');
-  const post = service.post({ loggingToken, typeId: undefined, typeName: 'signed up' });
-  await until(() => held() === 1, 'the lookup is held');
-  let probes = 0;
-  proxy.onSent = (sent) => {
-    if (sent.includes(PROBE)) probes += 1;
-  };
-  // One every half second: longer than an outage is waited for.
-  await until(() => probes >= 4, 'the database is probed');
-  proxy.release();
-  expect((await post).status).toBe(201);
-});
-
-test('lookups are refused when nothing comes from the database any more, and the refusal says so', async () => {
-  const { service, proxy } = await opened.proxied({ config: PATIENT });
-  const tokens = await seedApps(service, 50);
-  proxy.swallow();
-  const answers = await Promise.all(
-    tokens.map((loggingToken) => service.post({ loggingToken, typeId: undefined, typeName: 'signed up' })),
-  );
-  proxy.stopSwallowing();
-  expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
-  for (const { body } of answers) expect(JSON.parse(body).details).toContain('cannot be reached');
-});
-
-test('an app whose row is locked keeps no other app waiting, and gets its type when the lock is released', async () => {
-  const { service, proxy } = await opened.proxied({ config: PATIENT });
-  const [locked = '', ...others] = await seedApps(service, 20);
-  const transactions = countTransactions(proxy);
-  const post = (loggingToken: string) =>
-    service.post({ loggingToken, typeId: undefined, typeName: 'signed up' });
-  const waiting = await service.sql.begin(async (tx) => {
-    await tx`SELECT FROM apps JOIN logging_tokens ON app_id = apps.id WHERE digest = ${digestOf(locked)} FOR UPDATE OF apps`;
-    const first = post(locked);
-    await until(() => transactions() >= 2, 'the locked app was tried twice');
-    const answers = await Promise.all(others.map(post));
+  test('hundreds of apps with a new type at once are a few transactions, and none is refused by a slow database', async () => {
+    const tokens = await seedApps(service, 400);
+    const transactions = countTransactions(proxy);
+    proxy.delayMs = 30;
+    const answers = await Promise.all(
+      tokens.map((loggingToken) => service.post({ loggingToken, typeId: undefined, typeName: 'signed up' })),
+    );
+    proxy.delayMs = 0;
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
-    return { first };
+    expect(transactions()).toBeGreaterThan(0);
+    expect(transactions()).toBeLessThanOrEqual(20);
+    const [row] =
+      await service.sql`SELECT count(*)::integer AS types FROM event_types WHERE name = 'signed up'`;
+    expect(row?.types).toBe(400);
   });
-  expect((await waiting.first).status).toBe(201);
-});
 
-test('a lookup that a lock keeps from its answer is refused as busy, not as an outage', async () => {
-  const { service } = await opened.proxied({ config: PATIENT });
-  const [loggingToken = ''] = await seedApps(service, 1);
-  await service.sql.begin(async (tx) => {
-    await tx`LOCK TABLE logging_tokens IN ACCESS EXCLUSIVE MODE`;
-    const answer = await service.post({ loggingToken });
-    expect(answer.status).toBe(503);
-    expect(JSON.parse(answer.body)).toMatchObject({
-      code: 'UNAVAILABLE',
-      details: expect.stringContaining('busy'),
-    });
-    expect(Number(answer.headers['retry-after'])).toBeGreaterThanOrEqual(1);
-  });
-});
-
-test('a batch of more new names than an app may create stores the others and says which were refused', async () => {
-  await withTestService({ config: { NEW_TYPES_PER_MINUTE: 3 } }, async (service) => {
-    const events = ['a', 'b', 'c', 'd', 'a'].map((typeName) => ({ typeName, payload: {} }));
+  test('a batch of a thousand new types is stored, by a few transactions of a slow database', async () => {
+    const transactions = countTransactions(proxy);
+    proxy.delayMs = 30;
+    const events = Array.from({ length: 1_000 }, (_, index) => ({ typeName: `type ${index}`, payload: {} }));
     const answer = await service.request({
       method: 'POST',
       path: '/v1/events',
       headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Content-Type': 'application/json' },
       body: JSON.stringify({ events }),
     });
-    expect(answer.status).toBe(207);
-    const { results } = JSON.parse(answer.body);
-    expect(results.map(({ code }: { code?: string }) => code ?? 'stored')).toEqual([
-      'stored',
-      'stored',
-      'stored',
-      'RATE_LIMIT_EXCEEDED',
-      'stored',
-    ]);
-    const refused = await service.post({ typeId: undefined, typeName: 'e' });
-    expect([refused.status, JSON.parse(refused.body).code]).toEqual([429, 'RATE_LIMIT_EXCEEDED']);
-    expect(refused.headers['retry-after']).toMatch(/^\d+$/);
-    expect((await service.post({ typeId: undefined, typeName: 'b' })).status).toBe(201);
+    proxy.delayMs = 0;
+    expect(answer.status).toBe(200);
+    expect(JSON.parse(answer.body)).toMatchObject({ stored: 1_000, refused: 0 });
+    expect(transactions()).toBeGreaterThan(0);
+    expect(transactions()).toBeLessThanOrEqual(20);
   });
+
+  test('a lookup that takes long is waited for as long as the database answers others', async () => {
+    const [loggingToken = ''] = await seedApps(service, 1);
+    const digest = digestOf(loggingToken).toString('hex');
+    const held = proxy.next((sent) => sent.includes(digest), 'hold-answer');
+    const post = service.post({ loggingToken, typeId: undefined, typeName: 'signed up' });
+    await until(() => held() === 1, 'the lookup is held');
+    let probes = 0;
+    proxy.onSent = (sent) => {
+      if (sent.includes(PROBE)) probes += 1;
+    };
+    // One every half second: longer than an outage is waited for.
+    await until(() => probes >= 4, 'the database is probed');
+    proxy.release();
+    expect((await post).status).toBe(201);
+  });
+
+  test('an app whose row is locked keeps no other app waiting, and gets its type when the lock is released', async () => {
+    const [locked = '', ...others] = await seedApps(service, 20);
+    const transactions = countTransactions(proxy);
+    const post = (loggingToken: string) =>
+      service.post({ loggingToken, typeId: undefined, typeName: 'signed up' });
+    const waiting = await service.sql.begin(async (tx) => {
+      await tx`SELECT FROM apps JOIN logging_tokens ON app_id = apps.id WHERE digest = ${digestOf(locked)} FOR UPDATE OF apps`;
+      const first = post(locked);
+      await until(() => transactions() >= 2, 'the locked app was tried twice');
+      const answers = await Promise.all(others.map(post));
+      expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201]));
+      return { first };
+    });
+    expect((await waiting.first).status).toBe(201);
+  });
+
+  test('a lookup that a lock keeps from its answer is refused as busy, not as an outage', async () => {
+    const [loggingToken = ''] = await seedApps(service, 1);
+    await service.sql.begin(async (tx) => {
+      await tx`LOCK TABLE logging_tokens IN ACCESS EXCLUSIVE MODE`;
+      const answer = await service.post({ loggingToken });
+      expect(answer.status).toBe(503);
+      expect(JSON.parse(answer.body)).toMatchObject({
+        code: 'UNAVAILABLE',
+        details: expect.stringContaining('busy'),
+      });
+      expect(Number(answer.headers['retry-after'])).toBeGreaterThanOrEqual(1);
+    });
+  });
+
+  test('lookups are refused when nothing comes from the database any more, and the refusal says so', async () => {
+    const tokens = await seedApps(service, 50);
+    proxy.swallow();
+    const answers = await Promise.all(
+      tokens.map((loggingToken) => service.post({ loggingToken, typeId: undefined, typeName: 'signed up' })),
+    );
+    proxy.stopSwallowing();
+    expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([503]));
+    for (const { body } of answers) expect(JSON.parse(body).details).toContain('cannot be reached');
+  });
+});
+
+test('a batch of more new names than an app may create stores the others and says which were refused', async () => {
+  const service = await sharedService({ config: { NEW_TYPES_PER_MINUTE: 3 } });
+  const events = ['a', 'b', 'c', 'd', 'a'].map((typeName) => ({ typeName, payload: {} }));
+  const answer = await service.request({
+    method: 'POST',
+    path: '/v1/events',
+    headers: { Authorization: `Bearer ${service.app.loggingToken}`, 'Content-Type': 'application/json' },
+    body: JSON.stringify({ events }),
+  });
+  expect(answer.status).toBe(207);
+  const { results } = JSON.parse(answer.body);
+  expect(results.map(({ code }: { code?: string }) => code ?? 'stored')).toEqual([
+    'stored',
+    'stored',
+    'stored',
+    'RATE_LIMIT_EXCEEDED',
+    'stored',
+  ]);
+  const refused = await service.post({ typeId: undefined, typeName: 'e' });
+  expect([refused.status, JSON.parse(refused.body).code]).toEqual([429, 'RATE_LIMIT_EXCEEDED']);
+  expect(refused.headers['retry-after']).toMatch(/^\d+$/);
+  expect((await service.post({ typeId: undefined, typeName: 'b' })).status).toBe(201);
 });

@@ -20,21 +20,18 @@ beforeAll(async () => {
 afterAll(() => rm(folder, { recursive: true, force: true }));
 
 const APP = ['--app', 'app_1'];
-/** One command of each way to open the database. */
+/** One command of each way to open the database; the first four also where all of them have been tried. */
 const COMMANDS: readonly (readonly string[])[] = [
-  ['app', 'list'],
   ['app', 'create', '--name', 'Shop'],
-  ['token', 'list'],
-  ['type', 'list', ...APP],
-  ['field', 'list', ...APP],
-  ['user', 'list'],
-  ['export', '-', ...APP],
   ['backup', '-'],
+  ['import', 'FOLDER/lines.ndjson', ...APP],
+  ['journal', 'import'],
+  ['app', 'list'],
+  ['field', 'list', ...APP],
+  ['export', '-', ...APP],
   ['audit', 'export', '-'],
   ['recount', '--from', '2026-01-31'],
   ['recover-rows'],
-  ['import', 'FOLDER/lines.ndjson', ...APP],
-  ['journal', 'import'],
 ];
 
 describe.each(availableEngines())('on %s', (engine) => {
@@ -44,12 +41,16 @@ describe.each(availableEngines())('on %s', (engine) => {
       { DATABASE_URL: database.url, DATA_DIR: join(folder, 'data'), JOURNAL_DIR: join(folder, 'journal') },
     );
 
-  /** Runs every command and expects it to refuse with one sentence. */
-  async function expectRefusals(database: TestDatabase, sentence: string): Promise<void> {
+  /** Runs commands and expects them to refuse with one sentence. */
+  async function expectRefusals(
+    database: TestDatabase,
+    sentence: string,
+    commands: typeof COMMANDS = COMMANDS.slice(0, 4),
+  ): Promise<void> {
     const outcomes = [];
-    for (const args of COMMANDS) outcomes.push({ args, ...(await run(database, args)) });
+    for (const args of commands) outcomes.push({ args, ...(await run(database, args)) });
     expect(outcomes).toEqual(
-      COMMANDS.map((args) => ({ args, code: 1, stdout: '', stderr: `tidemark: ${sentence}\n` })),
+      commands.map((args) => ({ args, code: 1, stdout: '', stderr: `tidemark: ${sentence}\n` })),
     );
   }
 
@@ -84,6 +85,7 @@ describe.each(availableEngines())('on %s', (engine) => {
         database,
         `the database has the schema of Tidemark 0.0.1, 1 migration behind Tidemark ${readVersion()}, and this command does ` +
           'not change it: run "tidemark migrate" or start this release to upgrade the database, or run this command with Tidemark 0.0.1',
+        COMMANDS,
       );
       expect(await sql`SELECT FROM schema_migrations`).toHaveLength(known.length - 1);
 

@@ -76,7 +76,7 @@ test.each([
   ],
   ['keys with questions', (n: number) => `${'? '.repeat(n)}1`],
 ])('%s are refused before they are parsed', async (_, text) => {
-  for (const levels of [1_000, 5_000, 200_000]) {
+  for (const levels of [1_000, 200_000]) {
     const refused = await ask('PUT', '/v1/config', applier, text(levels));
     expect(refused).toMatchObject({ status: 400, body: { code: 'INVALID_REQUEST' } });
     expect(refused.body.details).toContain('at most 200 levels deep');

@@ -5,10 +5,10 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { parse } from 'yaml';
 import type { HttpResponse } from '../support/http-client.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 import { snippet } from '../support/snippets.ts';
 import { ROOT, readPage, tableBelow } from './pages.ts';
 
@@ -16,9 +16,8 @@ const PAGE = readPage('docs/producers.md');
 
 let service: TestService;
 beforeAll(async () => {
-  service = await startTestService({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
 });
-afterAll(() => service.stop());
 
 /** A configuration of the dashboard, for the service of the test. */
 const configuration = (name: string): string =>

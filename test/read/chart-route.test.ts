@@ -1,10 +1,10 @@
 /** The columns of the dashboard's chart, against events that are counted by hand. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import type { Series } from '../../src/api-types/answers.ts';
 import { createEventType } from '../../src/apps/event-types.ts';
 import { markText } from '../../src/read/chart-route.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const MINUTE_MS = 60_000;
@@ -25,9 +25,9 @@ const column = (type: number, from: number, until: number): number[] =>
 const sum = (counts: readonly number[]): number => counts.reduce((total, count) => total + count, 0);
 
 beforeAll(async () => {
-  service = await startTestService();
+  service = await sharedService();
   const { sql, database } = service;
-  owner = await newPerson(service, 'owner@example.com');
+  owner = await newPerson(service);
   app = await newOwnApp(owner);
   for (const name of NAMES) await service.newType(app, name);
   const types = await sql<{ id: number; typeId: string; appId: number }[]>`
@@ -50,7 +50,6 @@ beforeAll(async () => {
   );
   await storeRows(sql, database.engine, rows);
 });
-afterAll(() => service.stop());
 
 async function chart(more: Readonly<Record<string, string>>): Promise<Series> {
   const at = (minute: number): string => new Date(start + minute * MINUTE_MS).toISOString();

@@ -9,6 +9,7 @@ import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { postBatch } from '../support/batch.ts';
 import { freePort } from '../support/cluster.ts';
 import { availableEngines } from '../support/database.ts';
+import { isLong } from '../support/fuzz.ts';
 import { patient } from '../support/patience.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
 import { startTestService, type TestService, until } from '../support/service.ts';
@@ -146,7 +147,8 @@ describe.each(availableEngines())('on %s', (engine) => {
     expect(await refusal('', shop.loggingToken)).toMatchObject({ status: 401 });
   });
 
-  test.skipIf(!PROMETHEUS || engine !== 'postgres18')(
+  // A daemon of others: nightly.
+  test.skipIf(!PROMETHEUS || engine !== 'postgres18' || !isLong)(
     'is scraped by Prometheus, also across retention and an erasure',
     { timeout: patient(120_000) },
     async () => {

@@ -802,11 +802,11 @@ describe('any expression', () => {
 
 test('the instants of a query are collected in slices, whatever its steps and offsets are', () => {
   const random = seededRandom(11);
-  for (let round = 0; round < 20; round += 1) {
+  for (let round = 0; round < 5; round += 1) {
     const step = 1 + random(90_000);
-    const times = Array.from({ length: 1_100 }, (_, n) => n * step);
-    const shifts = new Set(Array.from({ length: 90 }, () => random(100) * 60_000));
-    const latest = times[1_000] ?? 0;
+    const times = Array.from({ length: 300 }, (_, n) => n * step);
+    const shifts = new Set(Array.from({ length: 30 }, () => random(100) * 60_000));
+    const latest = times[250] ?? 0;
     const instantOf = (at: number): number => Math.max(0, Math.min(at, latest));
     const work = instantsOf(times, latest, shifts);
     let pauses = 0;

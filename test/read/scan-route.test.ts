@@ -1,11 +1,11 @@
 /** Charts that are counted from rows: the sum of all parts is what SQL counts, however small the parts are. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import type { Api } from '../../src/accounts/routes/api.ts';
 import { Rejection } from '../../src/errors.ts';
 import { scanRoute } from '../../src/read/scan-route.ts';
 import { openStorage } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const MINUTE_MS = 60_000;
@@ -35,9 +35,9 @@ let types: { id: number; typeId: string; name: string }[];
 let ids: { appId: number };
 
 beforeAll(async () => {
-  service = await startTestService();
+  service = await sharedService();
   const { sql, database } = service;
-  owner = await newPerson(service, 'owner@example.com');
+  owner = await newPerson(service);
   const app = await newOwnApp(owner);
   ({ path } = app);
   for (const name of ['visit', 'order', 'noise']) await service.newType(app, name);
@@ -70,7 +70,6 @@ beforeAll(async () => {
     }),
   );
 });
-afterAll(() => service.stop());
 
 const range = (): string =>
   new URLSearchParams({
@@ -181,7 +180,7 @@ test('is answered to members over HTTP, and says what is wrong with a parameter'
       true,
     ]);
   }
-  const stranger = await newPerson(service, 'stranger@example.com');
+  const stranger = await newPerson(service);
   expect((await stranger.get(`${path}/scan?${range()}`)).status).toBe(404);
 });
 

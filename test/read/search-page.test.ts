@@ -1,5 +1,5 @@
 /** Filtered pages: exact, within their budget, and the same for tokens and sessions. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { createResourceToken } from '../../src/apps/resource-tokens.ts';
 import { parseFilters, payloadFilter } from '../../src/read/filter/payload-filter.ts';
 import { readSearchPage, type SearchBudget, type SearchPageRequest } from '../../src/read/search-page.ts';
@@ -10,7 +10,7 @@ import {
   type StoredEvent,
 } from '../../src/storage/storage.ts';
 import { newOwnApp, newPerson } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 import { storeRows } from '../support/stored-events.ts';
 
 const MINUTE_MS = 60_000;
@@ -31,7 +31,7 @@ let ids: { appId: number; typeId: number };
 let stored: { id: string; at: number; payload: string }[];
 
 beforeAll(async () => {
-  service = await startTestService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
+  service = await sharedService({ config: { READ_LIMIT_PER_MINUTE: 0 } });
   const { sql, database } = service;
   reader = (await openStorage(sql)).reader(sql);
   const [row] = await sql<{ appId: number; typeId: number }[]>`
@@ -54,7 +54,6 @@ beforeAll(async () => {
     stored.map((event) => ({ ...event, ...ids })),
   );
 });
-afterAll(() => service.stop());
 
 function filterOf(...texts: string[]): RowFilter {
   const conditions = parseFilters(texts);
@@ -207,12 +206,13 @@ test('rows that take too long or too much memory together are read in smaller st
   const type = await service.newType(await service.newApp(), 'large');
   const [row] = await sql<{ appId: number; typeId: number }[]>`
     SELECT app_id AS "appId", id AS "typeId" FROM event_types WHERE public_id = ${type.typeId}`;
+  const hex = randomHex(700_000);
   const large = stored.slice(0, 40).map((event, i) => ({
     ...event,
     appId: row?.appId ?? 0,
     typeId: row?.typeId ?? 0,
     // Half of them compress well, the others hardly.
-    payload: `{"n":${i},"text":"${i % 2 === 0 ? 'x'.repeat(700_000) : randomHex(700_000)}"}`,
+    payload: `{"n":${i},"text":"${i % 2 === 0 ? 'x'.repeat(700_000) : hex}"}`,
   }));
   for (let at = 0; at < large.length; at += 10)
     await storeRows(sql, database.engine, large.slice(at, at + 10));

@@ -1,7 +1,7 @@
 /** Which event types a read lists, and what leaving a type out does to events, charts, scans and exports alike. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { newOwnApp, newPerson, type Person } from '../support/person.ts';
-import { startTestService, type TestService } from '../support/service.ts';
+import { sharedService, type TestService } from '../support/service.ts';
 
 const TYPES = [
   ['order placed', 3],
@@ -16,8 +16,8 @@ let path: string;
 let ids: Map<string, string>;
 
 beforeAll(async () => {
-  service = await startTestService();
-  owner = await newPerson(service, 'owner@example.com');
+  service = await sharedService();
+  owner = await newPerson(service);
   const app = await newOwnApp(owner);
   ({ path } = app);
   const { loggingToken } = app;
@@ -29,7 +29,6 @@ beforeAll(async () => {
     }
   ids = new Map((await typesOf('')).map(({ typeId, name }) => [name, typeId]));
 });
-afterAll(() => service?.stop());
 
 interface Type {
   readonly typeId: string;

@@ -13,6 +13,7 @@ export function cheapArgon2(argon2: Argon2): Argon2 {
   return {
     ...argon2,
     hash: async (password) => hashOf(password),
+    hashSync: hashOf,
     verify: async (stored, password) => String(stored) === hashOf(password),
   };
 }

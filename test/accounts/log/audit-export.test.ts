@@ -1,8 +1,8 @@
 /** The export of an app's audit log: who may have it, its order, and that nothing is missed by continuing. */
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { auditHorizon, auditLines } from '../../../src/accounts/log/audit-export.ts';
 import { newOwnApp, newPerson, Person } from '../../support/person.ts';
-import { startTestService, type TestService, until } from '../../support/service.ts';
+import { sharedService, type TestService, until } from '../../support/service.ts';
 
 interface Entry {
   readonly entryId: number;
@@ -16,13 +16,12 @@ let service: TestService;
 let owner: Person;
 let app: Awaited<ReturnType<typeof newOwnApp>>;
 beforeAll(async () => {
-  service = await startTestService();
+  service = await sharedService();
   owner = await newPerson(service, 'audit-owner@example.com');
   app = await newOwnApp(owner);
   await newOwnApp(owner, 'Another app');
   for (const name of ['First', 'Second', 'Third']) await owner.post(`${app.path}/types`, { name });
 });
-afterAll(() => service.stop());
 
 const linesOf = (text: string): Entry[] =>
   text

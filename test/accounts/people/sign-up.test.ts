@@ -3,6 +3,7 @@ import type { MemberList } from '../../../src/api-types/answers.ts';
 import { linkIn, type Mailbox, openMailbox } from '../../support/mailbox.ts';
 import { newOwnApp, newPerson, PASSWORD, Person, type Reply } from '../../support/person.ts';
 import {
+  sharedService,
   startTestService,
   TestClock,
   type TestService,
@@ -18,10 +19,21 @@ const tokenOf = (path: string): string => path.split('/').at(-1) ?? '';
 
 describe('the first account', () => {
   test.each(['uws', 'node'] as const)(
-    'is made straight away from this machine, and only the first, on %s',
+    'is made straight away from this machine alone, by its own name, and only the first, on %s',
     (transport) =>
       withTestService({ transport }, async (service) => {
         const person = new Person(service);
+        for (const headers of [
+          // A name that was bound to this machine, one that begins as its address, and proxies on this machine.
+          { Host: 'evil.example:8080' },
+          { Host: '127.0.0.1.evil.example:8080' },
+          { 'X-Forwarded-For': '203.0.113.1' },
+          { Via: '1.1 proxy' },
+        ]) {
+          expect((await person.get('/api/session', { headers })).data.setup).toBe('link');
+          const refused = await person.post('/api/users', newAccount(anEmail()), { headers });
+          expect(refused.code).toBe('SIGN_UP_CLOSED');
+        }
         expect((await person.get('/api/session')).data).toMatchObject({
           user: null,
           setup: 'open',
@@ -40,21 +52,6 @@ describe('the first account', () => {
           code: 'SIGN_UP_CLOSED',
         });
       }),
-  );
-
-  test.each([
-    ['for a name that was bound to this machine', { Host: 'evil.example:8080' }],
-    ['for such a name that begins as an address of it', { Host: '127.0.0.1.evil.example:8080' }],
-    ['through a proxy on this machine', { 'X-Forwarded-For': '203.0.113.1' }],
-    ['through a proxy that says so', { Via: '1.1 proxy' }],
-  ])('needs the link where the request comes %s', (_name, headers) =>
-    withTestService({}, async (service) => {
-      const person = new Person(service);
-      expect((await person.get('/api/session', { headers })).data.setup).toBe('link');
-      expect((await person.post('/api/users', newAccount(anEmail()), { headers })).code).toBe(
-        'SIGN_UP_CLOSED',
-      );
-    }),
   );
 
   test('needs the link that the start prints where the service listens beyond this machine; the link works once', () =>
@@ -377,11 +374,9 @@ describe('with mail', () => {
     await until(() => sent() === 6, 'five mails and the one of the next hour');
   });
 
-  test('a hundred sign-ups at once for one mailbox send five mails', async () => {
+  test('thirty sign-ups at once for one mailbox send five mails', async () => {
     const email = anEmail();
-    const replies = await Promise.all(
-      Array.from({ length: 100 }, () => ask('/api/users', newAccount(email))),
-    );
+    const replies = await Promise.all(Array.from({ length: 30 }, () => ask('/api/users', newAccount(email))));
     expect(replies.filter(({ status }) => status === 202)).toHaveLength(5);
     await until(() => mailbox.mails.filter(({ to }) => to === email).length >= 5, 'the mails');
     expect(mailbox.mails.filter(({ to }) => to === email)).toHaveLength(5);
@@ -412,16 +407,16 @@ describe('with mail', () => {
   });
 });
 
-test('security 8: no answer sends a browser anywhere else', () =>
-  withTestService({}, async (service) => {
-    const person = new Person(service);
-    for (const target of ['//evil.example', '/\\evil.example', 'https://evil.example']) {
-      for (const path of ['/sign-in', '/', '/api/session', target]) {
-        const query =
-          path === target ? '' : `?next=${encodeURIComponent(target)}&returnTo=${encodeURIComponent(target)}`;
-        const { status, headers } = await person.get(path + query);
-        expect(headers.location).toBeUndefined();
-        expect(Math.floor(status / 100)).not.toBe(3);
-      }
+test('security 8: no answer sends a browser anywhere else', async () => {
+  const service = await sharedService();
+  const person = new Person(service);
+  for (const target of ['//evil.example', '/\\evil.example', 'https://evil.example']) {
+    for (const path of ['/sign-in', '/', '/api/session', target]) {
+      const query =
+        path === target ? '' : `?next=${encodeURIComponent(target)}&returnTo=${encodeURIComponent(target)}`;
+      const { status, headers } = await person.get(path + query);
+      expect(headers.location).toBeUndefined();
+      expect(Math.floor(status / 100)).not.toBe(3);
     }
-  }));
+  }
+});

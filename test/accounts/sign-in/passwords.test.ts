@@ -30,51 +30,32 @@ describe('security 5: passwords', () => {
     expect(await passwords.matches(long.slice(0, -1), hashed)).toBe(false);
   });
 
-  test.each([
-    'aaaaaaaaaaaaaaa',
-    '111111111111111',
-    'all lower case',
-    'correct horse battery',
-    'пароль-на-кириллице',
-    ' '.repeat(15),
-    'somebody@example.com1',
-  ])('are never refused for their composition: %j', async (password) => {
-    expect(await passwordProblem(password, email)).toBeNull();
+  test('are never refused for their composition', async () => {
+    for (const password of [
+      ...['aaaaaaaaaaaaaaa', '111111111111111', 'all lower case', 'correct horse battery'],
+      ...['пароль-на-кириллице', ' '.repeat(15), 'somebody@example.com1'],
+    ])
+      expect(await passwordProblem(password, email), password).toBeNull();
   });
 
-  test.each([
-    'password',
-    'Password1',
-    '12345678',
-    'QWERTYUIOP',
-    'iloveyou',
-    'letmein123',
-    'passwordpassword',
-  ])('are refused where they are among the most common: %j', async (password) => {
-    expect(await passwordProblem(password, email)).toContain('most common');
+  test('are refused where they are among the most common', async () => {
+    for (const password of [
+      ...['password', 'Password1', '12345678', 'QWERTYUIOP', 'iloveyou', 'letmein123', 'passwordpassword'],
+    ])
+      expect(await passwordProblem(password, email), password).toContain('most common');
   });
 
-  test.each(['P@ssw0rd!1', 'Monkey1234', 'aaaaaaaaaaaaaa', 'abcdefgh1234', '19841984'])(
-    'of less than 15 characters are refused where a guesser comes to them soon: %j',
-    async (password) => {
-      expect(await passwordProblem(password, email)).toContain('too easy to guess');
-    },
-  );
-
-  test.each(['somebody1', 'Example2026', 'tidemark123'])(
-    'of less than 15 characters are refused where they are the address or the product with little added: %j',
-    async (password) => {
-      expect(await passwordProblem(password, email)).toContain('too easy to guess');
-      expect(await passwordProblem(`${password} but longer`, email)).toBeNull();
-    },
-  );
-
-  test.each(['mouse-pad-29', 'x7Gq!92k', 'a new password', 'ключ от дома', '窓の外は雨だった'])(
-    'of eight characters and more are taken where they are hard to guess: %j',
-    async (password) => {
-      expect(await passwordProblem(password, email)).toBeNull();
-    },
-  );
+  test('of less than 15 characters are refused where a guesser comes to them soon', async () => {
+    for (const password of ['P@ssw0rd!1', 'Monkey1234', 'aaaaaaaaaaaaaa', 'abcdefgh1234', '19841984'])
+      expect(await passwordProblem(password, email), password).toContain('too easy to guess');
+    // The address, or the product, with little added.
+    for (const password of ['somebody1', 'Example2026', 'tidemark123']) {
+      expect(await passwordProblem(password, email), password).toContain('too easy to guess');
+      expect(await passwordProblem(`${password} but longer`, email), password).toBeNull();
+    }
+    for (const password of ['mouse-pad-29', 'x7Gq!92k', 'a new password', 'ключ от дома', '窓の外は雨だった'])
+      expect(await passwordProblem(password, email), password).toBeNull();
+  });
 
   test('are refused below eight characters, beyond 1,000, and as the email itself', async () => {
     expect(await passwordProblem('1234567', email)).toContain('at least 8');
@@ -118,12 +99,12 @@ describe('security 6: guessing', () => {
       { headers: { 'X-Forwarded-For': address } },
     );
 
-  test('100 wrong passwords for an account are slowed down; its owner gets in elsewhere at once, and here after a wait', async () => {
+  test('wrong passwords for an account are slowed down; its owner gets in elsewhere at once, and here after a wait', async () => {
     const who = anEmail();
     await newPerson(service, who);
     expect((await attempt(who, PASSWORD, '192.0.2.1')).status).toBe(200);
     const replies: Reply[] = [];
-    for (let i = 0; i < 100; i++) replies.push(await attempt(who, `wrong ${i}`, '192.0.2.66'));
+    for (let i = 0; i < 20; i++) replies.push(await attempt(who, `wrong ${i}`, '192.0.2.66'));
     expect(replies.filter(({ status }) => status === 401)).toHaveLength(5);
     const last = replies.at(-1);
     expect(last).toMatchObject({ status: 429, code: 'TOO_MANY_ATTEMPTS' });
@@ -137,7 +118,7 @@ describe('security 6: guessing', () => {
     const who = anEmail();
     await newPerson(service, who);
     const waits: number[] = [];
-    for (let i = 0; i < 100; i++) {
+    for (let i = 0; i < 40; i++) {
       const { status, headers } = await attempt(who, 'wrong', '198.51.100.7');
       if (status !== 429) continue;
       waits.push(Number(headers['retry-after']));
@@ -147,9 +128,9 @@ describe('security 6: guessing', () => {
     expect((await attempt(who, PASSWORD, '203.0.113.9')).status).toBe(200);
   });
 
-  test('100 wrong passwords from one address for as many accounts are slowed down', async () => {
+  test('wrong passwords from one address for as many accounts are slowed down', async () => {
     const statuses: number[] = [];
-    for (let i = 0; i < 100; i++)
+    for (let i = 0; i < 40; i++)
       statuses.push((await attempt(anEmail(), 'wrong password', '192.0.2.99')).status);
     expect(statuses.filter((status) => status === 401)).toHaveLength(20);
   });
@@ -167,8 +148,8 @@ describe('security 6: guessing', () => {
     expect((await attempt(who, PASSWORD, '203.0.113.200')).status).toBe(200);
   });
 
-  test('fifty sign-ins at once are all answered, and take the memory of two', async () => {
-    const people = Array.from({ length: 50 }, anEmail);
+  test('many sign-ins at once are all answered, and take the memory of two', async () => {
+    const people = Array.from({ length: 24 }, anEmail);
     await Promise.all(people.slice(0, 5).map((who) => newPerson(service, who)));
     const before = process.memoryUsage().rss;
     let peak = before;
@@ -178,8 +159,8 @@ describe('security 6: guessing', () => {
     const replies = await Promise.all(people.map((who, i) => attempt(who, PASSWORD, `10.0.${i}.1`)));
     clearInterval(watch);
     expect(replies.filter(({ status }) => status === 200)).toHaveLength(5);
-    expect(replies.filter(({ status }) => status === 401)).toHaveLength(45);
-    // Fifty at once would take 950 MiB.
+    expect(replies.filter(({ status }) => status === 401)).toHaveLength(19);
+    // All at once would take 450 MiB.
     expect(peak - before).toBeLessThan(200 * 1_048_576);
   });
 });

@@ -119,7 +119,6 @@ describe.each(availableEngines())('on %s,', (engine) => {
 
   test.each([
     ['ndjson', ''],
-    ['csv', ''],
     ['csv', 'semicolon'],
   ])(
     'import takes its %s %s: another app gets the same events, its own app nothing new',

@@ -64,16 +64,12 @@ async function sums(typeId: number): Promise<number[]> {
   return found;
 }
 
-test('partitions are made for every day that the time touches, once', async () => {
+test('partitions are made for every day that the time touches, once; a fold moves each delta once, into its type and into all types, at every level', async () => {
   const made = ['events_20260226', 'events_20260227', 'events_20260228', 'events_20260301'];
   await ensurePartitions(sql, START + DAY_MS - 1, START + 3 * DAY_MS);
   expect(await partitions()).toEqual(made);
   await Promise.all([ensurePartitions(sql, START, NOON), ensurePartitions(sql, START, NOON)]);
   expect(await partitions()).toEqual(made);
-});
-
-test('a fold moves each delta once, into its type and into all types, at every level', async () => {
-  await ensurePartitions(sql, START, START + DAY_MS);
   for (const time of [NOON, NOON, NOON + 60_000, NOON + DAY_MS]) await insertAt(time);
   expect(await foldCounts(sql)).toBe(4);
   await insertAt(NOON);
@@ -123,8 +119,8 @@ describe.each([
   test('reads and folds do not go through the dead rows of what is folded', async () => {
     const deltas = ['count_deltas'];
     const costs: { read: number; fold: number }[] = [];
-    for (let round = 1; round <= 30; round += 1) {
-      const isMeasured = round === 10 || round > 25;
+    for (let round = 1; round <= 20; round += 1) {
+      const isMeasured = round === 6 || round > 17;
       if (isMeasured) await passTransactions(sql, 1_100);
       await insertMinutes(300);
       await foldCounts(sql);
@@ -136,7 +132,7 @@ describe.each([
         costs.push({ read, fold: await blocksOf(reader, deltas, foldCounts) });
       }
     }
-    // 6,000 dead rows are 45 pages more for every scan.
+    // 3,600 dead rows are 27 pages more for every scan.
     const [first, ...last] = costs;
     expect(Math.min(...last.map(({ read }) => read))).toBeLessThanOrEqual((first?.read ?? 0) + 10);
     expect(Math.min(...last.map(({ fold }) => fold))).toBeLessThanOrEqual((first?.fold ?? 0) + 10);
@@ -160,7 +156,7 @@ describe.each([
     expect(await sums(7)).toEqual([631, 631, 631, 631]);
   });
 
-  test('reads do not go through a version of each count for each second', async () => {
+  test.skipIf(hasWritten)('reads do not go through a version of each count for each second', async () => {
     let now = NOON;
     const tasks = postgresMaintenance({ sql, slow: sql }, SETTINGS, () => now);
     /** An event of each of 300 types, in the same minute. */
@@ -171,8 +167,8 @@ describe.each([
         sql`SELECT gen_random_uuid(), 1, type, ${NOON}::timestamptz, '{}'::json FROM generate_series(1, 300) AS type`,
       );
     const costs: number[] = [];
-    for (let second = 1; second <= 40; second += 1) {
-      const isMeasured = second === 20 || second > 36;
+    for (let second = 1; second <= 26; second += 1) {
+      const isMeasured = second === 12 || second > 23;
       if (isMeasured) await passTransactions(sql, 1_100);
       await insertTypes();
       await tasks.everySecond(60);
@@ -189,7 +185,7 @@ describe.each([
     now += 60_000;
     await tasks.everySecond(60);
     expect(await sql`SELECT FROM count_deltas`).toHaveLength(0);
-    expect(await readTotal()).toBe(300 * 40);
+    expect(await readTotal()).toBe(300 * 26);
     await insertTypes();
     await tasks.everySecond(60);
     expect(await sql`SELECT FROM count_deltas`).toHaveLength(300);
@@ -198,7 +194,7 @@ describe.each([
     expect(await sql`SELECT FROM count_deltas`).toHaveLength(0);
   });
 
-  test('dead rows are not vacuumed in vain, and are when it is over', async () => {
+  test.skipIf(hasWritten)('dead rows are not vacuumed in vain, and are when it is over', async () => {
     const tasks = postgresMaintenance({ sql, slow: sql }, SETTINGS, () => NOON);
     await sql`CREATE EXTENSION pageinspect`;
     const dead = async (): Promise<number> => {
@@ -255,6 +251,17 @@ test('what is committed after a fold that it was written before is counted at on
   expect(await readTotal()).toBe(301);
   await foldCounts(sql);
   expect(await readTotal()).toBe(301);
+  // Also in a copy on a server that has given fewer transaction ids: all deltas are read.
+  await sql`UPDATE folds SET pending_from = '900000000000'`;
+  await insertMinutes(10);
+  expect(await readTotal()).toBe(311);
+  expect(await foldCounts(sql)).toBe(10);
+  expect(await readTotal()).toBe(311);
+  await insertMinutes(30);
+  await foldCounts(sql);
+  const [fold] = await sql<{ isOld: boolean }[]>`
+    SELECT pending_from <= pg_snapshot_xmax(pg_current_snapshot()) AS "isOld" FROM folds`;
+  expect(fold?.isOld).toBe(true);
 });
 
 test('deltas of thousands of types are added up for a minute, and every total is exact meanwhile', async () => {
@@ -286,29 +293,13 @@ test('deltas of thousands of types are added up for a minute, and every total is
   expect(await sums(0)).toEqual([12_500, 12_500, 12_500, 12_500]);
 });
 
-test('in a copy on a server that has given fewer transaction ids all deltas are read', async () => {
-  await ensurePartitions(sql, START, START);
-  await insertMinutes(300);
-  await foldCounts(sql);
-  await sql`UPDATE folds SET pending_from = '900000000000'`;
-  await insertMinutes(10);
-  expect(await readTotal()).toBe(310);
-  expect(await foldCounts(sql)).toBe(10);
-  expect(await readTotal()).toBe(310);
-  await insertMinutes(30);
-  await foldCounts(sql);
-  const [fold] = await sql<{ isOld: boolean }[]>`
-    SELECT pending_from <= pg_snapshot_xmax(pg_current_snapshot()) AS "isOld" FROM folds`;
-  expect(fold?.isOld).toBe(true);
-});
-
 test('folds that run at the same time as each other and as writers lose and double nothing', async () => {
   await ensurePartitions(sql, START, START);
-  const writing = Array.from({ length: 200 }, (_, i) => insertAt(START + i * 400_000));
-  const folding = Array.from({ length: 40 }, () => foldCounts(sql));
+  const writing = Array.from({ length: 80 }, (_, i) => insertAt(START + i * 1_000_000));
+  const folding = Array.from({ length: 20 }, () => foldCounts(sql));
   await Promise.all([...writing, ...folding]);
   await foldCounts(sql);
-  expect(await sums(7)).toEqual([200, 200, 200, 200]);
+  expect(await sums(7)).toEqual([80, 80, 80, 80]);
 });
 
 test('a fold that finds the lock held again and again comes in between holders that never pause', async () => {
@@ -354,21 +345,14 @@ test('retention moves the boundary first and removes at the next call; coarse co
   expect(await applyRetention(sql, retention)).toEqual({ dropped: ['events_20260226'], postponed: [] });
   expect(await partitions()).toEqual(['events_20260227', 'events_20260228']);
   expect(await sums(7)).toEqual([2, 3, 3, 3]);
-});
-
-test('the boundary never moves back', async () => {
-  await applyRetention(sql, { days: 1, now: NOON });
-  const boundary = [{ readable_from: new Date(START - DAY_MS) }];
-  await applyRetention(sql, { days: 5, now: NOON });
-  expect([...(await sql`SELECT readable_from FROM retention`)]).toEqual(boundary);
-  await applyRetention(sql, { days: 0, now: NOON + 9 * DAY_MS });
-  expect([...(await sql`SELECT readable_from FROM retention`)]).toEqual(boundary);
-});
-
-test('without retention nothing is removed', async () => {
-  await ensurePartitions(sql, START, START);
-  await applyRetention(sql, { days: 0, now: NOON + 9_999 * DAY_MS });
-  expect((await applyRetention(sql, { days: 0, now: NOON + 9_999 * DAY_MS })).dropped).toEqual([]);
+  // The boundary never moves back, and without retention nothing more is removed.
+  for (const days of [5, 0]) {
+    const later = { days, now: retention.now + (days === 0 ? 9_999 * DAY_MS : 0) };
+    for (const _ of [1, 2]) expect(await applyRetention(sql, later)).toEqual({ dropped: [], postponed: [] });
+    expect([...(await sql`SELECT readable_from FROM retention`)]).toEqual([
+      { readable_from: new Date(START + DAY_MS) },
+    ]);
+  }
 });
 
 test('an import that holds the boundary delays nothing, and the boundary moves once it has committed', async () => {
@@ -425,8 +409,8 @@ test('many counts by the minute before the boundary go in slices, each in a tran
   expect(await sums(1)).toEqual([0, 0, 0, 0]);
 });
 
-test('a partition that an older snapshot may still read stays until that has ended', async () => {
-  await ensurePartitions(sql, START, START);
+test('a partition that is in use, or that an older snapshot may still read, stays until that has ended, and writers go on', async () => {
+  await ensurePartitions(sql, START, START + 2 * DAY_MS);
   await insertAt(NOON);
   const retention = { days: 1, now: NOON + 2 * DAY_MS };
   await sql.begin('isolation level repeatable read', async (tx) => {
@@ -436,19 +420,15 @@ test('a partition that an older snapshot may still read stays until that has end
     expect([...(await tx`SELECT count(*)::integer FROM events`)]).toEqual([{ count: 1 }]);
   });
   expect((await applyRetention(sql, retention)).dropped).toEqual(['events_20260226']);
-});
-
-test('a partition in use is postponed within a moment, and writers go on', async () => {
-  await ensurePartitions(sql, START, START + 2 * DAY_MS);
-  const retention = { days: 1, now: NOON + 2 * DAY_MS };
-  await applyRetention(sql, retention);
+  const later = { days: 1, now: NOON + 3 * DAY_MS };
+  await applyRetention(sql, later);
   await sql.begin(async (tx) => {
     // Holds the lock that every reader and writer of events holds; its snapshot ends with the statement.
     await tx`LOCK TABLE events IN ROW EXCLUSIVE MODE`;
-    const [result] = await Promise.all([applyRetention(sql, retention), insertAt(NOON + 2 * DAY_MS)]);
-    expect(result).toEqual({ dropped: [], postponed: ['events_20260226'] });
+    const [result] = await Promise.all([applyRetention(sql, later), insertAt(NOON + 2 * DAY_MS)]);
+    expect(result).toEqual({ dropped: [], postponed: ['events_20260227'] });
   });
-  expect((await applyRetention(sql, retention)).dropped).toEqual(['events_20260226']);
+  expect((await applyRetention(sql, later)).dropped).toEqual(['events_20260227']);
 });
 
 /** Relations of the partitions: tables, their indexes, and what belongs to long values. */
