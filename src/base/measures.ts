@@ -7,33 +7,19 @@ interface Measure {
   readonly kind: 'exact' | 'rounded' | 'quantile';
   /** Of a quantile, between 0 and 1. */
   readonly share?: number;
-  readonly description: string;
 }
-
-const EXACT = 'Exact: as a text where a double cannot hold it.';
-const NULL = 'Null where there are no numbers.';
 
 /** In the order of answers and menus. What each is of a summary, `numberStatsOf` says. */
 export const MEASURES = {
-  sum: { label: 'Sum', kind: 'exact', description: `${EXACT} 0 where there are no numbers.` },
-  avg: { label: 'Average', kind: 'rounded', description: `The sum divided by the count. ${NULL}` },
-  min: { label: 'Minimum', kind: 'exact', description: `${EXACT} ${NULL}` },
-  max: { label: 'Maximum', kind: 'exact', description: `${EXACT} ${NULL}` },
-  stddev: {
-    label: 'Standard deviation',
-    kind: 'rounded',
-    description:
-      "Of a sample, as SQL's `stddev_samp`: from exact sums. Null where there are fewer than two numbers, and where some were counted by a release without it.",
-  },
-  p50: {
-    label: 'Median',
-    kind: 'quantile',
-    share: 0.5,
-    description: 'Of n numbers in order the one at ⌈0.5 n⌉, within 1 %.',
-  },
-  p90: { label: '90th percentile', kind: 'quantile', share: 0.9, description: 'The same with 0.9.' },
-  p95: { label: '95th percentile', kind: 'quantile', share: 0.95, description: 'The same with 0.95.' },
-  p99: { label: '99th percentile', kind: 'quantile', share: 0.99, description: 'The same with 0.99.' },
+  sum: { label: 'Sum', kind: 'exact' },
+  avg: { label: 'Average', kind: 'rounded' },
+  min: { label: 'Minimum', kind: 'exact' },
+  max: { label: 'Maximum', kind: 'exact' },
+  stddev: { label: 'Standard deviation', kind: 'rounded' },
+  p50: { label: 'Median', kind: 'quantile', share: 0.5 },
+  p90: { label: '90th percentile', kind: 'quantile', share: 0.9 },
+  p95: { label: '95th percentile', kind: 'quantile', share: 0.95 },
+  p99: { label: '99th percentile', kind: 'quantile', share: 0.99 },
 } as const satisfies Readonly<Record<string, Measure>>;
 
 /** A statistic of a number field. */

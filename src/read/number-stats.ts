@@ -36,8 +36,23 @@ const TYPES = {
   quantile: ['number', 'null'],
 } as const;
 
+const EXACT = 'Exact: as a text where a double cannot hold it.';
+const NULL = 'Null where there are no numbers.';
+const DESCRIPTIONS: Readonly<Record<FieldStat, string>> = {
+  sum: `${EXACT} 0 where there are no numbers.`,
+  avg: `The sum divided by the count. ${NULL}`,
+  min: `${EXACT} ${NULL}`,
+  max: `${EXACT} ${NULL}`,
+  stddev:
+    "Of a sample, as SQL's `stddev_samp`: from exact sums. Null where there are fewer than two numbers, and where some were counted by a release without it.",
+  p50: 'Of n numbers in order the one at ⌈0.5 n⌉, within 1 %.',
+  p90: 'The same with 0.9.',
+  p95: 'The same with 0.95.',
+  p99: 'The same with 0.99.',
+};
+
 export const STAT_FIELDS = Object.fromEntries(
-  STATS.map((name) => [name, { type: TYPES[MEASURES[name].kind], description: MEASURES[name].description }]),
+  STATS.map((name) => [name, { type: TYPES[MEASURES[name].kind], description: DESCRIPTIONS[name] }]),
 );
 
 /** Of a field of the kind `distinct`. */
