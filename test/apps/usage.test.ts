@@ -1,17 +1,13 @@
 /** What apps and tokens use: every request of theirs once, and nothing of those who have no token. */
 import { gzipSync } from 'node:zlib';
 import { pino } from 'pino';
-import { afterEach, describe, expect, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
+import { setAppLimits } from '../../src/apps/app-limits.ts';
 import { addRedaction } from '../../src/apps/redaction.ts';
 import { Usage } from '../../src/apps/usage.ts';
 import type { Sql } from '../../src/storage/database/connect.ts';
 import { newOwnApp, newPerson, PASSWORD, type Person } from '../support/person.ts';
-import {
-  startTestService,
-  TestClock,
-  type TestService,
-  type TestServiceOptions,
-} from '../support/service.ts';
+import { startTestService, TestClock, type TestService } from '../support/service.ts';
 
 /** In the middle of a minute, and of a day. */
 const NOON = Date.parse('2026-11-20T12:00:30Z');
@@ -28,17 +24,32 @@ interface UsageAnswer {
   tokens: { name: string; reads: number; refused: number; lastUsedAt: string | null }[];
 }
 
-const open: TestService[] = [];
-afterEach(async () => {
-  await Promise.all(open.splice(0).map((service) => service.stop()));
+const clock = new TestClock(NOON);
+let service: TestService;
+beforeAll(async () => {
+  service = await startTestService({
+    clock,
+    config: { CREATE_LIMIT_PER_MINUTE: 60, READ_LIMIT_PER_MINUTE: 2 },
+  });
 });
+afterAll(() => service.stop());
 
-async function start(options: TestServiceOptions = {}): Promise<{ service: TestService; clock: TestClock }> {
-  const clock = new TestClock(NOON);
-  const service = await startTestService({ clock, ...options });
-  open.push(service);
-  return { service, clock };
+let people = 0;
+/** Another owner of another app. */
+async function newOwner(): Promise<{
+  owner: Person;
+  email: string;
+  app: Awaited<ReturnType<typeof newOwnApp>>;
+}> {
+  people += 1;
+  const email = `usage-${people}@example.com`;
+  const owner = await newPerson(service, email);
+  return { owner, email, app: await newOwnApp(owner) };
 }
+
+/** The rows of an app in a table. */
+const rowsOf = ({ appId }: { appId: string }, table: string): Promise<readonly unknown[]> =>
+  service.sql`SELECT FROM ${service.sql(table)} WHERE app_id = (SELECT id FROM apps WHERE public_id = ${appId})`;
 
 const read = async (person: Person, path: string): Promise<UsageAnswer> => {
   const reply = await person.get(`${path}/usage`);
@@ -49,11 +60,26 @@ const used = ({ minutes }: UsageAnswer): object[] =>
   minutes.filter(({ accepted, refused }) => accepted + refused > 0);
 
 describe('the usage of an app', () => {
+  test('costs nothing for those who have no token', async () => {
+    const { owner, app } = await newOwner();
+    for (let sent = 0; sent < 5; sent += 1) {
+      expect((await service.post({ loggingToken: `tdl_${'x'.repeat(38)}` })).status).toBe(401);
+      expect((await service.post({ loggingToken: service.app.loggingToken.slice(0, -1) })).status).toBe(401);
+      const headers = { Authorization: 'Bearer tdr_no' };
+      expect((await service.request({ path: '/v1/apps', headers })).status).toBe(401);
+      expect((await service.request({ method: 'POST', path: '/v1/events', body: '{}' })).status).toBe(401);
+    }
+    // Which writes what was counted.
+    await read(owner, app.path);
+    for (const table of ['app_requests', 'token_requests', 'usage_days'])
+      expect(await service.sql`SELECT FROM ${service.sql(table)}`, table).toHaveLength(0);
+  });
+
   test('has its events, bytes and requests, however they came, and no others', async () => {
-    const { service, clock } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 5 } });
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, app } = await newOwner();
     const other = await newOwnApp(owner, 'Other');
+    const limits = { createPerMinute: 5 };
+    await setAppLimits(service.sql, service.config, { appId: app.appId, limits });
     const { loggingToken } = app;
     const post = (fields: object, headers: Record<string, string> = {}) =>
       service.request({
@@ -86,7 +112,7 @@ describe('the usage of an app', () => {
     for (const _ of [1, 2]) expect((await post({})).status).toBe(429);
 
     const usage = await read(owner, app.path);
-    expect(usage.limits).toEqual({ create: 5, read: 100, bytesPerDay: null, types: 10_000 });
+    expect(usage.limits).toEqual({ create: 5, read: 2, bytesPerDay: null, types: 10_000 });
     expect(usage.minutes).toHaveLength(60);
     expect(usage.minutes.at(-1)).toEqual({ at: '2026-11-20T12:00:00.000Z', accepted: 4, refused: 3 });
     expect(used(usage)).toHaveLength(1);
@@ -111,9 +137,7 @@ describe('the usage of an app', () => {
   });
 
   test('has the events that were refused inside of accepted requests, whatever their format', async () => {
-    const { service } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 0 } });
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, app } = await newOwner();
     const send = async (path: string, body: string, type = 'application/json'): Promise<void> => {
       const { status } = await service.request({
         method: 'POST',
@@ -137,9 +161,8 @@ describe('the usage of an app', () => {
   });
 
   test('has every refusal of a valid token, and the latest of them with reason, producer and the body', async () => {
-    const { service, clock } = await start({ config: { CREATE_LIMIT_PER_MINUTE: 60 } });
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, email, app } = await newOwner();
+    const start = clock.wall();
     const { data: made } = await owner.post(`${app.path}/producers`, { name: 'Billing' });
     const token = String(made.loggingToken);
     const sent = async (body: string, headers: Record<string, string> = {}, path = '/public/create_event') =>
@@ -173,13 +196,13 @@ describe('the usage of an app', () => {
       { producer: 'Billing', route: '/public/create_event', body: null },
     ]);
     expect(usage.lastRefused[0]).toEqual({
-      at: new Date(NOON + 1_000).toISOString(),
+      at: new Date(start + 1_000).toISOString(),
       ...{ producer: 'Billing', route: '/v1/events', code: 'INVALID_REQUEST', isCut: false },
       details: 'event 2: One of the fields "typeId" and "typeName" is required.',
       body: '[{"typeName":"a","payload":{}},{"payload":{}}]',
     });
     expect(usage.lastRefused.at(-1)).toMatchObject({
-      ...{ at: new Date(NOON).toISOString(), producer: 'Billing', route: '/public/create_event' },
+      ...{ at: new Date(start).toISOString(), producer: 'Billing', route: '/public/create_event' },
       body: '{"loggingToken":"tdl_***","typeName":"","payload":{}}',
     });
     expect(JSON.stringify(usage)).not.toContain(token.slice(4));
@@ -187,29 +210,27 @@ describe('the usage of an app', () => {
     expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: true });
 
     // The latest twenty; a limit that is exceeded is one of them, and the body is cut.
-    for (let n = 0; n < 100; n += 1) await post({ typeName: 'a', payload: [n], more: 'é'.repeat(5_000) });
-    for (let n = 0; n < 70; n += 1) await post({ typeName: 'a', payload: {} });
+    for (let n = 0; n < 25; n += 1) await post({ typeName: 'a', payload: [n], more: 'é'.repeat(5_000) });
+    for (let n = 0; n < 62; n += 1) await post({ typeName: 'a', payload: {} });
     const { lastRefused } = await read(owner, app.path);
     expect(lastRefused).toHaveLength(20);
     expect(lastRefused.filter(({ code }) => code === 'RATE_LIMIT_EXCEEDED')).toHaveLength(1);
     expect(lastRefused.at(-1)).toMatchObject({
       isCut: true,
-      body: expect.stringContaining('"payload":[81]'),
+      body: expect.stringContaining('"payload":[6]'),
     });
     expect(lastRefused.every(({ body }) => (body ?? '').length <= 1_000)).toBe(true);
 
     clock.advance(2 * 60 * MINUTE_MS);
     expect((await owner.get(app.path)).data).toMatchObject({ refusedLately: false });
     clock.advance(8 * DAY_MS);
-    await owner.signIn('owner@example.com');
+    await owner.signIn(email);
     await read(owner, app.path);
-    expect(await service.sql`SELECT FROM refused_requests`).toHaveLength(0);
+    expect(await rowsOf(app, 'refused_requests')).toHaveLength(0);
   });
 
   test('shows no value that is redacted or erased in a body that was refused', async () => {
-    const { service } = await start();
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, app } = await newOwner();
     const { loggingToken } = app;
     const post = async (body: string): Promise<void> => {
       const { status } = await service.request({ method: 'POST', path: '/public/create_event', body });
@@ -242,9 +263,7 @@ describe('the usage of an app', () => {
   });
 
   test('has the reads of its tokens', async () => {
-    const { service, clock } = await start({ config: { READ_LIMIT_PER_MINUTE: 2 } });
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, app } = await newOwner();
     const { data } = await owner.post(`${app.path}/tokens`, { name: 'Grafana' });
     await owner.post(`${app.path}/tokens`, { name: 'Idle' });
     const get = (path: string) =>
@@ -261,60 +280,39 @@ describe('the usage of an app', () => {
     expect((await read(owner, app.path)).tokens[0]).toMatchObject({ reads: 0, refused: 1 });
   });
 
-  test('costs nothing for those who have no token', async () => {
-    const { service } = await start();
-    for (let sent = 0; sent < 20; sent += 1) {
-      expect((await service.post({ loggingToken: `tdl_${'x'.repeat(38)}` })).status).toBe(401);
-      expect((await service.post({ loggingToken: service.app.loggingToken.slice(0, -1) })).status).toBe(401);
-      expect(
-        (await service.request({ path: '/v1/apps', headers: { Authorization: 'Bearer tdr_no' } })).status,
-      ).toBe(401);
-      expect((await service.request({ method: 'POST', path: '/v1/events', body: '{}' })).status).toBe(401);
-    }
-    await service.stop({ keepDatabase: true });
-    for (const table of ['app_requests', 'token_requests', 'usage_days'])
-      expect(await service.sql`SELECT FROM ${service.sql(table)}`, table).toHaveLength(0);
-    await service.database.drop();
-    open.splice(0);
-  });
-
   test('is the sum of what all processes counted, and what a stop still had', async () => {
-    const { service } = await start();
-    const { service: neighbor } = await start({ database: service.database });
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const neighbor = await startTestService({ clock, database: service.database });
+    const { owner, app } = await newOwner();
     for (const at of [service, neighbor, neighbor])
       expect(
         (await at.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'a' })).status,
       ).toBe(201);
-    await neighbor.stop({ keepDatabase: true });
-    open.splice(open.indexOf(neighbor), 1);
+    await neighbor.stop();
     const usage = await read(owner, app.path);
     expect(usage.minutes.at(-1)?.accepted).toBe(3);
     expect(usage.days.at(-1)?.events).toBe(3);
   });
 
   test('is forgotten with the app, and by the minute after two hours', async () => {
-    const { service, clock } = await start();
-    const owner = await newPerson(service, 'owner@example.com');
-    const [app, gone] = [await newOwnApp(owner), await newOwnApp(owner, 'Gone')];
+    const { owner, app } = await newOwner();
+    const gone = await newOwnApp(owner, 'Gone');
+    const days = async (): Promise<number> => (await service.sql`SELECT FROM usage_days`).length;
+    const before = await days();
     for (const { loggingToken } of [app, gone])
       expect((await service.post({ loggingToken, typeId: undefined, typeName: 'a' })).status).toBe(201);
     await owner.delete(gone.path, { confirm: 'Gone' });
     await owner.delete(`/api/removed-apps/${gone.appId}`, { confirm: 'Gone' });
     // Counted before, written after the deletion.
     expect((await read(owner, app.path)).minutes.at(-1)?.accepted).toBe(1);
-    expect(await service.sql`SELECT FROM usage_days`).toHaveLength(1);
+    expect(await days()).toBe(before + 1);
     clock.advance(3 * 60 * MINUTE_MS);
     await read(owner, app.path);
-    expect(await service.sql`SELECT FROM app_requests`).toHaveLength(0);
-    expect(await service.sql`SELECT FROM usage_days`).toHaveLength(1);
+    expect(await rowsOf(app, 'app_requests')).toHaveLength(0);
+    expect(await rowsOf(app, 'usage_days')).toHaveLength(1);
   });
 
   test('that could not be written is written later, and a log line and a metric tell it', async () => {
-    const { service } = await start();
-    const owner = await newPerson(service, 'owner@example.com');
-    const app = await newOwnApp(owner);
+    const { owner, app } = await newOwner();
     await service.sql`ALTER TABLE usage_days RENAME TO elsewhere`;
     expect(
       (await service.post({ loggingToken: app.loggingToken, typeId: undefined, typeName: 'a' })).status,
@@ -350,9 +348,8 @@ describe('the usage of an app', () => {
   });
 
   test('is told to members alone', async () => {
-    const { service } = await start();
-    const app = await newOwnApp(await newPerson(service, 'owner@example.com'));
-    const stranger = await newPerson(service, 'stranger@example.com');
+    const { app } = await newOwner();
+    const stranger = await newPerson(service, 'usage-stranger@example.com');
     expect(await stranger.get(`${app.path}/usage`)).toMatchObject({ status: 404, code: 'APP_NOT_FOUND' });
     expect((await service.request({ path: `${app.path}/usage` })).status).toBe(401);
   });
