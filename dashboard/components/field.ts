@@ -39,13 +39,14 @@ export interface SelectProps {
   /** The value that is chosen at first; default: the first one. */
   readonly chosen?: string;
   readonly hint?: Children;
+  readonly onChosen?: (value: never) => void;
 }
 
-export function Select({ label, name, options, chosen, hint }: SelectProps): VNode {
+export function Select({ label, name, options, chosen, hint, onChosen }: SelectProps): VNode {
   const id = useId();
   return html`<div class="field">
     <label for=${id}>${label}</label>
-    <select id=${id} name=${name} aria-describedby=${hint ? `${id}-hint` : undefined}>${options.map(([value, text]) => html`<option value=${value} selected=${value === chosen}>${text}</option>`)}</select>
+    <select id=${id} name=${name} onChange=${onChosen && ((event: Event) => onChosen((event.currentTarget as HTMLSelectElement).value as never))} aria-describedby=${hint ? `${id}-hint` : undefined}>${options.map(([value, text]) => html`<option value=${value} selected=${value === chosen}>${text}</option>`)}</select>
     ${hint && html`<p class="hint" id=${`${id}-hint`}>${hint}</p>`}
   </div>`;
 }

@@ -8,6 +8,7 @@ import type {
   NewWebhookAnswer,
   WebhookList,
 } from '../../src/api-types/answers.ts';
+import { FORMAT_NAMES, type WebhookFormat } from '../../src/base/webhook-formats.ts';
 import { call } from '../api.ts';
 import { appPath, type TabProps } from '../app-tab.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
@@ -197,7 +198,11 @@ function Webhooks({ path, resource, mayChange }: ListProps<WebhookList>): VNode 
         label: 'Webhooks',
         id: ({ webhookId }) => webhookId,
         columns: [
-          ['Address', ({ url, webhookId }) => html`${url}<p class="hint">${webhookId}</p>`],
+          [
+            'Address',
+            ({ url, webhookId, format }) =>
+              html`${url}<p class="hint">${format !== 'standard' && `${FORMAT_NAMES[format]}, `}${webhookId}</p>`,
+          ],
           [
             'State',
             ({ state, reason, failingSince, nextTryAt }) =>
@@ -277,19 +282,25 @@ interface NewWebhookProps {
 }
 
 function NewWebhook({ path, onMade, onClose }: NewWebhookProps): VNode {
+  const [format, setFormat] = useState<WebhookFormat>('standard');
   const bodyOf = ({ url, types = '', filter = '', order }: Record<string, string>) => ({
     url,
+    format,
     types: linesOf(types),
     filter: linesOf(filter),
     unordered: order === 'none',
   });
-  return html`<${FormDialog} title="New webhook" submit="Add" path=${`${path}/webhooks`} body=${bodyOf} said="" onClose=${onClose} onDone=${({ secret }: NewWebhookAnswer) => onMade(secret)}>
+  return html`<${FormDialog} title="New webhook" submit="Add" path=${`${path}/webhooks`} body=${bodyOf} said="" onClose=${onClose} onDone=${({ secret }: NewWebhookAnswer) => onMade(format === 'standard' ? secret : '')}>
+      <${Select} label="Where to?" name="format" options=${Object.entries(FORMAT_NAMES)} onChosen=${setFormat} hint=${format !== 'standard' && 'It gets the messages of the alerts that name it. Try it with Test.'} />
       <${Field} label="Address" name="url" placeholder="https://example.com/hook" />
-      <${Field} label="Event types" name="types" rows="2" required=${false} hint="One a line. Without any, it gets all." />
+      ${
+        format === 'standard' &&
+        html`<${Field} label="Event types" name="types" rows="2" required=${false} hint="One a line. Without any, it gets all." />
       <${Field} label="Filter" name="filter" rows="2" required=${false} placeholder="total>100" hint="One condition a line." />
       <${Select} label="Order" name="order" options=${[
         ['commit', 'In order: one event waits for the one before'],
         ['none', 'Without order: eight at once'],
-      ]} />
+      ]} />`
+      }
   <//>`;
 }

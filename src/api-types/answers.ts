@@ -6,6 +6,7 @@
 
 import type { MeasureStat } from '../base/measures.ts';
 import type { Permission, Role } from '../base/roles.ts';
+import type { WebhookFormat } from '../base/webhook-formats.ts';
 
 export type { MeasureStat } from '../base/measures.ts';
 export type { Role } from '../base/roles.ts';
@@ -932,6 +933,7 @@ export interface QueryLine {
 export interface WebhookRow<Time = string> {
   readonly webhookId: string;
   readonly url: string;
+  readonly format: WebhookFormat;
   readonly isUnordered: boolean;
   readonly sendsEvents: boolean;
   readonly state: 'active' | 'paused' | 'disabled';

@@ -21,6 +21,7 @@ interface WebhookOptions {
   readonly filter?: readonly string[];
   readonly from: string;
   readonly unordered?: true;
+  readonly format: string;
 }
 
 interface OneOptions {
@@ -44,6 +45,11 @@ export function addWebhookCommands(program: Command): void {
     .option(...FILTER_OPTION, collect)
     .option(...FROM_OPTION, 'now')
     .option('--unordered', 'send several events at once: they may arrive in another order')
+    .option(
+      '--format <format>',
+      'standard, or the chat tool that gets messages of alerts: slack (also Mattermost, Discord), teams, ntfy',
+      'standard',
+    )
     .option(...JSON_OPTION)
     .action((options: WebhookOptions) => runCommand(options, (session) => add(session, options)));
   webhook
@@ -118,6 +124,8 @@ async function add(session: Session, options: WebhookOptions): Promise<Answer> {
   const entry = { ...options, types: options.type };
   const from = startingPoint('--from', options.from);
   const made = await (await loadWebhooks()).addWebhook(place, appId, entry, { from });
+  if (options.format !== 'standard')
+    return { json: made, text: formatFields({ Webhook: made.webhookId, Format: options.format }) };
   const text = formatFields({ Webhook: made.webhookId, Secret: made.secret });
   return { json: made, text: `${text}\nStore the secret now: it is not shown again.` };
 }

@@ -4,10 +4,9 @@ import { createSecretText } from '../accounts/sessions/one-time-secret.ts';
 import type { Passwords } from '../accounts/sign-in/passwords.ts';
 import type { Secret } from '../apps/secret.ts';
 import type { Config } from '../config.ts';
-import { checkWebhookUrl } from '../delivery/addresses.ts';
 import { latenessWarnings } from '../delivery/alerts/lateness.ts';
 import { parseRule } from '../delivery/alerts/rule.ts';
-import { matcherOfChoice } from '../delivery/consumers.ts';
+import { checkedWebhook } from '../delivery/webhooks.ts';
 import { OperatorError, refused } from '../errors.ts';
 import { readSchemaText, SchemaProver } from '../schema/schema-text.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
@@ -145,13 +144,9 @@ async function planOf(
   });
 }
 
-function webhookProblem(
-  { url, types = [], filter = [] }: WebhookEntry,
-  allowPrivate: boolean,
-): string | null {
+function webhookProblem(webhook: WebhookEntry, allowPrivate: boolean): string | null {
   try {
-    checkWebhookUrl(url, allowPrivate);
-    matcherOfChoice({ types, filter });
+    checkedWebhook(webhook, allowPrivate);
     return null;
   } catch (error) {
     if (error instanceof OperatorError) return `is refused: ${error.message}`;

@@ -5,6 +5,7 @@ import { REDACTIONS, type RedactionAction } from '../apps/redaction.ts';
 import type { KeptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
 import { ROLES, type Role } from '../base/roles.ts';
+import { FORMATS } from '../base/webhook-formats.ts';
 import type { WebhookEntry as Webhook } from '../delivery/webhooks.ts';
 import type { FieldKind } from '../storage/storage.ts';
 
@@ -165,6 +166,11 @@ const WEBHOOK = entry(
     filter: list('Conditions on the payload, all of which must be met.', PATH),
     unordered: { type: 'boolean', description: 'Whether several events may be sent at once.' },
     events: { type: 'boolean', description: 'False: messages of alerts alone are sent.' },
+    format: {
+      enum: FORMATS,
+      description:
+        'standard: signed JSON. Else the chat tool that gets messages of alerts, and nothing else.',
+    },
     paused: { type: 'boolean' },
   },
   ['url'],

@@ -442,11 +442,13 @@ function planWebhooks(
 }
 
 function isSameWebhook(entry: WebhookEntry, stored: StoredWebhook): boolean {
-  const { url, types = [], filter = [], unordered = false, events = true } = entry;
+  const { url, types = [], filter = [], unordered = false, format = 'standard' } = entry;
+  const { events = format === 'standard' } = entry;
   return (
     url === stored.url &&
     unordered === stored.isUnordered &&
     events === stored.sendsEvents &&
+    format === stored.format &&
     isDeepStrictEqual([...types].sort(), [...stored.types].sort()) &&
     isDeepStrictEqual([...filter].sort(), [...stored.filter].sort())
   );

@@ -53,7 +53,8 @@ export interface StoredMember {
   readonly role: Role;
 }
 
-export interface StoredWebhook extends Pick<Webhook, 'webhookId' | 'url' | 'isUnordered' | 'sendsEvents'> {
+export interface StoredWebhook
+  extends Pick<Webhook, 'webhookId' | 'url' | 'format' | 'isUnordered' | 'sendsEvents'> {
   readonly types: readonly string[];
   readonly filter: readonly string[];
   readonly isPaused: boolean;
@@ -196,7 +197,7 @@ async function readMembers(sql: Sql): Promise<readonly (StoredMember & { readonl
 
 async function readWebhooks(sql: Sql, store: ConsumerStore): Promise<ByApp<StoredWebhook>> {
   const rows = await sql<(Omit<StoredWebhook, 'types' | 'filter'> & { app: number })[]>`
-    SELECT app_id AS app, public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents",
+    SELECT app_id AS app, public_id AS "webhookId", url, format, is_unordered AS "isUnordered", sends_events AS "sendsEvents",
            state = 'paused' AS "isPaused"
       FROM webhooks ORDER BY app_id, id`;
   const choices = new Map<string, { types: readonly string[]; filter: readonly string[] }>();
@@ -305,13 +306,13 @@ function alertEntry(alert: StoredAlert, webhooks: readonly StoredWebhook[]): Ale
 }
 
 function webhookEntry(webhook: StoredWebhook): WebhookEntry {
-  const { url, types, filter, isUnordered, sendsEvents, isPaused } = webhook;
+  const { url, format, types, filter, isUnordered, sendsEvents, isPaused } = webhook;
   return {
     url,
     ...some('types', types),
     ...some('filter', filter),
     ...(isUnordered && { unordered: true }),
-    ...(!sendsEvents && { events: false }),
+    ...(format === 'standard' ? !sendsEvents && { events: false } : { format }),
     ...(isPaused && { paused: true }),
   };
 }

@@ -13,7 +13,8 @@ import { Ending, Slots } from '../base/slots.ts';
 import { HOUR_MS } from '../base/time-units.ts';
 import { MOST_CLIENTS, Window } from '../base/window.ts';
 import { errorCode, type Fragment, type Sql } from '../storage/database/connect.ts';
-import { bodyOf, type Channel } from './alerts/messages.ts';
+import { bodyOf, type Channel, type Hook } from './alerts/messages.ts';
+import { postedTo } from './chat.ts';
 import { DIGEST_MESSAGE, isDigestWanted } from './digest/digests.ts';
 import { drawPicture, type Picture } from './digest/picture.ts';
 import { areDeliveriesStopped } from './restored.ts';
@@ -58,6 +59,8 @@ interface StoredMessage extends Omit<Message, 'body'> {
   /** Null: what it says is stored. */
   readonly body: string | null;
   readonly said: string | null;
+  /** The webhook that it is for; null: it is gone, or the message is for others. */
+  readonly hook: Hook | null;
 }
 
 /** What became of a try: `gone` where there is nobody to send it to, `later` where it was not its turn yet. */
@@ -158,7 +161,8 @@ export class Outbox {
     try {
       const messages = await sql<StoredMessage[]>`
         SELECT id, app_id AS "appId", channel, target, message_id AS "messageId", type, body, said, created_at AS "createdAt",
-               failing_since AS "failingSince", tries, next_try_at AS "nextTryAt"
+               failing_since AS "failingSince", tries, next_try_at AS "nextTryAt",
+               (SELECT json_build_object('url', url, 'format', format) FROM webhooks WHERE channel = 'webhook' AND public_id = target) AS hook
           FROM delivery_messages AS oldest
          WHERE app_id = ${appId} AND channel = ${channel} AND target = ${target} AND ${isNotHeld(sql)}
          ORDER BY id LIMIT ${MOST_OF_TURN}`;
@@ -174,8 +178,8 @@ export class Outbox {
 
   /** @returns whether the next one can follow */
   async #send(stored: StoredMessage): Promise<boolean> {
-    const { channel, said } = stored;
-    const body = said === null ? stored.body : bodyOf(channel, said, this.#options.publicUrl);
+    const { channel, said, hook } = stored;
+    const body = said === null ? stored.body : bodyOf(channel, said, this.#options.publicUrl, hook);
     const message = { ...stored, body: body ?? '' };
     const answer = body === null ? 'gone' : await this.#hand(message);
     if (answer === 'gone') {
@@ -253,7 +257,7 @@ export class Outbox {
   async #post({ target, messageId, type, body }: Message): Promise<Tried> {
     const { sql, secret, poster, now } = this.#options;
     const [webhook] = await sql<FoundWebhook[]>`
-      SELECT id, app_id AS "appId", public_id AS "webhookId", url, state, failing_since AS "failingSince", sends_events AS "sendsEvents"
+      SELECT id, app_id AS "appId", public_id AS "webhookId", url, format, state, failing_since AS "failingSince", sends_events AS "sendsEvents"
         FROM webhooks WHERE public_id = ${target}`;
     if (webhook === undefined) return 'gone';
     // Stopped in this moment: it is not looked at again before it goes on.
@@ -263,7 +267,11 @@ export class Outbox {
       await disableWebhook(sql, webhook, 'another SECRET has sealed its signing secret', now());
       return { laterMs: ROUND_MS };
     }
-    const answer = await poster.send(webhook.url, { id: messageId, type, body }, secrets);
+    const answer = await poster.send(
+      postedTo(webhook.format, webhook.url),
+      { id: messageId, type, body },
+      secrets,
+    );
     const { status, problem, ms } = answer;
     await noteTries(sql, webhook.id, [{ messageId, type, at: new Date(now()), status, problem, ms }]);
     if (problem === null)
@@ -338,5 +346,5 @@ const isNotHeld = (sql: Sql) => sql`
 
 type FoundWebhook = Pick<
   Webhook,
-  'id' | 'appId' | 'webhookId' | 'url' | 'state' | 'failingSince' | 'sendsEvents'
+  'id' | 'appId' | 'webhookId' | 'url' | 'format' | 'state' | 'failingSince' | 'sendsEvents'
 >;

@@ -59,7 +59,13 @@ export interface DeliveryRoutesOptions {
 
 const TEXTS = { type: 'array', maxItems: 50 } as const;
 const NEW_WEBHOOK = bodyOf(
-  { url: { type: 'string', maxLength: 2_000 }, types: TEXTS, filter: TEXTS, unordered: { type: 'boolean' } },
+  {
+    url: { type: 'string', maxLength: 2_000 },
+    types: TEXTS,
+    filter: TEXTS,
+    unordered: { type: 'boolean' },
+    format: { type: 'string', maxLength: 20 },
+  },
   ['url'],
 );
 const NEW_ALERT = bodyOf(

@@ -7,11 +7,13 @@ import type { WebhookRow, WebhookTry } from '../api-types/answers.ts';
 import { openSealed, type Secret, sealToken } from '../apps/secret.ts';
 import { nearest } from '../base/did-you-mean.ts';
 import { createPublicId, digestOf } from '../base/token-text.ts';
+import { FORMAT_NAMES, FORMATS, type WebhookFormat } from '../base/webhook-formats.ts';
 import type { Config } from '../config.ts';
-import { notYet, Refused, refused } from '../errors.ts';
+import { notYet, Refused, refused, WrongField } from '../errors.ts';
 import type { Sql, Transaction } from '../storage/database/connect.ts';
 import type { ConsumerStore, StartingPoint } from '../storage/storage.ts';
 import { checkWebhookUrl } from './addresses.ts';
+import { addressProblem, type ChatFormat, chatBody, postedTo } from './chat.ts';
 import { byId, checkTypes, matcherOfChoice, type SkipLimits, skipNext } from './consumers.ts';
 import { newWebhookSecret, Poster } from './signed-post.ts';
 
@@ -46,6 +48,18 @@ export interface WebhookEntry {
   readonly unordered?: boolean | undefined;
   /** False: it gets messages of alerts alone. */
   readonly events?: boolean | undefined;
+  /** In which form messages of alerts are sent. That of a chat tool: nothing else is. */
+  readonly format?: string | undefined;
+}
+
+/** What is stored of it. */
+interface CheckedWebhook {
+  readonly url: string;
+  readonly types: readonly string[];
+  readonly filter: readonly string[];
+  readonly unordered: boolean;
+  readonly events: boolean;
+  readonly format: WebhookFormat;
 }
 
 export interface WebhookPlace {
@@ -56,9 +70,37 @@ export interface WebhookPlace {
 }
 
 /**
+ * Checks what does not depend on the app.
+ * @throws WrongField for a format, or what a chat tool cannot take; WrongInput for an address or a filter
+ */
+export function checkedWebhook(
+  {
+    url: address,
+    types = [],
+    filter = [],
+    unordered = false,
+    events,
+    format: name = 'standard',
+  }: WebhookEntry,
+  allowPrivate: boolean,
+): CheckedWebhook {
+  const format = FORMATS.find((one) => one === name);
+  if (format === undefined) throw new WrongField('format', `must be one of ${FORMATS.join(', ')}`);
+  const url = checkWebhookUrl(address, allowPrivate);
+  const problem = addressProblem(format, url);
+  if (problem !== null) throw new WrongField('url', problem);
+  matcherOfChoice({ types, filter });
+  const sent = { types: types.length > 0, filter: filter.length > 0, unordered, events: events === true };
+  const [wrong] = Object.entries(sent).filter(([, isAsked]) => isAsked);
+  if (format !== 'standard' && wrong !== undefined)
+    throw new WrongField(wrong[0], `is about events: ${FORMAT_NAMES[format]} gets messages of alerts alone`);
+  return { url: url.href, types, filter, unordered, events: events ?? format === 'standard', format };
+}
+
+/**
  * Adds a webhook to an app.
  * @returns its id and its secret, which is not shown again
- * @throws WrongInput for an address, type or filter; Refused tooManyWebhooks
+ * @throws WrongInput for an address, type, filter or format; Refused tooManyWebhooks
  */
 export async function addWebhook(
   { sql, store, secret, config }: WebhookPlace,
@@ -66,10 +108,8 @@ export async function addWebhook(
   webhook: WebhookEntry,
   { from = 'now', by = COMMAND_LINE }: { readonly from?: StartingPoint; readonly by?: Actor },
 ): Promise<{ readonly webhookId: string; readonly secret: string }> {
-  const { types = [], filter = [], unordered = false, events = true } = webhook;
   const { MAX_WEBHOOKS_PER_APP: most, WEBHOOK_ALLOW_PRIVATE: allowPrivate } = config;
-  const { href: url } = checkWebhookUrl(webhook.url, allowPrivate);
-  matcherOfChoice({ types, filter });
+  const { url, types, filter, unordered, events, format } = checkedWebhook(webhook, allowPrivate);
   await checkTypes(sql, appId, types);
   const text = newWebhookSecret();
   const webhookId = createPublicId('whk');
@@ -82,10 +122,15 @@ export async function addWebhook(
       throw refused('tooManyWebhooks', `an app may have ${most} webhooks (MAX_WEBHOOKS_PER_APP)`);
     // Paused until it has a position: on a cluster that is on another node.
     await tx`
-      INSERT INTO webhooks (public_id, app_id, url, digest, sealed, is_unordered, sends_events, state, created_by)
-      VALUES (${webhookId}, ${appId}, ${url}, ${digestOf(text)}, ${sealToken(secret, text)}, ${unordered}, ${events}, 'paused',
+      INSERT INTO webhooks (public_id, app_id, url, format, digest, sealed, is_unordered, sends_events, state, created_by)
+      VALUES (${webhookId}, ${appId}, ${url}, ${format}, ${digestOf(text)}, ${sealToken(secret, text)}, ${unordered}, ${events}, 'paused',
               ${await makerOf(tx, appId, by)})`;
-    await writeAudit(tx, { appId, by, action: 'webhook.add', details: { webhookId, url } });
+    await writeAudit(tx, {
+      appId,
+      by,
+      action: 'webhook.add',
+      details: { webhookId, url, ...(format !== 'standard' && { format }) },
+    });
     await tellOwners(tx, appId, webhookId, {
       type: 'webhook.added',
       subject: 'Webhook added',
@@ -101,7 +146,7 @@ export async function addWebhook(
 }
 
 const columns = (sql: Sql | Transaction) => sql`
-  id, app_id AS "appId", public_id AS "webhookId", url, is_unordered AS "isUnordered", sends_events AS "sendsEvents", state,
+  id, app_id AS "appId", public_id AS "webhookId", url, format, is_unordered AS "isUnordered", sends_events AS "sendsEvents", state,
   CASE WHEN state = 'active' AND NOT ${hasMaker(sql, 'webhooks')} THEN 'the member who made it may not use the app' ELSE reason END AS reason,
   created_at AS "createdAt", failing_since AS "failingSince", tries, next_try_at AS "nextTryAt", blocked_by AS "blockedBy",
   delivered::float8, failed::float8, skipped::float8,
@@ -163,7 +208,7 @@ export interface TriedWebhook {
  */
 export async function testWebhook(
   { sql, secret, config }: Pick<WebhookPlace, 'sql' | 'secret' | 'config'>,
-  { id, webhookId, url }: Webhook,
+  { id, webhookId, url, format }: Webhook,
   now: () => number,
 ): Promise<TriedWebhook | null> {
   const secrets = await webhookSecrets(sql, secret, id, now());
@@ -172,13 +217,34 @@ export async function testWebhook(
   const at = new Date(now());
   const type = 'webhook.test';
   const messageId = randomUUID();
-  const body = JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } });
-  const { status, problem, text, ms } = await poster.send(url, { id: messageId, type, body }, secrets, {
-    isTest: true,
-  });
+  const body =
+    format === 'standard'
+      ? JSON.stringify({ type, timestamp: at.toISOString(), data: { webhookId } })
+      : trialBody(format, webhookId, url);
+  const { status, problem, text, ms } = await poster.send(
+    postedTo(format, url),
+    { id: messageId, type, body },
+    secrets,
+    {
+      isTest: true,
+    },
+  );
   poster.close();
   await noteTries(sql, id, [{ messageId, type, at, status, problem, ms }]);
   return { status, problem, answer: text, ms };
+}
+
+/** A test message for a chat tool. */
+function trialBody(format: ChatFormat, webhookId: string, url: string): string {
+  const note = {
+    kind: 'test',
+    title: 'Test of a webhook',
+    lines: ['Messages of the alerts that name this webhook come here.'],
+    facts: [['Webhook', webhookId]],
+    advice: 'There is nothing to do.',
+    link: null,
+  } as const;
+  return chatBody(format, note, url);
 }
 
 /** The last tries of each webhook of an app, newest first, by the ids of the webhooks. */

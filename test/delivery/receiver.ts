@@ -4,6 +4,7 @@ import { createServer, type IncomingHttpHeaders, type Server, type ServerRespons
 import type { AddressInfo } from 'node:net';
 
 export interface Received {
+  readonly path?: string;
   readonly headers: IncomingHttpHeaders;
   readonly body: string;
 }
@@ -17,7 +18,11 @@ export class Receiver {
     this.#server = createServer(async (request, response) => {
       const parts: Buffer[] = [];
       for await (const part of request) parts.push(part as Buffer);
-      this.received.push({ headers: request.headers, body: Buffer.concat(parts).toString() });
+      this.received.push({
+        path: request.url ?? '',
+        headers: request.headers,
+        body: Buffer.concat(parts).toString(),
+      });
       this.answer(response, this.received.length);
     });
     this.#server.on('error', () => undefined);

@@ -3,7 +3,9 @@
  * says; it gets its body when it is sent.
  */
 import { DAY_MS, MINUTE_MS } from '../../base/time-units.ts';
+import type { WebhookFormat } from '../../base/webhook-formats.ts';
 import { spellPath } from '../../read/fields/payload-paths.ts';
+import { chatBody, type Note } from '../chat.ts';
 import type { ActiveRule, AlertRule } from './alert-rules.ts';
 import type { Limits } from './judge.ts';
 import { isRuleProblem, parseRule, type Rule, spellDuration } from './rule.ts';
@@ -58,6 +60,8 @@ interface Message extends Stored {
 
 /** Transitions of one kind and round that are a webhook message each. */
 const MOST_APART = 20;
+/** Transitions that one message to a chat tool names. */
+const MOST_IN_NOTE = 10;
 /** Transitions that one mail names. */
 const MOST_IN_MAIL = 50;
 /** Alerts of one request to Alertmanager. */
@@ -92,11 +96,30 @@ const BODIES: Readonly<Record<Channel, (message: Message) => object>> = {
   alertmanager: alertmanagerBody,
 };
 
-/** The body of a stored message. @returns null where its rule is not accepted any more */
-export function bodyOf(channel: Channel, text: string, publicUrl: string): string | null {
+/** The webhook that a message is for. */
+export interface Hook {
+  readonly url: string;
+  readonly format: WebhookFormat;
+}
+
+/**
+ * The body of a stored message.
+ * @param hook of a message to a webhook; null: it is gone, or the message is for others
+ * @returns null where its rule is not accepted any more
+ */
+export function bodyOf(
+  channel: Channel,
+  text: string,
+  publicUrl: string,
+  hook: Hook | null = null,
+): string | null {
   const stored = JSON.parse(text) as Stored; // Only storedMessage() writes them.
   const parsed = parseRule(stored.rule);
-  return isRuleProblem(parsed) ? null : JSON.stringify(BODIES[channel]({ ...stored, parsed, publicUrl }));
+  if (isRuleProblem(parsed)) return null;
+  const message = { ...stored, parsed, publicUrl };
+  return hook === null || hook.format === 'standard'
+    ? JSON.stringify(BODIES[channel](message))
+    : chatBody(hook.format, noteOf(message), hook.url);
 }
 
 /** The threshold that a value is compared with: of `unusual` the end that it passed. */
@@ -190,6 +213,38 @@ function wordsOf(rule: Rule): string {
 
 function shown(value: number | null): string {
   return value === null ? 'not known' : String(Number(value.toPrecision(6)));
+}
+
+const KINDS = { firing: 'Firing', resolved: 'Resolved', corrected: 'Corrected' } as const;
+const ADVICE = {
+  firing: 'Look at the chart. The alert is paused or changed on the page Alerts & webhooks of the app.',
+  resolved: 'There is nothing to do.',
+  corrected: 'There is nothing to do. Where it happens often, give the alert a delay.',
+} as const;
+
+/** What people read in a chat tool: transitions of one kind. */
+function noteOf(message: Message): Note {
+  const { name, app, parsed: rule, said } = message;
+  const [first] = said;
+  const more = said.length - MOST_IN_NOTE;
+  const bound = thresholdOf(rule, first);
+  const url = linkTo(message, first);
+  return {
+    kind: first.kind,
+    title: `${KINDS[first.kind]}: ${name} (${app.name})`,
+    lines: [
+      ...said.slice(0, MOST_IN_NOTE).map((one) => sentenceOf(rule, one)),
+      ...(more > 0 ? [`And ${more} more.`] : []),
+    ],
+    facts: [
+      ['Value', shown(first.value)],
+      ...(bound === null || rule.kind === 'absent' ? [] : [['Threshold', shown(bound)] as const]),
+      ['Since', iso(first.since)],
+    ],
+    advice: ADVICE[first.kind],
+    // Without PUBLIC_URL there is no address that others could open.
+    link: URL.canParse(url) ? { label: 'Open the chart', url } : null,
+  };
 }
 
 /** A mail without its address. */
