@@ -454,6 +454,9 @@ describe('tidemark archive', () => {
   let folder: string;
   let keepsRows: boolean;
 
+  // Not in the time of the test that happens to be the first.
+  beforeAll(build);
+
   beforeEach(async () => {
     keepsRows = true;
     [world, folder] = [await openWorld(), await mkdtemp(join(tmpdir(), 'tidemark-archive-'))];
