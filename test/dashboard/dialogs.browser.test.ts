@@ -157,7 +157,7 @@ describe.skipIf(withoutBrowser !== '')('dialogs', () => {
     await activity().getByText('owner@example.com revoked the resource token “Of two apps”').waitFor();
     await page.getByLabel('Add a member by email').fill('new@example.com');
     await page.getByRole('button', { name: 'Add', exact: true }).click();
-    await activity().getByText('owner@example.com invited new@example.com as maintainer').waitFor();
+    await activity().getByText('owner@example.com invited new@example.com as viewer').waitFor();
     // Without mail the link is shown once: it stays until it is said to be copied.
     const invitation = page.getByRole('dialog', { name: 'The invitation' });
     await page.keyboard.press('Escape');

@@ -25,8 +25,8 @@ interface Invited {
 
 /** Roles that an owner gives, and their names. */
 const ROLES = [
-  ['maintainer', 'maintainer'],
   ['viewer', 'viewer'],
+  ['maintainer', 'maintainer'],
 ] as const;
 
 /** The removal that waits for confirmation. */
@@ -120,7 +120,7 @@ function AddMember({ path, onAdded }: { readonly path: string; readonly onAdded:
     ${
       invited &&
       html`<${Dialog} locked=${!invited.mailed} title="The invitation" onClose=${close}>
-        <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} An account that has verified the address has the app in its list already. Otherwise the first account that opens the link joins, whatever its email address.</p>
+        <p>${invited.mailed ? `A mail with this link is on its way to ${invited.email}.` : `Send this link to ${invited.email}. It is shown only once: copy it before you close this dialog.`} An account that has verified the address has the app already. Otherwise the first account that opens the link joins.</p>
         <${Copyable} text=${invited.link} label="Copy the invitation link" />
         <div class="form-actions"><button type="button" class="button primary" onClick=${close}>${invited.mailed ? 'Close' : 'I have copied it'}</button></div>
       <//>`
