@@ -33,8 +33,8 @@ export function Explain({ appId, viewed, part, whole, onClose }: ExplainProps): 
   return html`<${Dialog} sheet title="What changed?" onClose=${onClose}>
     <p class="hint">${part.from !== null && spanText(part.from, part.to, view.zone)}, compared with the rest of the range. Shares of all events of each.</p>
     <${Waiting} for=${found} lines=${8} class="rows" />
-    ${data?.isSample && html`<p class="hint">Fields beside a filter are compared by samples of the newest events.</p>`}
-    ${data?.differences.length === 0 && html`<div class="empty"><h2>Nothing differs</h2><p>${data.fields === 0 ? html`No field is counted: <a href=${`/apps/${appId}/fields`}>count the fields</a> that may explain a change.` : 'Every type and every counted value has about the same share as in the rest of the range.'}</p></div>`}
+    ${data?.isSample && html`<p class="hint">Fields beside a filter are compared by samples.</p>`}
+    ${data?.differences.length === 0 && html`<div class="empty"><h2>Nothing differs</h2><p>${data.fields === 0 ? html`No field is counted: <a href=${`/apps/${appId}/fields`}>count the fields</a> that may explain a change.` : 'Every share is about that of the rest of the range.'}</p></div>`}
     <ul class="explain">${data?.differences.map(
       (one) => html`<li key=${`${one.path} ${one.key}`}>
         <button type="button" class="explain-name" title="Show only these events" onClick=${() => pick(one)}>${one.path === null ? 'type' : one.path}: <b>${one.name}</b></button>

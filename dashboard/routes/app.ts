@@ -109,6 +109,6 @@ function Figures({ app, zone }: { readonly app: App; readonly zone: string }): V
 
 const Gone: FunctionComponent = () => html`<div class="empty">
   <h1>There is no such app</h1>
-  <p>It may have been deleted, or you are not one of its members. An owner of the app can add you by your email address.</p>
+  <p>It was deleted, or you are not one of its members: an owner can add you.</p>
   <a class="button" href="/">All apps</a>
 </div>`;

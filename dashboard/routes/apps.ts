@@ -139,7 +139,7 @@ function CardSkeletons(): VNode {
 function NoApps({ newApp }: { readonly newApp: VNode }): VNode {
   return html`<div class="empty">
     <h2>Create your first app</h2>
-    <p>An app is one program or product whose events belong together. It gets a logging token to write with; its events are counted by type and shown as a time series.</p>
+    <p>An app is one program or product. It gets a logging token to write with; its events are counted by type.</p>
     ${newApp}
     <ol class="steps">
       <li><b>Create the app</b> and copy its logging token.</li>

@@ -41,7 +41,7 @@ function Narrow({ title, children }: { readonly title: string; readonly children
 
 function PasswordField({ autofocus = false }: { readonly autofocus?: boolean }): VNode {
   const [shown, setShown] = useState(false);
-  return html`<${Field} label="Password" name="password" type=${shown ? 'text' : 'password'} autofocus=${autofocus} autocomplete="new-password" autocapitalize="off" spellcheck=${false} minlength="8" hint="At least 8 characters, and not a common password. A sentence is easy to remember and hard to guess." />
+  return html`<${Field} label="Password" name="password" type=${shown ? 'text' : 'password'} autofocus=${autofocus} autocomplete="new-password" autocapitalize="off" spellcheck=${false} minlength="8" hint="At least 8 characters, and not a common password: a sentence is good." />
     <label class="check"><input type="checkbox" checked=${shown} onChange=${() => setShown(!shown)} />Show characters</label>`;
 }
 
@@ -64,12 +64,12 @@ function SignUp({ setupToken }: { readonly setupToken?: string }): VNode {
     return html`<${Narrow} title="You are signed in"><p><a href="/">Go to your apps</a></p><//>`;
   if (current.setup === 'link' && setupToken === undefined) {
     return html`<${Narrow} title="Almost there">
-      <p>This server has no account yet. The first one is made through a one-time link, which the server printed when it started. Open that link to continue.</p>
+      <p>This server has no account yet. Open the one-time link that it printed when it started.</p>
     <//>`;
   }
   if (current.setup === null && current.signup !== 'open') {
     return html`<${Narrow} title="By invitation">
-      <p>Accounts on this server are created by invitation. Ask an app’s owner to add your email address.</p>
+      <p>Accounts are created by invitation: ask an app’s owner.</p>
       <p class="links"><a href="/sign-in">Sign in</a></p>
     <//>`;
   }
@@ -141,7 +141,7 @@ function AskReset(): VNode {
       !sendsMail
         ? html`<p>This server sends no mail. Its operator can reset your password: <code>tidemark user reset-password</code></p>`
         : sent
-          ? html`<p role="status">If there is an account with this address, a mail with a link is on its way.</p>`
+          ? html`<p role="status">If there is such an account, a mail with a link is on its way.</p>`
           : html`<${Form} action=${action} submit="Send the link"><${Field} label="Email" name="email" type="email" autocomplete="username" autofocus /><//>`
     }
     <p class="links"><a href="/sign-in">Back to sign-in</a></p>

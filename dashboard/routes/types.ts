@@ -131,7 +131,7 @@ export function TypesPage({ appId, app }: TabProps): VNode {
     ${
       renaming &&
       html`<${FormDialog} title="Rename the event type" submit="Rename" method="PATCH" path=${`${path}/${renaming.typeId}`} said="The event type was renamed" onDone=${reload} onClose=${() => setRenaming(null)}>
-        <${Field} label="Name" name="name" maxlength="200" defaultValue=${renaming.name} hint="Its identifier and its events stay. A program that goes on sending the old name as typeName makes a new type: change that first." />
+        <${Field} label="Name" name="name" maxlength="200" defaultValue=${renaming.name} hint="Its events stay. A program that still sends the old name makes a new type: change that first." />
       <//>`
     }
     ${ofSchema && html`<${SchemaDialog} path=${`${path}/${encodeURIComponent(ofSchema.typeId)}`} name=${ofSchema.name} isSet=${byType.has(ofSchema.typeId)} isOwner=${isOwner} onDone=${schemas.reload} onClose=${() => setOfSchema(null)} />`}

@@ -137,7 +137,7 @@ function LastRefused({ usage: { lastRefused } }: { readonly usage: Usage }): VNo
         ],
       },
     )}
-    <p class="hint">At most 20, of the last 7 days. Tokens are masked, and so are values that rules of redaction name; where there are such rules, a body that is no JSON or longer than 4 KB is not shown.</p>
+    <p class="hint">At most 20, of the last 7 days. Tokens and values that rules of redaction name are masked; where there are such rules, only JSON up to 4 KB is shown.</p>
   </section>`;
 }
 

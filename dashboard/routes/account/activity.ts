@@ -12,7 +12,7 @@ const SHOWN = 20;
 
 export function AccountActivity({ resource }: { readonly resource: Resource<AuditPage> }): VNode {
   const entries = resource.data?.entries.slice(0, SHOWN) ?? [];
-  return html`<${Section} title="Activity" about="The latest changes of your account, and sign-ins from devices that were new.">
+  return html`<${Section} title="Activity" about="The latest changes, and sign-ins from new devices.">
     <${Waiting} for=${resource} lines=${3} />
     ${resource.data && entries.length === 0 && html`<p class="hint">Nothing yet.</p>`}
     <ol class="activity">

@@ -35,7 +35,7 @@ export function SecondFactor({ resource, onChanged }: SecondFactorProps): VNode 
     setStep(next);
     if (next?.kind !== 'confirm') onChanged();
   };
-  return html`<${Section} title="Second factor" about="Asks for a code from an authenticator app after the password.">
+  return html`<${Section} title="Second factor" about="A code from an authenticator app after the password.">
     <${Waiting} for=${resource} lines=${2} />
     ${data?.enabledAt === null && html`<p>Off. You sign in with your password only.</p>${button('Turn on…', 'begin')}`}
     ${
@@ -128,7 +128,7 @@ function RecoveryCodes({
   onStep,
 }: Pick<StepProps, 'onStep'> & { readonly codes: readonly string[] }): VNode {
   return html`<${Dialog} title="Recovery codes" locked onClose=${() => onStep(null)}>
-    <p>Each code works once instead of an authenticator code, for example when you have lost your phone. Store them somewhere else: they are not shown again.</p>
+    <p>Each works once instead of an authenticator code. Store them somewhere else: they are not shown again.</p>
     <ol class="recovery-codes">${codes.map((code) => html`<li key=${code}><code>${code}</code></li>`)}</ol>
     <div class="form-actions">
       <${CopyButton} text=${codes.join('\n')} label="Copy the recovery codes">Copy<//>
