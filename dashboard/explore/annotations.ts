@@ -71,19 +71,32 @@ export function AnnotationList(props: AnnotationListProps): VNode | null {
   const [isWhole, setWhole] = useState(false);
   const [removal, setRemoval] = useState<Annotation | null>(null);
   if (annotations.length === 0) return null;
-  const shown = isWhole ? annotations : annotations.slice(0, ROWS);
+  const groups = isWhole ? annotations.map((one) => [one] as const) : grouped(annotations);
+  const shown = isWhole ? groups : groups.slice(0, ROWS);
   return html`<ul class="annotations" aria-label="Annotations">
     ${shown.map(
-      (annotation) => html`<li key=${annotation.annotationId}>
+      ([annotation, ...earlier]) => html`<li key=${annotation.annotationId}>
         <i class=${annotation.kind === 'incident' ? 'annotation-mark incident' : 'annotation-mark'} aria-hidden="true"></i>
-        <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span>${annotation.eventId === undefined ? html`<span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>` : html`<a class="name" href=${`/apps/${appId}${viewSearch({ ...view, event: annotation.eventId })}`}>${annotation.text}</a>`}
+        <span class="sr-only">${KIND_NAMES[annotation.kind]}: </span>${annotation.eventId === undefined ? html`<span class="name" title=${annotation.createdBy === null ? 'Written with the logging token' : `Written by ${annotation.createdBy}`}>${annotation.text}</span>` : html`<a class="name" href=${`/apps/${appId}${viewSearch({ ...view, event: annotation.eventId })}`}>${annotation.text}</a>`}${earlier.length > 0 && html` <span class="badge">${earlier.length + 1} times</span>`}
         <time class="muted" datetime=${annotation.at} title=${exact(Date.parse(annotation.at), zone)}>${timeText(annotation, zone)}</time>
         ${mayChange && annotation.eventId === undefined && html`<button type="button" class="icon-button" aria-label=${`Remove the annotation ${annotation.text}`} onClick=${() => setRemoval(annotation)}><${Icon} name="close" /></button>`}
       </li>`,
     )}
-    ${annotations.length > shown.length && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
+    ${(groups.length > shown.length || annotations.length > groups.length) && html`<li><button type="button" class="button quiet" onClick=${() => setWhole(true)}>Show all ${annotations.length} annotations</button></li>`}
   </ul>
   ${removal && html`<${Confirm} title="Remove the annotation" path=${`${pathOf(appId)}/${removal.annotationId}`} said="The annotation was removed" onDone=${onDone} onClose=${() => setRemoval(null)}><b>${removal.text}</b> is removed from the charts of all members.<//>`}`;
+}
+
+/** Firings of one alert are one line: the newest of them first. */
+function grouped(annotations: readonly Mark[]): readonly (readonly [Mark, ...Mark[]])[] {
+  const groups = new Map<string, [Mark, ...Mark[]]>();
+  for (const one of annotations) {
+    const key = one.text.startsWith('Alert: ') ? one.text : one.annotationId;
+    const known = groups.get(key);
+    if (known === undefined) groups.set(key, [one]);
+    else known.push(one);
+  }
+  return [...groups.values()];
 }
 
 /** `20 Nov 2026, 14:00`, or from when to when. */

@@ -82,6 +82,14 @@ describe('a member', () => {
     const first = nextDigest(ZONE, clock.wall());
     expect((await viewer.put(path, { timezone: ZONE })).status).toBe(200);
     expect(await digest()).toEqual({ timezone: ZONE, nextAt: new Date(first).toISOString() });
+    // One at once is of the seven days before today, and moves none.
+    expect((await viewer.put(path, { timezone: ZONE, now: true })).status).toBe(200);
+    await until(() => mailbox.mails.length > 0, 'the one that was asked for has come');
+    expect(mailbox.mails.splice(0)[0]?.text).toContain('0 events last week');
+    await until(
+      async () => JSON.stringify(await digest()).includes(new Date(first).toISOString()),
+      'the next one comes on Monday',
+    );
 
     // The service was down on that Monday, and for longer: the digest of it is left out.
     const second = nextDigest(ZONE, first);

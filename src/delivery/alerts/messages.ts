@@ -41,13 +41,24 @@ export interface Waiting {
   readonly said: SomeSaid;
 }
 
+/** How the parts of an app are called that messages name. */
+export interface Names {
+  /** Public ids of types by their names. */
+  readonly types: Readonly<Record<string, string>>;
+  /** What the numbers of fields are of, by their paths as JSON. */
+  readonly units: Readonly<Record<string, string>>;
+}
+
 /** A message as it waits, in JSON. */
 interface Stored {
   readonly alertId: string;
   readonly name: string;
   /** JSON, as it was typed. */
   readonly rule: string;
+  /** Of the times in mails. Absent in messages of the release before. */
+  readonly timezone?: string;
   readonly app: ActiveRule['app'];
+  readonly names?: Names;
   /** When it was made. */
   readonly at: number;
   readonly said: SomeSaid;
@@ -86,8 +97,13 @@ export function messagesOf(
 }
 
 /** A message as it is stored. @param at when it is made */
-export function storedMessage({ alertId, name, rule, app }: ActiveRule, said: SomeSaid, at: number): string {
-  return JSON.stringify({ alertId, name, rule, app, at, said } satisfies Stored);
+export function storedMessage(
+  { alertId, name, rule, timezone, app }: ActiveRule,
+  said: SomeSaid,
+  at: number,
+  names: Names,
+): string {
+  return JSON.stringify({ alertId, name, rule, timezone, app, names, at, said } satisfies Stored);
 }
 
 const BODIES: Readonly<Record<Channel, (message: Message) => object>> = {
@@ -181,10 +197,22 @@ function windowOf(rule: Rule, at: number): { readonly from: string; readonly to:
   return { from: iso(to - rule.windowMs), to: iso(to) };
 }
 
-/** The app's page around the firing. */
-function linkTo({ publicUrl, app, parsed: rule }: Message, { at, since }: Said): string {
-  const from = iso(Math.min(since, at) - rule.windowMs - SHOWN_AROUND_MS);
-  return `${publicUrl}/apps/${app.appId}?from=${from}&to=${iso(at + SHOWN_AROUND_MS)}`;
+/** The app's page around the firing, up to when the message was made, with what the rule is about. */
+function linkTo(message: Message, said: Said): string {
+  const { publicUrl, app, parsed: rule, timezone = 'UTC', names, at } = message;
+  const { measured, source } = rule;
+  const from = Math.min(said.since, said.at) - rule.windowMs - SHOWN_AROUND_MS;
+  const to = Math.max(said.at, Math.min(said.at + SHOWN_AROUND_MS, at));
+  const query = new URLSearchParams({ from: iso(from), to: iso(to), tz: timezone });
+  const { type } = rule.kind === 'ratio' ? rule.to : measured;
+  const typeId = type === null ? undefined : names?.types[type];
+  if (typeId !== undefined) query.append('type', typeId);
+  if (rule.kind !== 'ratio' && typeof source.filter === 'string') query.append('filter', source.filter);
+  if (measured.of !== 'count' && measured.field !== null) {
+    query.set('of', spellPath(measured.field));
+    query.set('stat', measured.of);
+  }
+  return `${publicUrl}/apps/${app.appId}?${query}`;
 }
 
 /** Whose numbers a sentence is about. */
@@ -193,7 +221,11 @@ function whoseOf(rule: Rule, series: string): string {
 }
 
 /** One sentence on a transition. */
-function sentenceOf(rule: Rule, said: Said): string {
+function sentenceOf({ parsed: rule, names }: Message, said: Said): string {
+  const { field, of } = rule.measured;
+  const unit = of === 'distinct' ? undefined : names?.units[JSON.stringify(field)];
+  const shown = (value: number | null): string =>
+    numberText(value) + (unit !== undefined && value !== null ? ` ${unit}` : '');
   const whose = whoseOf(rule, said.series);
   const seen = `${wordsOf(rule)}${whose} in ${spellDuration(rule.windowMs)} is ${shown(said.value)}`;
   if (said.kind === 'corrected')
@@ -201,7 +233,7 @@ function sentenceOf(rule: Rule, said: Said): string {
   if (rule.kind === 'unusual')
     return `${seen}; expected ${shown(said.limits?.expected ?? null)} (${shown(said.limits?.low ?? null)} to ${shown(said.limits?.high ?? null)}).`;
   if (rule.kind === 'absent') return `${seen}.`;
-  return `${seen}; the alert fires ${rule.side} ${rule.threshold}.`;
+  return `${seen}; the alert fires ${rule.side} ${shown(rule.threshold)}.`;
 }
 
 function wordsOf(rule: Rule): string {
@@ -211,7 +243,7 @@ function wordsOf(rule: Rule): string {
   return rule.kind === 'ratio' ? `The ratio` : `${measured}${ofType}`;
 }
 
-function shown(value: number | null): string {
+function numberText(value: number | null): string {
   return value === null ? 'not known' : String(Number(value.toPrecision(6)));
 }
 
@@ -233,12 +265,12 @@ function noteOf(message: Message): Note {
     kind: first.kind,
     title: `${KINDS[first.kind]}: ${name} (${app.name})`,
     lines: [
-      ...said.slice(0, MOST_IN_NOTE).map((one) => sentenceOf(rule, one)),
+      ...said.slice(0, MOST_IN_NOTE).map((one) => sentenceOf(message, one)),
       ...(more > 0 ? [`And ${more} more.`] : []),
     ],
     facts: [
-      ['Value', shown(first.value)],
-      ...(bound === null || rule.kind === 'absent' ? [] : [['Threshold', shown(bound)] as const]),
+      ['Value', numberText(first.value)],
+      ...(bound === null || rule.kind === 'absent' ? [] : [['Threshold', numberText(bound)] as const]),
       ['Since', iso(first.since)],
     ],
     advice: ADVICE[first.kind],
@@ -247,17 +279,26 @@ function noteOf(message: Message): Note {
   };
 }
 
+const WHAT = { firing: 'Firing', resolved: 'Over', corrected: 'Corrected' } as const;
+
+/** `Sat 28 Nov 2026, 10:34 (Europe/Berlin)` */
+function localTime(at: number, timezone: string): string {
+  const date = { weekday: 'short', day: 'numeric', month: 'short', year: 'numeric' } as const;
+  const time = { hour: '2-digit', minute: '2-digit', hourCycle: 'h23' } as const;
+  return `${new Intl.DateTimeFormat('en-GB', { timeZone: timezone, ...date, ...time }).format(at)} (${timezone})`;
+}
+
 /** A mail without its address. */
 function mailBody(message: Message): object {
-  const { name, app, parsed: rule, said } = message;
+  const { name, app, said, timezone = 'UTC' } = message;
   const kinds = [...new Set(said.map(({ kind }) => kind))].join(', ');
   const more = said.length > MOST_IN_MAIL ? `\nand ${said.length - MOST_IN_MAIL} more\n` : '';
   const lines = said
     .slice(0, MOST_IN_MAIL)
-    .map((one) => `${iso(one.at)} ${one.kind}: ${sentenceOf(rule, one)}\n`);
+    .map((one) => `${WHAT[one.kind]}, ${localTime(one.at, timezone)}: ${sentenceOf(message, one)}\n`);
   return {
     subject: `[${kinds}] ${name} (${app.name})`,
-    text: `Alert ${JSON.stringify(name)} of the app ${JSON.stringify(app.name)}\n\n${lines.join('')}${more}\nRule: ${message.rule}\n\n${linkTo(message, said[0])}\n`,
+    text: `Alert ${JSON.stringify(name)} of the app ${JSON.stringify(app.name)}\n\n${lines.join('')}${more}\n${linkTo(message, said[0])}\n`,
   };
 }
 
@@ -273,10 +314,10 @@ function alertmanagerBody(message: Message): object {
       ...(one.series !== '' && { [labelOf(rule.by ?? [])]: textOf(one.series) }),
     },
     annotations: {
-      summary: sentenceOf(rule, one),
-      value: shown(one.value),
+      summary: sentenceOf(message, one),
+      value: numberText(one.value),
       ...(one.kind === 'corrected' && {
-        corrected: `from ${shown(one.earlierValue)} to ${shown(one.value)}`,
+        corrected: `from ${numberText(one.earlierValue)} to ${numberText(one.value)}`,
       }),
     },
     startsAt: iso(one.since),

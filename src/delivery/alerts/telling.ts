@@ -7,11 +7,13 @@ import {
   annotationOf,
   markOf,
   messagesOf,
+  type Names,
   type Said,
   storedMessage,
   thresholdOf,
   type Waiting,
 } from './messages.ts';
+import { partsOf, type Rule } from './rule.ts';
 
 /** Firings of one rule in one round that are marked on the chart. */
 const MOST_ANNOTATED = 10;
@@ -88,6 +90,11 @@ export async function insertMessages(tx: Transaction, rules: readonly Messages[]
   const [row] = await tx<{ waiting: number }[]>`
     SELECT count(*)::integer AS waiting
       FROM (SELECT FROM delivery_messages WHERE app_id = ${appId} LIMIT ${MOST_WAITING_OF_APP}) AS waiting`;
+  const names = await namesIn(
+    tx,
+    appId,
+    rules.map(({ alert }) => alert.parsed),
+  );
   let waiting = row?.waiting ?? 0;
   const kept: (Waiting & { readonly stored: string })[] = [];
   const full: NotedProblem[] = [];
@@ -97,7 +104,7 @@ export async function insertMessages(tx: Transaction, rules: readonly Messages[]
       full.push({ id: alert.id, problem: TOO_MANY_MESSAGES });
     else {
       waiting += messages.length;
-      for (const one of messages) kept.push({ ...one, stored: storedMessage(alert, one.said, at) });
+      for (const one of messages) kept.push({ ...one, stored: storedMessage(alert, one.said, at, names) });
     }
   }
   await noteProblems(tx, full);
@@ -108,6 +115,21 @@ export async function insertMessages(tx: Transaction, rules: readonly Messages[]
       FROM unnest(${of(({ channel }) => channel)}::text[], ${of(({ target }) => target)}::text[],
                   ${of(({ said: [first] }) => first.id)}::text[], ${of(({ said: [first] }) => first.kind)}::text[],
                   ${of(({ stored }) => stored)}::text[]) AS given (channel, target, message_id, kind, said)`;
+}
+
+/** How the types and numbers are called that rules of an app are about. */
+async function namesIn(tx: Transaction, appId: number, rules: readonly Rule[]): Promise<Names> {
+  const parts = rules.flatMap(partsOf);
+  const types = await tx<{ name: string; typeId: string }[]>`
+    SELECT name, public_id AS "typeId" FROM event_types
+     WHERE app_id = ${appId} AND name = ANY(${parts.flatMap(({ type }) => type ?? [])}::text[])`;
+  const units = await tx<{ path: string; unit: string }[]>`
+    SELECT path, unit FROM declared_fields
+     WHERE app_id = ${appId} AND kind = 'number' AND unit IS NOT NULL AND removed_at IS NULL`;
+  return {
+    types: Object.fromEntries(types.map(({ name, typeId }) => [name, typeId])),
+    units: Object.fromEntries(units.map(({ path, unit }) => [path, unit])),
+  };
 }
 
 /** Marks firings on the chart of the app. */

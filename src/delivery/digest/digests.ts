@@ -45,14 +45,19 @@ export async function findDigest(sql: Sql, of: DigestOf): Promise<Digest | null>
 }
 
 /**
- * Has a member get it, or get it by another clock.
+ * Has a member get it, or get it by another clock; at once too, with the seven days before today.
  * @throws Refused boardNotFound
  */
 export async function setDigest(
   sql: Sql,
-  { timezone, now, ...of }: DigestOf & { readonly timezone: string; readonly now: number },
+  {
+    timezone,
+    atOnce = false,
+    now,
+    ...of
+  }: DigestOf & { readonly timezone: string; readonly atOnce?: boolean; readonly now: number },
 ): Promise<Digest> {
-  const nextAt = new Date(nextDigest(timezone, now));
+  const nextAt = new Date(atOnce ? now : nextDigest(timezone, now));
   await sql.begin('isolation level read committed', async (tx) => {
     const { appId, boardId } = await placeOf(tx, of);
     await tx`

@@ -89,8 +89,8 @@ function headline(chart: ChartOfWeek, { boardName }: WeekNumbers): string {
   return `${named}${numberWithUnit(chart)} last week${changeOf(chart, ', ')}`;
 }
 
-function numberWithUnit({ total, unit, of }: ChartOfWeek): string {
-  const text = numberText(total, unit);
+function numberWithUnit({ total, unit, of, format }: ChartOfWeek): string {
+  const text = numberText(total, unit, format);
   if (unit === 'measure') return `${of} ${text}`;
   return `${text} ${unitText({ unit, of, total })}`;
 }
@@ -144,12 +144,16 @@ interface DayOfWeek {
   readonly before: string;
 }
 
-function daysOf({ days, daysBefore, unit }: ChartOfWeek, week: WeekNumbers, zone: string): DayOfWeek[] {
+function daysOf(
+  { days, daysBefore, unit, format }: ChartOfWeek,
+  week: WeekNumbers,
+  zone: string,
+): DayOfWeek[] {
   if (days.length === 0) return [];
   return week.starts.map((start, index) => ({
     day: dayOf(start, zone),
-    value: numberText(days[index] ?? null, unit),
-    before: numberText(daysBefore[index] ?? null, unit),
+    value: numberText(days[index] ?? null, unit, format),
+    before: numberText(daysBefore[index] ?? null, unit, format),
   }));
 }
 
@@ -191,7 +195,7 @@ function chartHtml({ digest, week, pictures, linkOf }: Shown, chart: ChartOfWeek
       ? ''
       : `<h2 style="margin:0;font-size:16px"><a style="color:#0a6c80" href="${escaped(linkOf(chart))}">${escaped(chart.name)}</a></h2>`;
   const change = [changeOf(chart, ''), beforeText(chart)].filter((text) => text !== '').join(', ');
-  const figure = `<p style="margin:0"><b style="font-size:26px">${escaped(numberText(chart.total, chart.unit))}</b> ${escaped(unitText(chart))}<br><span class="m" style="${MUTED}">${escaped(change)}</span></p>`;
+  const figure = `<p style="margin:0"><b style="font-size:26px">${escaped(numberText(chart.total, chart.unit, chart.format))}</b> ${escaped(unitText(chart))}<br><span class="m" style="${MUTED}">${escaped(change)}</span></p>`;
   return `<div class="c" style="margin:16px 0 0;padding:14px 0 0;border-top:1px solid #dde3e7">
 ${heading}${days.length === 0 ? '' : figure}
 ${chart.problem === null ? '' : `<p class="m" style="margin:4px 0 0;font-size:13px;${MUTED}">${escaped(chart.problem)}</p>`}
@@ -232,15 +236,20 @@ function number(value: number): string {
 }
 
 /** A number as it is shown; a dash where there is none. */
-function numberText(value: number | null, unit: Unit): string {
+function numberText(value: number | null, unit: Unit, format: ChartOfWeek['format']): string {
   if (value === null) return '–';
   if (unit === 'events') return number(value);
   if (unit === 'ratio') return `${Number((value * 100).toPrecision(3))} %`;
-  return value.toLocaleString('en-US', { maximumFractionDigits: Math.abs(value) < 100 ? 2 : 0 });
+  const most = format?.decimals ?? (Math.abs(value) < 100 ? 2 : 0);
+  const text = value.toLocaleString('en-US', {
+    minimumFractionDigits: format?.decimals ?? 0,
+    maximumFractionDigits: most,
+  });
+  return format?.unit == null ? text : `${text}\u00a0${format.unit}`;
 }
 
-function beforeText({ before, unit }: ChartOfWeek): string {
-  return `${numberText(before, unit)} in the week before`;
+function beforeText({ before, unit, format }: ChartOfWeek): string {
+  return `${numberText(before, unit, format)} in the week before`;
 }
 
 const COMPACT = new Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 });

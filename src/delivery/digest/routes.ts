@@ -21,7 +21,9 @@ export interface DigestRoutesOptions {
 
 /** They are the member's own, whatever they may do in the app: of the app, and of its boards. */
 const PATHS = ['/api/account/digests/:appId', '/api/account/digests/:appId/boards/:boardId'];
-const ASKED = bodyOf({ timezone: { type: 'string', maxLength: 100 } }, ['timezone']);
+const ASKED = bodyOf({ timezone: { type: 'string', maxLength: 100 }, now: { type: 'boolean' } }, [
+  'timezone',
+]);
 
 const TOKEN: Parameter = {
   form: /^[\w-]{32}$/,
@@ -35,11 +37,11 @@ export function digestRoutes({ api, sql, sendsMail, now }: DigestRoutesOptions):
         const digest = await findDigest(sql, ofCall(call));
         return done<DigestState>({ sendsMail, digest });
       }),
-      api.change('PUT', path, 'read', ASKED, async (call, { timezone }) => {
+      api.change('PUT', path, 'read', ASKED, async (call, { timezone, now: atOnce = false }) => {
         if (!sendsMail) return invalidField('timezone', 'cannot be used: there is no mail server (SMTP_URL)');
         if (!isTimezone(timezone))
           return invalidField('timezone', 'must be an IANA time zone, such as Europe/Berlin');
-        const digest = await setDigest(sql, { ...ofCall(call), timezone, now: now() });
+        const digest = await setDigest(sql, { ...ofCall(call), timezone, atOnce, now: now() });
         return done<DigestState>({ sendsMail, digest });
       }),
       api.change('DELETE', path, 'read', NO_FIELDS, async (call) => {

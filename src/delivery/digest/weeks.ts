@@ -2,6 +2,7 @@
 import type { BoardChart, Series as ChartSeries } from '../../api-types/answers.ts';
 import { listBoards } from '../../apps/boards.ts';
 import { listHiddenTypes } from '../../apps/event-types.ts';
+import type { NumberFormat } from '../../apps/fields.ts';
 import { type MeasureStat, measureLabel } from '../../base/measures.ts';
 import { DAY_MS } from '../../base/time-units.ts';
 import { asksForHidden, listOf, parsePart } from '../../base/view.ts';
@@ -29,6 +30,8 @@ export interface ChartOfWeek {
   readonly unit: Unit;
   /** What is measured, such as `average of total`; of a ratio, what is so of that part, such as `are refund`; empty for events. */
   readonly of: string;
+  /** How the numbers of a measure are shown; null: no declaration says so. */
+  readonly format?: NumberFormat | null;
   /** Of the whole week: not an average of its days. */
   readonly total: number | null;
   /** The same of the week before. */
@@ -105,7 +108,7 @@ async function weekOfApp(
   if (typeof now === 'string' || typeof earlier === 'string')
     throw new Error('Two weeks by the day are too many buckets.');
   const chart = {
-    ...({ name: appName, search: null, unit: 'events', of: '', problem: null } as const),
+    ...({ name: appName, search: null, unit: 'events', of: '', format: null, problem: null } as const),
     ...{ total: sum(now.all), before: sum(earlier.all), days: now.all, daysBefore: earlier.all },
     lines: linesOfTypes(now, earlier),
   };
@@ -170,7 +173,7 @@ function sharedOf(of: Between, compared: Between, timezone: string): URLSearchPa
   return new URLSearchParams({
     ...{ from: iso(of.from), to: iso(of.until), timezone },
     ...{ compareFrom: iso(compared.from), compareTo: iso(compared.until) },
-    ...{ buckets: String(DAYS), lines: String(LINES) },
+    ...{ width: '1d', lines: String(LINES) },
   });
 }
 
@@ -181,18 +184,18 @@ function chartOf(chart: BoardChart, earlier: BoardChart): ChartOfWeek {
   for (const name of ['range', 'from', 'to', 'tz', 'back', 'at', 'event']) view.delete(name);
   return {
     ...{ name: chart.name, search: view.toString(), problem: chart.problem },
-    ...{ unit: now.unit, of: now.of, total: now.total, before: then.total },
+    ...{ unit: now.unit, of: now.of, format: now.format, total: now.total, before: then.total },
     ...{ days: now.values, daysBefore: then.values },
     lines: now.unit === 'events' ? linesOfChart(chart.series, earlier.series) : [],
   };
 }
 
-interface Measured extends Pick<ChartOfWeek, 'unit' | 'of' | 'total'> {
+interface Measured extends Pick<ChartOfWeek, 'unit' | 'of' | 'total' | 'format'> {
   readonly values: Values;
 }
 
 function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams): Measured {
-  if (series === null) return { unit: 'events', of: '', total: null, values: [] };
+  if (series === null) return { unit: 'events', of: '', format: null, total: null, values: [] };
   const withHidden = asksForHidden({ types: listOf(view, 'type'), hidden: view.getAll('hide') });
   const counts = countsOf(series, withHidden);
   if (part !== null) {
@@ -200,7 +203,7 @@ function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams)
     const asked = parsePart(view) ?? { type: '' }; // Only a ratio has a part.
     const of = 'type' in asked ? `are ${part.lines[0]?.name ?? asked.type}` : `have ${asked.filter}`;
     return {
-      ...{ unit: 'ratio', of },
+      ...{ unit: 'ratio', of, format: null },
       total: ratio(sum(parts), sum(counts)),
       values: counts.map((count, day) => ratio(parts[day] ?? 0, count)),
     };
@@ -209,10 +212,11 @@ function numbersOf({ series, part, numbers }: BoardChart, view: URLSearchParams)
   if (numbers !== null)
     return {
       ...{ unit: 'measure', of: `${measureLabel(stat).toLowerCase()} of ${numbers.of}` },
+      format: stat === 'distinct' ? null : numbers.format,
       total: numbers.overall[stat] ?? null,
       values: numbers.stats[stat] ?? series.starts.map(() => null),
     };
-  return { unit: 'events', of: '', total: sum(counts), values: counts };
+  return { unit: 'events', of: '', format: null, total: sum(counts), values: counts };
 }
 
 function countsOf({ all, hidden }: ChartSeries, withHidden: boolean): readonly number[] {
