@@ -28,6 +28,11 @@ export function average(value: number): string {
   return value < 100 ? rough.format(value) : plain.format(Math.round(value));
 }
 
+/** With so many digits after the decimal point. */
+export const fixed = (value: number, digits: number): string =>
+  (value < 0 ? '−' : '') +
+  Math.abs(value).toLocaleString(LOCALE, { minimumFractionDigits: digits, maximumFractionDigits: digits });
+
 /** In full while it has at most six digits: 12,345 or 1.2M. */
 export const amount = (value: number): string => (value < 1e6 ? count(value) : compact(value));
 

@@ -1,5 +1,6 @@
 /** The whole state of a view ⇄ the query of its address: reload, back and a shared link show the same. */
 import { listOf, MODES, type Mode, SCALES, type Scale } from '../src/base/view.ts';
+import { WIDTHS, type WidthName } from '../src/base/widths.ts';
 import { type Measure, parseMeasure, writeMeasure } from './measure.ts';
 import { type Compare, isoText, parseRange, type Range, rangeText, type Span } from './range.ts';
 import { isZone } from './time-zone.ts';
@@ -53,7 +54,9 @@ export interface View {
   readonly zone: string;
   /** Whether a relative range follows the clock. */
   readonly live: boolean;
-  /** The most buckets that are wanted; null: as many as the width shows well. */
+  /** The width of a bar; null: one of which there are as many as the window shows well. */
+  readonly width: WidthName | null;
+  /** The most buckets that are wanted; null: as many as the window shows well. */
   readonly detail: number | null;
   /** Whether the numbers are shown as a table too. */
   readonly table: boolean;
@@ -102,6 +105,7 @@ export function parseView(search: string, ownZone: string): View {
     hidden: listOf(query, 'hide'),
     zone: zone !== '' && isZone(zone) ? zone : ownZone,
     live: text('refresh') !== 'off',
+    width: WIDTHS.find((width) => width === text('width')) ?? null,
     detail: DETAILS.includes(detail) ? detail : null,
     table: text('table') === '1',
     columns: columns.length === 0 ? null : listOf(query, 'column'),
@@ -129,6 +133,7 @@ export function misread(search: string): string[] {
     mode: view.mode === query.get('mode'),
     scale: view.scale === query.get('scale'),
     compare: view.compare === query.get('compare'),
+    width: view.width !== null,
     buckets: view.detail !== null,
   };
   return Object.entries(understood).flatMap(([name, is]) =>
@@ -169,6 +174,7 @@ export function viewSearch(view: View): string {
   if (text !== null) query.set('q2', text);
   for (const key of view.hidden) query.append('hide', key);
   if (!view.live) query.set('refresh', 'off');
+  if (view.width !== null) query.set('width', view.width);
   if (view.detail !== null) query.set('buckets', String(view.detail));
   if (view.table) query.set('table', '1');
   // An empty parameter means no columns.

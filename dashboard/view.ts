@@ -69,7 +69,7 @@ export function seriesPath(appId: string, view: View, span: Span, lines = TOP_LI
   const query = scopeQuery(view, span);
   query.set('timezone', view.zone);
   if (view.by !== null) query.set('by', view.by);
-  query.set('buckets', String(bucketsOf(view)));
+  setBuckets(query, view);
   query.set('lines', String(lines));
   const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
   if (compared?.from != null) {
@@ -95,7 +95,7 @@ export function scanPath(
   const query = scopeQuery(view, part.scope);
   query.set('timezone', view.zone);
   if (view.by !== null) query.set('by', view.by);
-  if (part.width === undefined) query.set('buckets', String(bucketsOf(view)));
+  if (part.width === undefined) setBuckets(query, view);
   else query.set('width', part.width);
   if (part.cursor !== null) query.set('cursor', part.cursor);
   return `/api/apps/${appId}/scan?${query}`;
@@ -109,6 +109,8 @@ export interface NumbersAsked {
   readonly by: string | null;
   readonly isByType: boolean;
   readonly lines?: number;
+  /** Whether what a sum had before the range is asked for. */
+  readonly before?: boolean;
 }
 
 /** The request for the statistics of a field in the same buckets, of the events that meet the view's conditions. */
@@ -120,12 +122,19 @@ export function numbersPath(appId: string, view: View, span: Span, asked: Number
   else if (asked.isByType) query.set('byType', 'true');
   query.set('lines', String(asked.lines ?? TOP_LINES));
   query.set('timezone', view.zone);
-  query.set('buckets', String(bucketsOf(view)));
+  setBuckets(query, view);
+  if (asked.before) query.set('before', 'true');
   return `/api/apps/${appId}/numbers?${query}`;
 }
 
 export const bucketsOf = (view: View): number | undefined =>
   view.detail ?? BUCKETS.find(([width]) => innerWidth < width)?.[1];
+
+/** The width of a bar that was chosen, or how many there may be. */
+function setBuckets(query: URLSearchParams, view: View): void {
+  if (view.width === null) query.set('buckets', String(bucketsOf(view)));
+  else query.set('width', view.width);
+}
 
 /** Times, types and conditions of a view, as requests have them. @param to null: to the present, whenever it is asked */
 export function scopeQuery(

@@ -1,7 +1,18 @@
 /** A line over the chart's buckets that is no number of events: a ratio, or a statistic, of all events and apart by types or values. */
 import type { Compared, MeasureStat, NumberStats, Series, StatColumns } from '../../src/api-types/answers.ts';
-import { average } from '../format.ts';
-import { allOf, COLORS, comparedPlaces, freeColor, OTHER } from './series-data.ts';
+import { average, fixed } from '../format.ts';
+import type { Mode } from '../url.ts';
+import {
+  accumulated,
+  allOf,
+  COLORS,
+  comparedPlaces,
+  freeColor,
+  type Line,
+  OTHER,
+  type Stack,
+  stackOf,
+} from './series-data.ts';
 
 /** A number for each bucket; null where there is none. */
 export type Values = readonly (number | null)[];
@@ -17,14 +28,16 @@ export interface Curve {
     | null;
   /** A value as it is shown. */
   readonly text: (value: number) => string;
+  /** What the numbers are of; empty: it is not said, or in the text. */
+  readonly unit: string;
   /** Numbers that it is made of, with their names. */
   readonly parts: readonly (readonly [name: string, value: number])[];
   /** The path that the lines are by; null: event types. */
   readonly by: string | null;
   /** The same apart, of those with the most events; none where it is not broken down. */
   readonly lines: readonly CurveLine[];
-  /** Whether lines add up to the whole: only sums do. */
-  readonly isSum: boolean;
+  /** Its bars, or areas: of what adds up to the whole, which only sums do; null: it is drawn as lines. */
+  readonly stack: Stack | null;
 }
 
 export interface CurveLine {
@@ -75,6 +88,7 @@ export function ratioCurve(
     overall: ratio(above, below),
     compared,
     text: percent,
+    unit: '',
     parts: [
       [names.part, above],
       [names.whole, below],
@@ -83,7 +97,7 @@ export function ratioCurve(
   };
 }
 
-const WHOLE = { by: null, lines: [], isSum: false } as const;
+const WHOLE = { by: null, lines: [], stack: null } as const;
 
 export interface StatAsked {
   readonly stat: MeasureStat;
@@ -92,6 +106,8 @@ export interface StatAsked {
   readonly by: string | null;
   /** Lines that are not drawn. */
   readonly hidden: readonly string[];
+  /** How a sum is drawn. */
+  readonly mode: Mode;
 }
 
 /** A statistic of a field. @param earlier that of what is compared with */
@@ -99,8 +115,9 @@ export function statCurve(
   series: Series,
   numbers: NumberStats,
   earlier: NumberStats | null,
-  { stat, name, by, hidden }: StatAsked,
+  asked: StatAsked,
 ): Curve {
+  const { stat, by } = asked;
   const places = earlier === null ? null : comparedPlaces(series, earlier.starts);
   const compared =
     places === null || earlier === null || earlier.bucket !== series.bucket
@@ -110,16 +127,64 @@ export function statCurve(
           overall: earlier.overall[stat] ?? null,
           interval: earlier.interval,
         };
-  return {
-    name,
+  const curve: Curve = {
+    name: asked.name,
     values: valuesOf(numbers, stat, series),
     overall: numbers.overall[stat] ?? null,
     compared,
-    text: measured,
+    text: measuredIn(stat === 'distinct' ? null : numbers.format),
+    unit: (stat !== 'distinct' && numbers.format?.unit) || '',
     parts: [[`Events with a ${stat === 'distinct' ? 'value' : 'number'}`, numbers.overall.count]],
     by,
-    lines: linesOf(series, numbers, earlier, { stat, name, by, hidden }),
-    isSum: stat === 'sum',
+    lines: linesOf(series, numbers, earlier, asked),
+    stack: null,
+  };
+  return stat === 'sum' ? stacked(curve, numbers, asked) : curve;
+}
+
+/** A sum as bars, or as what has accumulated. What was before the range may not be known: then it accumulates from 0. */
+function stacked(curve: Curve, { before }: NumberStats, { name, mode: wanted }: StatAsked): Curve {
+  const mode = wanted === 'running' && !before ? 'accumulated' : wanted;
+  const isRunning = mode === 'running';
+  const known = sum(curve.lines.map(({ key }) => before?.byKey[key] ?? 0));
+  const all = isRunning ? (before?.all ?? 0) : 0;
+  const beforeOf = (key: string): number =>
+    isRunning ? (key === OTHER ? all - known : (before?.byKey[key] ?? 0)) : 0;
+  const { compared, lines } = curve;
+  const bars = (values: Values): number[] => values.map((value) => value ?? 0);
+  const drawn = lines.filter(({ shown }) => shown);
+  // Of some lines alone it is not known what they are compared with.
+  const ghost = compared !== null && drawn.length === lines.length ? compared : null;
+  const layer = (
+    line: Pick<CurveLine, 'key' | 'name' | 'color' | 'values' | 'overall'>,
+    index: number,
+  ): Line => ({
+    ...{ key: line.key, name: line.name, color: line.color, counts: bars(line.values), shown: true },
+    ...{ total: line.overall ?? 0, before: line.key === '' ? all : beforeOf(line.key) },
+    compared:
+      index === 0 && ghost !== null ? { counts: bars(ghost.values), total: ghost.overall ?? 0 } : null,
+  });
+  const whole = { key: '', name, color: COLORS + 1, values: curve.values, overall: curve.overall };
+  return {
+    ...curve,
+    name: name + { histogram: '', accumulated: ', accumulated', running: ', total so far' }[mode],
+    values: accumulated(curve.values, mode, all),
+    overall: isRunning ? (curve.overall ?? 0) + all : curve.overall,
+    compared:
+      isRunning || compared === null ? null : { ...compared, values: accumulated(compared.values, mode) },
+    lines: lines
+      .map((line) => ({
+        ...line,
+        values: accumulated(line.values, mode, beforeOf(line.key)),
+        overall: isRunning ? (line.overall ?? 0) + beforeOf(line.key) : line.overall,
+        before: isRunning ? null : line.before,
+      }))
+      .sort(
+        (a, b) =>
+          Number(a.key === OTHER) - Number(b.key === OTHER) ||
+          (b.overall ?? -Infinity) - (a.overall ?? -Infinity),
+      ),
+    stack: stackOf((drawn.length === 0 ? [whole] : drawn).map(layer), mode),
   };
 }
 
@@ -127,58 +192,64 @@ export function statCurve(
 const valuesOf = ({ stats }: StatColumns, stat: MeasureStat, { starts }: Series): Values =>
   stats[stat] ?? starts.map(() => null);
 
+/** Lines in the order of what they show, and after them what is left. */
 function linesOf(
   series: Series,
-  { lines, rest }: NumberStats,
+  numbers: NumberStats,
   earlier: NumberStats | null,
   { stat, by, hidden }: StatAsked,
 ): CurveLine[] {
+  const { lines } = numbers;
   const taken = new Set<number>();
   // A value has the color that it has in the chart of events.
-  const numbers = new Map(series.by === by ? series.lines.map(({ key, number }) => [key, number]) : []);
+  const colors = new Map(series.by === by ? series.lines.map(({ key, number }) => [key, number]) : []);
   const before = new Map(earlier?.lines?.map(({ key, overall }) => [key, overall[stat] ?? null]));
-  const named = (lines ?? []).map(
-    (line, place): CurveLine => ({
-      key: line.key,
-      name: line.name,
-      color: freeColor(numbers.get(line.key) ?? place, taken),
-      values: valuesOf(line, stat, series),
-      overall: line.overall[stat] ?? null,
-      count: line.overall.count,
-      before: before.get(line.key) ?? null,
-      shown: !hidden.includes(line.key),
-    }),
-  );
-  if (rest === null) {
-    const known = new Set(named.map(({ key }) => key));
-    const silent = (earlier?.lines ?? []).filter(({ key }) => !known.has(key)).slice(0, COLORS);
-    // The only type is all there is.
-    if (by === null && named.length + silent.length === 1) return [];
-    return [
-      ...named,
-      ...silent.map(
-        ({ key, name }, place): CurveLine => ({
-          ...{ key, name, color: freeColor(numbers.get(key) ?? named.length + place, taken) },
-          ...{ values: series.starts.map(() => null), overall: null, count: 0 },
-          ...{ before: before.get(key) ?? null, shown: !hidden.includes(key) },
-        }),
+  const line = (key: string, name: string, columns: StatColumns | null, place: number): CurveLine => ({
+    ...{ key, name, color: key === OTHER ? COLORS : freeColor(colors.get(key) ?? place, taken) },
+    values: columns === null ? series.starts.map(() => null) : valuesOf(columns, stat, series),
+    overall: columns?.overall[stat] ?? null,
+    count: columns?.overall.count ?? 0,
+    // Of all others it may be that of other values.
+    before: before.get(key) ?? null,
+    shown: !hidden.includes(key),
+  });
+  const named = (lines ?? []).map((one, place) => line(one.key, one.name, one, place));
+  named.sort((a, b) => (b.overall ?? -Infinity) - (a.overall ?? -Infinity));
+  const rest = numbers.rest ?? (stat === 'sum' ? leftOf(numbers) : null);
+  if (rest !== null)
+    return [...named, line(OTHER, by === null ? 'Other types' : 'All other events', rest, 0)];
+  const known = new Set(named.map(({ key }) => key));
+  const silent = (earlier?.lines ?? []).filter(({ key }) => !known.has(key)).slice(0, COLORS);
+  // The only type is all there is.
+  if (by === null && named.length + silent.length === 1) return [];
+  return [...named, ...silent.map(({ key, name }, place) => line(key, name, null, named.length + place))];
+}
+
+/** What types beyond those that are told apart add to a sum; null: there are none. */
+function leftOf({ stats, overall, lines }: NumberStats): StatColumns | null {
+  const count = overall.count - sum((lines ?? []).map((line) => line.overall.count));
+  if (lines === null || count <= 0) return null;
+  const less = (all: number | null | undefined, values: readonly (number | null | undefined)[]): number =>
+    (all ?? 0) - sum(values.map((value) => value ?? 0));
+  const ofAll = stats.sum ?? [];
+  return {
+    stats: {
+      count: [],
+      sum: ofAll.map((value, i) =>
+        less(
+          value,
+          lines.map((line) => line.stats.sum?.[i]),
+        ),
       ),
-    ];
-  }
-  return [
-    ...named,
-    {
-      key: OTHER,
-      name: 'All other events',
-      color: COLORS,
-      values: valuesOf(rest, stat, series),
-      overall: rest.overall[stat] ?? null,
-      count: rest.overall.count,
-      // Of other values, perhaps.
-      before: null,
-      shown: !hidden.includes(OTHER),
     },
-  ];
+    overall: {
+      count,
+      sum: less(
+        overall.sum,
+        lines.map((line) => line.overall.sum),
+      ),
+    },
+  };
 }
 
 /** The line of a measure whose numbers are on their way, or cannot be read. */
@@ -188,6 +259,7 @@ export const emptyCurve = (series: Series, name: string, by: string | null): Cur
   overall: null,
   compared: null,
   text: measured,
+  unit: '',
   parts: [],
   ...WHOLE,
   by,
@@ -212,7 +284,25 @@ function percent(value: number): string {
   return `${hundredths >= 1_000 ? Math.round(hundredths) : Number(hundredths.toPrecision(3))}%`;
 }
 
-/** A number of a field, as it is shown. */
-export const measured = (value: number): string => (value < 0 ? `−${average(-value)}` : average(value));
+/** A number of a field, as it is shown: beyond what digits tell as a power of ten. */
+export function measured(value: number): string {
+  const size = Math.abs(value);
+  const text =
+    size !== 0 && (size < 1e-4 || size >= 1e15)
+      ? Number(size.toPrecision(3)).toExponential().replace('+', '')
+      : size < 0.01
+        ? String(Number(size.toPrecision(3)))
+        : average(size);
+  return value < 0 ? `−${text}` : text;
+}
+
+/** Numbers of a field as its declaration has them shown. */
+export function measuredIn(format: NumberStats['format']): (value: number) => string {
+  const { unit = null, decimals = null } = format ?? {};
+  return (value) => {
+    const text = decimals === null ? measured(value) : fixed(value, decimals);
+    return unit === null ? text : `${text}\u00a0${unit}`;
+  };
+}
 
 const sum = (values: readonly number[]): number => values.reduce((total, value) => total + value, 0);

@@ -55,12 +55,12 @@ export function drawStack(
 ): void {
   if (stack.mode === 'running') drawBase(context, stack, geometry, palette);
   stack.layers.forEach((line, k) => {
-    const [lower, upper] = [stack.edges[k], stack.edges[k + 1]];
+    const [lower, upper] = stack.parts[k] ?? [];
     if (lower === undefined || upper === undefined) return;
     const isFaint = marks.found !== null || (marks.focus !== null && marks.focus !== line.key);
     context.globalAlpha = isFaint ? FAINT : 1;
-    context.fillStyle = palette.layers[line.color] ?? palette.text;
-    if (stack.mode === 'histogram') fillBars(context, { lower, upper, totals: stack.edges.at(-1) }, geometry);
+    context.fillStyle = palette.layers[line.color] ?? palette.found;
+    if (stack.mode === 'histogram') fillBars(context, { lower, upper, totals: stack.total }, geometry);
     else fillArea(context, lower, upper, geometry);
   });
   context.globalAlpha = 1;
@@ -217,7 +217,7 @@ function drawFound(
 /** A gap in bars that are higher than a clipped axis. */
 function drawCuts(
   context: CanvasRenderingContext2D,
-  { edges }: Stack,
+  { total }: Stack,
   geometry: Geometry,
   palette: Palette,
 ): void {
@@ -225,7 +225,7 @@ function drawCuts(
   context.strokeStyle = palette.ground;
   context.lineWidth = 3 * ratio;
   context.beginPath();
-  edges.at(-1)?.forEach((value, i) => {
+  total.forEach((value, i) => {
     if (value <= geometry.max) return;
     const [x, width] = barAt(geometry, i);
     context.moveTo(x - ratio, geometry.top + 12 * ratio);
@@ -305,12 +305,10 @@ function drawBase(
 
 function drawTotal(
   context: CanvasRenderingContext2D,
-  stack: Stack,
+  { total: edge }: Stack,
   geometry: Geometry,
   palette: Palette,
 ): void {
-  const edge = stack.edges.at(-1);
-  if (edge === undefined) return;
   context.strokeStyle = palette.line;
   context.lineWidth = Math.max(1.5, devicePixelRatio * 1.5);
   context.lineJoin = 'round';

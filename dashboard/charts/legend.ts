@@ -30,6 +30,7 @@ export function Legend(props: LegendProps): VNode {
   const { lines, mode, isUnfiltered, comparedTo } = props;
   const totals = lines.map((line) => totalOf(line, mode));
   const all = lines.reduce((sum, line, index) => (isCounted(line) ? sum + (totals[index] ?? 0) : sum), 0);
+  const isCompared = mode !== 'running' && lines.some(({ compared }) => compared !== null);
   // One format for all.
   const text = Math.max(...totals) < 1e6 ? count : compact;
   const names = shortNames(
@@ -45,7 +46,7 @@ export function Legend(props: LegendProps): VNode {
         !isUnfiltered &&
         html`<span class="value" title=${count(total)}>${text(total)}</span>
         <span class="share">${isCounted(line) && share(total, all)}</span>
-        ${compared !== null && mode !== 'running' && html`<span class="change" title=${inDates(count(compared.total), comparedTo)}>${changeText(total, compared.total)}</span>`}`
+        ${isCompared && html`<span class="change" title=${compared && inDates(count(compared.total), comparedTo)}>${compared && changeText(total, compared.total)}</span>`}`
       } />`;
     })}
   </ul>
@@ -60,6 +61,7 @@ export interface CurveRowsProps
 /** The lines of a measure: of each its own number, the share of all, and the change. */
 export function CurveRows({ curve, comparedTo, ...given }: CurveRowsProps): VNode {
   const { lines, text } = curve;
+  const isCompared = lines.some(({ before }) => before !== null);
   const names = shortNames(
     lines.map(({ name }) => name),
     NAME_LENGTH,
@@ -69,7 +71,7 @@ export function CurveRows({ curve, comparedTo, ...given }: CurveRowsProps): VNod
       (line, index) =>
         html`<${Row} key=${line.key} ...${given} line=${line} name=${names[index] ?? ''} numbers=${html`<span class="value">${line.overall === null ? '–' : text(line.overall)}</span>
         <span class="share" title=${shareTitle(curve)}>${shareOf(curve, line)}</span>
-        ${line.before !== null && html`<span class="change" title=${inDates(text(line.before), comparedTo)}>${(line.overall === null ? null : change(line.overall, line.before)) ?? `from ${text(line.before)}`}</span>`}`} />`,
+        ${isCompared && html`<span class="change" title=${line.before !== null && inDates(text(line.before), comparedTo)}>${line.before !== null && ((line.overall === null ? null : change(line.overall, line.before)) ?? `from ${text(line.before)}`)}</span>`}`} />`,
     )}
   </ul>`;
 }
@@ -78,12 +80,13 @@ export function CurveRows({ curve, comparedTo, ...given }: CurveRowsProps): VNod
 const inDates = (text: string, comparedTo: string): string => `${text} in ${comparedTo}`;
 
 /** Which share a line has: of the sum, or of the events, as other statistics have none. */
-export function shareOf({ isSum, overall, parts }: Curve, line: Curve['lines'][number]): string {
-  const [all, own] = isSum ? [overall ?? 0, line.overall ?? 0] : [parts[0]?.[1] ?? 0, line.count];
+export function shareOf({ stack, overall, parts }: Curve, line: Curve['lines'][number]): string {
+  const [all, own] = stack !== null ? [overall ?? 0, line.overall ?? 0] : [parts[0]?.[1] ?? 0, line.count];
   return share(own, all);
 }
 
-export const shareTitle = ({ isSum }: Curve): string => (isSum ? 'Share of the sum' : 'Share of the events');
+export const shareTitle = ({ stack }: Curve): string =>
+  stack === null ? 'Share of the events' : 'Share of the sum';
 
 interface RowProps extends Pick<LegendProps, 'picked' | 'onPick' | 'onToggle' | 'onFocus'> {
   readonly line: Pick<Line, 'key' | 'name' | 'color' | 'shown'>;

@@ -6,7 +6,7 @@ import type { Annotation, Series } from '../../src/api-types/answers.ts';
 import { compact } from '../format.ts';
 import type { Scale } from '../url.ts';
 import { drawAnnotations } from './annotation-marks.ts';
-import { type Curve, curveRange } from './curve.ts';
+import { type Curve, curveRange, measured } from './curve.ts';
 import { drawCurve, drawStack, type Geometry, heightOf } from './drawing.ts';
 import { type Edges, Gestures } from './gestures.ts';
 import { readPalette } from './palette.ts';
@@ -168,9 +168,10 @@ export class Plot {
 
   /** The place of the bars, in device pixels. */
   #area(width: number, height: number, ratio: number): Geometry {
-    const { stack, curve } = this.#content;
+    const { curve } = this.#content;
+    const shape = shapeOf(this.#content);
     const scale = curve === null ? this.#content.scale : 'linear';
-    const [min, max] = curve === null ? verticalRange(stack, scale) : curveRange(curve);
+    const [min, max] = 'layers' in shape ? verticalRange(shape, scale) : curveRange(shape);
     return {
       left: Math.round(ROOM.left * ratio),
       top: Math.round(ROOM.top * ratio),
@@ -225,7 +226,8 @@ export class Plot {
   }
 
   #drawStack(context: CanvasRenderingContext2D, area: Geometry): void {
-    const { series, stack, found, curve, annotations } = this.#content;
+    const { series, found, annotations } = this.#content;
+    const shape = shapeOf(this.#content);
     const { from, to } = this.#edges;
     const zoomed = area.width / (to - from);
     const now = Date.now();
@@ -235,8 +237,9 @@ export class Plot {
     context.rect(area.left, area.top, area.width, area.height);
     context.clip();
     const geometry = { ...area, left: area.left - from * zoomed, width: zoomed };
-    if (curve !== null) drawCurve(context, curve, geometry, this.#palette, this.#focus);
-    else drawStack(context, stack, geometry, this.#palette, { focus: this.#focus, partial, found });
+    if ('layers' in shape)
+      drawStack(context, shape, geometry, this.#palette, { focus: this.#focus, partial, found });
+    else drawCurve(context, shape, geometry, this.#palette, this.#focus);
     drawAnnotations(context, annotations, series, { geometry, palette: this.#palette });
     context.restore();
   }
@@ -277,10 +280,18 @@ function div(kind: string): HTMLElement {
   return element;
 }
 
+/** Those for which there is room beside the axis. */
+const MOST_CHARACTERS = 6;
+
+/** What is drawn. */
+const shapeOf = ({ curve, stack }: PlotContent): Stack | Curve => curve?.stack ?? curve ?? stack;
+
 /** A round number of the axis: short where the curve's own text would be long. */
-function axisText(value: number, { text }: Curve): string {
+function axisText(value: number, { text, unit }: Curve): string {
   const rounded = Number(value.toPrecision(12));
-  return Math.abs(rounded) >= 10_000 ? compact(rounded) : text(rounded);
+  const size = Math.abs(rounded);
+  const short = size >= 10_000 && size < 1e15 ? compact(rounded) : (unit === '' ? text : measured)(rounded);
+  return short.length + unit.length > MOST_CHARACTERS || unit === '' ? short : `${short} ${unit}`;
 }
 
 /** 0, 1, 10, 100 and so on. */

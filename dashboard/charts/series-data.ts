@@ -31,16 +31,19 @@ interface ComparedLine {
   readonly total: number;
 }
 
-/** What is drawn: from the bottom up, `edges[k]` to `edges[k + 1]` is the layer of `layers[k]`. */
+/** What is drawn: layers on top of each other, those below 0 under it. */
 export interface Stack {
   readonly mode: Mode;
   readonly layers: readonly Line[];
-  /** One more than layers; accumulated edges have one point more than buckets, at the range's beginning. */
-  readonly edges: readonly Float64Array[];
-  /** What the lowest edge stands at: the count before the range in a running total, else 0. */
+  /** Where each layer lies, bucket by bucket; accumulated ones have one point more, at the range's beginning. */
+  readonly parts: readonly (readonly [lower: Float64Array, upper: Float64Array])[];
+  /** All layers together. */
+  readonly total: Float64Array;
+  /** What the layers stand on: the count before the range in a running total, else 0. */
   readonly base: number;
+  readonly min: number;
   readonly max: number;
-  /** The uppermost edge of the interval that is compared with; null: none. */
+  /** The total of the interval that is compared with; null: none. */
   readonly ghost: Float64Array | null;
 }
 
@@ -169,28 +172,42 @@ export function stackOf(lines: readonly Line[], mode: Mode): Stack {
   const layers = lines.filter(({ shown }) => shown);
   const buckets = layers[0]?.counts.length ?? 0;
   const base = mode === 'running' ? sum(layers.map(({ before }) => before)) : 0;
-  const edges: Float64Array[] = [new Float64Array(mode === 'histogram' ? buckets : buckets + 1).fill(base)];
-  for (const { counts } of layers) edges.push(raised(edges.at(-1) ?? new Float64Array(), counts, mode));
+  const flat = new Float64Array(mode === 'histogram' ? buckets : buckets + 1).fill(base);
+  let [above, below, total] = [flat, flat, flat];
+  const parts = layers.map(({ counts }): [Float64Array, Float64Array] => {
+    const [own, up, down] = [pointsOf(counts, mode), above, below];
+    const at = (i: number): number => own[i] ?? 0;
+    above = up.map((edge, i) => edge + Math.max(0, at(i)));
+    below = down.map((edge, i) => edge + Math.min(0, at(i)));
+    total = total.map((edge, i) => edge + at(i));
+    const pick = (outer: Float64Array, inner: Float64Array, isUpper: boolean): Float64Array =>
+      flat.map((_, i) => (at(i) < 0 === isUpper ? inner : outer)[i] ?? 0);
+    return [pick(below, up, false), pick(above, down, true)];
+  });
   const ghost = ghostOf(layers, buckets, mode);
-  let max = base;
-  for (const value of edges.at(-1) ?? []) if (value > max) max = value;
-  for (const value of ghost ?? []) if (value > max) max = value;
-  return { mode, layers, edges, base, max, ghost };
+  let [min, max] = [base, base];
+  for (const edge of [above, below, ghost ?? []])
+    for (const value of edge) [min, max] = [Math.min(min, value), Math.max(max, value)];
+  return { mode, layers, parts, total, base, min, max, ghost };
 }
 
-/** An edge with counts on top of it. */
-function raised(below: Float64Array, counts: readonly number[], mode: Mode): Float64Array {
-  const edge = Float64Array.from(below);
-  const accumulated = mode !== 'histogram';
-  let added = 0;
-  for (let i = 0; i < counts.length; i++) {
-    const value = counts[i] ?? 0;
-    added += value;
-    const at = accumulated ? i + 1 : i;
-    edge[at] = (edge[at] ?? 0) + (accumulated ? added : value);
-  }
-  return edge;
+/** What has accumulated until the end of each bucket, on top of what was before; or the numbers as they are. */
+export function accumulated<T extends number | null>(
+  values: readonly T[],
+  mode: Mode,
+  before = 0,
+): readonly (T | number)[] {
+  if (mode === 'histogram') return values;
+  let value = mode === 'running' ? before : 0;
+  return values.map((added) => {
+    value += added ?? 0;
+    return value;
+  });
 }
+
+/** Numbers as points of the drawing: accumulated ones begin with the range. */
+const pointsOf = (counts: readonly number[], mode: Mode): readonly number[] =>
+  mode === 'histogram' ? counts : [0, ...accumulated(counts, 'accumulated')];
 
 /** None in a running total: it would be below the axis. */
 function ghostOf(layers: readonly Line[], buckets: number, mode: Mode): Float64Array | null {
@@ -198,7 +215,7 @@ function ghostOf(layers: readonly Line[], buckets: number, mode: Mode): Float64A
   const counts = Array.from({ length: buckets }, (_, i) =>
     sum(layers.map(({ compared }) => compared?.counts[i] ?? 0)),
   );
-  return raised(new Float64Array(mode === 'histogram' ? buckets : buckets + 1), counts, mode);
+  return Float64Array.from(pointsOf(counts, mode));
 }
 
 /** Above this share of the buckets nothing more is cut off. */
@@ -211,22 +228,18 @@ const CLIPPED_SHARE = 0.9;
 export function verticalRange(stack: Stack, scale: Scale = 'linear'): [min: number, max: number] {
   const { base, max, mode } = stack;
   const grown = max - base;
-  const min = base > 3 * grown && grown > 0 ? base : 0;
+  const min = Math.min(stack.min * 1.06, base > 3 * grown && grown > 0 ? base : 0);
   if (scale === 'clipped' && mode === 'histogram') {
-    const full = [...(stack.edges.at(-1) ?? [])].filter((value) => value > 0).sort((a, b) => a - b);
+    const full = [...stack.total].filter((value) => value > 0).sort((a, b) => a - b);
     const usual = full[Math.floor(full.length * CLIPPED_SHARE)] ?? max;
     if (usual * 1.5 < max) return [0, usual * 1.25];
   }
-  return [min, min + Math.max(1, (max - min) * 1.06)];
+  return [min, min + ((max - min) * 1.06 || 1)];
 }
 
 /** A line's number at a bucket: its count there, or what has accumulated until the bucket's end. */
-export function valueAt(line: Line, index: number, mode: Mode): number {
-  if (mode === 'histogram') return line.counts[index] ?? 0;
-  let value = mode === 'running' ? line.before : 0;
-  for (let i = 0; i <= index; i++) value += line.counts[i] ?? 0;
-  return value;
-}
+export const valueAt = ({ counts, before }: Line, index: number, mode: Mode): number =>
+  accumulated(counts.slice(0, index + 1), mode, before)[index] ?? 0;
 
 /** A line's number in the legend: what it has at the end of the chart. */
 export const totalOf = (line: Line, mode: Mode): number =>

@@ -7,7 +7,7 @@ import { bucketSpan, count } from '../format.ts';
 import { html } from '../html.ts';
 import { isoText } from '../range.ts';
 import type { Curve, Values } from './curve.ts';
-import { bucketEnd, type Line, type Stack } from './series-data.ts';
+import { accumulated, bucketEnd, type Stack } from './series-data.ts';
 
 /** Rows rendered at once: thousands of cells would block the page. */
 const ROWS = 100;
@@ -70,22 +70,17 @@ function columnsOf(series: Series, stack: Stack, curve: Curve | null): Column[] 
     ];
   }
   const lines = stack.layers.map(
-    (line): Column => ({ name: line.name, color: line.color, values: countsOf(line, stack), text }),
+    (line): Column => ({
+      name: line.name,
+      color: line.color,
+      values: accumulated(line.counts, stack.mode, line.before),
+      text,
+    }),
   );
   const totals = series.starts.map((_, index) =>
     lines.reduce((sum, { values }) => sum + (values[index] ?? 0), 0),
   );
   return [{ name: 'Total', values: totals, text }, ...lines];
-}
-
-/** A line's numbers, in the chart's mode. */
-function countsOf(line: Line, { mode }: Stack): number[] {
-  if (mode === 'histogram') return [...line.counts];
-  let value = mode === 'running' ? line.before : 0;
-  return line.counts.map((added) => {
-    value += added;
-    return value;
-  });
 }
 
 /** RFC 4180; a name that a spreadsheet would run as a formula is escaped. */
@@ -94,7 +89,12 @@ export function chartCsv(series: Series, stack: Stack, curve: Curve | null): str
   const columns = columnsOf(series, stack, curve).slice(curve === null ? 1 : 0);
   const cell = (text: string): string =>
     `"${text.replace(/^(?=[=+\-@\t\r\n＝＋－＠])/, "'").replaceAll('"', '""')}"`;
-  const head = ['start', 'end', ...columns.map(({ name }) => cell(name))];
+  const unit = curve === null || curve.unit === '' ? '' : ` (${curve.unit})`;
+  const head = [
+    'start',
+    'end',
+    ...columns.map(({ name }, column) => cell(column === 0 ? name + unit : name)),
+  ];
   const lines = series.starts.map((start, index) =>
     [
       isoText(Math.max(start, series.interval.from)),

@@ -158,7 +158,7 @@ function linesAt(stack: Stack, index: number): { line: Line; value: number }[] {
 }
 
 function totalAt(stack: Stack, index: number): number {
-  return stack.edges.at(-1)?.[stack.mode === 'histogram' ? index : index + 1] ?? 0;
+  return stack.total[stack.mode === 'histogram' ? index : index + 1] ?? 0;
 }
 
 /** The bucket as a sentence. */

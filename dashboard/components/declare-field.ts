@@ -45,19 +45,23 @@ export function DeclareField(props: DeclareFieldProps): VNode {
   const isOfNumbers = kinds.length > 0 && kinds.every((kind) => kind === 'number' || kind === 'null');
   const proposed = props.kind ?? (isOfNumbers ? 'number' : 'value');
   const events = data?.types.reduce((sum, type) => sum + type.count, 0) ?? 0;
-  const bodyOf = ({ path: own, kind, by: second = '', type = '', backfill }: Record<string, string>) => ({
+  const bodyOf = ({ path: own, kind, by: second = '', type = '', ...given }: Record<string, string>) => ({
     path: own,
     kind,
     by: second.trim() || null,
     typeName: type === '' ? null : type.slice(1),
-    backfill: backfill !== undefined,
+    backfill: given.backfill !== undefined,
+    ...(given.unit && { unit: given.unit }),
+    ...(given.decimals && { decimals: Number(given.decimals) }),
   });
   return html`<${FormDialog} title="Add a counted field" submit="Count the field" path=${declaredPath(appId)} body=${bodyOf} said="The field is being counted" onDone=${onDone} onClose=${onClose}>
-      <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="The names that lead to the value, with dots between them. An array needs no name." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
-      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: filters on them have exact totals, fast pages and exact charts, and charts are broken down by them. Numbers: charts show their sum, average and percentiles. Different values: charts show how many there are, such as customers." />
-      <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="A second path: revenue by country, or 95th percentiles of latency by path." />
+      <${Field} label="Path" name="path" maxlength="1000" defaultValue=${path} placeholder="order.country" hint="Names with dots between them. An array needs none." onChange=${(event: Event) => setTyped((event.currentTarget as HTMLInputElement).value)} />
+      <${Select} key=${proposed} label="Count" name="kind" options=${KINDS} chosen=${proposed} hint="Values: exact filters and charts by them. Numbers: sum, average and percentiles. Different values: how many there are, such as customers." />
+      <${Field} label="By the values of (optional)" name="by" required=${false} maxlength="1000" defaultValue=${by ?? ''} placeholder="plan" hint="Such as revenue by country." />
       <${Select} key=${names.size} label="Of" name="type" options=${options} chosen=${typeName === null ? '' : `=${typeName}`} hint="Counts of one type answer filters on that type alone." />
+      <${Field} label="Unit of its numbers (optional)" name="unit" required=${false} maxlength="12" placeholder="€, ms, MB" />
+      <${Field} label="Decimals (optional)" name="decimals" type="number" required=${false} min="0" max="6" />
       <label class="check"><input type="checkbox" name="backfill" defaultChecked /><span>Count earlier events too: ${count(events)} are read once, in the background</span></label>
-      ${declared && html`<p class="hint">Writing events costs the same as before. The app uses ${count(declared.fields.length)} of ${count(declared.most)} declarations; one by a second path keeps up to 10,000 pairs of values.</p>`}
+      ${declared && html`<p class="hint">The app uses ${count(declared.fields.length)} of ${count(declared.most)} declarations.</p>`}
   <//>`;
 }

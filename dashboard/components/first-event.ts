@@ -24,7 +24,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
   return html`<section class="first-event" aria-label="First event">
     <div class="waiting"><i class="pulse"></i><span role="status">Waiting for the first event</span></div>
     <h2>Send the first event</h2>
-    <p>${mayChange ? 'Paste one of these into a terminal or a program on your server.' : 'A maintainer of the app can: the page has the programs ready for them.'} The chart appears here by itself as soon as the event has arrived.</p>
+    <p>${mayChange ? 'Paste one of these into a terminal or a program.' : 'A maintainer of the app can.'} The chart appears here by itself as soon as the event has arrived.</p>
     <${ProblemBox} problem=${app.problem} retry=${app.reload} />
     ${
       mayChange &&
@@ -34,7 +34,7 @@ export function FirstEvent({ appId, app }: FirstEventProps): VNode {
         html`<${Snippets} place=${place} groups=${['send']} />
       <details><summary>Or from a tool that sends already: Fluent Bit, OpenTelemetry, Filebeat and others</summary><${Snippets} place=${place} groups=${['producers']} /></details>`
       }
-      <p class="hint">The logging token in it is this app’s own. Keep it on servers: anyone who has it can write events. <code>typeName</code> makes an event type the first time it is used.</p>`
+      <p class="hint">The logging token in it is this app’s own. Keep it on servers: anyone who has it can write. <code>typeName</code> makes an event type the first time it is used.</p>`
     }
   </section>`;
 }

@@ -2,7 +2,7 @@
 import type { VNode } from 'preact';
 import { useMemo, useState } from 'preact/hooks';
 import type { NumberStats, Series } from '../../src/api-types/answers.ts';
-import { measured } from '../charts/curve.ts';
+import { measuredIn } from '../charts/curve.ts';
 import { linesOf, OTHER } from '../charts/series-data.ts';
 import { Sparkline } from '../charts/sparkline.ts';
 import { Dialog } from '../components/dialog.ts';
@@ -24,7 +24,7 @@ const MOST_LINES = 1_000;
 /** Rows that are shown before "more". */
 const ROWS = 100;
 /** About as many bars has a row. */
-const BARS = 24;
+const FEW_BARS = { width: null, detail: 24 };
 
 export interface AllLinesProps {
   readonly appId: string;
@@ -94,7 +94,7 @@ function useCounts(
   isAsked: boolean,
 ): Asked {
   const { view, span } = viewed;
-  const asked = { ...view, ...without(null), by, detail: BARS };
+  const asked = { ...view, ...without(null), by, ...FEW_BARS };
   const path = seriesPath(appId, asked, span, MOST_LINES);
   const counts = useResource<Series>(scan.isWanted || !isAsked ? null : path, { scope: `all ${path}` });
   const second = secondOf({ ...viewed, view: asked });
@@ -136,7 +136,7 @@ function useCounts(
 function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolean): Asked {
   const { view, span } = viewed;
   const { measure } = view;
-  const asked = { ...view, ...without(null), detail: BARS };
+  const asked = { ...view, ...without(null), ...FEW_BARS };
   const { of, stat } = measure?.kind === 'stat' ? measure : ({ of: '', stat: 'sum' } as const);
   const numbers = { of, stat, by, isByType: by === null, lines: MOST_LINES };
   const path = numbersPath(appId, asked, span, numbers);
@@ -169,7 +169,7 @@ function useStats({ appId, viewed, by, without }: AllLinesProps, isAsked: boolea
         timezone: data.timezone,
         compared: earlier.data ?? null,
       }),
-      text: measured,
+      text: measuredIn(stat === 'distinct' ? null : data.format),
     };
   }, [data, earlier.data, stat]);
   return { resource, found };
@@ -288,7 +288,7 @@ function inOrder(
 export function useLineCount(appId: string, viewed: ViewAndChange, series: Series): string | null {
   const { view, span } = viewed;
   const isAsked = series.other !== null && series.isScanned !== true;
-  const path = seriesPath(appId, { ...view, by: series.by, detail: 1 }, span, MOST_LINES);
+  const path = seriesPath(appId, { ...view, by: series.by, width: null, detail: 1 }, span, MOST_LINES);
   // A live chart asks again each few seconds: how many values there are hardly changes.
   const asked = useMemo(() => path, [isAsked, path.replace(/(from|to)=[^&]*&/g, '')]);
   const { data } = useResource<Series>(isAsked ? asked : null, { scope: `count ${asked}` });

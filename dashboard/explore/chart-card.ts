@@ -2,6 +2,7 @@
 import type { VNode } from 'preact';
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Annotation, EventType, Series } from '../../src/api-types/answers.ts';
+import { MOST_BUCKETS, WIDTH_MINUTES, WIDTHS, type WidthName } from '../../src/base/widths.ts';
 import Chart, { chartName } from '../charts/chart.ts';
 import type { Edges } from '../charts/gestures.ts';
 import { CurveRows, Legend } from '../charts/legend.ts';
@@ -18,7 +19,7 @@ import {
 } from '../charts/series-data.ts';
 import { ChartTable } from '../charts/table.ts';
 import { ProblemBox } from '../components/problem.ts';
-import { count, counted, date, dateTime, spanText } from '../format.ts';
+import { bucketName, count, counted, date, dateTime, spanText } from '../format.ts';
 import { html } from '../html.ts';
 import { HOUR, isOpen, MINUTE, type Range, rangeText, resolveRange, type Span } from '../range.ts';
 import type { Resource } from '../resource.ts';
@@ -156,6 +157,13 @@ function ChartBody({
     else change(picking.without(key));
   };
   const lineCount = useLineCount(appId, viewed, series);
+  const drawn = curve === null ? stack : curve.stack;
+  const isDotted =
+    drawn === null
+      ? curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown)
+      : drawn.ghost !== null;
+  const { measure } = view;
+  const isAccumulable = measure === null || (measure.kind === 'stat' && measure.stat === 'sum');
   const title = chartName(series, stack, curve, zone) + (found === null ? '' : ', before the filter');
   const picked = view.at === null ? null : indexOf(series, view.at);
   // Where the view has picked some, or the chart is by something else, the number would be of others.
@@ -167,7 +175,7 @@ function ChartBody({
       <div class="chart-controls">
         ${whole !== null && html`<button type="button" class="button" title="Compare with the rest of the range" onClick=${() => setExplaining(true)}>What changed?</button>`}
         <${MeasurePicker} appId=${appId} viewed=${viewed} types=${types} />
-        ${curve === null && html`<${Controls} viewed=${viewed} />`}
+        <${Controls} viewed=${viewed} series=${series} isAccumulable=${isAccumulable} />
         <${ChartMenu} name=${name} series=${series} stack=${stack} curve=${curve} viewed=${viewed} canvas=${canvas} onAnnotate=${mayChange ? () => setAnnotating(view.at) : null} onAlert=${() => setAlerting(true)} />
       </div>
     </div>
@@ -200,8 +208,8 @@ function ChartBody({
       ${second.scan.isStopped && html`<p><button type="button" class="button" onClick=${second.scan.goOn}>Read all of them</button></p>`}
       ${state !== 'unread' && offer && html`<p>${offer}</p>`}
       ${state !== 'unread' && view.by !== null && missing !== null && !curve?.lines.length && html`<p><button type="button" class="button" onClick=${() => setCrossing(true)}>Read the events by ${view.by}</button></p>`}
-      ${curve !== null && curve.compared !== null && curve.lines.every(({ shown }) => !shown) && html`<p class="hint">Dotted line: ${comparedTo}.</p>`}
-      ${curve === null && html`<${Notes} series=${series} found=${found} zone=${zone} view=${view} comparedTo=${stack.ghost === null ? '' : comparedTo} />`}
+      ${!isOld && view.width !== null && view.width !== series.bucket && html`<p class="hint" role="status">Bars per ${bucketName(view.width)} would be more than ${count(MOST_BUCKETS)}, or finer than counts are kept: shown per ${bucketName(series.bucket)}.</p>`}
+      <${Notes} series=${series} found=${found} zone=${zone} stack=${drawn} text=${curve?.text ?? count} dotted=${isDotted ? comparedTo : ''} />
       ${(found !== null || series.isScanned) && html`<${CountHint} appId=${appId} view=${view} types=${types} from=${series.interval.from} zone=${zone} isOwner=${isOwner} />`}
     </div>
     <div class="chart-side">
@@ -311,48 +319,64 @@ const MODE_NAMES: Record<Mode, string> = {
   running: 'Total so far',
 };
 
-const MODE_TITLES: Record<Mode, string> = {
-  histogram: 'The count of each bucket',
-  accumulated: 'The sum from 0 in this interval',
-  running: 'The total of all events until then',
-};
+interface ControlsProps {
+  readonly viewed: ViewAndChange;
+  readonly series: Series;
+  /** Whether what is shown adds up. */
+  readonly isAccumulable: boolean;
+}
 
-function Controls({ viewed: { view, change } }: { readonly viewed: ViewAndChange }): VNode {
-  return html`<fieldset class="segmented">
+function Controls({ viewed: { view, change }, series, isAccumulable }: ControlsProps): VNode {
+  const { from, until } = series.interval;
+  const minutes = (until - from) / MINUTE;
+  const isOffered = (width: WidthName): boolean =>
+    width === view.width ||
+    (minutes >= WIDTH_MINUTES[width] && minutes / WIDTH_MINUTES[width] < MOST_BUCKETS);
+  return html`${
+    isAccumulable &&
+    html`<fieldset class="segmented">
     <legend class="sr-only">Chart</legend>
     ${MODES.map(
       (mode) =>
-        html`<label key=${mode} title=${MODE_TITLES[mode]}><input type="radio" name="mode" value=${mode} checked=${view.mode === mode} onChange=${() => change({ mode })} /><span>${MODE_NAMES[mode]}</span></label>`,
+        html`<label key=${mode}><input type="radio" name="mode" value=${mode} checked=${view.mode === mode} onChange=${() => change({ mode })} /><span>${MODE_NAMES[mode]}</span></label>`,
     )}
-  </fieldset>`;
+  </fieldset>`
+  }
+  <select aria-label="Width of a bar" title="Width of a bar" value=${view.width ?? ''} onChange=${(event: Event) => change({ width: WIDTHS.find((width) => width === (event.currentTarget as HTMLSelectElement).value) ?? null })}>
+    <option value="">${view.width === null ? `Per ${bucketName(series.bucket)} (auto)` : 'Automatic'}</option>
+    ${WIDTHS.filter(isOffered).map((width) => html`<option key=${width} value=${width}>Per ${bucketName(width)}</option>`)}
+  </select>`;
 }
 
 interface NotesProps {
   readonly series: Series;
   readonly found: Found | null;
   readonly zone: string;
-  readonly view: View;
-  /** What is compared with, where it is drawn. */
-  readonly comparedTo: string;
+  /** What is drawn; null: lines are. */
+  readonly stack: Stack | null;
+  readonly text: (value: number) => string;
+  /** What the dotted line is; empty: there is none. */
+  readonly dotted: string;
 }
 
 /** Notes about the chart's data that are not obvious. */
-function Notes({ series, found, zone, view: { mode }, comparedTo }: NotesProps): VNode {
+function Notes({ series, found, zone, stack, text, dotted }: NotesProps): VNode {
   const { countsOnlyBefore, interval, starts } = series;
+  const mode = stack?.mode;
   const hasParts = [0, starts.length - 1].some((index) => isPartial(series, index, Date.now()));
   const key = [
-    comparedTo !== '' && `Dotted line: ${comparedTo}.`,
+    dotted !== '' && `Dotted line: ${dotted}.`,
     mode === 'histogram' && hasParts && 'Striped bars are incomplete.',
   ].filter(Boolean);
   return html`${key.length > 0 && html`<p class="hint">${key.join(' ')}</p>`}
   ${mode === 'accumulated' && html`<p class="hint">Counted from 0 at the beginning of this interval.</p>`}
-  ${mode === 'running' && html`<p class="hint">All events until then, from ${count(series.before.all)} at the beginning of this interval.</p>`}
+  ${mode === 'running' && html`<p class="hint">All until then, from ${text(stack?.base ?? 0)} at the beginning of this interval.</p>`}
   ${series.seconds !== undefined && html`<p class="hint">${fromRows(series.looked ?? 0, series.seconds)}</p>`}
   ${found !== null && html`<p class="hint">${foundText(found, interval.from, zone, mode)}</p>`}
   ${countsOnlyBefore !== null && interval.from < countsOnlyBefore && html`<p class="hint">Before ${date(countsOnlyBefore, zone)} only counts are kept: the events themselves were removed.</p>`}`;
 }
 
-function foundText({ total, until }: Found, from: number, zone: string, mode: Mode): string {
+function foundText({ total, until }: Found, from: number, zone: string, mode?: Mode): string {
   const back = until > from ? `, back to ${dateTime(until, zone)}` : '';
   return mode === 'histogram'
     ? `The faint bars are all events, before the filter: conditions on fields are searched for, not counted. The solid bars are the ${counted(total, 'event')} found so far${back}.`

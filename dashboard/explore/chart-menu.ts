@@ -7,10 +7,9 @@ import { chartCsv } from '../charts/table.ts';
 import { CopyButton } from '../components/copy.ts';
 import { Popover } from '../components/popover.ts';
 import { ZoneSelect } from '../components/zone-select.ts';
-import { count } from '../format.ts';
 import { html } from '../html.ts';
 import type { Compare } from '../range.ts';
-import { DETAILS, type Scale, viewSearch } from '../url.ts';
+import { type Scale, viewSearch } from '../url.ts';
 import type { ViewAndChange } from '../view.ts';
 import { chartPicture, fileName, save } from './files.ts';
 
@@ -59,7 +58,6 @@ export function ChartMenu({
     ${(close: () => void) => html`<div class="options">
       <${Choice} label="Compare with" value=${view.compare} options=${COMPARES} onPick=${(compare: Compare) => change({ compare })} />
       ${curve === null && html`<${Choice} label="Vertical axis" value=${view.scale} options=${SCALES} onPick=${(scale: Scale) => change({ scale })} />`}
-      <${Choice} label="Maximum bars" value=${String(view.detail ?? '')} options=${[['', 'Automatic'], ...DETAILS.map((most) => [String(most), count(most)] as const)]} onPick=${(most: string) => change({ detail: Number(most) || null })} />
       <label>Time zone<${ZoneSelect} zone=${view.zone} onPick=${(zone: string) => change({ zone })} /></label>
       <div class="row-actions">
         <button type="button" class="button" aria-expanded=${view.table ? 'true' : 'false'} onClick=${() => change({ table: !view.table })}>${view.table ? 'Hide the table' : 'Show as a table'}</button>

@@ -5,11 +5,12 @@ import type { Palette } from '../charts/drawing.ts';
 import { readPalette } from '../charts/palette.ts';
 import type { Stack } from '../charts/series-data.ts';
 import { count, spanText } from '../format.ts';
-import { isoText } from '../range.ts';
+import { toWall } from '../time-zone.ts';
 
-/** `web-shop-2026-11-20T13-00-00Z-2026-11-21T13-00-00Z.csv` */
-export function fileName(name: string, { interval }: Series, kind: string): string {
-  const stem = [name, isoText(interval.from), isoText(interval.until)].join('-');
+/** `web-shop-2026-11-20t14-00-2026-11-21t14-00.csv`, by the clock of the page. */
+export function fileName(name: string, { interval, timezone }: Series, kind: string): string {
+  const clock = (instant: number): string => new Date(toWall(instant, timezone)).toISOString().slice(0, 16);
+  const stem = [name, clock(interval.from), clock(interval.until)].join('-');
   return `${stem.replace(/[^\p{L}\p{N}]+/gu, '-').toLowerCase()}.${kind}`;
 }
 

@@ -124,16 +124,22 @@ function useNumbers({ appId, viewed }: MeasuredOptions): Numbers {
   const asked = view.measure?.kind === 'stat' ? askedOf(view, view.measure) : null;
   const of = asked === null ? '' : `${asked.stat === 'distinct'} ${asked.of}`;
   const compared = comparedSpan(view.compare, view.range, span, now.value, view.zone);
-  const path = asked && numbersPath(appId, view, span, asked);
+  const before = asked?.stat === 'sum' && view.mode === 'running';
+  const path = asked && numbersPath(appId, view, span, { ...asked, before });
   const earlierAsked = asked && { ...asked, lines: MOST_COMPARED };
   const earlier =
     earlierAsked &&
     (view.compare === 'segment'
       ? numbersPath(appId, secondOf(viewed).view, span, earlierAsked)
       : compared && numbersPath(appId, view, compared, earlierAsked));
-  const options = { version: now.value, meaning: meaningOf(view) };
+  const meaning = meaningOf(view);
+  const options = { version: now.value, meaning };
   return {
-    shown: useResource<NumberStats>(path ?? null, { ...options, scope: `numbers ${appId} ${of}` }),
+    shown: useResource<NumberStats>(path ?? null, {
+      ...options,
+      meaning: `${meaning} ${before}`,
+      scope: `numbers ${appId} ${of}`,
+    }),
     earlier: useResource<NumberStats>(earlier ?? null, {
       ...options,
       scope: `earlier numbers ${appId} ${of}`,
@@ -200,7 +206,11 @@ function statOf(
   if (before !== null && (before.data === undefined || before.isStale)) return null;
   return {
     state: 'shown',
-    curve: statCurve(series, data, before?.data ?? null, { stat, name, by: view.by, hidden: view.hidden }),
+    curve: statCurve(series, data, before?.data ?? null, {
+      ...{ stat, name, mode: view.mode },
+      by: view.by,
+      hidden: view.hidden,
+    }),
     note: statNote(view, stat, data),
     missing: data.notBy && missingOf(view, { of, stat }, data.notBy.declare !== null),
   };
@@ -212,9 +222,13 @@ const firstSentence = (details: string): string => details.replace(/ An owner de
 function statNote(
   view: View,
   stat: MeasureStat,
-  { leftOut, overall, lines, notBy, seconds, looked }: NumberStats,
+  { leftOut, overall, lines, notBy, seconds, looked, before }: NumberStats,
 ): string | null {
   const notes = [
+    stat === 'sum' &&
+      view.mode === 'running' &&
+      before === null &&
+      'What was before this range is not counted: the sum begins with 0.',
     isQuantile(stat) && 'A percentile is within 1% of the exact one.',
     stat === 'distinct' &&
       [overall, ...(lines ?? []).map((line) => line.overall)].some(({ exact }) => exact === false) &&

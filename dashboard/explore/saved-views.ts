@@ -81,7 +81,7 @@ interface SaveViewProps {
 function SaveView({ appId, search, known, onDone, onClose }: SaveViewProps): VNode {
   const [typed, setTyped] = useState('');
   const replaces = known.some(({ name }) => name === typed);
-  const intro = html`<p class="muted">Range, filter and chart under a name, for all members of the app. Each member sees it in their own time zone.</p>`;
+  const intro = html`<p class="muted">Range, filter and chart under a name, for all members of the app, in the time zone of each.</p>`;
   return html`<${FormDialog} title="Save this view" submit=${replaces ? 'Replace the view' : 'Save'} path=${viewsPath(appId)} body=${({ name }: Record<string, string>) => ({ name, search })} said="The view was saved" intro=${intro} onDone=${onDone} onClose=${onClose}>
     <${Field} label="Name" name="name" maxlength="200" placeholder="Errors of the last day" hint=${replaces && 'A view with this name exists and will be replaced.'} onInput=${(event: InputEvent) => setTyped((event.currentTarget as HTMLInputElement).value)} />
   <//>`;

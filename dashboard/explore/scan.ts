@@ -234,6 +234,7 @@ const meaningOf = (view: View): string =>
     scopeQuery(view, { from: null, to: null }),
     view.by,
     view.detail,
+    view.width,
     view.compare,
   ].join(' ');
 

@@ -16,7 +16,7 @@ import { call } from '../api.ts';
 import type { TabProps } from '../app-tab.ts';
 import Chart from '../charts/chart.ts';
 import { type Curve, ratioCurve, statCurve } from '../charts/curve.ts';
-import { countedPart, linesOf, stackOf, summaryOf } from '../charts/series-data.ts';
+import { countedPart, linesOf, type Stack, stackOf, summaryOf, totalOf } from '../charts/series-data.ts';
 import { Confirm, FormDialog } from '../components/confirm.ts';
 import { WeeklyMail } from '../components/digest.ts';
 import { Field } from '../components/field.ts';
@@ -32,7 +32,7 @@ import { changeText, count } from '../format.ts';
 import { html } from '../html.ts';
 import { useLive } from '../live.ts';
 import { measureLabel } from '../measure.ts';
-import { comparedSpan, isoText, rangeText } from '../range.ts';
+import { comparedSpan, isoText, type Range, rangeText, resolveRange } from '../range.ts';
 import { useAction, useResource } from '../resource.ts';
 import { now } from '../state.ts';
 import { parseView, type View, viewSearch } from '../url.ts';
@@ -50,6 +50,8 @@ const BARS = 60;
 const MOST_VIEWS = 12;
 /** How soon after an answer another one is asked for when events have arrived. */
 const NEWS_MS = 1_000;
+/** Lines that a card names. */
+const NAMED_LINES = 5;
 const nothing = (): void => undefined;
 
 const boardsPath = (appId: string): string => `/api/apps/${appId}/boards`;
@@ -57,9 +59,12 @@ const boardsPath = (appId: string): string => `/api/apps/${appId}/boards`;
 export function BoardsPage({ appId, app }: TabProps): VNode {
   const { path, query, route } = useAddress();
   const boards = useResource<BoardList>(boardsPath(appId));
-  const { view, span, change } = useView();
+  const { view: given, span: givenSpan, change } = useView();
   const all = boards.data?.boards ?? [];
   const board = all.find(({ boardId }) => boardId === query.board) ?? all[0];
+  const own = query.range || query.from || !board ? null : agreedRange(board, given.zone);
+  const view = own === null ? given : { ...given, range: own };
+  const span = own === null ? givenSpan : resolveRange(own, now.value, view.zone);
   const mayChange = app.data?.may.includes('change') ?? false;
   const [editing, setEditing] = useState<Board | 'new' | null>(null);
   const hrefOf = (boardId: string, changes: Partial<View> = {}): string =>
@@ -84,6 +89,13 @@ export function BoardsPage({ appId, app }: TabProps): VNode {
     ${board && html`<${BoardView} key=${board.boardId} appId=${appId} board=${board} viewed=${viewed} mayChange=${mayChange} />`}
     ${editing && html`<${EditBoard} appId=${appId} board=${editing === 'new' ? null : editing} onDone=${boards.reload} onClose=${() => setEditing(null)} />`}
   </section>`;
+}
+
+/** The range of its views, where all have the same. */
+function agreedRange({ views }: Board, zone: string): Range | null {
+  const [range, ...others] = views.map(({ search }) => parseView(search, zone).range);
+  const isSame = others.every((other) => range && rangeText(other) === rangeText(range));
+  return (isSame && range) || null;
 }
 
 interface BoardProps {
@@ -134,6 +146,7 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
   };
   const charts = order.flatMap((viewId) => data.data?.charts.find((chart) => chart.viewId === viewId) ?? []);
   return html`<div class="board" ref=${root}>
+    <h1 class="board-title">${board.name}</h1>
     <div class="board-bar">
       <${RangePicker} ...${viewed} />
       <${BoardFilter} filters=${view.filters} onChange=${(filters: readonly string[]) => change({ filters })} />
@@ -144,7 +157,7 @@ function BoardView({ appId, board, viewed, mayChange }: BoardProps): VNode {
     </div>
     <${Waiting} for=${data} lines=${12} />
     ${save.problem && html`<p class="hint" role="alert">The order was not saved: ${save.problem.details}</p>`}
-    <ol class="board-charts">${charts.map(
+    <ol class="board-charts" style=${{ '--columns': columnsOf(charts.length) }}>${charts.map(
       (chart, index) => html`<li
         key=${chart.viewId}
         class="card board-chart"
@@ -244,9 +257,12 @@ function BoardFilter({ filters, onChange }: FilterProps): VNode {
   </form>`;
 }
 
+/** As many as make rows of about the shape of a screen. */
+const columnsOf = (charts: number): number => (charts <= 3 ? charts : Math.ceil(Math.sqrt(charts)));
+
 /** Charts that are only looked at. One that is alone has its name elsewhere. */
 export function ShownCharts({ charts, zone }: Pick<BoardData, 'charts'> & Pick<View, 'zone'>): VNode {
-  return html`<ol class="board-charts">${charts.map(
+  return html`<ol class="board-charts" style=${{ '--columns': columnsOf(charts.length) }}>${charts.map(
     (chart) => html`<li key=${chart.viewId} class="card board-chart">
       ${charts.length > 1 && html`<h2>${chart.name}</h2>`}
       <${BoardTile} chart=${chart} zone=${zone} onZoom=${nothing} onLeaveZoom=${nothing} />
@@ -285,23 +301,43 @@ function BoardTile({ chart, data, zone, onZoom, onLeaveZoom }: TileProps): VNode
   return html`<p class="board-figure">${curve === null ? html`<b>${count(total)}</b>${compared !== null && html` <small title=${`${count(compared)} then`}>${changeText(total, compared)} vs ${series.compared && datesOf(series.compared, series.timezone)}</small>`}` : html`<b>${curve.overall === null ? '–' : curve.text(curve.overall)}</b> <small>${curve.name}</small>`}</p>
     ${problem !== null && html`<p class="hint" role="status">${problem}</p>`}
     <${Chart} canvas=${canvas} series=${series} stack=${stack} curve=${curve} annotations=${marks} zone=${series.timezone} focus=${null} scale=${own.scale} picked=${null} found=${null} onPoint=${nothing} onPick=${nothing} onMoved=${nothing} onAnnotate=${null} onLeaveZoom=${onLeaveZoom}
-      onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />`;
+      onZoom=${(first: number, last: number) => onZoom(countedPart(series, first).from, countedPart(series, last).to)} />
+    <${TileLegend} stack=${stack} curve=${curve} />`;
+}
+
+/** The names of the colors: the first lines, and how many more there are. */
+function TileLegend({ stack, curve }: { readonly stack: Stack; readonly curve: Curve | null }): VNode | null {
+  const rows =
+    curve === null
+      ? stack.layers.map((line) => ({ ...line, value: count(totalOf(line, stack.mode)) }))
+      : curve.lines
+          .filter(({ shown }) => shown)
+          .map((line) => ({ ...line, value: line.overall === null ? '–' : curve.text(line.overall) }));
+  if (rows.length < 2) return null;
+  const more = rows.length - NAMED_LINES;
+  return html`<ul class="board-legend">
+    ${rows.slice(0, NAMED_LINES).map(({ key, name, color, value }) => html`<li key=${key} title=${name}><i class=${`swatch c${color}`}></i><span>${name}</span> <strong>${value}</strong></li>`)}
+    ${more > 0 && html`<li class="muted">and ${more} more</li>`}
+  </ul>`;
 }
 
 /** What a view draws in place of numbers of events; null: these. */
 function curveOf(
-  { part, numbers }: BoardChart,
+  { part, partType, numbers }: BoardChart,
   series: Series,
-  { measure, by, hidden, ...view }: View,
+  { measure, by, hidden, mode, ...view }: View,
 ): Curve | null {
   if (measure?.kind === 'ratio' && part !== null) {
     const asked = measure.part;
-    const name = 'type' in asked ? (part.lines[0]?.name ?? asked.type) : asked.filter;
+    const name = 'type' in asked ? (partType ?? asked.type) : asked.filter;
     return ratioCurve(series, part, asksForHidden({ ...view, hidden }), { part: name, whole: 'all' });
   }
   if (measure?.kind !== 'stat' || numbers === null) return null;
   const { stat, of } = measure;
-  return statCurve(series, numbers, null, { stat, by, hidden, name: `${measureLabel(stat)} of ${of}` });
+  return statCurve(series, numbers, null, {
+    ...{ stat, by, hidden, mode },
+    name: `${measureLabel(stat)} of ${of}`,
+  });
 }
 
 interface EditProps {
@@ -323,7 +359,7 @@ function EditBoard({ appId, board, onDone, onClose }: EditProps): VNode {
   return html`<${FormDialog} title=${board === null ? 'New board' : 'Change the board'} submit="Save" method=${board === null ? 'POST' : 'PATCH'} path=${path} body=${({ name }: Record<string, string>) => ({ name, viewIds: chosen, ...(board && { basedOn: board.views.map(({ viewId }) => viewId) }) })} said="The board was saved" onDone=${onDone} onClose=${onClose}>
     <${Field} label="Name" name="name" maxlength="200" value=${board?.name} placeholder="Every morning" />
     <fieldset class="board-views"><legend>Two to twelve saved views</legend>
-      ${views.data && all.length < 2 && html`<p class="hint">Save views on the page Explore first: “Views”, “Save this view…”.</p>`}
+      ${views.data && all.length < 2 && html`<p class="hint">Save views on the page Explore first.</p>`}
       ${all.map(({ viewId, name }) => {
         const isChosen = chosen.includes(viewId);
         return html`<label key=${viewId}><input type="checkbox" checked=${isChosen} disabled=${!isChosen && chosen.length >= MOST_VIEWS} onChange=${() => setChosen(isChosen ? chosen.filter((one) => one !== viewId) : [...chosen, viewId])} />${name}</label>`;

@@ -93,7 +93,7 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
   return html`<section class="fields-part" aria-labelledby="fields-counted">
     <div class="toolbar">
       <div><h2 id="fields-counted">Counted fields</h2>
-      <p class="muted">A filter on one of these has an exact total, fast pages and an exact chart. Numbers have statistics.</p></div>
+      <p class="muted">Filters on these are exact and fast. Numbers have statistics.</p></div>
       <span class="spacer"></span>
       ${data && html`<span class="muted">${count(data.fields.length)} of ${count(data.most)}</span>`}
       ${data && onCount && html`<button type="button" class="button" disabled=${data.fields.length >= data.most} onClick=${() => onCount({ path: '', typeName: null })}>Add a counted field…</button>`}
@@ -110,8 +110,8 @@ function Counted({ appId, app, resource, onCount }: CountedProps): VNode {
         columns: [
           [
             'Field',
-            ({ path, kind, by }) =>
-              html`<code>${path}</code>${by !== null && html` by <code>${by}</code>`}${kind !== 'value' && html` <span class="badge">${COUNTED_AS[kind]}</span>`}`,
+            ({ path, kind, by, unit }) =>
+              html`<code>${path}</code>${by !== null && html` by <code>${by}</code>`}${kind !== 'value' && html` <span class="badge">${COUNTED_AS[kind]}${unit !== null && `, ${unit}`}</span>`}`,
           ],
           ['Event type', ({ typeName }) => typeName ?? 'all types'],
           ['Counted since', (field) => html`<${Completeness} field=${field} app=${app} />`],
@@ -159,7 +159,7 @@ function Values({ field }: { readonly field: DeclaredField }): VNode {
   if (kind !== 'value' && field.by === null) return html`<span class="muted">–</span>`;
   return html`${count(values)}${
     otherSince !== null &&
-    html` <span class="badge" title="There were too many values. New ones are counted together since then, and a filter on one of them is searched for.">other since ${dateTime(Date.parse(otherSince), view.zone)}</span>`
+    html` <span class="badge" title="There were too many values: new ones are counted together since then.">other since ${dateTime(Date.parse(otherSince), view.zone)}</span>`
   }`;
 }
 
@@ -183,7 +183,7 @@ function Seen({ appId, resource, declared, onCount }: SeenProps): VNode {
       ${data && data.fields.length >= SEARCH_FROM && html`<${Search} label="Find a field" onText=${setWanted} />`}
     </div>
     <${Waiting} for=${resource} lines=${6} class="rows" />
-    ${data?.fields.length === 0 && html`<div class="empty"><h3>${data.sample.events === 0 ? 'No events yet' : 'No fields'}</h3><p>${data.sample.events === 0 ? 'The fields of their payloads are listed here once there are some.' : 'The payloads of recent events are empty.'}</p></div>`}
+    ${data?.fields.length === 0 && html`<div class="empty"><h3>${data.sample.events === 0 ? 'No events yet' : 'No fields'}</h3><p>${data.sample.events === 0 ? 'Their fields will be listed here.' : 'The payloads of recent events are empty.'}</p></div>`}
     ${
       found.length > 0 &&
       html`<div class="scroll"><table class="list">

@@ -31,7 +31,7 @@ const weekOf = (view: View): View => ({
   ...view,
   range: parseRange('7d') ?? view.range,
   ...{ types: [], filters: [], text: null, by: null, measure: null, hidden: [], at: null, back: null },
-  ...{ compare: 'previous', mode: 'histogram', detail: null, event: null, columns: null },
+  ...{ compare: 'previous', mode: 'histogram', width: null, detail: null, event: null, columns: null },
 });
 
 interface GlanceProps extends Overview {
@@ -74,7 +74,7 @@ function Glance({
       </li>`,
       )}
       ${card('Silent types', 'Every type sends as it usually does.', silent, ({ typeId, name, hours, missed }) => html`<li key=${typeId}><a href=${link({ ...view, types: [typeId] })}>${name}</a>: none for ${hours < 48 ? `${Math.floor(hours)} h` : `${Math.floor(hours / 24)} days`}, usually ${usual(missed / hours)}</li>`)}
-      ${card('Latest annotations', 'None in the last 90 days. In Explore, the chart’s options have “Annotate”.', annotations, ({ annotationId, at, text }) => html`<li key=${annotationId}><time class="muted" datetime=${at}>${dateTime(Date.parse(at), view.zone)}</time> ${text}</li>`)}
+      ${card('Latest annotations', 'None in the last 90 days.', annotations, ({ annotationId, at, text }) => html`<li key=${annotationId}><time class="muted" datetime=${at}>${dateTime(Date.parse(at), view.zone)}</time> ${text}</li>`)}
     </div>`;
 }
 

@@ -15,14 +15,35 @@ import { ShownCharts } from './boards.ts';
 
 const REFRESH_MS = 10_000;
 
+/** The key of a password that was typed: for the tab, so that a reload asks for none, or for the screen. A page in a frame may keep nothing. */
+function storeKey(name: string, key: string, keep: boolean): void {
+  try {
+    (keep ? localStorage : sessionStorage).setItem(name, key);
+  } catch {
+    // It is asked for again.
+  }
+}
+
+function storedKey(name: string): string {
+  try {
+    return sessionStorage.getItem(name) ?? localStorage.getItem(name) ?? '';
+  } catch {
+    return '';
+  }
+}
+
 export function SharedPage({ token }: Readonly<Record<string, string>>): VNode {
   const path = `/api/shared/${token}`;
+  const stored = `share ${token?.slice(-12)}`;
   const key = useRef('');
+  key.current ||= storedKey(stored);
   const shared = useResource<SharedData>(path, {
     load: (signal) => call('GET', path, { signal, headers: { 'X-Share-Key': key.current } }),
   });
   const unlock = useAction(async (body: Record<string, string>) => {
-    key.current = (await call<ShareKey>('POST', `${path}/key`, { body })).key;
+    const keep = body.keep !== undefined;
+    key.current = (await call<ShareKey>('POST', `${path}/key`, { body: { ...body, keep } })).key;
+    storeKey(stored, key.current, keep);
     shared.reload();
   });
   const { problem } = shared;
@@ -37,7 +58,7 @@ export function SharedPage({ token }: Readonly<Record<string, string>>): VNode {
     return () => clearInterval(timer);
   }, [isMoving]);
   if (problem?.code === 'PASSWORD_REQUIRED')
-    return html`<div class="narrow"><h1>A password is needed</h1><${Form} action=${unlock} submit="Show"><${Field} label="Password" name="password" type="password" autofocus /><//></div>`;
+    return html`<div class="narrow"><h1>A password is needed</h1><${Form} action=${unlock} submit="Show"><${Field} label="Password" name="password" type="password" autofocus /><label class="check"><input type="checkbox" name="keep" /><span>Do not ask again on this screen for 30 days</span></label><//></div>`;
   return html`<section class="page">
     <${Waiting} for=${shared} lines=${12} />
     ${

@@ -143,6 +143,9 @@ export interface DeclaredField<Time = string> {
   readonly values: number;
   /** Since when further values are counted together; null: all have counts of their own. */
   readonly otherSince: Time | null;
+  /** How its numbers are shown: what they are of, and digits after the decimal point; null: not said. */
+  readonly unit: string | null;
+  readonly decimals: number | null;
 }
 
 export type FieldKind = 'value' | 'number' | 'distinct';
@@ -168,6 +171,9 @@ export interface SeenField<Time = string> {
   readonly examples: readonly string[];
   /** The kinds with which the app has declared the field, for this type or for all. */
   readonly declaredAs: readonly FieldKind[];
+  /** How its numbers are shown, where a declaration says so. */
+  readonly unit: string | null;
+  readonly decimals: number | null;
   readonly lastSeenAt: Time;
 }
 
@@ -477,6 +483,8 @@ export interface BoardChart extends Pick<SavedView, 'viewId' | 'name' | 'search'
   readonly series: Series | null;
   /** Of a ratio, the events that are a part of the others. */
   readonly part: Series | null;
+  /** The name of their type; null: they are those that meet a condition. */
+  readonly partType: string | null;
   /** Of a statistic. */
   readonly numbers: NumberStats | null;
   /** Why there is nothing to show; null: there is. */
@@ -823,6 +831,8 @@ export interface NumberStats
   extends StatColumns,
     Pick<Series, 'bucket' | 'timezone' | 'starts' | 'end' | 'interval' | 'countsOnlyBefore'> {
   readonly of: string;
+  /** How they are shown; null: no declaration says so. */
+  readonly format: Pick<DeclaredField, 'unit' | 'decimals'> | null;
   /** Whether the numbers of all events were counted, and not read from rows. */
   readonly counted: boolean;
   /** How long it took to read what was not counted from rows; null: nothing was. */
@@ -838,6 +848,8 @@ export interface NumberStats
     readonly details: string /** Options of `tidemark field add`. */;
     readonly declare: string | null;
   } | null;
+  /** The sums of all events before the interval, and of each line; null: not asked for, or not counted. */
+  readonly before: { readonly all: number; readonly byKey: Readonly<Record<string, number>> } | null;
   /** Events that no statistic includes: with several numbers, or with a number out of range. */
   readonly leftOut: { readonly several: number; readonly unrepresentable: number };
 }

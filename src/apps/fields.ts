@@ -16,12 +16,41 @@ import {
 /** Declarations that an app may have; a pair is one. */
 export const MAX_FIELDS = 32;
 
+/** How the numbers of a field are shown. */
+export interface NumberFormat {
+  /** Such as `ms`; null: none. */
+  readonly unit: string | null;
+  /** Digits after the decimal point; null: as many as a number needs. */
+  readonly decimals: number | null;
+}
+
 /** A declared field. */
 export interface Field extends Omit<DeclaredField<Date>, 'path' | 'by' | 'eventsLeft'> {
   /** Names that lead to the value, from the payload's top on. */
   readonly path: readonly string[];
   /** Names of another path, by whose values it is counted apart; null: none. */
   readonly by: readonly string[] | null;
+}
+
+/** A short text that begins and ends with a visible character. */
+const UNIT = /^[^\p{C}\s](?:[^\p{C}]{0,10}[^\p{C}\s])?$/u;
+const MOST_DECIMALS = 6;
+
+/** What is wrong with how numbers are to be shown; null: nothing. */
+export function formatProblem({
+  kind,
+  unit = null,
+  decimals = null,
+}: { readonly kind: FieldKind } & { readonly [K in keyof NumberFormat]?: NumberFormat[K] | undefined }):
+  | readonly [name: keyof NumberFormat, problem: string]
+  | null {
+  if (kind !== 'number' && (unit !== null || decimals !== null))
+    return [unit === null ? 'decimals' : 'unit', 'is of fields of the kind number alone'];
+  if (unit !== null && !UNIT.test(unit))
+    return ['unit', 'must be 1 to 12 visible characters, such as €, ms or MB'];
+  const isCount =
+    decimals === null || (Number.isInteger(decimals) && decimals >= 0 && decimals <= MOST_DECIMALS);
+  return isCount ? null : ['decimals', `must be a whole number from 0 to ${MOST_DECIMALS}`];
 }
 
 /** Which field is meant. */
@@ -44,7 +73,7 @@ interface StoredField extends Omit<Field, 'path' | 'by'> {
 
 /**
  * Declares a field. From now on its values are counted; with `backfill` those of earlier events, too, in the background.
- * Declaring a field again with `backfill` begins to count the earlier events. An app without events has none: its field is complete
+ * Declaring a field again with `backfill` begins to count the earlier events, and with a unit or decimals changes these. An app without events has none: its field is complete
  * at once.
  * @param field.beginsLater whether maintenance begins the counts, because the call is part of a longer transaction
  * @throws Refused appNotFound, eventTypeNotFound, fieldExists, tooManyFields
@@ -53,6 +82,9 @@ export async function declareField(
   sql: Sql,
   field: FieldReference & {
     readonly backfill: boolean;
+    /** Absent: as it is, at first null. */
+    readonly unit?: string | null | undefined;
+    readonly decimals?: number | null | undefined;
     readonly actor?: Actor;
     readonly beginsLater?: boolean;
   },
@@ -67,18 +99,25 @@ export async function declareField(
     const details = detailsOf(field);
     const known = await findField(tx, field);
     if (known !== undefined) {
-      if (!backfill) throw refused('fieldExists', 'the app has declared this field already');
-      await tx`UPDATE declared_fields SET backfill = true WHERE id = ${known.id}`;
-      await writeAudit(tx, { appId, by: actor, action: 'field.backfill', details });
-      return shown({ ...known, backfill });
+      const isShownAnew = field.unit !== undefined || field.decimals !== undefined;
+      if (!backfill && !isShownAnew) throw refused('fieldExists', 'the app has declared this field already');
+      const { unit = known.unit, decimals = known.decimals } = field;
+      await tx`
+        UPDATE declared_fields SET backfill = backfill OR ${backfill}, unit = ${unit}, decimals = ${decimals}
+         WHERE id = ${known.id}`;
+      if (backfill) await writeAudit(tx, { appId, by: actor, action: 'field.backfill', details });
+      if (isShownAnew)
+        await writeAudit(tx, { appId, by: actor, action: 'field.unit', details: { ...details, unit } });
+      return shown({ ...known, unit, decimals, backfill: known.backfill || backfill });
     }
     const [fields] = await tx<{ count: number }[]>`
       SELECT count(*)::integer AS count FROM declared_fields WHERE app_id = ${appId} AND removed_at IS NULL`;
     if ((fields?.count ?? 0) >= MAX_FIELDS)
       throw refused('tooManyFields', `an app may have ${MAX_FIELDS} fields: remove one that is not needed`);
     await tx`
-      INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill)
-      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || !hasPast})`;
+      INSERT INTO declared_fields (app_id, type_id, path, kind, by_path, backfill, unit, decimals)
+      VALUES (${appId}, ${typeId}, ${path}, ${kind}, ${storedBy(field)}, ${backfill || !hasPast},
+              ${field.unit ?? null}, ${field.decimals ?? null})`;
     await writeAudit(tx, { appId, by: actor, action: 'field.add', details });
     const made = await findField(tx, field);
     if (made === undefined) throw new Error('A field was inserted and is not there.');
@@ -97,6 +136,20 @@ export async function listFields(sql: Sql, appId: number): Promise<Field[]> {
 
 async function readFields(sql: Sql, appId: number): Promise<StoredField[]> {
   return await sql<StoredField[]>`${selectFields(sql)} WHERE field.app_id = ${appId} ORDER BY field.id`;
+}
+
+/** How the numbers at a path are shown: as the first of its declarations that says so. @param appId internal id */
+export async function readNumberFormat(
+  sql: Sql | Transaction,
+  appId: number,
+  path: readonly string[],
+): Promise<NumberFormat | null> {
+  const [format] = await sql<NumberFormat[]>`
+    SELECT unit, decimals FROM declared_fields
+     WHERE app_id = ${appId} AND path = ${JSON.stringify(path)} AND kind = 'number' AND removed_at IS NULL
+       AND (unit IS NOT NULL OR decimals IS NOT NULL)
+     ORDER BY id LIMIT 1`;
+  return format ?? null;
 }
 
 /** A field with the progress of its backfill. */
@@ -191,7 +244,7 @@ async function findField(
 function selectFields(sql: Sql | Transaction) {
   return sql`
     SELECT field.id, field.path, field.kind, field.by_path AS by, field.created_at AS "createdAt", field.complete_from AS "completeFrom",
-           field.backfill, field.known_values AS values, field.full_since AS "otherSince",
+           field.backfill, field.unit, field.decimals, field.known_values AS values, field.full_since AS "otherSince",
            type.public_id AS "typeId", type.name AS "typeName"
       FROM (SELECT * FROM declared_fields WHERE removed_at IS NULL) AS field
       LEFT JOIN event_types AS type ON type.id = field.type_id`;

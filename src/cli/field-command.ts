@@ -6,6 +6,7 @@ import {
   declareField,
   type Field,
   type FieldReference,
+  formatProblem,
   listFieldProgress,
   removeField,
 } from '../apps/fields.ts';
@@ -26,6 +27,8 @@ interface FieldOptions {
   readonly kind: FieldKind;
   readonly by?: string;
   readonly backfill?: true;
+  readonly unit?: string;
+  readonly decimals?: string;
 }
 
 const PATH_OPTION = ['--path <path>', 'where the value is in the payload, such as order.country'] as const;
@@ -61,11 +64,20 @@ export function addFieldCommands(program: Command): void {
       '--backfill',
       'count earlier events, too, in the background; also for a field that is declared already',
     )
+    .option(
+      '--unit <unit>',
+      'what its numbers are of, such as €, ms or MB; also for a field that is declared already ("": none)',
+    )
+    .option('--decimals <count>', 'digits after the decimal point with which its numbers are shown')
     .option(...JSON_OPTION)
     .action((options: FieldOptions) =>
       runCommand(options, async (session) => {
         const reference = await referenceOf(session, options);
-        const made = await declareField(session.sql, { ...reference, backfill: options.backfill === true });
+        const format = formatOf(options);
+        const made = await declareField(session.sql, {
+          ...{ ...reference, ...format },
+          backfill: options.backfill === true,
+        });
         return { json: shownField(made), text: `Declared: ${nameOf(made)}\n${countedOf(made)}` };
       }),
     );
@@ -79,7 +91,7 @@ export function addFieldCommands(program: Command): void {
         const fields = (await listFieldProgress(sql, await internalAppId(sql, options.app))).map(shownField);
         const rows = fields.map((one) => [
           one.path,
-          one.kind,
+          one.unit === null ? one.kind : `${one.kind} (${one.unit})`,
           one.by,
           one.typeName,
           one.completeFrom,
@@ -106,6 +118,16 @@ export function addFieldCommands(program: Command): void {
         return { json: shownField(removed), text: formatFields({ Removed: nameOf(removed) }) };
       }),
     );
+}
+
+function formatOf({ kind, unit, decimals }: FieldOptions) {
+  const format = {
+    ...(unit !== undefined && { unit: unit === '' ? null : unit }),
+    ...(decimals !== undefined && { decimals: decimals === '' ? null : Number(decimals) }),
+  };
+  const [name, problem] = formatProblem({ kind, ...format }) ?? [];
+  if (name !== undefined) throw new OperatorError(`--${name} ${problem}`);
+  return format;
 }
 
 function progressOf(eventsLeft: number | null): string {

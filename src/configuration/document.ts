@@ -30,6 +30,8 @@ export interface FieldEntry {
   readonly kind?: FieldKind;
   readonly by?: string;
   readonly type?: string;
+  readonly unit?: string;
+  readonly decimals?: number;
 }
 
 export interface ViewEntry {
@@ -147,6 +149,8 @@ const FIELD = entry(
     kind: { enum: ['value', 'number', 'distinct'], description: 'Default: value.' },
     by: { ...PATH, description: 'Another path, by whose values it is counted apart.' },
     type: { ...NAME, description: 'The name of a type; without it, events of all types.' },
+    unit: { type: 'string', description: 'What its numbers are of, such as €, ms or MB.' },
+    decimals: { type: 'integer', description: 'Digits after the decimal point that are shown.' },
   },
   ['path'],
 );

@@ -3,6 +3,7 @@ import { isDeepStrictEqual } from 'node:util';
 import { parseEmail } from '../accounts/people/email.ts';
 import type { OwnLimits } from '../apps/app-limits.ts';
 import { eventTypeNameProblem } from '../apps/event-types.ts';
+import { formatProblem, type NumberFormat } from '../apps/fields.ts';
 import { checkName } from '../apps/name.ts';
 import type { KeptDays } from '../apps/retention.ts';
 import type { Role } from '../base/roles.ts';
@@ -235,7 +236,7 @@ function planRedactions(
 }
 
 /** A field as it is compared. */
-interface NamedField {
+interface NamedField extends NumberFormat {
   readonly path: readonly string[];
   readonly by: readonly string[] | null;
   readonly kind: FieldKind;
@@ -251,7 +252,9 @@ function planFields(
 ): void {
   const wanted = entries.map((entry, index): NamedField => {
     const place = [...path, index];
-    const { kind = 'value', type = null } = entry;
+    const { kind = 'value', type = null, unit = null, decimals = null } = entry;
+    const [name, problem] = formatProblem({ kind, unit, decimals }) ?? [];
+    if (name !== undefined) throw draft.parsed.mistake([...place, name], problem ?? '');
     if (type !== null && !typeNames.has(type))
       throw draft.parsed.mistake(
         [...place, 'type'],
@@ -260,7 +263,7 @@ function planFields(
     const by = entry.by === undefined ? null : namesOf(draft, [...place, 'by'], entry.by);
     const names = namesOf(draft, [...place, 'path'], entry.path);
     if (isDeepStrictEqual(names, by)) throw draft.parsed.mistake([...place, 'by'], 'must be another path');
-    return { path: names, by, kind, type };
+    return { path: names, by, kind, type, unit, decimals };
   });
   unique(draft, path, wanted, fieldName);
   // A renamed type takes its fields along.
@@ -268,13 +271,17 @@ function planFields(
     (stored?.fields ?? []).map((field) => {
       const by = field.by === null ? null : namesOf(draft, path, field.by);
       const type = field.type === null ? null : renamedName(app, stored, field.type, typeNames);
-      const named = { path: namesOf(draft, path, field.path), by, kind: field.kind, type };
+      const { kind, unit, decimals } = field;
+      const named = { path: namesOf(draft, path, field.path), by, kind, type, unit, decimals };
       return [fieldName(named), named] as const;
     }),
   );
   const names = new Set(wanted.map(fieldName));
-  for (const field of wanted)
-    if (!present.has(fieldName(field))) draft.steps.push(steps.declareField(app, field, fieldName(field)));
+  for (const field of wanted) {
+    const known = present.get(fieldName(field));
+    const isSame = known?.unit === field.unit && known.decimals === field.decimals;
+    if (!isSame) draft.steps.push(steps.declareField(app, field, fieldName(field), known !== undefined));
+  }
   for (const [name, field] of present) {
     if (names.has(name)) continue;
     if (draft.options.prune) draft.removals.push(steps.removeField(app, field, name));

@@ -1,6 +1,7 @@
 /** What an installation has of what its configuration may say. */
 
 import type { OwnLimits } from '../apps/app-limits.ts';
+import type { NumberFormat } from '../apps/fields.ts';
 import { type RedactionAction, redactionColumn } from '../apps/redaction.ts';
 import { type KeptDays, keptDays } from '../apps/retention.ts';
 import type { SchemaMode } from '../apps/type-schemas.ts';
@@ -32,7 +33,7 @@ export interface StoredType {
   readonly retention: KeptDays;
 }
 
-export interface StoredField {
+export interface StoredField extends NumberFormat {
   /** As filters spell it. */
   readonly path: string;
   readonly kind: FieldKind;
@@ -170,8 +171,8 @@ async function readTypes(sql: Sql): Promise<ByApp<StoredType>> {
 }
 
 async function readFields(sql: Sql): Promise<ByApp<StoredField>> {
-  const rows = await sql<{ app: number; path: string; kind: FieldKind; by: string; type: string | null }[]>`
-    SELECT field.app_id AS app, path, kind, by_path AS by, type.name AS type
+  const rows = await sql<(Omit<StoredField, 'by'> & { readonly app: number; readonly by: string })[]>`
+    SELECT field.app_id AS app, path, kind, by_path AS by, type.name AS type, unit, decimals
       FROM declared_fields AS field LEFT JOIN event_types AS type ON type.id = type_id
      WHERE removed_at IS NULL
      ORDER BY field.app_id, field.id`;
@@ -288,8 +289,11 @@ function typeEntry({ name, hidden, annotation, schema, mode, redactions, retenti
   };
 }
 
-function fieldEntry({ path, kind, by, type }: StoredField): FieldEntry {
-  return { path, kind, ...(by !== null && { by }), ...(type !== null && { type }) };
+function fieldEntry({ path, kind, by, type, unit, decimals }: StoredField): FieldEntry {
+  return {
+    ...{ path, kind, ...(by !== null && { by }), ...(type !== null && { type }) },
+    ...{ ...(unit !== null && { unit }), ...(decimals !== null && { decimals }) },
+  };
 }
 
 function alertEntry(alert: StoredAlert, webhooks: readonly StoredWebhook[]): AlertEntry {

@@ -254,10 +254,20 @@ export function removeRedaction(app: AppTarget, { type, path, name }: NamedRedac
   });
 }
 
-type NamedField = Omit<FieldReference, 'appId' | 'typeName'> & { readonly type: string | null };
+type NamedField = Omit<FieldReference, 'appId' | 'typeName'> & {
+  readonly type: string | null;
+  readonly unit: string | null;
+  readonly decimals: number | null;
+};
 
-export function declareField(app: AppTarget, { type, ...field }: NamedField, name: string): Step {
-  return step({ action: 'create', kind: 'field', app: app.name, name }, async ({ sql, by: actor }) => {
+export function declareField(
+  app: AppTarget,
+  { type, ...field }: NamedField,
+  name: string,
+  isKnown: boolean,
+): Step {
+  const action = isKnown ? 'update' : 'create';
+  return step({ action, kind: 'field', app: app.name, name }, async ({ sql, by: actor }) => {
     const beginning = { backfill: false, beginsLater: true };
     await insertField(sql, { ...field, ...beginning, typeName: type, appId: idOf(app), actor });
   });

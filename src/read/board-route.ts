@@ -4,6 +4,7 @@ import { listAnnotations } from '../apps/annotations.ts';
 import { type BoardView, listBoards } from '../apps/boards.ts';
 import { NO_BOARD } from '../apps/routes/boards.ts';
 import { asksForHidden, chosenTypes, listOf, parsePart } from '../base/view.ts';
+import { WIDTHS } from '../base/widths.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -15,8 +16,7 @@ import { findChartTypes } from './scope-query.ts';
 
 const NOT_BY =
   'No counts by its field answer it: open the view, which reads the events for it, or have the field counted.';
-const NOT_COUNTED =
-  'Its conditions are on fields that are not counted: open the view, which searches the events for them.';
+const NOT_COUNTED = 'Its conditions are not counted: open the view, which searches the events for them.';
 
 /** One range and filter for all, one snapshot, one request. */
 export function boardRoute(options: ChartRouteOptions): Route {
@@ -126,10 +126,27 @@ async function readBoardChart(
   if (numbers instanceof Rejection) return { ...view, ...NOTHING, problem: numbers.details };
   if (by !== null && isOfEvents && series?.by === null) return { ...view, ...NOTHING, problem: NOT_BY };
   const problem = by !== null && numbers?.lines === null ? (numbers.notBy?.details ?? null) : null;
-  return { ...view, series, part, numbers, problem };
+  return {
+    ...view,
+    series,
+    part,
+    partType: await partTypeOf(place.sql, app.id, view.search),
+    numbers,
+    problem,
+  };
 }
 
-const NOTHING = { series: null, part: null, numbers: null };
+const NOTHING = { series: null, part: null, partType: null, numbers: null };
+
+/** The name of the type that a ratio is of, which may have no event in the interval; null: it is of none. */
+async function partTypeOf(sql: ReadPlace['sql'], appId: number, search: string): Promise<string | null> {
+  const part = parsePart(new URLSearchParams(search));
+  if (part === null || !('type' in part)) return null;
+  const [type] = await sql<
+    { name: string }[]
+  >`SELECT name FROM event_types WHERE app_id = ${appId} AND public_id = ${part.type}`;
+  return type?.name ?? null;
+}
 
 interface ViewQueries {
   readonly chart: string;
@@ -153,6 +170,8 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
     for (const type of ids.length > 0 ? [] : types) query.append('exceptTypeId', type.slice(1));
     for (const condition of [...valuesOf('filter'), ...further]) query.append('filter', condition);
     for (const text of valuesOf('q').slice(0, 1)) query.set('q', text);
+    const width = WIDTHS.find((one) => one === view.get('width'));
+    if (width !== undefined && !query.has('width')) query.set('width', width);
     return query;
   };
   const [by] = valuesOf('by');
@@ -170,6 +189,7 @@ export function queriesOf(search: string, shared: URLSearchParams): ViewQueries 
   const numbers = new URLSearchParams(chart);
   numbers.set('of', of);
   if (stat === 'distinct') numbers.set('stat', 'distinct');
+  if (stat === 'sum' && view.get('mode') === 'running') numbers.set('before', 'true');
   if (by === undefined && chosen.length !== 1) numbers.set('byType', 'true');
   if (excludesHidden) numbers.set('hidden', 'exclude');
   return { chart: chart.toString(), part: null, numbers: numbers.toString(), events };

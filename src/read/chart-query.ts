@@ -1,15 +1,15 @@
 /** The query of the dashboard's charts: which events, in which buckets, by which lines. */
 import { endsBefore } from '../base/ranges.ts';
+import { MOST_BUCKETS, WIDTHS, type WidthName } from '../base/widths.ts';
 import { Rejection } from '../errors.ts';
 import { flag, Invalid, oneOf, type Parameter, Query, text, wholeNumber } from '../http/query.ts';
-import { decodeCursor, type FieldFilter, type RowFilter, WIDTHS } from '../storage/storage.ts';
+import { decodeCursor, type FieldFilter, type RowFilter } from '../storage/storage.ts';
 import { fieldFilterOf } from './filter/counted-values.ts';
 import { MAX_FILTERS } from './filter/filter-query.ts';
 import { MAX_FILTER_LENGTH, parsePath } from './filter/parse-filter.ts';
 import { parseFilters, payloadFilter } from './filter/payload-filter.ts';
 import { checkScope, EXCEPT_TYPES, instant, SCOPE, timezone } from './scope-query.ts';
 
-const MAX_BUCKETS = 1_000;
 const DEFAULT_BUCKETS = 200;
 const MAX_LINES = 1_000;
 /** Lines that are easy to distinguish in a chart. */
@@ -44,7 +44,12 @@ const CHART = {
   compareFrom: instant('The start of an earlier interval to count as well.'),
   compareTo: instant('Its end, exclusive.'),
   timezone: timezone('IANA time zone on whose clock buckets start. Absent: UTC.'),
-  buckets: wholeNumber('Most buckets.', { minimum: 1, absent: DEFAULT_BUCKETS, largest: MAX_BUCKETS }),
+  buckets: wholeNumber('Most buckets.', { minimum: 1, absent: DEFAULT_BUCKETS, largest: MOST_BUCKETS }),
+  width: oneOf(
+    'The width of buckets, in place of how many; where there would be more than 1,000, the next one.',
+    ['auto', ...WIDTHS],
+    'auto',
+  ),
   lines: wholeNumber('Most lines that are counted apart.', {
     minimum: 1,
     absent: DEFAULT_LINES,
@@ -102,6 +107,7 @@ export const NUMBERS_QUERY = new Query(
       'number',
     ),
     byType: flag('Whether event types are lines. Not with `by`.'),
+    before: flag('Whether the sums before the interval are asked for, too.'),
   },
   (query) => {
     if (query.by !== null && query.byType) return 'by cannot be combined with byType.';
@@ -109,12 +115,11 @@ export const NUMBERS_QUERY = new Query(
   },
 );
 
-/** Of a chart that is counted from rows, part by part: also where this part begins, and the width of the buckets of the first one. */
+/** Of a chart that is counted from rows, part by part: also where this part begins. */
 export const SCAN_QUERY = new Query(
   {
     ...CHART,
     by: path(BY, NO_PATH),
-    width: oneOf('The width of buckets, in place of how many.', ['auto', ...WIDTHS], 'auto'),
     cursor: text('`next` of the part before.', {
       convert: (sent) => {
         const cursor = decodeCursor(sent);
@@ -153,6 +158,17 @@ function tooMuch({ filter, q }: Parameters<typeof conditionsOf>[0]): Rejection |
   if (filter.length > MAX_FILTERS) return refuse(`filter may be given at most ${MAX_FILTERS} times.`);
   const isLong = q !== null && q.length > MAX_FILTER_LENGTH;
   return isLong ? refuse(`q must have at most ${MAX_FILTER_LENGTH} characters.`) : null;
+}
+
+/** The buckets of a chart: as few as it says, or of a width. */
+export function bucketsAsked({
+  buckets,
+  width,
+}: {
+  readonly buckets: number;
+  readonly width: 'auto' | WidthName;
+}): number | { readonly from: WidthName } {
+  return width === 'auto' ? buckets : { from: width };
 }
 
 /** The interval of a chart. The current millisecond is part of the present. */

@@ -14,7 +14,7 @@ import {
   MAX_CURSOR_AGE_MS,
   type SeriesRequest,
 } from '../storage/storage.ts';
-import { CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
+import { bucketsAsked, CHART_QUERY, conditionsOf, intervalOf } from './chart-query.ts';
 import { spellPath } from './fields/payload-paths.ts';
 import { nameOf } from './fields/shown-value.ts';
 import { type ChartTypes, findChartTypes, findExceptTypes, findTypes } from './scope-query.ts';
@@ -136,7 +136,7 @@ async function readChartOfTypes(
 ): Promise<Series | Rejection> {
   const { sql } = reading;
   const { typeIds } = types;
-  const { timezone, buckets, lines, by, compareFrom, compareTo } = query;
+  const { timezone, lines, by, compareFrom, compareTo } = query;
   const { filter, hasConditions } = conditionsOf(query);
   const leftOut = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
   if (leftOut instanceof Rejection) return leftOut;
@@ -146,7 +146,7 @@ async function readChartOfTypes(
   const request = {
     ...({ appId: app.id, typeIds, exceptTypes, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
     ...intervalOf(query, now()),
-    ...{ buckets, topTypes: lines },
+    ...{ buckets: bucketsAsked(query), topTypes: lines },
   };
   const compared =
     compareFrom === null || compareTo === null ? null : { from: compareFrom, until: compareTo };

@@ -6,11 +6,12 @@ import type { DeclaredField, DeclaredFields } from '../api-types/answers.ts';
 import {
   declareField,
   type FieldReference,
+  formatProblem,
   listFieldProgress,
   MAX_FIELDS,
   removeField,
 } from '../apps/fields.ts';
-import { Rejection } from '../errors.ts';
+import { invalidField, Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { Route } from '../http/route.ts';
 import type { Sql } from '../storage/database/connect.ts';
@@ -24,7 +25,11 @@ const REFERENCE = {
   by: { type: 'string', maxLength: 1_000, nullable: true },
   typeName: { type: 'string', maxLength: 1_000, nullable: true },
 } as const;
-const NEW_FIELD = bodyOf({ ...REFERENCE, backfill: { type: 'boolean' } }, ['path', 'kind']);
+const FORMAT = {
+  unit: { type: 'string', nullable: true },
+  decimals: { type: 'number', nullable: true },
+} as const;
+const NEW_FIELD = bodyOf({ ...REFERENCE, ...FORMAT, backfill: { type: 'boolean' } }, ['path', 'kind']);
 const OLD_FIELD = bodyOf(REFERENCE, ['path', 'kind']);
 
 export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql }): readonly Route[] {
@@ -40,10 +45,12 @@ export function fieldRoutes({ api, sql }: { readonly api: Api; readonly sql: Sql
       '/api/apps/:appId/declared-fields',
       'own',
       NEW_FIELD,
-      async ({ app, by: actor }, { backfill = false, ...body }) => {
+      async ({ app, by: actor }, { backfill = false, unit, decimals, ...body }) => {
         const reference = referenceOf(app.id, body);
         if (reference instanceof Rejection) return reference;
-        const field = await declareField(sql, { ...reference, backfill, actor });
+        const problem = formatProblem({ kind: reference.kind, unit, decimals });
+        if (problem !== null) return invalidField(...problem);
+        const field = await declareField(sql, { ...reference, backfill, unit, decimals, actor });
         return done<DeclaredField>(shownField(field), { status: 201 });
       },
     ),

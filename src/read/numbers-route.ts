@@ -1,6 +1,7 @@
 /** GET /api/apps/:appId/numbers: the statistics of a field for a chart, also by the values of another field or by event types. */
 
 import type { NumberStats, StatColumns, StatLine } from '../api-types/answers.ts';
+import { readNumberFormat } from '../apps/fields.ts';
 import { Rejection } from '../errors.ts';
 import { done } from '../http/data.ts';
 import type { ReadPlace } from '../http/read-slots.ts';
@@ -20,7 +21,7 @@ import {
   type SummarySeries,
   statsOf,
 } from '../storage/storage.ts';
-import { conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
+import { bucketsAsked, conditionsOf, intervalOf, NUMBERS_QUERY } from './chart-query.ts';
 import { type ChartRouteOptions, TOO_LONG } from './chart-route.ts';
 import { nameOf } from './fields/shown-value.ts';
 import { whyNotCounted } from './fields/why-not-counted.ts';
@@ -77,7 +78,7 @@ export async function readNumbersOf(
   const { sql, events } = place;
   const { rows, filter } = conditionsOf(query);
   if (rows instanceof Rejection) return rows;
-  const { typeId, exceptTypeId, hidden, timezone, buckets, by, byType, lines, stat: kind } = query;
+  const { typeId, exceptTypeId, hidden, timezone, by, byType, lines, stat: kind } = query;
   // It is required.
   const { sent, path } = query.of ?? { sent: '', path: [] };
   const typeIds = await findTypesLeft(sql, app.id, { typeId, typeName: [], exceptTypeId, hidden });
@@ -85,7 +86,7 @@ export async function readNumbersOf(
   const request = {
     ...({ appId: app.id, typeIds, timezone: timezone ?? 'UTC', exactEnds: 'both' } as const),
     ...intervalOf(query, now()),
-    buckets,
+    buckets: bucketsAsked(query),
   };
   const question: SummaryQuestion = { kind, of: path, by: null, filter };
   const isCountable = rows === null || filter !== null;
@@ -125,8 +126,18 @@ export async function readNumbersOf(
   const hasRows = countsOnlyBefore === null || interval.from >= countsOnlyBefore;
   const readLines = hasRows && isAsked ? (ofRows?.apart ?? null) : null;
   const apart = countedLines ?? (readLines === 'too many' ? null : readLines);
+  const isSummed = query.before && kind === 'number' && counted !== 'not counted';
+  const before = isSummed
+    ? await sumsBefore(
+        place,
+        { ...request, from: null, until: interval.from, buckets: 1 },
+        { ...question, by },
+        (apart?.lines ?? []).map(({ key }) => key),
+      )
+    : null;
   return {
     of: sent,
+    format: kind === 'number' ? await readNumberFormat(sql, app.id, path) : null,
     counted: counted !== 'not counted',
     ...{ seconds: ofRows?.seconds ?? null, looked: ofRows?.looked ?? null },
     ...{ bucket, timezone: zone, starts, end, interval, countsOnlyBefore },
@@ -137,6 +148,7 @@ export async function readNumbersOf(
       details: ofRows?.apart === 'too many' ? TOO_MANY_LINES : why.details,
       declare: declarationOf(why),
     },
+    before,
     leftOut: whole.leftOut,
   };
 }
@@ -210,6 +222,38 @@ async function linesOfTypes(
     if (line !== undefined && line.overall.count > 0) lines.push({ key: typeId, name, ...columnsOf(line) });
   }
   return { lines, rest: null };
+}
+
+/** Sums of all events and of lines, by their keys; null where counts do not answer them. */
+async function sumsBefore(
+  { sql, events }: ReadPlace,
+  request: SeriesRequest,
+  { by, ...question }: SummaryQuestion,
+  keys: readonly string[],
+): Promise<NumberStats['before']> {
+  const read = async (
+    more: Partial<SeriesRequest & { values: readonly string[] }>,
+    own: SummaryQuestion['by'],
+  ): Promise<readonly SummaryLine[] | null> => {
+    const series = await events.summarySeries({ ...request, ...more, question: { ...question, by: own } });
+    return typeof series === 'string' ? null : series.lines;
+  };
+  const sumOf = (line: SummaryLine | undefined): number => columnsOf(line).overall.sum ?? 0;
+  const all = await read({}, null);
+  if (all === null) return null;
+  const byKey: Record<string, number> = {};
+  if (by !== null && keys.length > 0) {
+    const lines = await read({ values: keys }, by);
+    if (lines === null) return null;
+    for (const line of lines) if (line.value !== null) byKey[line.value] = sumOf(line);
+  }
+  for (const key of by === null ? keys : []) {
+    const typeIds = await findTypes(sql, request.appId, { typeId: [key], typeName: [] });
+    const lines = typeIds instanceof Rejection ? [] : await read({ typeIds }, null);
+    if (lines === null) return null;
+    byKey[key] = sumOf(lines[0]);
+  }
+  return { all: sumOf(all[0]), byKey };
 }
 
 interface RowsAsked {

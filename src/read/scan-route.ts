@@ -18,7 +18,7 @@ import {
   type RowFilter,
   type StoredEvent,
 } from '../storage/storage.ts';
-import { conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
+import { bucketsAsked, conditionsOf, intervalOf, SCAN_QUERY } from './chart-query.ts';
 import { TOO_LONG } from './chart-route.ts';
 import { nameOf } from './fields/shown-value.ts';
 import { findExceptTypes, findTypes } from './scope-query.ts';
@@ -42,16 +42,15 @@ export const MOST_VALUES = 2_000;
 
 export const EVERY_ROW: RowFilter = { contains: [], matches: () => true };
 
-/** The parameters are those of the chart, with `cursor`, and `width` in place of `buckets`, for the parts that follow the first. */
+/** The parameters are those of the chart, with `cursor` for the parts that follow the first, which have the `width` of its buckets. */
 export function scanRoute(options: ScanRouteOptions): Route {
   const { api, now, monotonic, partBudget } = options;
   return api.readInTurn('/api/apps/:appId/scan', 'read', async ({ app, exchange, sql, events, pass }) => {
     const query = SCAN_QUERY.parse(exchange.query);
     if (query instanceof Rejection) return query;
-    const { timezone, by, width, cursor: after } = query;
+    const { timezone, by, cursor: after } = query;
     const { rows } = conditionsOf(query);
     if (rows instanceof Rejection) return rows;
-    const buckets = width === 'auto' ? query.buckets : width;
     const typeIds = await findTypes(sql, app.id, { typeId: query.typeId, typeName: [] });
     if (typeIds instanceof Rejection) return typeIds;
     const exceptTypes = await findExceptTypes(sql, app.id, typeIds, query.exceptTypeId);
@@ -63,7 +62,7 @@ export function scanRoute(options: ScanRouteOptions): Route {
       typeIds,
       timezone: timezone ?? 'UTC',
       exactEnds: 'both',
-      buckets,
+      buckets: bucketsAsked(query),
     } as const;
     const frame = await events.frame({ ...asked, ...intervalOf(query, now()) });
     if (typeof frame === 'string') return TOO_LONG;

@@ -4,20 +4,20 @@ import { isDeepStrictEqual } from 'node:util';
 import type { SeriesRows } from '../api-types/answers.ts';
 import { STATS } from '../base/measures.ts';
 import { TimeSlice } from '../base/time-slice.ts';
+import { MOST_BUCKETS, WIDTHS } from '../base/widths.ts';
 import { Rejection } from '../errors.ts';
 import type { DataOf } from '../http/data.ts';
 import { dataOf, json, objectOf } from '../http/operation.ts';
 import { flag, Invalid, invalidParameters, oneOf, Query, text } from '../http/query.ts';
 import type { Sql } from '../storage/database/connect.ts';
-import {
-  type EventReader,
-  type Series,
-  type SeriesRequest,
-  type SummaryLine,
-  type SummaryQuestion,
-  type SummarySeries,
-  WIDTHS,
-  type WidthName,
+import type {
+  EventReader,
+  Series,
+  SeriesRequest,
+  SummaryLine,
+  SummaryQuestion,
+  SummarySeries,
+  WidthName,
 } from '../storage/storage.ts';
 import { COUNT, nullable, TIMESTAMP, TYPE_ID } from './answer-shapes.ts';
 import { type AppRead, appRead } from './app-read.ts';
@@ -40,7 +40,6 @@ import { type By, readLines, type SeriesLines } from './series-lines.ts';
 
 /** Most buckets of `auto`. */
 const AUTO_BUCKETS = 200;
-const MOST_BUCKETS = 1_000;
 /** Types, where none is chosen, or values of a field that are shown apart. */
 const TOP_LINES = 50;
 

@@ -12,6 +12,7 @@ import type { SharedData, ShareKey } from '../api-types/answers.ts';
 import { numberTypes } from '../apps/event-types.ts';
 import { FRESH_MS, type Share, type Shares } from '../apps/shares.ts';
 import { parseRange, rangesOn } from '../base/ranges.ts';
+import { DAY_MS } from '../base/time-units.ts';
 import { deadline } from '../base/timeout.ts';
 import { digestOf } from '../base/token-text.ts';
 import { shownToStrangers } from '../base/view.ts';
@@ -47,7 +48,11 @@ export interface SharedRoutesOptions {
 const NO_SHARE = new Rejection('shareNotFound', 'It was revoked, has ended, or the link is not complete.');
 const PASSWORD_REQUIRED = new Rejection('passwordRequired', 'The link needs a password too.');
 const WRONG = new Rejection('wrongPassword', 'The password of the link is wrong.');
-const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 } }, ['password']);
+const PASSWORD = bodyOf({ password: { type: 'string', maxLength: 1_000 }, keep: { type: 'boolean' } }, [
+  'password',
+]);
+/** How long a screen that keeps its key does not ask for the password again. */
+const KEPT_MS = 30 * DAY_MS;
 
 const NO_CHART = 'This chart cannot be shown. Whoever shared it sees the reason on the page of the app.';
 
@@ -100,27 +105,33 @@ export function sharedRoutes(options: SharedRoutesOptions): readonly Route[] {
       },
       [KEY_HEADER, ACCEPT_ENCODING],
     ),
-    api.change('POST', '/api/shared/:token/key', 'public', PASSWORD, async (call, { password }) => {
-      const { client, parameters, note } = call;
-      const share = await shares.find(digestOfLink(parameters));
-      if (share === null) return NO_SHARE;
-      const { shareId, passwordHash } = share;
-      // As if the share were an account: its guessers are those of sign-ins.
-      const attempt = await limits.admit({ text: shareId, key: shareId }, client.networks);
-      if (typeof attempt === 'number') return throttled(attempt);
-      const { isKnown, failures } = attempt;
-      const matches = await passwords.matches(password, passwordHash, { ...client, isKnown, failures });
-      if (matches instanceof Rejection) {
-        await attempt.notChecked();
-        return matches;
-      }
-      if (!matches || passwordHash === null) {
-        note('share.failure', { shareId, reason: WRONG.code });
-        return WRONG;
-      }
-      await attempt.succeeded();
-      return done<ShareKey>({ key: keys.create(shareId, passwordHash) });
-    }),
+    api.change(
+      'POST',
+      '/api/shared/:token/key',
+      'public',
+      PASSWORD,
+      async (call, { password, keep = false }) => {
+        const { client, parameters, note } = call;
+        const share = await shares.find(digestOfLink(parameters));
+        if (share === null) return NO_SHARE;
+        const { shareId, passwordHash } = share;
+        // As if the share were an account: its guessers are those of sign-ins.
+        const attempt = await limits.admit({ text: shareId, key: shareId }, client.networks);
+        if (typeof attempt === 'number') return throttled(attempt);
+        const { isKnown, failures } = attempt;
+        const matches = await passwords.matches(password, passwordHash, { ...client, isKnown, failures });
+        if (matches instanceof Rejection) {
+          await attempt.notChecked();
+          return matches;
+        }
+        if (!matches || passwordHash === null) {
+          note('share.failure', { shareId, reason: WRONG.code });
+          return WRONG;
+        }
+        await attempt.succeeded();
+        return done<ShareKey>({ key: keys.create(shareId, passwordHash, keep ? KEPT_MS : undefined) });
+      },
+    ),
   ];
 }
 

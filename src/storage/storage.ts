@@ -39,7 +39,6 @@ export type { CopyProgress, CopyResult } from './copy/copy.ts';
 export { copyDatabase, reopenSource } from './copy/copy.ts';
 export type { AppSpan, AppStats } from './counts/app-stats.ts';
 export type { BucketsProblem, WidthName } from './counts/buckets.ts';
-export { WIDTHS } from './counts/buckets.ts';
 export type { Counters, CountersRequest } from './counts/counters.ts';
 export type { CountDifference } from './counts/differences.ts';
 export type { FieldLine, FieldSeries } from './counts/field-series.ts';

@@ -71,6 +71,26 @@ describe.each(availableEngines())('on %s', (engine) => {
   const sum = (counts: readonly number[] | undefined): number =>
     (counts ?? []).reduce((total, count) => total + count, 0);
 
+  test('keeps the width of a view, the unit of its field, and what a running sum had before', async () => {
+    const boardId = await boardOf('Widths', [
+      'range=7d&width=7d',
+      'range=7d&width=1m',
+      'range=7d&width=2h',
+      'range=7d&of=amount&stat=sum&mode=running&width=1d',
+    ]);
+    const field = { path: 'amount', kind: 'number' };
+    const format = { unit: '€', decimals: 2 };
+    expect((await owner.post(`${app.path}/declared-fields`, { ...field, ...format })).status).toBe(201);
+    const { charts } = await dataOf(boardId, '?from=2026-01-11&to=2026-02-01&timezone=UTC&buckets=40');
+    // A minute is more than there may be: the next width of which there are not too many.
+    expect(charts.map(({ series }) => series?.bucket)).toEqual(['7d', '1h', '1d', '1d']);
+    const numbers = charts[3]?.numbers;
+    expect([numbers?.format, numbers?.before?.all]).toEqual([format, 0 + 3 + 6 + 9 + 12 + 15 + 18 + 21]);
+    expect(numbers?.lines?.map(({ key }) => numbers.before?.byKey[key])).toEqual([84]);
+    expect(numbers?.stats.sum?.length).toBe(charts[3]?.series?.starts.length);
+    await owner.post(`${app.path}/declared-fields`, { ...field, unit: null, decimals: null });
+  });
+
   test('shows each view as its own page does, over one range and filter', async () => {
     const order = typeIds.order ?? '';
     const boardId = await boardOf('Shop', [

@@ -74,6 +74,9 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await dialog.getByRole('button', { name: 'Save' }).click();
     await showing([6, 6, 4]);
     expect(await names()).toEqual(['All', 'By country', 'Germany']);
+    // A stack names its colors.
+    const legend = charts().filter({ hasText: 'By country' }).locator('.board-legend li');
+    expect(await legend.allTextContents()).toEqual(['DE 4', 'FR 2']);
     await page.evaluate(AXE);
     const { violations } = (await page.evaluate('axe.run()')) as { violations: { id: string }[] }; // Its documented result.
     expect(violations.map(({ id }) => id)).toEqual([]);
@@ -186,12 +189,15 @@ describe.skipIf(withoutBrowser !== '')('the page of boards', () => {
     await page.evaluate(AXE);
     const { violations } = (await page.evaluate('axe.run()')) as { violations: { id: string }[] }; // Its documented result.
     expect(violations.map(({ id }) => id)).toEqual([]);
+    await page.getByRole('button', { name: 'Send me one now' }).click();
+    await page.getByText('is on its way').waitFor();
     await box.click();
     await until(async () => !(await box.isChecked()), 'the box is not ticked');
     const { boards } = (await owner.get(`${app.path}/boards`)).data as unknown as BoardList;
     const path = `/api/account/digests/${app.appId}/boards/${boards[0]?.boardId}`;
     expect(asked).toEqual([
-      ['PUT', path, { timezone: expect.any(String) }],
+      ['PUT', path, { timezone: expect.any(String), now: false }],
+      ['PUT', path, { timezone: expect.any(String), now: true }],
       ['DELETE', path, expect.anything()],
     ]);
     await page.unroute('**/api/account/digests/**');

@@ -22,7 +22,7 @@ test('two spellings of a path are the same', () => {
 test('the counts of a type answer that type alone, those of all types every one', () => {
   const field = (path: string, typeId: string | null) => ({
     ...{ path, typeId, typeName: typeId, kind: 'value' as const, createdAt: '', completeFrom: null },
-    ...{ by: null, backfill: false, values: 0, otherSince: null },
+    ...{ by: null, backfill: false, values: 0, otherSince: null, unit: null, decimals: null },
   });
   const all = field('"country"', null);
   const ofType = field('country', 'typ_1');

@@ -91,14 +91,14 @@ describe('lines', () => {
 
 describe('stacks', () => {
   test('of a histogram end at the sum of what is shown', () => {
-    expect([...(stackOf(linesOf(series, all), 'histogram').edges.at(-1) ?? [])]).toEqual(series.all);
+    expect([...stackOf(linesOf(series, all), 'histogram').total]).toEqual(series.all);
     const some = stackOf(linesOf(series, { hidden: ['typ_a'] }), 'histogram');
-    expect([...(some.edges.at(-1) ?? [])]).toEqual([3, 2, 0]);
+    expect([...some.total]).toEqual([3, 2, 0]);
   });
 
   test('that accumulate begin at 0 and end at what the legend says', () => {
     const lines = linesOf(series, all);
-    expect([...(stackOf(lines, 'accumulated').edges.at(-1) ?? [])]).toEqual([0, 8, 10, 17]);
+    expect([...stackOf(lines, 'accumulated').total]).toEqual([0, 8, 10, 17]);
     expect(lines.map((line) => valueAt(line, 2, 'accumulated'))).toEqual([12, 3, 2]);
     expect(lines.map((line) => totalOf(line, 'accumulated'))).toEqual([12, 3, 2]);
   });
@@ -106,7 +106,7 @@ describe('stacks', () => {
   test('of a running total begin at the true count before the range and end at the true count after it', () => {
     const stack = stackOf(linesOf(series, all), 'running');
     expect(stack.base).toBe(100);
-    expect([...(stack.edges.at(-1) ?? [])]).toEqual([100, 108, 110, 117]);
+    expect([...stack.total]).toEqual([100, 108, 110, 117]);
     expect(linesOf(series, all).map((line) => valueAt(line, 2, 'running'))).toEqual([72, 33, 12]);
     expect(linesOf(series, all).map((line) => totalOf(line, 'running'))).toEqual([72, 33, 12]);
   });

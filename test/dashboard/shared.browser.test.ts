@@ -105,6 +105,20 @@ describe.skipIf(withoutBrowser !== '')('the pages of shares', () => {
     await seen.getByLabel('Password').fill('not guessed');
     await seen.getByRole('button', { name: 'Show' }).click();
     await seen.getByText('{"country":"FR"}').waitFor();
+    // The tab keeps the key; another one asks, unless the screen was to keep it.
+    await seen.reload();
+    await seen.getByText('{"country":"FR"}').waitFor();
+    const other = await seen.context().newPage();
+    await other.goto(link);
+    await other.getByLabel('Password').fill('not guessed');
+    await other.getByLabel('Do not ask again on this screen').check();
+    await other.getByRole('button', { name: 'Show' }).click();
+    await other.getByText('{"country":"FR"}').waitFor();
+    await other.close();
+    const restarted = await seen.context().newPage();
+    await restarted.goto(link);
+    await restarted.getByText('{"country":"FR"}').waitFor();
+    await restarted.close();
     expect(await seen.getByRole('row').count()).toBe(4);
     expect(await violations(seen)).toEqual([]);
 

@@ -12,6 +12,7 @@ import {
   type View,
   viewSearch,
 } from '../../dashboard/url.ts';
+import { WIDTHS } from '../../src/base/widths.ts';
 
 const unit = fc.constantFrom<Unit>('m', 'h', 'd', 'w', 'mo', 'y');
 const range: fc.Arbitrary<Range> = fc.oneof(
@@ -51,6 +52,7 @@ const single: fc.Arbitrary<View> = fc.record({
   hidden: fc.uniqueArray(text),
   zone: fc.constantFrom('UTC', 'Europe/Berlin', 'America/New_York', 'Asia/Kathmandu'),
   live: fc.boolean(),
+  width: fc.option(fc.constantFrom(...WIDTHS)),
   detail: fc.option(fc.constantFrom(...DETAILS)),
   table: fc.boolean(),
   columns: fc.option(fc.uniqueArray(text)),
@@ -71,7 +73,10 @@ describe('the address', () => {
   test.each([
     ['range=banana&tz=UTC', ['range=banana']],
     ['from=yesterday&to=2026-11-10', ['from=yesterday', 'to=2026-11-10']],
-    ['range=24h&tz=Europe/Atlantis&mode=pie&buckets=7', ['tz=Europe/Atlantis', 'mode=pie', 'buckets=7']],
+    [
+      'range=24h&tz=Europe/Atlantis&mode=pie&width=2h&buckets=7',
+      ['tz=Europe/Atlantis', 'mode=pie', 'width=2h', 'buckets=7'],
+    ],
     ['of=latency&stat=p42', ['stat=p42']],
     ['range=24h&tz=UTC&mode=running&of=latency&stat=p95&compare=week', []],
     ['', []],

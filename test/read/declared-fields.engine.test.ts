@@ -26,6 +26,31 @@ describe.each(availableEngines())('on %s', (engine) => {
   });
   afterAll(() => service.stop());
 
+  test('a declaration says of what its numbers are, is declared again to change it, and refuses what is no unit', async () => {
+    const owner = await newPerson(service, 'units@example.com');
+    const { appId, path } = await newOwnApp(owner);
+    const declare = async (more: object, kind = 'number') => {
+      const answer = await owner.post(`${path}/declared-fields`, { path: 'total', kind, ...more });
+      const { unit, decimals } = answer.data;
+      return answer.status === 201 ? { unit, decimals } : `${answer.status} ${answer.text}`;
+    };
+    expect(await declare({ unit: '€', decimals: 2 })).toEqual({ unit: '€', decimals: 2 });
+    expect(await declare({})).toContain('FIELD_EXISTS');
+    expect(await declare({ unit: 'ms' })).toEqual({ unit: 'ms', decimals: 2 });
+    expect(await declare({ unit: null, decimals: null })).toEqual({ unit: null, decimals: null });
+    for (const unit of ['', ' ', ' €', 'thirteen chars', 'a\nb', '\u202e'])
+      expect(await declare({ unit }), unit).toContain('must be 1 to 12 visible characters');
+    for (const decimals of [-1, 7, 0.5]) expect(await declare({ decimals })).toContain('from 0 to 6');
+    expect(await declare({ unit: '€' }, 'value')).toContain('of fields of the kind number alone');
+    await declare({ unit: '€' });
+    expect((await owner.get(`${path}/declared-fields`)).data.fields).toMatchObject([{ unit: '€' }]);
+    const { rows } = {
+      rows: await service.sql`SELECT details FROM audit_entries WHERE action = 'field.unit'`,
+    };
+    expect(rows.map(({ details }) => details.unit)).toEqual(['ms', null, '€']);
+    expect(appId).toMatch(/^app_/);
+  });
+
   test('an owner declares a field, and reads are answered from its counts', async () => {
     const owner = await newPerson(service, 'owner@example.com');
     const { appId, loggingToken } = await newOwnApp(owner);

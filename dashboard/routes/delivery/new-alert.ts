@@ -57,6 +57,10 @@ export interface ChartAlertProps {
   readonly onClose: () => void;
 }
 
+/** What each bucket adds, however it is drawn. */
+const barsOf = ({ mode, total }: Stack): Float64Array =>
+  mode === 'histogram' ? total : total.map((value, i) => value - (total[i - 1] ?? value));
+
 /** A new alert about what a chart shows, with its buckets as windows: it fires above the highest one. */
 export function ChartAlert(props: ChartAlertProps): VNode {
   const { appId, view, types, series, stack, curve, ...handlers } = props;
@@ -64,7 +68,8 @@ export function ChartAlert(props: ChartAlertProps): VNode {
   const part = measure?.kind === 'ratio' ? measure.part : { filter: view.filters[0] ?? '' };
   const nameOf = (id = ''): string => types.find(({ typeId }) => typeId === id)?.name ?? '';
   const chosen = nameOf(chosenTypes(view)[0]);
-  const values = [...(curve?.values ?? stack.edges.at(-1) ?? [])].map(Number);
+  const drawn = curve === null ? stack : curve.stack;
+  const values = drawn === null ? (curve?.values ?? []).map(Number) : barsOf(drawn);
   const draft = {
     of: measure === null ? 'count' : measure.kind === 'ratio' ? 'ratio' : measure.stat,
     field: measure?.kind === 'stat' ? measure.of : '',

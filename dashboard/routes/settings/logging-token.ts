@@ -52,7 +52,7 @@ export function LoggingTokenSection({ app, resource, onChanged }: SectionProps<L
 
 function TokenText({ text, shown }: { readonly text: string | null; readonly shown: boolean }): VNode {
   if (text === null) {
-    return html`<${Callout} tone="note">The token cannot be shown: it was sealed under another SECRET of the server. It still works; rotate it to get one that can be shown.<//>`;
+    return html`<${Callout} tone="note">It cannot be shown: it was sealed under another SECRET of the server. It still works.<//>`;
   }
   return html`<code class="token">${shown ? text : `${text.slice(0, 4)}${'•'.repeat(24)}`}</code>`;
 }

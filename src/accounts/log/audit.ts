@@ -24,6 +24,7 @@ export type AuditAction =
   | 'type.count'
   | 'field.add'
   | 'field.backfill'
+  | 'field.unit'
   | 'field.remove'
   | 'redaction.add'
   | 'redaction.remove'

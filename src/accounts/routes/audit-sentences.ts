@@ -24,6 +24,8 @@ const OF_APPS: Readonly<Record<AuditAction, (details: Details) => string>> = {
   'type.schema-remove': () => 'removed the schema of an event type',
   'field.add': ({ path }) => `declared the field “${fieldOf(path)}”`,
   'field.backfill': ({ path }) => `had the field “${fieldOf(path)}” counted in the past too`,
+  'field.unit': ({ path, unit }) =>
+    `changed how numbers of “${fieldOf(path)}” are shown: ${unit ?? 'without a unit'}`,
   'field.remove': ({ path }) => `removed the field “${fieldOf(path)}”`,
   'redaction.add': ({ path, name, what }) => `has “${fieldOf(path)}” of “${name}” redacted: ${what}`,
   'redaction.remove': ({ path, name }) => `stopped to redact “${fieldOf(path)}” of “${name}”`,

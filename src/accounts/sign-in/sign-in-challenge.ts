@@ -1,6 +1,7 @@
 /**
  * The challenge between the two steps of a sign-in: it says that the password was right, for five minutes, and is good for
- * nothing but to be sent with a code. The key of a share says the same of the password of its link, for a day. They are signed and
+ * nothing but to be sent with a code. The key of a share says the same of the password of its link, for a day, or for the month that a
+ * screen is to show it. They are signed and
  * not stored, so they take no room, and a forged one costs no query.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
@@ -45,8 +46,8 @@ export class SignInChallenges {
   }
 
   /** @param id public id of what the password is of */
-  create(id: string, passwordHash: string): string {
-    const said = `${id}.${this.#now() + VALID_FOR_MS[this.#kind]}.${fingerprint(passwordHash).toString('base64url')}`;
+  create(id: string, passwordHash: string, validForMs: number = VALID_FOR_MS[this.#kind]): string {
+    const said = `${id}.${this.#now() + validForMs}.${fingerprint(passwordHash).toString('base64url')}`;
     return `${said}.${this.#mac(said).toString('base64url')}`;
   }
 

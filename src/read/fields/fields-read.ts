@@ -73,6 +73,14 @@ const FIELD = objectOf<SeenField>(
       description:
         'The kinds with which the app has declared the field, for this type or for all; empty if it has not.',
     },
+    unit: {
+      type: ['string', 'null'],
+      description: 'What its numbers are of, such as `ms`, where a declaration says so.',
+    },
+    decimals: {
+      type: ['integer', 'null'],
+      description: 'Digits after the decimal point with which the dashboard shows its numbers.',
+    },
     lastSeenAt: { ...TIMESTAMP, description: 'The newest event of the sample that has the field.' },
   },
   { title: 'Field' },
@@ -223,7 +231,9 @@ async function bodyOf(sql: Sql, sample: readonly StoredEvent[], declared: readon
       (one) => one.path === path && one.by === null && (one.typeId === null || one.typeId === typeId),
     );
     const declaredAs = [...new Set(same.map(({ kind }) => kind))];
-    return fieldText(field, { typeName: names.get(typeId) ?? '', declaredAs });
+    const shown = paths.find((one) => one.path === path && (one.unit ?? one.decimals) !== null);
+    const { unit = null, decimals = null } = shown ?? {};
+    return fieldText(field, { typeName: names.get(typeId) ?? '', declaredAs, unit, decimals });
   });
   const about = {
     truncated: isTruncated,

@@ -242,7 +242,7 @@ export const TOOLS: readonly Tool[] = [
     name: 'describe',
     title: 'Describe an app',
     description:
-      'What an app stores: its event types with exact numbers of events, and the fields of recent payloads with their kinds and examples. `counted` says of which fields the service keeps counts: as values, numbers or distinct values.',
+      'What an app stores: its event types with exact numbers of events, and the fields of recent payloads with their kinds and examples. `counted` says of which fields the service keeps counts: as values, numbers or distinct values; `unit` what the numbers of a field are of, such as ms.',
     inputSchema: inputOf({ appId: APP, ...ofQuery(FIELDS, ['typeName']) }),
     call: describe,
   },
@@ -467,9 +467,10 @@ async function describe(call: ToolCall, args: Arguments): Promise<Answer | Rejec
     ...(rows.length > MOST_TYPES && { typesLeftOut: rows.length - MOST_TYPES }),
     link: await call.link(args, interval),
     fieldsOf: { exact: false, ...catalog.sample },
-    fields: catalog.fields.map(({ typeName, path, kinds, share, examples, declaredAs }) => ({
+    fields: catalog.fields.map(({ typeName, path, kinds, share, examples, declaredAs, unit }) => ({
       ...{ typeName, path, kinds: kinds.map(({ kind }) => kind), share, examples },
       ...(declaredAs.length > 0 && { counted: declaredAs }),
+      ...(unit !== null && { unit }),
     })),
   };
   return fitted(answer, 'fields');

@@ -8,28 +8,19 @@
  * So on those days hours stay an hour long, the bucket of several hours or longer that holds the change is shorter or
  * longer by it, and in a zone that changes by half an hour (Lord Howe) so is the hour of the change.
  */
+import { MOST_BUCKETS, WIDTH_MINUTES, WIDTHS, type WidthName } from '../../base/widths.ts';
 import { type Interval, isFilled, type LevelInterval, splitByLevel } from './intervals.ts';
 import { coarsestLevel, DAY_MS, DAYS, floorTo, HOUR_MS, type Level, MINUTE_MS } from './levels.ts';
 import { offsetChanges } from './timezone.ts';
 
-/**
- * The ladder, finest first. `ms` is the width, for a month that of the shortest one. `most` bounds a width that is
- * expensive to read: five-minute buckets are summed from minutes, 15 ms for a day of ten types.
- */
-const LADDER: readonly Width[] = [
-  { name: '1m', ms: MINUTE_MS },
-  { name: '5m', ms: 5 * MINUTE_MS, most: 300 },
-  { name: '15m', ms: 15 * MINUTE_MS },
-  { name: '1h', ms: HOUR_MS },
-  { name: '3h', ms: 3 * HOUR_MS },
-  { name: '6h', ms: 6 * HOUR_MS },
-  { name: '12h', ms: 12 * HOUR_MS },
-  { name: '1d', ms: DAY_MS },
-  { name: '7d', ms: 7 * DAY_MS },
-  { name: '1mo', ms: 28 * DAY_MS },
-];
+export { WIDTHS, type WidthName };
 
-export type WidthName = '1m' | '5m' | '15m' | '1h' | '3h' | '6h' | '12h' | '1d' | '7d' | '1mo';
+/** `ms` is the width, for a month that of the shortest one. `most` bounds a width that is expensive to read. */
+const LADDER: readonly Width[] = WIDTHS.map((name) => ({
+  ...{ name, ms: WIDTH_MINUTES[name] * MINUTE_MS },
+  // Summed from minutes, 15 ms for a day of ten types.
+  ...(name === '5m' && { most: 300 }),
+}));
 
 export interface Width {
   readonly name: WidthName;
@@ -45,14 +36,8 @@ export interface Buckets {
   readonly end: number;
 }
 
-/** The most buckets, whatever is asked for. */
-const MOST = 1_000;
-
 /** The longest month and a change of the clock. */
 const MARGIN_MS = 34 * DAY_MS;
-
-/** The names of the widths, finest first. */
-export const WIDTHS: readonly WidthName[] = LADDER.map(({ name }) => name);
 
 /** What is wrong with buckets of a width that was asked for, or with months. */
 export type BucketsProblem = 'too many' | 'too fine';
@@ -72,9 +57,25 @@ export function bucketsOfWidth(
   if (width.ms < finestMs) return 'too fine';
   // The exact number is known only when they are computed; this is the least.
   const shortest = name === '1mo' ? 31 * DAY_MS : width.ms;
-  if ((interval.until - interval.from) / shortest > MOST + 1) return 'too many';
+  if ((interval.until - interval.from) / shortest > MOST_BUCKETS + 1) return 'too many';
   const buckets = cover(interval, width, zone);
-  return buckets.starts.length > MOST ? 'too many' : buckets;
+  return buckets.starts.length > MOST_BUCKETS ? 'too many' : buckets;
+}
+
+/**
+ * Buckets of one width or, where there would be too many or finer ones than are kept, of the next one of which there are not.
+ * @returns null where even months are too many
+ */
+export function bucketsFrom(
+  interval: Interval,
+  finest: WidthName,
+  options: { zone: string; finestMs: number },
+): Buckets | null {
+  for (const name of WIDTHS.slice(WIDTHS.indexOf(finest))) {
+    const buckets = bucketsOfWidth(interval, name, options);
+    if (typeof buckets !== 'string') return buckets;
+  }
+  return null;
 }
 
 /**
@@ -90,7 +91,7 @@ export function bucketsOf(
 ): Buckets | null {
   for (const width of LADDER.filter(({ ms }) => ms >= options.finestMs)) {
     // Nothing is coarser than months: there may be more of them than was asked for.
-    const most = width.name === '1mo' ? MOST : Math.min(options.most, width.most ?? MOST);
+    const most = width.name === '1mo' ? MOST_BUCKETS : Math.min(options.most, width.most ?? MOST_BUCKETS);
     // The exact number is known only when they are computed; this is the least.
     if ((interval.until - interval.from) / (width.name === '1mo' ? 31 * DAY_MS : width.ms) > most + 1)
       continue;

@@ -6,6 +6,7 @@ import { type Counting, countBefore, countBuckets, countInterval } from './bucke
 import {
   type Buckets,
   type BucketsProblem,
+  bucketsFrom,
   bucketsOf,
   bucketsOfWidth,
   type Width,
@@ -38,8 +39,8 @@ export interface SeriesRequest {
   /** The end of the interval, not included. */
   readonly until: number;
   readonly timezone: string;
-  /** Most buckets, of a width that is chosen so; or the width. */
-  readonly buckets: number | WidthName;
+  /** Most buckets, of a width that is chosen so; or the width; or the finest one of which there are not too many, from one on. */
+  readonly buckets: number | WidthName | { readonly from: WidthName };
   /**
    * Which end is exact: the bucket there counts only events of the interval. By default the first and the last bucket are
    * whole. Before the retention boundary, where only counts are kept, an exact end grows to a whole quarter-hour.
@@ -228,7 +229,11 @@ function chooseBuckets(
   // Where rows have left, counts are kept by the quarter-hour.
   const finestMs = interval.from >= fineFrom ? 0 : QUARTER_HOUR_MS;
   if (typeof buckets === 'string') return bucketsOfWidth(interval, buckets, { zone, finestMs });
-  return bucketsOf(interval, { zone, most: buckets, finestMs }) ?? 'too many';
+  const chosen =
+    typeof buckets === 'number'
+      ? bucketsOf(interval, { zone, most: buckets, finestMs })
+      : bucketsFrom(interval, buckets.from, { zone, finestMs });
+  return chosen ?? 'too many';
 }
 
 /** An end before the time from which finer counts and rows are kept is moved outward to a quarter-hour. */
